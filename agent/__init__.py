@@ -1,0 +1,1 @@
+"""The node's side: processes, model store and hardware facts of one machine."""

@@ -1,0 +1,78 @@
+"""Every error that crosses a module boundary, in one tree.
+
+    ReconcilerError                 something a person can act on; its text says what, where and what to do
+    ├── UsageError                  the command line makes no sense (exit 64)
+    ├── SourceError                 the fleet's source cannot be read now; try again later
+    ├── InvalidFleet                the fleet has errors; wait for a new revision (carries every Problem)
+    ├── HeaderError                 a model file's header breaks a limit or is not what it claims
+    ├── ModelError                  a model's files cannot be had
+    │   ├── DownloadFailed          a transfer failed; try again later
+    │   └── ModelCorrupt            the bytes are not the ones that were promised; the same bytes will not do
+    ├── EngineError                 no program on this machine can run the workload
+    ├── ApplyError                  one change could not be carried out; the others go on
+    └── StateError                  the state directory cannot be used (locked by another, unreadable)
+
+Anything else that reaches the command line's edge is a bug of ours (exit 70).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.api.meta import ObjectRef
+    from reconciler.problem import Problem
+
+
+class ReconcilerError(Exception):
+    """Base of all errors that a person can act on."""
+
+
+class UsageError(ReconcilerError):
+    """The command line makes no sense."""
+
+
+class SourceError(ReconcilerError):
+    """The fleet's source cannot be read now: retry."""
+
+
+class InvalidFleet(ReconcilerError):
+    """The revision has errors: keep the last good one and wait for the next."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(p) for p in problems))
+        self.problems = tuple(problems)
+
+
+class HeaderError(ReconcilerError):
+    """A model file's header cannot be trusted."""
+
+
+class ModelError(ReconcilerError):
+    """A model's files cannot be had."""
+
+
+class DownloadFailed(ModelError):
+    """A transfer failed: retry with backoff."""
+
+
+class ModelCorrupt(ModelError):
+    """The bytes are not the promised ones: the same bytes will not do."""
+
+
+class EngineError(ReconcilerError):
+    """No program here can run the workload; the text says how to get one."""
+
+
+class ApplyError(ReconcilerError):
+    """One change could not be carried out: the others go on."""
+
+    def __init__(self, ref: ObjectRef, message: str) -> None:
+        super().__init__(f"{ref.label}: {message}")
+        self.ref = ref
+
+
+class StateError(ReconcilerError):
+    """The state directory cannot be used."""
