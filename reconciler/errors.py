@@ -1,16 +1,16 @@
 """Every error that crosses a module boundary, in one tree.
 
-    ReconcilerError                 something a person can act on; its text says what, where and what to do
-    ├── UsageError                  the command line makes no sense (exit 64)
-    ├── SourceError                 the fleet's source cannot be read now; try again later
-    ├── InvalidFleet                the fleet has errors; wait for a new revision (carries every Problem)
-    ├── HeaderError                 a model file's header breaks a limit or is not what it claims
-    ├── ModelError                  a model's files cannot be had
-    │   ├── DownloadFailed          a transfer failed; try again later
-    │   └── ModelCorrupt            the bytes are not the ones that were promised; the same bytes will not do
-    ├── EngineError                 no program on this machine can run the workload
-    ├── ApplyError                  one change could not be carried out; the others go on
-    └── StateError                  the state directory cannot be used (locked by another, unreadable)
+    ReconcilerError             a person can act on it; its text says what, where and what to do
+    ├── UsageError              the command line makes no sense (exit 64)
+    ├── SourceError             the fleet's source cannot be read now; try again later
+    ├── InvalidFleet            the fleet has errors; wait for a new revision (has every Problem)
+    ├── HeaderError             a model file's header breaks a limit
+    ├── ModelError              a model's files cannot be had
+    │   ├── DownloadFailed      a transfer failed; try again later
+    │   └── ModelCorrupt        the bytes are not the promised ones; the same bytes will not do
+    ├── EngineError             no program on this machine can run the workload
+    ├── ApplyError              one change could not be carried out; the others go on
+    └── StateError              the state directory cannot be used (locked, unreadable)
 
 Anything else that reaches the command line's edge is a bug of ours (exit 70).
 """

@@ -36,7 +36,9 @@ _RULES = (
     Rule("HeaderLost", Severity.ERROR, "A file that held fleet documents holds none any more."),
     Rule("UnknownKind", Severity.ERROR, "The document's kind or version is not one of ours."),
     Rule("Schema", Severity.ERROR, "The document does not match the kind's JSON Schema."),
-    Rule("ModelsRule", Severity.ERROR, "Exactly one of modelRef and models[], as the runtime says."),
+    Rule(
+        "ModelsRule", Severity.ERROR, "Exactly one of modelRef and models[], as the runtime says."
+    ),
     Rule("DuplicateObject", Severity.ERROR, "Two documents declare the same object."),
     Rule("DanglingReference", Severity.ERROR, "A reference names an object that is not there."),
     Rule("ForbiddenFlag", Severity.ERROR, "An argument or variable that a manifest may not set."),
@@ -44,7 +46,9 @@ _RULES = (
     Rule("DefaultRuntime", Severity.ERROR, "A node's default runtime must serve one model."),
     Rule("NameNotRoutable", Severity.ERROR, "A model name that a router cannot carry."),
     Rule("SourceInvalid", Severity.ERROR, "spec.source is no address that can be fetched."),
-    Rule("PlacementMixed", Severity.ERROR, "A placement names agent and Kubernetes nodes together."),
+    Rule(
+        "PlacementMixed", Severity.ERROR, "A placement names agent and Kubernetes nodes together."
+    ),
     Rule("PlacementNotLocked", Severity.BLOCKED, "No node is stated for the service."),
     Rule("NodeUnavailable", Severity.BLOCKED, "The stated node is drained or takes nothing new."),
     Rule("NodeCapability", Severity.BLOCKED, "The node does not offer what the service needs."),
@@ -52,7 +56,9 @@ _RULES = (
     Rule("PortConflict", Severity.BLOCKED, "Two services on one node state the same port."),
     Rule("MemoryFits", Severity.BLOCKED, "The service does not fit the node's memory budget."),
     Rule("ModelUnreadable", Severity.BLOCKED, "The model file's header breaks a limit."),
-    Rule("SourceNotAllowed", Severity.BLOCKED, "The model's host is not in the Fleet's allowedHosts."),
+    Rule(
+        "SourceNotAllowed", Severity.BLOCKED, "The model's host is not in the Fleet's allowedHosts."
+    ),
     Rule("ModelNotReachable", Severity.WARNING, "The node cannot reach the model file's path."),
     Rule("MemoryUnknown", Severity.WARNING, "The memory need is unknown until the model is here."),
     Rule("MemoryOverridden", Severity.WARNING, "Over budget, let through by memory.mode: warn."),

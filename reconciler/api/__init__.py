@@ -1,0 +1,25 @@
+"""The kinds of the fleet repository, one file each. Adding a kind is one file and one row. Pure."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from reconciler.api.fleet import FleetPolicy
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.model import Model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.api.meta import Resource
+
+KINDS: Mapping[str, type[Resource]] = MappingProxyType(
+    {
+        "Fleet": FleetPolicy,
+        "FleetNode": FleetNode,
+        "Model": Model,
+        "InferenceService": InferenceService,
+    }
+)

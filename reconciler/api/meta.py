@@ -1,0 +1,88 @@
+"""What every kind shares: the group, names, metadata and identity. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+GROUP = "inference.llmkube.dev"
+API_VERSION = f"{GROUP}/v1alpha1"
+DEFAULT_NAMESPACE = "default"
+MEMORY_BUDGET_ANNOTATION = f"{GROUP}/memory-budget"
+PRUNE_ANNOTATION = f"{GROUP}/prune"
+HOLD_ANNOTATION = f"{GROUP}/hold"
+
+Name = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        max_length=253,
+        description="Lower-case letters, digits, '-' and '.'; begins and ends with a letter or digit.",
+    ),
+]
+
+
+class ObjectRef(NamedTuple):
+    """Identity of one object. `namespace` is empty for cluster-scoped kinds."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    @property
+    def label(self) -> str:
+        """`default/chat`, or just the name where there is no namespace."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.label}"
+
+
+class Reference(NamedTuple):
+    """One object needs another; `field` is where it says so, such as `spec.modelRef`."""
+
+    field: str
+    ref: ObjectRef
+
+
+class Spec(BaseModel):
+    """Base of every part of a document: camelCase in YAML, frozen, unknown fields refused."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True
+    )
+
+
+class Metadata(Spec):
+    name: Name
+    namespace: Name = DEFAULT_NAMESPACE
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class Resource(Spec):
+    """Base of the kinds. A subclass narrows `kind` to a Literal and adds `spec`."""
+
+    namespaced: ClassVar[bool] = True
+
+    api_version: Literal["inference.llmkube.dev/v1alpha1"]
+    kind: str
+    metadata: Metadata
+    status: Any = Field(
+        default=None, exclude=True, description="Written by the controllers; ignored here."
+    )
+
+    @property
+    def ref(self) -> ObjectRef:
+        namespace = self.metadata.namespace if self.namespaced else ""
+        return ObjectRef(self.kind, namespace, self.metadata.name)
+
+    def references(self) -> tuple[Reference, ...]:
+        """The objects that this one needs, and the field that says so."""
+        return ()
+
+    def _near(self, kind: str, name: str) -> ObjectRef:
+        """A reference stays in the namespace of the object that makes it."""
+        return ObjectRef(kind, self.metadata.namespace, name)

@@ -1,0 +1,66 @@
+"""All objects of one revision, by identity, with the places where they stand. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeVar
+
+from reconciler.api.fleet import FleetPolicy, FleetSpec
+from reconciler.api.meta import ObjectRef, Resource
+from reconciler.problem import Finding
+
+R = TypeVar("R", bound=Resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an object is declared. `line` counts from 1 and is the document's first line of content;
+    `document` counts the file's documents from 0."""
+
+    path: str
+    line: int
+    document: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryFile:
+    """A model file inside the repository: its path there, size, and the sha256 of its bytes."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """One revision that passed validation.
+
+    `revision` is `<sha>`, `<sha>+dirty.<hash8>` or `dir:<hash8>`; `commit` is None for a plain
+    directory. `files` holds the repository's model files by path, as far as a Model names them.
+    `held` are objects with problems of severity blocked that the source itself found.
+    """
+
+    revision: str
+    commit: str | None
+    objects: Mapping[ObjectRef, Resource]
+    origins: Mapping[ObjectRef, Origin]
+    files: Mapping[str, RepositoryFile] = field(default_factory=lambda: MappingProxyType({}))
+    held: tuple[Finding, ...] = ()
+
+    def all(self, kind: type[R]) -> tuple[R, ...]:
+        """Every object of a kind, sorted by namespace and name."""
+        found = [o for o in self.objects.values() if isinstance(o, kind)]
+        return tuple(sorted(found, key=lambda o: o.ref))
+
+    def get(self, kind: type[R], ref: ObjectRef) -> R | None:
+        """The object of that identity, or None."""
+        found = self.objects.get(ref)
+        return found if isinstance(found, kind) else None
+
+    @property
+    def policy(self) -> FleetSpec:
+        """The Fleet document's policy, or its defaults where there is none."""
+        declared = self.all(FleetPolicy)
+        return declared[0].spec if declared else FleetSpec()

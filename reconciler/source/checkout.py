@@ -1,0 +1,46 @@
+"""One revision of a fleet repository, readable: what every source yields and `load` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+from reconciler.fleet import RepositoryFile
+
+
+@dataclass(frozen=True, slots=True)
+class YamlFile:
+    """A YAML file of the revision that may hold our documents. `identity` changes with its bytes."""
+
+    path: str
+    data: bytes
+    identity: str
+
+
+class Checkout(Protocol):
+    """A snapshot: the same calls answer the same, whatever happens to the source meanwhile."""
+
+    revision: str  # <sha>, <sha>+dirty.<hash8> or dir:<hash8>
+    commit: str | None
+
+    def yaml_files(self) -> Iterable[YamlFile]:
+        """The files to parse, sorted by path: see Files in docs/sources.md for which count."""
+
+    def model_file(self, path: str) -> RepositoryFile:
+        """Size and sha256 of a model file. Raises SourceError: absent, a symlink, outside, LFS."""
+
+    def open(self, path: str) -> BinaryIO:
+        """The bytes of a model file, streamed. Raises SourceError like model_file."""
+
+    def commit_of(self, path: str) -> str | None:
+        """The last commit that touched a file; None for uncommitted edits and plain directories."""
+
+
+class Source(Protocol):
+    """Somewhere a fleet lives. `location` is for people and holds no credentials."""
+
+    location: str
+
+    def fetch(self) -> Checkout:
+        """The newest revision. Raises SourceError when it cannot be had now."""

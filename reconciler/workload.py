@@ -1,0 +1,121 @@
+"""What must run, in words that every target understands. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from reconciler.api.meta import ObjectRef
+from reconciler.fleet import Origin
+from reconciler.memory import MemoryEstimate
+
+EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """One model that a workload serves, and how to know its bytes.
+
+    `name` is the public model name (the Model's metadata.name). `source` is the Model's spec.source;
+    a path inside the repository stays a path. `sha256` is None when nothing pins the bytes yet.
+    """
+
+    name: str
+    source: str
+    format: str
+    sha256: str | None = None
+    size_bytes: int | None = None
+    mmproj: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNeed:
+    """What one workload takes of one pool of its node. Names: `unified`, `host`, `device0`, ..."""
+
+    pool: str
+    bytes: int
+    budget_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One instance of a service on one node.
+
+    `settings` are the effective spec fields that a runtime renders from, flat, by their path in the
+    document below `spec` (`contextSize`, `models[0].contextSize`, `runtimeOptions.embeddings`);
+    `lifecycle` are the ones that only the target acts on (`rollout.drainTimeout`). A change of the
+    second kind never restarts a process. Values are JSON scalars or lists.
+    """
+
+    ref: ObjectRef
+    node: str
+    runtime: str
+    models: tuple[ModelFile, ...]
+    settings: Mapping[str, Any]
+    lifecycle: Mapping[str, Any]
+    origin: Origin
+    port: int | None = None  # stated by the fleet; None: the target allocates one and keeps it
+    drain_timeout_s: float = 60.0
+    suspended: bool = False
+    memory: MemoryEstimate | None = None  # None: not known before the model is here
+    needs: tuple[PoolNeed, ...] = ()
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Everything the fleet says that the process depends on, as plain JSON."""
+        return {
+            "runtime": self.runtime,
+            "port": self.port,
+            "suspended": self.suspended,
+            "models": [
+                {"name": m.name, "source": m.source, "format": m.format, "sha256": m.sha256}
+                for m in self.models
+            ],
+            "settings": dict(self.settings),
+            "lifecycle": dict(self.lifecycle),
+        }
+
+    @property
+    def inputs_digest(self) -> str:
+        return digest(self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """How to tell over HTTP that a process is ready and is the one that we mean.
+
+    Ready when GET `path` answers 200 and, with `models_path`, a GET of that lists `alias`.
+    """
+
+    path: str = "/health"
+    models_path: str | None = "/v1/models"
+    alias: str | None = None
+    slots_path: str | None = None  # lists `is_processing` per slot, for draining
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A process to run. `argv[0]` is the program; `files` are written (name -> text) into the
+    workload's own directory before it starts, which argv names as `{dir}`.
+
+    Before a node is known its facts stand as `{binary}`, `{port}`, `{store}` and `{threads}`.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    files: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    probe: Probe = Probe()
+
+    @property
+    def digest(self) -> str:
+        return digest({"argv": self.argv, "env": dict(self.env), "files": dict(self.files)})
+
+
+def digest(value: object) -> str:
+    """sha256 (hex) over canonical JSON: the one way that this program fingerprints data."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
