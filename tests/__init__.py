@@ -1,0 +1,1 @@
+"""Tests of fleet-reconciler: real parts, no mocks of our own modules."""

@@ -1,0 +1,1 @@
+"""Builders and real parts that several tests share."""
