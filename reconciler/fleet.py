@@ -16,8 +16,8 @@ R = TypeVar("R", bound=Resource)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an object is declared. `line` counts from 1 and is the document's first line of content;
-    `document` counts the file's documents from 0."""
+    """Where an object is declared. `line`, from 1, is the document's first line of content;
+    `document` counts the documents of the file from 0."""
 
     path: str
     line: int

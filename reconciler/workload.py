@@ -20,8 +20,8 @@ EMPTY: Mapping[str, str] = MappingProxyType({})
 class ModelFile:
     """One model that a workload serves, and how to know its bytes.
 
-    `name` is the public model name (the Model's metadata.name). `source` is the Model's spec.source;
-    a path inside the repository stays a path. `sha256` is None when nothing pins the bytes yet.
+    `name` is the public model name (the Model's metadata.name). `source` is its spec.source; a path
+    inside the repository stays a path. `sha256` is None when nothing pins the bytes yet.
     """
 
     name: str

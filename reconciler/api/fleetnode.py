@@ -74,9 +74,7 @@ class DeviceMemory(Spec):
 class NodeMemory(Spec):
     fraction: Annotated[
         Fraction | None,
-        Field(
-            description="Share of the memory that models may use. Default 0.67 up to 36Gi, else 0.75."
-        ),
+        Field(description="Share of memory for models. Default 0.67 up to 36Gi, else 0.75."),
     ] = None
     budget: Annotated[Bytes | None, Field(description="The same, as an absolute size.")] = None
     reserve: Bytes = 0

@@ -19,7 +19,7 @@ Name = Annotated[
     Field(
         pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
         max_length=253,
-        description="Lower-case letters, digits, '-' and '.'; begins and ends with a letter or digit.",
+        description="Lower-case letters, digits, '-', '.'; a letter or digit at both ends.",
     ),
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
@@ -55,6 +55,8 @@ def show_bytes(count: float) -> str:
 
 def parse_duration(value: object) -> float:
     """`60s`, `1m30s`, `500ms` -> seconds. Raises ValueError for anything else."""
+    if isinstance(value, float):  # our own defaults
+        return value
     if not isinstance(value, str) or not _DURATION.match(value):
         raise ValueError(f"{value!r} is no duration; write 30s, 10m or 1h30m")
     return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(value))
@@ -70,17 +72,9 @@ def format_duration(seconds: float) -> str:
     return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"
 
 
-def _bytes_from_yaml(value: Any) -> int:
-    return parse_bytes(value)
-
-
-def _duration_from_yaml(value: Any) -> float:
-    return float(value) if isinstance(value, float) else parse_duration(value)
-
-
 Bytes = Annotated[
     int,
-    BeforeValidator(_bytes_from_yaml),
+    BeforeValidator(parse_bytes),
     PlainSerializer(format_bytes, return_type=str),
     WithJsonSchema(
         {
@@ -88,13 +82,13 @@ Bytes = Annotated[
                 {"type": "integer", "minimum": 0},
                 {"type": "string", "pattern": _QUANTITY.pattern},
             ],
-            "description": "A size: bytes, or a number with Ki, Mi, Gi, Ti (powers of 1024) or k, M, G, T.",
+            "description": "Bytes, or a number with Ki, Mi, Gi, Ti (powers of 1024), k, M, G, T.",
         }
     ),
 ]
 Duration = Annotated[
     float,
-    BeforeValidator(_duration_from_yaml),
+    BeforeValidator(parse_duration),
     PlainSerializer(format_duration, return_type=str),
     WithJsonSchema(
         {

@@ -11,7 +11,7 @@ from reconciler.fleet import RepositoryFile
 
 @dataclass(frozen=True, slots=True)
 class YamlFile:
-    """A YAML file of the revision that may hold our documents. `identity` changes with its bytes."""
+    """A YAML file that may hold our documents. `identity` changes with its bytes."""
 
     path: str
     data: bytes
