@@ -1,0 +1,106 @@
+"""Model files for tests: tiny ones that llama.cpp loads and answers with, and hostile headers.
+
+    path = tiny_llama(tmp_path / "a.gguf")                       # 230 KB, loads in 0.05 s
+    path = tiny_llama(tmp_path / "b.gguf", layers=4, context=8192, name="b")
+
+Weights are random and seeded, so equal arguments give equal bytes (and an equal sha256).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from gguf import GGUFWriter, TokenType
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VOCABULARY = 512
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
+
+def tiny_llama(
+    path: Path,
+    *,
+    arch: str = "llama",
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int = 2,
+    embedding: int = 64,
+    feed_forward: int = 128,
+    context: int = 4096,
+    name: str = "tiny",
+    seed: int = 0,
+) -> Path:
+    """Write a random llama with grouped heads and a 512-token vocabulary; returns `path`.
+
+    `heads` must divide `embedding`, and `kv_heads` must divide `heads`. Replaces an existing file atomically.
+    """
+    part = path.with_name(path.name + ".tmp")
+    writer = GGUFWriter(part, arch)
+    writer.add_name(name)
+    writer.add_file_type(1)
+    writer.add_context_length(context)
+    writer.add_embedding_length(embedding)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(feed_forward)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    writer.add_rope_dimension_count(embedding // heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(VOCABULARY)
+    _add_tokenizer(writer)
+    kv_width = embedding // heads * kv_heads
+    shapes = {"token_embd.weight": (VOCABULARY, embedding), "output_norm.weight": (embedding,)}
+    for i in range(layers):
+        shapes |= {
+            f"blk.{i}.attn_norm.weight": (embedding,),
+            f"blk.{i}.attn_q.weight": (embedding, embedding),
+            f"blk.{i}.attn_k.weight": (kv_width, embedding),
+            f"blk.{i}.attn_v.weight": (kv_width, embedding),
+            f"blk.{i}.attn_output.weight": (embedding, embedding),
+            f"blk.{i}.ffn_norm.weight": (embedding,),
+            f"blk.{i}.ffn_gate.weight": (feed_forward, embedding),
+            f"blk.{i}.ffn_up.weight": (feed_forward, embedding),
+            f"blk.{i}.ffn_down.weight": (embedding, feed_forward),
+        }
+    _add_random_tensors(writer, shapes, seed)
+    _write(writer)
+    return part.rename(path)
+
+
+def _add_tokenizer(writer: GGUFWriter) -> None:
+    """A byte-level SentencePiece vocabulary: every text can be written with it."""
+    tokens = [b"<unk>", b"<s>", b"</s>"] + [f"<0x{i:02X}>".encode() for i in range(256)]
+    types = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL] + [TokenType.BYTE] * 256
+    words = [f"\u2581w{i}".encode() for i in range(VOCABULARY - len(tokens))]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens + words)
+    writer.add_token_scores([0.0] * len(tokens) + [-float(i) for i in range(len(words))])
+    writer.add_token_types(types + [TokenType.NORMAL] * len(words))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_chat_template(CHAT_TEMPLATE)
+
+
+def _add_random_tensors(writer: GGUFWriter, shapes: dict[str, tuple[int, ...]], seed: int) -> None:
+    """Norms are ones, everything else small noise: the model computes, and says nonsense."""
+    random = np.random.default_rng(seed)
+    for name, shape in shapes.items():
+        if len(shape) == 1:
+            data = np.ones(shape, dtype=np.float32)
+        else:
+            data = (random.standard_normal(shape) * 0.02).astype(np.float16)
+        writer.add_tensor(name, data)
+
+
+def _write(writer: GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
