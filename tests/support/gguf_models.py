@@ -38,7 +38,7 @@ def tiny_llama(
 ) -> Path:
     """Write a random llama with grouped heads and a 512-token vocabulary; returns `path`.
 
-    `heads` must divide `embedding`, and `kv_heads` must divide `heads`. Replaces an existing file atomically.
+    `heads` must divide `embedding`, and `kv_heads` `heads`. Replaces an existing file atomically.
     """
     part = path.with_name(path.name + ".tmp")
     writer = GGUFWriter(part, arch)
