@@ -29,7 +29,7 @@ class FleetSpec(Spec):
         Literal["enforce", "report"],
         Field(description="enforce: put back what others changed. report: only show it."),
     ] = "enforce"
-    prune: Prune = Prune()
+    prune: Prune = Prune.model_construct()
     confirm: Annotated[
         tuple[str, ...],
         Field(description="Tokens that release exactly the change that printed them."),
@@ -56,4 +56,4 @@ class FleetPolicy(Resource):
     namespaced: ClassVar[bool] = False
 
     kind: Literal["Fleet"]
-    spec: FleetSpec = FleetSpec()
+    spec: FleetSpec = FleetSpec.model_construct()

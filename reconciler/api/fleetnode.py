@@ -62,7 +62,7 @@ class Device(Spec):
 class Hardware(Spec):
     os: Literal["linux", "darwin"] | None = None
     arch: str | None = None
-    cpu: Cpu = Cpu()
+    cpu: Cpu = Cpu.model_construct()
     memory: Bytes | None = None
     devices: tuple[Device, ...] = ()
 
@@ -78,7 +78,7 @@ class NodeMemory(Spec):
     ] = None
     budget: Annotated[Bytes | None, Field(description="The same, as an absolute size.")] = None
     reserve: Bytes = 0
-    devices: DeviceMemory = DeviceMemory()
+    devices: DeviceMemory = DeviceMemory.model_construct()
 
 
 class FleetNodeSpec(Spec):
@@ -88,8 +88,8 @@ class FleetNodeSpec(Spec):
         tuple[str, ...] | None, Field(description="What the node can run. Unset: not stated.")
     ] = None
     default_runtime: str | None = None
-    hardware: Hardware = Hardware()
-    memory: NodeMemory = NodeMemory()
+    hardware: Hardware = Hardware.model_construct()
+    memory: NodeMemory = NodeMemory.model_construct()
     cost_per_hour: Annotated[float, Field(ge=0)] | None = None
     unschedulable: Annotated[bool, Field(description="Takes nothing new.")] = False
     drain: Annotated[bool, Field(description="Everything leaves.")] = False

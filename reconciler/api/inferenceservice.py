@@ -120,10 +120,10 @@ class InferenceServiceSpec(ModelSettings):
     ] = None
     model_ref: Name | None = None
     models: Annotated[tuple[ModelEntry, ...] | None, Field(min_length=1, max_length=500)] = None
-    router: Router = Router()
+    router: Router = Router.model_construct()
     replicas: Annotated[int, Field(ge=0, le=1000)] = 1
     suspend: Annotated[bool, Field(description="Stop it and keep the files.")] = False
-    placement: Placement = Placement()
+    placement: Placement = Placement.model_construct()
     flash_attention: bool | Literal["auto"] = "auto"
     prompt_cache: Annotated[
         Bytes, Field(description="Memory for the prompts of earlier requests. Default 256Mi.")
@@ -133,12 +133,12 @@ class InferenceServiceSpec(ModelSettings):
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64)] = ()
     devices: Annotated[int, Field(ge=1, le=64)] = 1
     runtime_options: dict[str, Any] = {}
-    resources: ResourceRequirements = ResourceRequirements()
-    endpoint: Endpoint = Endpoint()
-    memory: ServiceMemory = ServiceMemory()
+    resources: ResourceRequirements = ResourceRequirements.model_construct()
+    endpoint: Endpoint = Endpoint.model_construct()
+    memory: ServiceMemory = ServiceMemory.model_construct()
     autoscaling: Autoscaling | None = None
-    benchmark: Benchmark = Benchmark()
-    rollout: Rollout = Rollout()
+    benchmark: Benchmark = Benchmark.model_construct()
+    rollout: Rollout = Rollout.model_construct()
     image: str | None = None
     image_pull_secrets: tuple[SecretName, ...] = ()
     priority: Literal["critical", "high", "normal", "low", "batch"] = "normal"

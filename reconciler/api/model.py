@@ -43,7 +43,7 @@ class ModelSpec(Spec):
     files: tuple[str, ...] = ()
     mmproj: str | None = None
     source_secret_ref: SecretRef | None = None
-    hardware: ModelHardware = ModelHardware()
+    hardware: ModelHardware = ModelHardware.model_construct()
 
 
 class Model(Resource):
