@@ -1,10 +1,12 @@
-"""Decide what to change. No IO, no clock: same input, same plan."""
+"""What a plan is made of: what was observed, what would change, and why. Pure data."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from reconciler.api.meta import ObjectRef
@@ -29,6 +31,33 @@ class Restart(StrEnum):
     ROLL = "roll"
 
 
+# Why a change or a hold: the only CamelCase reasons a plan may carry, with a line for people.
+# A blocked object may carry the id of a validation rule as well.
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "Added": "declared, and not running yet",
+        "SettingsChanged": "its settings changed",
+        "ModelChanged": "its model changed",
+        "LifecycleChanged": "what changed needs no restart",
+        "Resumed": "no longer suspended",
+        "Suspended": "suspended",
+        "Removed": "no longer declared",
+        "MovedAway": "placed on another node",
+        "RenderChanged": "we or the engine were upgraded; waits for the next change or a restart",
+        "ProcessGone": "its process ended",
+        "Drifted": "it does not run as it was started",
+        "NotReachable": "the target did not answer",
+        "EngineMissing": "the node has no engine for it",
+        "NodeTakesNothingNew": "the node is unschedulable",
+        "NeedsConfirmation": "more would go than the Fleet's prune limits allow at once",
+        "PruneDisabled": "its prune annotation keeps it",
+        "Held": "its hold annotation leaves it exactly as it is",
+        "DriftReported": "the Fleet's drift policy only reports",
+        "MemoryFits": "it does not fit beside what runs",
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where a change comes from. `commit` is None for uncommitted edits and plain directories."""
@@ -40,10 +69,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One running (or wanted and failing) workload, as observed on a target.
+    """One workload as a target runs it, or tries to.
 
     `inputs` is what it was started from (Workload.inputs), so that a change can be shown field by
-    field. `reason` is a CamelCase word for what it is doing or why it is not ready.
+    field. `reason` is a CamelCase word for what it is doing or why it is not ready. `drift` says
+    in words what of the live process is not as it was started.
     """
 
     ref: ObjectRef
@@ -63,6 +93,8 @@ class Instance:
     needs: tuple[PoolNeed, ...] = ()
     models: tuple[str, ...] = ()
     start_seconds: float | None = None  # measured: from spawn to ready, the last time
+    gone: bool = False  # it should run and has no process
+    drift: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +102,9 @@ class TargetState:
     """What is known of a target beside its instances.
 
     `reachable` False: nothing may be concluded from what is absent. `missing` names the runtimes
-    whose engine is not there, with the reason and how to get it. `renders` gives the digest of the
-    Command that each workload would get here now, by ref: only a target can know it.
-    `cached` are sha256 digests or sources of models that need no download.
+    whose engine is not there, with how to get it. `renders` gives the digest of the Command that a
+    workload would get here now, by ref: only a target can know it. `cached` holds the sha256 or
+    the source of every model that needs no download.
     """
 
     target: str
@@ -86,12 +118,16 @@ class TargetState:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
+    """What runs now on the targets that a plan covers; other targets are not its business."""
+
     targets: Mapping[str, TargetState]
     instances: tuple[Instance, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
+    """`path` is below `spec` of the service; `model.NAME.source` and the like are the Model's."""
+
     path: str
     before: Any
     after: Any
@@ -100,6 +136,8 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class MemoryImpact:
+    """A pool of the node, all its services together. Bytes; None where a part is not known."""
+
     pool: str
     before_bytes: int | None
     after_bytes: int | None
@@ -110,10 +148,10 @@ class MemoryImpact:
 @dataclass(frozen=True, slots=True)
 class Impact:
     restart: Restart = Restart.NONE
-    download_bytes: int | None = 0
+    download_bytes: int | None = 0  # None: something is downloaded, its size is not known
     memory: tuple[MemoryImpact, ...] = ()
     downtime_seconds: float | None = None
-    downtime_basis: str = "unknown"
+    downtime_basis: str = "unknown"  # or measured
     order: int = 0
 
 
@@ -130,3 +168,44 @@ class Change:
     fields: tuple[FieldChange, ...] = ()
     impact: Impact = Impact()
     desired: Workload | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """An object that stays as it runs now. `holds` are the services that stay with it."""
+
+    ref: ObjectRef
+    reason: str
+    message: str
+    source: Source | None
+    target: str | None = None
+    holds: tuple[ObjectRef, ...] = ()
+    token: str | None = None  # confirms a guarded removal
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one pass would do. `unchanged` counts by target; `unreachable` did not answer."""
+
+    revision: str
+    changes: tuple[Change, ...]
+    blocked: tuple[Blocked, ...]
+    unreachable: tuple[TargetState, ...]
+    unchanged: Mapping[str, int]
+    targets: Mapping[str, TargetState]
+
+    @property
+    def summary(self) -> dict[str, int]:
+        counted = Counter(change.action for change in self.changes)
+        return {
+            **{str(action): counted[action] for action in Action},
+            "unchanged": sum(self.unchanged.values()),
+            "blocked": len(self.blocked),
+        }
+
+    @property
+    def exit_code(self) -> int:
+        """3 blocked, unconfirmed or unreachable; 2 changes or drift; 0 nothing to do."""
+        if self.blocked or self.unreachable:
+            return 3
+        return 2 if any(c.action != Action.DEFERRED for c in self.changes) else 0

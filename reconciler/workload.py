@@ -34,11 +34,15 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True)
 class PoolNeed:
-    """What one workload takes of one pool of its node. Names: `unified`, `host`, `device0`, ..."""
+    """What one workload takes of one pool of its node. Names: `unified`, `host`, `device0`, ...
+
+    `weights` are the parts of `bytes` that processes of the same file share, as (file, bytes).
+    """
 
     pool: str
     bytes: int
     budget_bytes: int
+    weights: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

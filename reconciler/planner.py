@@ -1,0 +1,345 @@
+"""Decide what to change. No IO, no clock: same input, same plan."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from reconciler.api.meta import ObjectRef
+from reconciler.ledger import Ledger
+from reconciler.plan import (
+    Action,
+    Blocked,
+    Change,
+    FieldChange,
+    Impact,
+    Instance,
+    Observation,
+    Plan,
+    Restart,
+    Source,
+    TargetState,
+)
+from reconciler.workload import Workload, digest
+
+
+class Causes(Protocol):
+    """Where things stand, with the commit that put them there."""
+
+    def where(self, ref: ObjectRef, field: str = "") -> Source | None:
+        """The line of a field of a declared object, or of the object."""
+
+    def removal(self, last: Source | None) -> Source | None:
+        """The line that an object last stood on, with the commit that removed it."""
+
+
+_ORDER = {Action.DELETE: 0, Action.MOVE: 0, Action.UPDATE: 1, Action.REPLACE: 2, Action.DRIFT: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The Fleet's rules for carrying out a plan."""
+
+    drift_enforced: bool = True
+    prune_max_count: int = 10
+    prune_max_share: float = 0.3
+    confirmed: frozenset[str] = frozenset()
+
+
+def make_plan(
+    revision: str,
+    desired: Iterable[Workload],
+    blocked: Iterable[Blocked],
+    observed: Observation,
+    policy: Policy,
+    causes: Causes,
+) -> Plan:
+    """Pair desired with observed by (target, service) and say what to do with each pair.
+
+    Only targets in `observed` are planned. A service in a Blocked's `holds` stays as it is.
+    """
+    held_back = list(blocked)
+    held = {ref for item in held_back for ref in (item.ref, *item.holds)}
+    wanted = {(f"node/{w.node}", w.ref): w for w in desired}
+    live = {(i.target, i.ref): i for i in observed.instances}
+    homes = {ref: target for target, ref in wanted}
+    unchanged: Counter[str] = Counter()
+    changes: list[Change] = []
+    for key in sorted(wanted.keys() | live.keys()):
+        target, ref = key
+        state = observed.targets.get(target)
+        if state is None:
+            continue
+        want, have = wanted.get(key), live.get(key)
+        if ref in held:
+            unchanged[target] += have is not None
+            continue
+        home = homes.get(ref)
+        step = _decide(want, have, state, None if (home, ref) in live else home, causes)
+        match step:
+            case None:
+                unchanged[target] += have is not None
+            case Blocked():
+                held_back.append(step)
+            case Change():
+                changes.append(step)
+    kept, unconfirmed = _guard_removals(changes, observed, policy)
+    held_back += unconfirmed
+    ordered, unfit = _order_and_weigh(kept, observed)
+    held_back += unfit
+    return Plan(
+        revision=revision,
+        changes=tuple(ordered),
+        blocked=tuple(held_back),
+        unreachable=tuple(s for _, s in sorted(observed.targets.items()) if not s.reachable),
+        unchanged=dict(sorted(unchanged.items())),
+        targets=observed.targets,
+    )
+
+
+def _decide(
+    want: Workload | None,
+    have: Instance | None,
+    state: TargetState,
+    home: str | None,
+    causes: Causes,
+) -> Change | Blocked | None:
+    """One pair. None: as it should be."""
+    match want, have:
+        case _ if not state.reachable:
+            ref = want.ref if want else have.ref if have else None
+            assert ref is not None
+            return Change(
+                Action.UNKNOWN, state.target, ref, "NotReachable", causes.where(ref), state.message
+            )
+        case None, Instance():
+            return _remove(have, home, causes)
+        case Workload(suspended=True), None:
+            return None
+        case Workload(suspended=True), Instance():
+            cause = causes.where(want.ref, "spec.suspend")
+            return Change(Action.DELETE, state.target, want.ref, "Suspended", cause, desired=want)
+        case Workload(), None:
+            return _create(want, state, causes)
+        case Workload(), Instance():
+            return _compare(want, have, state, causes)
+    raise AssertionError("a pair has at least one side")
+
+
+def _create(want: Workload, state: TargetState, causes: Causes) -> Change | Blocked:
+    cause = causes.where(want.ref)
+    if want.runtime in state.missing:
+        message = state.missing[want.runtime]
+        return Blocked(want.ref, "EngineMissing", message, cause, state.target, (want.ref,))
+    if want.lifecycle.get("unschedulable"):
+        message = f"{state.target} is unschedulable and takes nothing new"
+        return Blocked(want.ref, "NodeTakesNothingNew", message, cause, state.target, (want.ref,))
+    impact = Impact(download_bytes=_download_bytes(want, state))
+    return Change(
+        Action.CREATE, state.target, want.ref, "Added", cause, impact=impact, desired=want
+    )
+
+
+def _remove(have: Instance, home: str | None, causes: Causes) -> Change | Blocked:
+    if home is not None:
+        message = f"from {have.target} to {home}"
+        cause = causes.where(have.ref, "spec.placement")
+        return Change(Action.MOVE, have.target, have.ref, "MovedAway", cause, message)
+    where = causes.removal(have.source)
+    if have.inputs.get("lifecycle", {}).get("prune") == "disabled":
+        message = "no longer declared, kept by its prune annotation; stop it by hand"
+        return Blocked(have.ref, "PruneDisabled", message, where, have.target, (have.ref,))
+    return Change(Action.DELETE, have.target, have.ref, "Removed", where)
+
+
+def _compare(
+    want: Workload, have: Instance, state: TargetState, causes: Causes
+) -> Change | Blocked | None:
+    render = state.renders.get(want.ref)
+    same_render = render is None or have.render_digest is None or render == have.render_digest
+    if want.inputs_digest == have.inputs_digest:
+        if have.gone or have.drift:
+            reason = "ProcessGone" if have.gone else "Drifted"
+            message = have.message if have.gone else have.drift
+            return _restarting(
+                Action.DRIFT, reason, want, have, state, causes.where(want.ref), message
+            )
+        if same_render:
+            return None
+        if want.lifecycle.get("rollout.onUpgrade") == "restart":
+            cause = causes.where(want.ref, "spec.rollout.onUpgrade")
+            return _restarting(Action.REPLACE, "RenderChanged", want, have, state, cause)
+        cause = causes.where(want.ref)
+        return Change(Action.DEFERRED, state.target, want.ref, "RenderChanged", cause, desired=want)
+    if want.lifecycle.get("hold") == "true":
+        message = "changed, and left as it is by its hold annotation"
+        return Blocked(want.ref, "Held", message, causes.where(want.ref), state.target, (want.ref,))
+    fields = _field_changes(
+        have.inputs, want.inputs, process_changes=not _only_lifecycle(want, have)
+    )
+    cause = _first_cause(want, fields, causes)
+    if _only_lifecycle(want, have):
+        return Change(
+            Action.UPDATE,
+            state.target,
+            want.ref,
+            "LifecycleChanged",
+            cause,
+            fields=fields,
+            desired=want,
+        )
+    if want.runtime in state.missing:
+        message = state.missing[want.runtime]
+        return Blocked(want.ref, "EngineMissing", message, cause, state.target, (want.ref,))
+    reason = (
+        "ModelChanged" if any(f.path.startswith("model.") for f in fields) else "SettingsChanged"
+    )
+    return _restarting(Action.REPLACE, reason, want, have, state, cause, fields=fields)
+
+
+def _restarting(
+    action: Action,
+    reason: str,
+    want: Workload,
+    have: Instance,
+    state: TargetState,
+    cause: Source | None,
+    message: str = "",
+    fields: tuple[FieldChange, ...] = (),
+) -> Change:
+    impact = Impact(
+        restart=Restart.RESTART,
+        download_bytes=_download_bytes(want, state),
+        downtime_seconds=have.start_seconds,
+        downtime_basis="unknown" if have.start_seconds is None else "measured",
+    )
+    return Change(action, state.target, want.ref, reason, cause, message, fields, impact, want)
+
+
+def _only_lifecycle(want: Workload, have: Instance) -> bool:
+    """Nothing that the process was rendered from differs."""
+    before = {k: v for k, v in have.inputs.items() if k != "lifecycle"}
+    after = {k: v for k, v in want.inputs.items() if k != "lifecycle"}
+    return digest(before) == digest(after)
+
+
+def _download_bytes(want: Workload, state: TargetState) -> int | None:
+    total = 0
+    for model in want.models:
+        if {model.sha256, model.source} & state.cached:
+            continue
+        if model.size_bytes is None:
+            return None
+        total += model.size_bytes
+    return total
+
+
+def _field_changes(
+    before: Mapping[str, Any], after: Mapping[str, Any], process_changes: bool
+) -> tuple[FieldChange, ...]:
+    old, new = _flat(before), _flat(after)
+    lifecycle = after.get("lifecycle", {}).keys() | before.get("lifecycle", {}).keys()
+    return tuple(
+        FieldChange(path, old.get(path), new.get(path), process_changes and path not in lifecycle)
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path) != new.get(path)
+    )
+
+
+def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Workload.inputs -> {path below spec: value}."""
+    models = inputs.get("models", [])
+    flat: dict[str, Any] = {
+        "runtime": inputs.get("runtime"),
+        "endpoint.port": inputs.get("port"),
+        "models": [model["name"] for model in models],
+        **inputs.get("settings", {}),
+        **inputs.get("lifecycle", {}),
+    }
+    for model in models:
+        flat |= {f"model.{model['name']}.{k}": v for k, v in model.items() if k != "name"}
+    return flat
+
+
+def _first_cause(want: Workload, fields: tuple[FieldChange, ...], causes: Causes) -> Source | None:
+    """The line of the first changed field; a Model's field stands in the Model's document."""
+    own = [f for f in fields if not f.path.startswith("model.")]
+    if own or not fields:
+        path = own[0].path if own else ""
+        path = "modelRef" if path == "models" and len(want.models) == 1 else path
+        return causes.where(want.ref, f"spec.{path}" if path else "")
+    _, name, field = fields[0].path.split(".", 2)[0], *fields[0].path[6:].rsplit(".", 1)
+    return causes.where(ObjectRef("Model", want.ref.namespace, name), f"spec.{field}")
+
+
+def prune_token(removals: Collection[Change]) -> str:
+    """The word that releases exactly these removals and no others."""
+    return "prune-" + digest(sorted([c.target, *c.ref] for c in removals))[:8]
+
+
+def _guard_removals(
+    changes: list[Change], observed: Observation, policy: Policy
+) -> tuple[list[Change], list[Blocked]]:
+    """Hold back removals beyond the Fleet's limits, until their token is confirmed."""
+    removals = [c for c in changes if c.action == Action.DELETE and c.reason == "Removed"]
+    total = len({(i.target, i.ref) for i in observed.instances})
+    many = len(removals) > policy.prune_max_count
+    large = len(removals) >= 4 and len(removals) > policy.prune_max_share * total
+    token = prune_token(removals)
+    if not (many or large) or token in policy.confirmed:
+        return changes, []
+    message = (
+        f"{len(removals)} of {total} services would stop; the limits are"
+        f" {policy.prune_max_count} and {policy.prune_max_share:.0%}."
+        f" If that is meant, commit `confirm: [{token}]` to the Fleet or add --confirm {token}"
+    )
+    held = Blocked(
+        removals[0].ref,
+        "NeedsConfirmation",
+        message,
+        removals[0].source,
+        removals[0].target,
+        tuple(c.ref for c in removals),
+        token,
+    )
+    return [c for c in changes if c not in removals], [held]
+
+
+def _order_and_weigh(
+    changes: list[Change], observed: Observation
+) -> tuple[list[Change], list[Blocked]]:
+    """Give every change its place in the order and what it does to its node's memory.
+
+    What would push a node over its budget is held back: services that run keep their memory.
+    """
+    instances: defaultdict[str, list[Instance]] = defaultdict(list)
+    for instance in observed.instances:
+        instances[instance.target].append(instance)
+    ledgers = {target: Ledger(running) for target, running in instances.items()}
+    ordered: list[Change] = []
+    unfit: list[Blocked] = []
+    for change in sorted(changes, key=lambda c: (c.target, _ORDER.get(c.action, 3), c.ref)):
+        ledger = ledgers.setdefault(change.target, Ledger(()))
+        if change.action in (Action.UNKNOWN, Action.DEFERRED):
+            ordered.append(change)
+            continue
+        needs = change.desired.needs if change.desired and change.reason != "Suspended" else ()
+        memory = ledger.replace(change.ref, needs)
+        if refusal := _refusal(change, ledger):
+            ledger.undo()
+            unfit.append(refusal)
+            continue
+        impact = replace(change.impact, memory=memory, order=len(ordered))
+        ordered.append(replace(change, impact=impact))
+    return ordered, unfit
+
+
+def _refusal(change: Change, ledger: Ledger) -> Blocked | None:
+    if change.desired is None or change.desired.lifecycle.get("memory.mode") == "warn":
+        return None
+    over = ledger.over_budget(change.ref)
+    if over is None:
+        return None
+    return Blocked(change.ref, "MemoryFits", over, change.source, change.target, (change.ref,))
