@@ -1,0 +1,79 @@
+# Plain venv and pip underneath; works with the make 3.81 of macOS.
+#
+#   make demo    run a small fleet with a real model on this machine
+#   make test    every test, with real engines and a real model
+#   make check   the inner loop: format, lint, types, imports, spelling, fast tests, schemas
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+# The first Python of this machine that starts and is new enough (a name on PATH may be a stub).
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	$$python -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$python && break; done)
+
+.PHONY: help demo test preflight check format schemas bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+demo: $(VENV)/.demo
+	@$(BIN)/reconcile demo
+
+test: preflight $(VENV)/.dev
+	@$(BIN)/python -m tests.support.llama_server
+	$(BIN)/python -m pytest
+
+# The tests need more of the machine than the demo: say so before anything is installed.
+preflight: $(VENV)/.created
+	@$(BIN)/python tests/support/preflight.py
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/reconcile schema --check
+	$(BIN)/python -m pytest -q -m "not e2e"
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+schemas: $(VENV)/.dev
+	$(BIN)/reconcile schema --write
+
+bench: $(VENV)/.dev
+	@for script in bench/bench_*.py; do $(BIN)/python "$$script" || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# A stamp is touched after its step succeeded, so a second `make` installs nothing, and a changed
+# pyproject.toml installs what changed.
+$(VENV)/.created:
+	@test -n '$(PYTHON)' || { \
+	  echo 'make: Python 3.11 or newer is needed, and none is on PATH.'; \
+	  echo '      Debian, Ubuntu: apt install python3 python3-venv    macOS: brew install python'; \
+	  echo '      or name one: make PYTHON=/path/to/python3.13'; exit 1; } >&2
+	@$(PYTHON) -c '$(NEW_ENOUGH)' || { \
+	  echo "make: $(PYTHON) is $$($(PYTHON) --version 2>&1); Python 3.11 or newer is needed." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "make: $(PYTHON) cannot make virtual environments." >&2; \
+	  echo '      Debian, Ubuntu: apt install python3-venv' >&2; exit 1; }
+	@echo "==> $(VENV): $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.created pyproject.toml
+	@echo '==> installing fleet-reconciler with the embedded engine (once; about 60 MB)'
+	@$(PIP) install --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.created pyproject.toml
+	@echo '==> installing fleet-reconciler with everything that its tests need (once)'
+	@$(PIP) install --editable '.[dev]'
+	@touch $(VENV)/.demo $@
