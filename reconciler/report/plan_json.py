@@ -1,0 +1,165 @@
+"""A Plan as JSON for programs, and the JSON Schema that it keeps to. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reconciler.api.meta import API_VERSION, ObjectRef
+from reconciler.plan import REASONS, Action, Blocked, Change, Impact, Plan, Restart, Source
+from reconciler.problem import RULES
+
+FORMAT_VERSION = 1
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """The plan as plain JSON values; `schemas/plan.json` describes it."""
+    return {
+        "formatVersion": FORMAT_VERSION,
+        "revision": plan.revision,
+        "changes": [change_json(change) for change in plan.changes],
+        "blocked": [_blocked_json(item) for item in plan.blocked],
+        "unreachable": [
+            {"target": state.target, "message": state.message, "seenAt": state.seen_at}
+            for state in plan.unreachable
+        ],
+        "summary": plan.summary,
+    }
+
+
+def change_json(change: Change) -> dict[str, Any]:
+    """One change: one object on one target."""
+    return {
+        "action": str(change.action),
+        "target": change.target,
+        "ref": ref_json(change.ref),
+        "object": {"apiVersion": API_VERSION, **ref_json(change.ref)},
+        "reason": change.reason,
+        "message": change.message,
+        "source": _source_json(change.source),
+        "fields": [
+            {
+                "path": field.path,
+                "before": field.before,
+                "after": field.after,
+                "forcesRestart": field.forces_restart,
+            }
+            for field in change.fields
+        ],
+        "impact": _impact_json(change.impact),
+    }
+
+
+def ref_json(ref: ObjectRef) -> dict[str, str]:
+    return {"kind": ref.kind, "namespace": ref.namespace, "name": ref.name}
+
+
+def _source_json(source: Source | None) -> dict[str, Any] | None:
+    if source is None:
+        return None
+    return {"file": source.file, "line": source.line, "commit": source.commit}
+
+
+def _blocked_json(item: Blocked) -> dict[str, Any]:
+    return {
+        "ref": ref_json(item.ref),
+        "target": item.target,
+        "reason": item.reason,
+        "message": item.message,
+        "source": _source_json(item.source),
+        "holds": [ref_json(ref) for ref in item.holds],
+        "confirm": item.token,
+    }
+
+
+def _impact_json(impact: Impact) -> dict[str, Any]:
+    return {
+        "restart": str(impact.restart),
+        "downloadBytes": impact.download_bytes,
+        "memory": [
+            {
+                "pool": m.pool,
+                "beforeBytes": m.before_bytes,
+                "afterBytes": m.after_bytes,
+                "peakBytes": m.peak_bytes,
+                "budgetBytes": m.budget_bytes,
+            }
+            for m in impact.memory
+        ],
+        "downtimeSeconds": impact.downtime_seconds,
+        "downtimeBasis": impact.downtime_basis,
+        "order": impact.order,
+    }
+
+
+def plan_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of what `plan_json` returns, closed: no field goes undescribed."""
+    text, whole = {"type": "string"}, {"type": "integer", "minimum": 0}
+    maybe_whole = {"type": ["integer", "null"], "minimum": 0}
+    maybe_text = {"type": ["string", "null"]}
+    ref = _closed(kind=text, namespace=text, name=text)
+    source = {"anyOf": [_closed(file=text, line=whole, commit=maybe_text), {"type": "null"}]}
+    pool = _closed(
+        pool=text,
+        beforeBytes=maybe_whole,
+        afterBytes=maybe_whole,
+        peakBytes=maybe_whole,
+        budgetBytes=maybe_whole,
+    )
+    impact = _closed(
+        restart={"enum": [str(r) for r in Restart]},
+        downloadBytes=maybe_whole,
+        memory={"type": "array", "items": pool},
+        downtimeSeconds={"type": ["number", "null"], "minimum": 0},
+        downtimeBasis={"enum": ["measured", "unknown"]},
+        order=whole,
+    )
+    field = _closed(path=text, before={}, after={}, forcesRestart={"type": "boolean"})
+    change = _closed(
+        action={"enum": [str(a) for a in Action]},
+        target={"type": "string", "pattern": "^(cluster|node)/"},
+        ref=ref,
+        object={
+            "anyOf": [
+                _closed(apiVersion=text, kind=text, namespace=text, name=text),
+                {"type": "null"},
+            ]
+        },
+        reason={"enum": sorted(REASONS)},
+        message=text,
+        source=source,
+        fields={"type": "array", "items": field},
+        impact=impact,
+    )
+    blocked = _closed(
+        ref=ref,
+        target=maybe_text,
+        reason={"enum": sorted(REASONS.keys() | RULES.keys())},
+        message=text,
+        source=source,
+        holds={"type": "array", "items": ref},
+        confirm=maybe_text,
+    )
+    unreachable = _closed(target=text, message=text, seenAt={"type": ["number", "null"]})
+    summary = _closed(**{str(a): whole for a in Action}, unchanged=whole, blocked=whole)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Plan",
+        **_closed(
+            formatVersion={"const": FORMAT_VERSION},
+            revision=text,
+            changes={"type": "array", "items": change},
+            blocked={"type": "array", "items": blocked},
+            unreachable={"type": "array", "items": unreachable},
+            summary=summary,
+        ),
+    }
+
+
+def _closed(**properties: object) -> dict[str, Any]:
+    """An object with exactly these properties, all required."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }

@@ -1,0 +1,193 @@
+"""A Plan as a person reads it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reconciler.api.quantity import format_duration, show_bytes
+from reconciler.plan import (
+    REASONS,
+    Action,
+    Blocked,
+    Change,
+    FieldChange,
+    Impact,
+    MemoryImpact,
+    Plan,
+    Restart,
+    Source,
+    TargetState,
+)
+from reconciler.report.terminal import PLAIN, Style, Tone, printable
+
+MARKS = {
+    Action.CREATE: "+",
+    Action.UPDATE: "~",
+    Action.REPLACE: "-/+",
+    Action.MOVE: ">",
+    Action.DELETE: "-",
+    Action.DRIFT: "!",
+    Action.UNKNOWN: "?",
+    Action.DEFERRED: "=",
+}
+_TONES = {
+    Action.CREATE: Tone.GOOD,
+    Action.DELETE: Tone.BAD,
+    Action.UNKNOWN: Tone.QUIET,
+    Action.DEFERRED: Tone.QUIET,
+}
+_WORDS = {
+    Action.CREATE: "to create",
+    Action.UPDATE: "to update",
+    Action.REPLACE: "to replace",
+    Action.MOVE: "to move",
+    Action.DELETE: "to delete",
+    Action.DRIFT: "drifted",
+    Action.UNKNOWN: "unknown",
+    Action.DEFERRED: "deferred",
+}
+_ALWAYS_COUNTED = (Action.CREATE, Action.UPDATE, Action.REPLACE, Action.MOVE, Action.DELETE)
+
+
+def plan_text(plan: Plan, now: float, style: Style = PLAIN) -> str:
+    """The whole plan, ending in a newline. `now` (epoch seconds) only ages what was seen."""
+    return "\n".join(_lines(plan, now, style)) + "\n"
+
+
+def _lines(plan: Plan, now: float, style: Style) -> Iterator[str]:
+    for target, state in sorted(plan.targets.items()):
+        changes = sorted((c for c in plan.changes if c.target == target), key=_by_cause)
+        yield _target_line(state, changes, plan.unchanged.get(target, 0), now, style)
+        for change in changes:
+            yield from _change_lines(change, style)
+    if plan.blocked:
+        yield style(Tone.BAD, f"blocked {len(plan.blocked)}")
+        for item in plan.blocked:
+            yield f"  {_blocked_line(item)}"
+    yield _summary_line(plan)
+
+
+def _by_cause(change: Change) -> tuple[str, str, int, str]:
+    where = change.source
+    if where is None:
+        return (change.reason, "", 0, change.ref.label)
+    return (where.commit or "", where.file, where.line, change.ref.label)
+
+
+def _target_line(
+    state: TargetState, changes: list[Change], unchanged: int, now: float, style: Style
+) -> str:
+    kind, _, name = state.target.partition("/")
+    counts = [
+        f"{n} {_WORDS[action]}"
+        for action in Action
+        if (n := sum(c.action == action for c in changes))
+    ]
+    counts += [f"{unchanged} unchanged"] if unchanged or not counts else []
+    if not state.reachable:
+        age = "never seen" if state.seen_at is None else f"last seen {_age(now - state.seen_at)}"
+        return f"{style(Tone.STRONG, f'{kind} {name}')} ({age})  {', '.join(counts)}"
+    return f"{style(Tone.STRONG, f'{kind} {name}'):<32} {', '.join(counts)}"
+
+
+def _age(seconds: float) -> str:
+    if seconds < 120:
+        return f"{max(0, seconds):.0f} s ago"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min ago"
+    return f"{seconds / 3600:.0f} h ago"
+
+
+def _change_lines(change: Change, style: Style) -> Iterator[str]:
+    mark = style(_TONES.get(change.action, Tone.CHANGE), f"{MARKS[change.action]:<3}")
+    runtime = f" ({change.desired.runtime})" if change.desired else ""
+    head = f"  {mark} {change.ref.label + runtime:<40}"
+    yield f"{head} {_where(change.source)}".rstrip()
+    impact = _impact_text(change)
+    if not change.fields:
+        words = change.message or REASONS[change.reason]
+        yield f"        {printable(words)}{'; ' + impact if impact else ''}"
+    for i, field in enumerate(change.fields):
+        before, after = _value(field, field.before), _value(field, field.after)
+        line = f"        {field.path:<18} {before} -> {after}"
+        yield f"{line:<48} {impact}".rstrip() if i == 0 else line
+
+
+def _where(source: Source | None) -> str:
+    if source is None:
+        return ""
+    commit = source.commit[:7] if source.commit else "uncommitted"
+    return f"{printable(source.file)}:{source.line}   {commit}"
+
+
+def _value(field: FieldChange, value: object) -> str:
+    match value:
+        case None:
+            return "unset"
+        case bool():
+            return "true" if value else "false"
+        case list() | tuple():
+            return "[" + ", ".join(_value(field, item) for item in value) + "]"
+        case str() if field.path.endswith(".sha256"):
+            return value[:12]
+        case _:
+            return printable(str(value))
+
+
+def _impact_text(change: Change) -> str:
+    impact = change.impact
+    parts = ["restart" if impact.restart == Restart.RESTART else ""]
+    if change.action in (Action.CREATE, Action.REPLACE, Action.DRIFT, Action.DELETE):
+        parts += [_memory_text(m) for m in impact.memory]
+        if change.desired and not impact.memory and change.action != Action.DELETE:
+            parts.append("memory known once the model is here")
+    parts += [_download_text(impact), _downtime_text(impact)]
+    return "; ".join(part for part in parts if part)
+
+
+def _memory_text(memory: MemoryImpact) -> str:
+    before, after = memory.before_bytes or 0, memory.after_bytes or 0
+    budget = memory.budget_bytes or 0
+    unit, size = ("GiB", 2**30) if max(before, after, budget) >= 2**30 else ("MiB", 2**20)
+    return f"{memory.pool} {before / size:.1f} -> {after / size:.1f} of {budget / size:.1f} {unit}"
+
+
+def _download_text(impact: Impact) -> str:
+    if impact.download_bytes is None:
+        return "download, size not known yet"
+    return f"download {show_bytes(impact.download_bytes)}" if impact.download_bytes else ""
+
+
+def _downtime_text(impact: Impact) -> str:
+    if impact.restart != Restart.RESTART:
+        return ""
+    if impact.downtime_seconds is None:
+        return "downtime not measured yet"
+    seconds = impact.downtime_seconds
+    return f"down ~{seconds:.1f} s" if seconds < 10 else f"down ~{format_duration(round(seconds))}"
+
+
+def _blocked_line(item: Blocked) -> str:
+    holds = [ref.label for ref in item.holds if ref != item.ref]
+    tail = f"; holds {', '.join(holds)}" if holds else ""
+    return (
+        f"{_where(item.source)}  {item.ref} {item.reason}: {printable(item.message)}{tail}".lstrip()
+    )
+
+
+def _summary_line(plan: Plan) -> str:
+    summary = plan.summary
+    counts = [f"{summary[action]} {_WORDS[action]}" for action in _ALWAYS_COUNTED]
+    counts += [
+        f"{summary[action]} {word}"
+        for action, word in (("drift", "drift"), ("unknown", "unknown"), ("deferred", "deferred"))
+        if summary[action]
+    ]
+    counts += [f"{summary['blocked']} blocked"] if summary["blocked"] else []
+    counts += [f"{summary['unchanged']} unchanged"]
+    sizes = [c.impact.download_bytes for c in plan.changes]
+    known = sum(size for size in sizes if size)
+    download = (
+        f" Download {show_bytes(known)}{' or more' if None in sizes else ''}." if known else ""
+    )
+    return f"Plan: {', '.join(counts)}.{download}"
