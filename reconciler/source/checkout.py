@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
@@ -24,8 +24,13 @@ class Checkout(Protocol):
     revision: str  # <sha>, <sha>+dirty.<hash8> or dir:<hash8>
     commit: str | None
 
-    def yaml_files(self) -> Iterable[YamlFile]:
-        """The files to parse, sorted by path: see Files in docs/sources.md for which count."""
+    def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
+        """The files to parse, sorted by path: reconciler.source.tree says which count.
+
+        A file of `held` (it held documents of ours in the last applied revision) is yielded
+        whatever it holds now, as long as it is there and nothing excludes it. `data` is cut after
+        tree.MAX_FILE_BYTES + 1 bytes.
+        """
 
     def model_file(self, path: str) -> RepositoryFile:
         """Size and sha256 of a model file. Raises SourceError: absent, a symlink, outside, LFS."""
