@@ -1,14 +1,75 @@
-"""What a runtime module provides. A runtime is data and functions, not a base class. Pure."""
+"""What a runtime module provides, and which fields of a service it renders from. Pure.
+
+A runtime is data and functions, not a base class. Adding one: `docs/runtimes.md`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel
 
+from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec, ModelSettings
 from reconciler.memory import MemorySettings
+from reconciler.problem import Finding
 from reconciler.workload import Command, ModelFile, Workload
+
+# Every field of InferenceServiceSpec is in exactly one of these (a test holds that): what the
+# process is rendered from, what only the target acts on, what Workload carries in a field of its
+# own, and what decides where or whether to run, or acts on Kubernetes only.
+MODEL_FIELDS = (
+    "contextSize",
+    "parallelSlots",
+    "cacheTypeK",
+    "cacheTypeV",
+    "gpuLayers",
+    "batchSize",
+    "uBatchSize",
+    "extraArgs",
+)
+SERVICE_FIELDS = (
+    "flashAttention",
+    "promptCache",
+    "jinja",
+    "sleepIdle",
+    "env",
+    "devices",
+    "runtimeOptions",
+    "router",
+)
+LIFECYCLE_FIELDS = (
+    "rollout.drainTimeout",
+    "rollout.handover",
+    "rollout.onUpgrade",
+    "memory.mode",
+)
+CARRIED_FIELDS = ("runtime", "modelRef", "models", "suspend", "endpoint.port")
+ELSEWHERE_FIELDS = (
+    "replicas",
+    "placement",
+    "memory.budget",
+    "memory.fraction",
+    "endpoint.type",
+    "resources",
+    "autoscaling",
+    "benchmark",
+    "image",
+    "imagePullSecrets",
+    "priority",
+)
+PROCESS_FIELDS = frozenset(MODEL_FIELDS + SERVICE_FIELDS)
+
+_MODEL_DEFAULTS: Mapping[str, Any] = {
+    "contextSize": 8192,
+    "parallelSlots": 1,
+    "cacheTypeK": "f16",
+    "cacheTypeV": "f16",
+    "gpuLayers": None,  # all where there is a device
+    "batchSize": 2048,
+    "uBatchSize": 512,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +106,12 @@ class Runtime:
 
     `serves_many` decides the exclusion rule: a runtime that serves many demands `models[]` and
     forbids `modelRef`; every other demands `modelRef` and forbids `models[]`.
+    `fields` are the spec fields it renders from; a change of any other never restarts its process.
     `command` renders a Workload on a node; nothing in it may depend on another service.
     `memory_settings` says what the process will use, one a model; None where nothing is known.
-    `check_args` returns why an extra argument or variable is refused: (index or name, reason) pairs.
+    `check_args` says why extra arguments are refused, as (index, reason) pairs; `check_env` says it
+    of one variable.
+    `check` finds what no schema can say, such as a model name that the engine cannot carry.
     """
 
     name: str
@@ -59,4 +123,86 @@ class Runtime:
     memory_settings: Callable[[Workload, ModelFile], MemorySettings] | None = None
     check_args: Callable[[tuple[str, ...]], tuple[tuple[int, str], ...]] = lambda _: ()
     check_env: Callable[[str], str | None] = lambda _: None
+    check: Callable[[InferenceService], tuple[Finding, ...]] = lambda _: ()
     aliases: tuple[str, ...] = ()
+    fields: frozenset[str] = PROCESS_FIELDS - {"router"}
+
+
+def settings(service: InferenceService, runtime: Runtime) -> dict[str, Any]:
+    """The effective values that the runtime renders from, flat, by their path below `spec`.
+
+    One model: `contextSize`, `cacheTypeK`, ... A runtime that serves many has them per model, by
+    name: `models[phi4-mini].contextSize` (the entry's value, else the service's, else ours), and
+    `models[NAME].preload` (without any, the first). `env.NAME` and `runtimeOptions.KEY` are flat
+    too. Bytes are integers, durations seconds; None is "unset". `spec.runtimeOptions` must have
+    passed validation: pydantic.ValidationError else.
+    """
+    spec = service.spec
+    values: dict[str, Any] = {}
+    if spec.models is None:
+        values.update(_of_model(spec, spec, runtime))
+    else:
+        preloads = any(entry.preload for entry in spec.models)
+        for position, entry in enumerate(spec.models):
+            values[f"models[{entry.name}].preload"] = entry.preload if preloads else position == 0
+            for name, value in _of_model(entry, spec, runtime):
+                values[f"models[{entry.name}].{name}"] = value
+    values.update(_of_service(spec, runtime))
+    return values
+
+
+def lifecycle(service: InferenceService, runtime: Runtime) -> dict[str, Any]:
+    """The values that only the target acts on, by path; a change of one restarts nothing.
+
+    What the runtime does render from (a router's `rollout.drainTimeout`) is in `settings` instead.
+    """
+    return {
+        field: _at(service.spec, field) for field in LIFECYCLE_FIELDS if field not in runtime.fields
+    }
+
+
+def ignored_fields(service: InferenceService, runtime: Runtime) -> tuple[str, ...]:
+    """Fields that the document sets and that have no effect under this runtime, by path."""
+    document = service.spec.model_dump(by_alias=True, exclude_unset=True)
+    return tuple(f"spec.{name}" for name in document if name in PROCESS_FIELDS - runtime.fields)
+
+
+def _of_model(
+    entry: ModelSettings, spec: InferenceServiceSpec, runtime: Runtime
+) -> Iterator[tuple[str, Any]]:
+    for name in MODEL_FIELDS:
+        if name not in runtime.fields:
+            continue
+        if name == "extraArgs":
+            own = () if entry is spec else entry.extra_args
+            yield name, [*spec.extra_args, *own]
+            continue
+        stated = [_at(part, name) for part in (entry, spec)]
+        yield name, next((v for v in stated if v is not None), _MODEL_DEFAULTS[name])
+
+
+def _of_service(spec: InferenceServiceSpec, runtime: Runtime) -> Iterator[tuple[str, Any]]:
+    simple = ("flashAttention", "promptCache", "jinja", "sleepIdle", "devices")
+    for name in (*simple, *LIFECYCLE_FIELDS):
+        if name in runtime.fields:
+            yield name, _at(spec, name)
+    if "router" in runtime.fields:
+        yield "router.resident", spec.router.resident
+    if "env" in runtime.fields:
+        for variable in spec.env:
+            yield f"env.{variable.name}", variable.value
+    if "runtimeOptions" in runtime.fields:
+        options = runtime.options.model_validate(spec.runtime_options)
+        for name, value in options.model_dump(mode="json", by_alias=True).items():
+            yield f"runtimeOptions.{name}", value
+
+
+def _at(spec: BaseModel, path: str) -> object:
+    """The value of a field by its camelCase path."""
+    value: object = spec
+    for name in path.split("."):
+        if not isinstance(value, BaseModel):
+            return None
+        names = {field.alias: key for key, field in type(value).model_fields.items()}
+        value = getattr(value, names[name])
+    return value

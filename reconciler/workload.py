@@ -50,7 +50,7 @@ class Workload:
     """One instance of a service on one node.
 
     `settings` are the effective spec fields that a runtime renders from, flat, by their path in the
-    document below `spec` (`contextSize`, `models[0].contextSize`, `runtimeOptions.embeddings`);
+    document below `spec` (`contextSize`, `models[phi4-mini].contextSize`; see runtime.settings);
     `lifecycle` are the ones that only the target acts on (`rollout.drainTimeout`). A change of the
     second kind never restarts a process. Values are JSON scalars or lists.
     """
@@ -93,12 +93,15 @@ class Probe:
     """How to tell over HTTP that a process is ready and is the one that we mean.
 
     Ready when GET `path` answers 200 and, with `models_path`, a GET of that lists `alias`.
+    A router lists models that it has not loaded: `loaded` demands that at least one entry has a
+    `status.value` of `loaded` or `sleeping`.
     """
 
     path: str = "/health"
     models_path: str | None = "/v1/models"
     alias: str | None = None
     slots_path: str | None = None  # lists `is_processing` per slot, for draining
+    loaded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

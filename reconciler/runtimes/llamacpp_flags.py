@@ -1,0 +1,266 @@
+"""Which arguments and variables a manifest may hand to llama.cpp. Pure.
+
+An allow-list: sampling, prompt handling, rope scaling. What a field of the spec decides is refused
+with the name of the field, what opens the machine with the reason, the rest as unknown to us.
+Flags and arities: `llama-server --help` of llama.cpp b11434.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+_NUMBER = r"[-+]?[0-9]{1,12}(\.[0-9]{1,12})?"
+_TEXT = r"[^\x00-\x1f\x7f]{0,4096}"
+_JSON_OBJECT = r"\{[^\x00-\x1f\x7f]{0,4096}\}"
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """A flag that a manifest may give; `value` is what its value must look like, None: no value."""
+
+    names: tuple[str, ...]
+    value: str | None = _NUMBER
+
+    @property
+    def key(self) -> str:
+        """The long name without dashes, as a preset file spells it."""
+        return next(n for n in self.names if n.startswith("--")).removeprefix("--")
+
+
+_ROWS = (
+    Allowed(("--temp", "--temperature")),
+    Allowed(("--top-k",)),
+    Allowed(("--top-p",)),
+    Allowed(("--min-p",)),
+    Allowed(("--top-n-sigma", "--top-nsigma")),
+    Allowed(("--typical-p", "--typical")),
+    Allowed(("--xtc-probability",)),
+    Allowed(("--xtc-threshold",)),
+    Allowed(("--seed", "-s")),
+    Allowed(("--repeat-last-n",)),
+    Allowed(("--repeat-penalty",)),
+    Allowed(("--presence-penalty",)),
+    Allowed(("--frequency-penalty",)),
+    Allowed(("--dry-multiplier",)),
+    Allowed(("--dry-base",)),
+    Allowed(("--dry-allowed-length",)),
+    Allowed(("--dry-penalty-last-n",)),
+    Allowed(("--dynatemp-range",)),
+    Allowed(("--dynatemp-exp",)),
+    Allowed(("--mirostat",), r"[012]"),
+    Allowed(("--mirostat-lr",)),
+    Allowed(("--mirostat-ent",)),
+    Allowed(("--samplers",), r"[a-z_;]{1,256}"),
+    Allowed(("--predict", "--n-predict", "-n")),
+    Allowed(("--keep",)),
+    Allowed(("--ignore-eos",), None),
+    Allowed(("--special", "-sp"), None),
+    Allowed(("--rope-scaling",), r"none|linear|yarn"),
+    Allowed(("--rope-freq-base",)),
+    Allowed(("--rope-freq-scale",)),
+    Allowed(("--yarn-orig-ctx",)),
+    Allowed(("--yarn-ext-factor",)),
+    Allowed(("--yarn-attn-factor",)),
+    Allowed(("--yarn-beta-slow",)),
+    Allowed(("--yarn-beta-fast",)),
+    Allowed(("--chat-template",), r"[a-z][a-z0-9_.-]{0,63}"),  # built-in ones, by name
+    Allowed(("--chat-template-kwargs",), _JSON_OBJECT),
+    Allowed(("--reasoning-format",), r"auto|none|deepseek|deepseek-legacy"),
+    Allowed(("--reasoning", "-rea"), r"on|off|auto"),
+    Allowed(("--reasoning-budget",)),
+    Allowed(("--reasoning-budget-message",), _TEXT),
+    Allowed(("--skip-chat-parsing",), None),
+    Allowed(("--no-prefill-assistant",), None),
+    Allowed(("--context-shift",), None),
+    Allowed(("--no-cache-prompt",), None),
+    Allowed(("--cache-reuse",)),
+    Allowed(("--no-cont-batching", "-nocb"), None),
+    Allowed(("--slot-prompt-similarity", "-sps")),
+    Allowed(("--embd-normalize",)),
+    Allowed(("--numa",), r"distribute|isolate"),
+    Allowed(("--poll",), r"[0-9]{1,3}"),
+    Allowed(("--threads-http",), r"[0-9]{1,3}"),
+    Allowed(("--sse-ping-interval",)),
+    Allowed(("--check-tensors",), None),
+)
+ALLOWED: Mapping[str, Allowed] = MappingProxyType({n: row for row in _ROWS for n in row.names})
+
+
+def _each(flags: str, text: str) -> dict[str, str]:
+    return dict.fromkeys(flags.split(), text)
+
+
+_FIELD_OF: Mapping[str, str] = {
+    **_each("-m --model -a --alias", "modelRef"),
+    **_each("-c --ctx-size", "contextSize"),
+    **_each("-np --parallel", "parallelSlots"),
+    **_each("-ctk --cache-type-k", "cacheTypeK"),
+    **_each("-ctv --cache-type-v", "cacheTypeV"),
+    **_each("-fa --flash-attn", "flashAttention"),
+    **_each("-ngl --gpu-layers --n-gpu-layers", "gpuLayers"),
+    **_each("-b --batch-size", "batchSize"),
+    **_each("-ub --ubatch-size", "uBatchSize"),
+    **_each("-cram --cache-ram", "promptCache"),
+    **_each("--jinja --no-jinja", "jinja"),
+    **_each("--sleep-idle-seconds", "sleepIdle"),
+    **_each("--port", "endpoint.port"),
+    **_each("-dev --device -sm --split-mode -mg --main-gpu -ts --tensor-split", "devices"),
+    **_each("--embedding --embeddings", "runtimeOptions.embeddings"),
+    **_each("--rerank --reranking", "runtimeOptions.reranking"),
+    **_each("--pooling", "runtimeOptions.pooling"),
+    **_each("--swa-full", "runtimeOptions.swaFull"),
+    **_each("--repack --no-repack -nr", "runtimeOptions.repack"),
+    **_each("-lm --load-mode --mmap --no-mmap --mlock", "runtimeOptions.loadMode"),
+    **_each("--cors-origins", "runtimeOptions.corsOrigins"),
+    **_each("--models-max", "router.resident"),
+    **_each("--models-dir --models-preset", "models"),
+}
+_OURS: Mapping[str, str] = {
+    **_each("--host", "the node's FleetNode decides the address (spec.agent.expose)"),
+    **_each(
+        "-t --threads -tb --threads-batch",
+        "the node decides the threads, so that services do not slow each other down",
+    ),
+    **_each(
+        "-kvu --kv-unified -no-kvu --no-kv-unified --kv-unified-per-slot",
+        "the slots always share one context; set contextSize and parallelSlots",
+    ),
+    **_each(
+        "-ctxcp --ctx-checkpoints --swa-checkpoints -fit --fit -fitt --fit-target -fitc --fit-ctx",
+        "what the plan admitted is what must run; set contextSize, or memory.mode: warn",
+    ),
+    **_each(
+        "--metrics --slots --no-slots --offline -to --timeout --warmup --no-warmup"
+        " -v --verbose --log-verbose -lv --verbosity --log-verbosity --log-disable --log-jsonl"
+        " --log-prefix --log-timestamps --log-colors --models-autoload --no-models-autoload",
+        "the agent owns it, because it watches the process through it",
+    ),
+}
+_DANGEROUS: Mapping[str, str] = {
+    **_each(
+        "--tools --tools-runtime -ag --agent --mcp-servers-config --mcp-servers-json"
+        " --ui-mcp-proxy --webui-mcp-proxy",
+        "it lets whoever reaches the port run programs and read files on the node",
+    ),
+    **_each(
+        "--slot-save-path --media-path --path --log-file --log-prompts-dir --lora --lora-scaled"
+        " --control-vector --control-vector-scaled --grammar-file --json-schema-file -jf"
+        " --chat-template-file --ui-config-file --webui-config-file --mmproj -mm -md --model-draft"
+        " --spec-draft-model -lcs --lookup-cache-static -lcd --lookup-cache-dynamic"
+        " --video-ffmpeg-dir --ssl-key-file --ssl-cert-file --api-key-file",
+        "it reads or writes files of the node that the fleet does not own",
+    ),
+    **_each(
+        "-hf -hfr --hf-repo -hff --hf-file -mu --model-url -dr --docker-repo -mmu --mmproj-url"
+        " -hfd -hfrd --hf-repo-draft --spec-draft-hf",
+        "it downloads outside the model store, unverified; declare a Model instead",
+    ),
+    **_each(
+        "--api-key -hft --hf-token",
+        "a secret on the command line can be read by every user of the node",
+    ),
+    **_each("--rpc", "the protocol has no authentication and writes to memory"),
+    **_each("--reuse-port", "two processes would share one port, and neither would know"),
+    **_each("--props", "it lets whoever reaches the port change the running settings"),
+    **_each("--api-prefix", "readiness and clients look for the usual paths"),
+}
+
+
+def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
+    """Why arguments are refused: (index, reason) pairs; empty when all are fine."""
+    refused = []
+    position = 0
+    while position < len(args):
+        reason, width = _check_one(args, position)
+        if reason is not None:
+            refused.append((position, reason))
+        position += width
+    return tuple(refused)
+
+
+def flags_of(args: tuple[str, ...]) -> tuple[tuple[str, str | bool], ...]:
+    """Checked arguments as (flag, value) pairs under their long names; True for a bare flag."""
+    pairs: list[tuple[str, str | bool]] = []
+    position = 0
+    while position < len(args):
+        flag, equals, value = args[position].partition("=")
+        row = ALLOWED[flag]
+        if row.value is None:
+            pairs.append((f"--{row.key}", True))
+        elif equals:
+            pairs.append((f"--{row.key}", value))
+        else:
+            position += 1
+            pairs.append((f"--{row.key}", args[position]))
+        position += 1
+    return tuple(pairs)
+
+
+def _check_one(args: tuple[str, ...], position: int) -> tuple[str | None, int]:
+    """Why the flag at this position is refused, and how many words it takes."""
+    flag, equals, value = args[position].partition("=")
+    row = ALLOWED.get(flag)
+    if row is None:
+        return _refusal(flag), _words(args, position)
+    if row.value is None:
+        return (f"{flag} takes no value" if equals else None), 1
+    width = 1
+    if not equals:
+        if position + 1 == len(args):
+            return f"{flag} needs a value", 1
+        value, width = args[position + 1], 2
+    if re.fullmatch(row.value, value) is None:
+        return f"{value!r} is no value for {flag}", width
+    return None, width
+
+
+def _refusal(flag: str) -> str:
+    if not flag.startswith("-"):
+        return f"{flag!r} is no flag; write the flag first, then its value as the next item"
+    if flag in _FIELD_OF:
+        return f"{flag} is decided by a field: set {_FIELD_OF[flag]} instead"
+    if flag in _OURS:
+        return f"{flag} cannot be set: {_OURS[flag]}"
+    if flag in _DANGEROUS:
+        return f"{flag} is never allowed: {_DANGEROUS[flag]}"
+    return f"{flag} is not in the list of allowed arguments (docs/runtimes.md)"
+
+
+def _words(args: tuple[str, ...], position: int) -> int:
+    """A refused flag takes the words after it that are no flags, so that it is reported once."""
+    if not args[position].startswith("-") or "=" in args[position]:
+        return 1
+    rest = args[position + 1 : position + 2]
+    return 2 if rest and (not rest[0].startswith("-") or re.fullmatch(_NUMBER, rest[0])) else 1
+
+
+_ENV_ALLOWED = re.compile(
+    r"GGML_(CUDA|HIP|VK|SYCL|METAL|CPU|OPENCL|CANN|SCHED)_[A-Z0-9_]+"
+    r"|OMP_(PROC_BIND|PLACES|DYNAMIC)|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER)"
+    r"|(HIP|ROCR)_VISIBLE_DEVICES|HSA_OVERRIDE_GFX_VERSION|ONEAPI_DEVICE_SELECTOR"
+    r"|ZES_ENABLE_SYSMAN|TZ|LANG|LC_ALL"
+)
+_ENV_REFUSED = (
+    (r"LLAMA_ARG_.*", "it stands for a flag; set the field of the spec instead"),
+    (
+        r"LLAMA_API_KEY|HF_TOKEN|.*(TOKEN|SECRET|PASSWORD|KEY)",
+        "secrets do not belong in a manifest",
+    ),
+    (r"OMP_.*", "the node decides the threads, so that services do not slow each other down"),
+    (r".*(PATH|DIR|FILE|HOME|LIB|LIBRARY|PRELOAD|LIBRARIES).*", "it points at files of the node"),
+)
+
+
+def check_env(name: str) -> str | None:
+    """Why a variable is refused; None when it is fine."""
+    for pattern, reason in _ENV_REFUSED:
+        if re.fullmatch(pattern, name, re.IGNORECASE) and not (
+            name.startswith("OMP_") and _ENV_ALLOWED.fullmatch(name)
+        ):
+            return f"{name} cannot be set: {reason}"
+    if _ENV_ALLOWED.fullmatch(name):
+        return None
+    return f"{name} is not in the list of allowed variables (docs/runtimes.md)"

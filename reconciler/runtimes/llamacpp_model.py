@@ -1,0 +1,167 @@
+"""What one model served by llama.cpp takes: its flags and its memory settings. Pure.
+
+Shared by the rows that run llama.cpp. A flag is (long name, value): True and False are `--name` and
+`--no-name` on a command line, `true` and `false` in a preset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from reconciler.api.meta import Spec
+from reconciler.memory import MemorySettings
+from reconciler.runtimes.llamacpp_flags import flags_of
+
+Flag = tuple[str, str | bool]
+
+# Busy waiting between requests makes neighbours on the same cores slower: six servers on two cores
+# took 28 s instead of 0.2 s for six answers (llama.cpp b11434).
+ENVIRONMENT: Mapping[str, str] = {"OMP_WAIT_POLICY": "passive"}
+
+# Watched through these, and kept from surprises: no web pages, no downloads, and no origin but
+# the machine itself may use the server from a browser.
+SERVER_FLAGS: tuple[Flag, ...] = (
+    ("--offline", True),
+    ("--webui", False),
+    ("--timeout", "3600"),
+    ("--log-colors", "off"),
+    ("--log-prefix", True),
+    ("--log-timestamps", True),
+    ("--verbosity", "3"),
+)
+
+# Set the same for every model. `fit` would change what the plan has admitted, or start what does
+# not fit; context checkpoints are up to 32 copies of the sliding-window or recurrent state a slot,
+# which nobody has counted.
+_CONSTANT: tuple[Flag, ...] = (
+    ("--fit", "off"),
+    ("--ctx-checkpoints", "0"),
+    ("--warmup", True),
+    ("--metrics", True),
+    ("--slots", True),
+)
+
+
+class LlamaOptions(Spec):
+    """spec.runtimeOptions of the llama.cpp runtimes."""
+
+    embeddings: Annotated[bool, Field(description="Serve embeddings only.")] = False
+    reranking: Annotated[bool, Field(description="Serve reranking only.")] = False
+    pooling: Annotated[
+        Literal["none", "mean", "cls", "last", "rank"] | None,
+        Field(description="How embeddings are pooled. Unset: as the model says."),
+    ] = None
+    load_mode: Annotated[
+        Literal["mmap", "mlock", "mmap+mlock", "none", "dio"],
+        Field(description="How the file is read. mmap shares it between services."),
+    ] = "mmap"
+    swa_full: Annotated[
+        bool, Field(description="Keep the whole context in sliding-window layers too.")
+    ] = False
+    repack: Annotated[
+        bool, Field(description="Keep a second copy of the weights that the CPU reads faster.")
+    ] = True
+    cors_origins: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z0-9:/.,*\[\]-]{1,1024}$",
+            description="Web pages that may use it from a browser. Default: the machine's own.",
+        ),
+    ] = "localhost"
+
+
+def model_flags(settings: Mapping[str, Any], prefix: str, threads: str) -> tuple[Flag, ...]:
+    """Every flag that one model's process depends on, but for file, names and address.
+
+    `prefix` is where the model's own settings begin: empty, or `models[NAME].`.
+    """
+    own = {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
+    layers = own["gpuLayers"]
+    return (
+        ("--ctx-size", str(own["contextSize"])),
+        ("--parallel", str(own["parallelSlots"])),
+        # One pool: a slot may use what the others do not, contextSize means the same for any
+        # number of slots, and sliding-window layers take less.
+        ("--kv-unified", True),
+        ("--cache-type-k", own["cacheTypeK"]),
+        ("--cache-type-v", own["cacheTypeV"]),
+        ("--flash-attn", _FLASH_ATTENTION[settings["flashAttention"]]),
+        ("--gpu-layers", "all" if layers is None else str(layers)),
+        ("--batch-size", str(own["batchSize"])),
+        ("--ubatch-size", str(own["uBatchSize"])),
+        ("--threads", threads),
+        ("--threads-batch", threads),
+        ("--cache-ram", str(_prompt_cache(settings) // 2**20)),
+        ("--load-mode", settings["runtimeOptions.loadMode"]),
+        ("--sleep-idle-seconds", _sleep(settings["sleepIdle"])),
+        ("--jinja", settings["jinja"]),
+        ("--repack", settings["runtimeOptions.repack"]),
+        *_CONSTANT,
+        *_when(settings["runtimeOptions.swaFull"], ("--swa-full", True)),
+        *_when(settings["runtimeOptions.embeddings"], ("--embeddings", True)),
+        *_when(settings["runtimeOptions.reranking"], ("--reranking", True)),
+        *_when(
+            settings["runtimeOptions.pooling"], ("--pooling", settings["runtimeOptions.pooling"])
+        ),
+        *_when(settings["devices"] > 1, ("--split-mode", "layer")),
+        *flags_of(tuple(own["extraArgs"])),
+    )
+
+
+def words(flags: Iterable[Flag]) -> tuple[str, ...]:
+    """Flags as words of a command line."""
+    result: list[str] = []
+    for name, value in flags:
+        if isinstance(value, str):
+            result += (name, value)
+        else:
+            result.append(name if value else f"--no-{name.removeprefix('--')}")
+    return tuple(result)
+
+
+def environment(settings: Mapping[str, Any], directory: str) -> dict[str, str]:
+    """Variables of the process. Its own XDG_CONFIG_HOME: llama.cpp reads the user's file there."""
+    stated = {
+        key.removeprefix("env."): value for key, value in settings.items() if key.startswith("env.")
+    }
+    return {**stated, **ENVIRONMENT, "XDG_CONFIG_HOME": directory}
+
+
+def memory_settings(settings: Mapping[str, Any], prefix: str) -> MemorySettings:
+    """What the memory of one model depends on, with the settings that `model_flags` renders."""
+    return MemorySettings(
+        context=settings[prefix + "contextSize"],
+        slots=settings[prefix + "parallelSlots"],
+        u_batch=min(settings[prefix + "uBatchSize"], settings[prefix + "batchSize"]),
+        cache_type_k=settings[prefix + "cacheTypeK"],
+        cache_type_v=settings[prefix + "cacheTypeV"],
+        flash_attention=settings["flashAttention"] is not False,
+        kv_unified=True,
+        prompt_cache_bytes=_prompt_cache(settings),
+        embeddings=settings["runtimeOptions.embeddings"] or settings["runtimeOptions.reranking"],
+        repack=settings["runtimeOptions.repack"],
+        swa_full=settings["runtimeOptions.swaFull"],
+        gpu_layers=settings[prefix + "gpuLayers"],
+        devices=settings["devices"],
+    )
+
+
+_FLASH_ATTENTION: Mapping[bool | str, str] = {True: "on", False: "off", "auto": "auto"}
+
+
+def _prompt_cache(settings: Mapping[str, Any]) -> int:
+    """Bytes; none for embeddings and reranking, whose prompts are never continued."""
+    single = settings["runtimeOptions.embeddings"] or settings["runtimeOptions.reranking"]
+    count: int = 0 if single else settings["promptCache"]
+    return count // 2**20 * 2**20  # llama.cpp counts whole MiB
+
+
+def _sleep(seconds: float | None) -> str:
+    return "-1" if seconds is None else str(max(1, round(seconds)))
+
+
+def _when(condition: object, flag: Flag) -> tuple[Flag, ...]:
+    return (flag,) if condition else ()

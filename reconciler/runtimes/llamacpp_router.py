@@ -1,0 +1,135 @@
+"""llama.cpp's router: one address, many models, loaded and swapped by llama.cpp itself. Pure.
+
+The router starts one child process a model and reads what it needs from a preset file. On its own
+command line a flag would override every model's section (llama.cpp b11434), so only what is the
+router's stands there.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from reconciler.problem import Finding
+from reconciler.runtime import PROCESS_FIELDS, Engine, NodeFacts, Runtime
+from reconciler.runtimes import llamacpp_flags, llamacpp_model
+from reconciler.workload import Command, Probe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reconciler.api.inferenceservice import InferenceService
+    from reconciler.memory import MemorySettings
+    from reconciler.workload import ModelFile, Workload
+
+PRESET = "preset.ini"
+
+# A preset knows no quoting: these start a comment or end the line wherever they stand.
+_UNCARRIABLE = re.compile(r"[#;\x00-\x1f\x7f]|^\s|\s$")
+_RESERVED = frozenset({"default"})  # the section that holds keys before the first header
+
+
+def command(workload: Workload, node: NodeFacts) -> Command:
+    """The router's own flags, and a preset with a section a model."""
+    settings = workload.settings
+    flags: tuple[llamacpp_model.Flag, ...] = (
+        ("--models-preset", f"{node.directory}/{PRESET}"),
+        ("--models-max", str(settings["router.resident"])),
+        ("--models-autoload", True),
+        ("--host", node.host),
+        ("--port", node.port),
+        *llamacpp_model.SERVER_FLAGS,
+        ("--cors-origins", settings["runtimeOptions.corsOrigins"]),
+    )
+    sections = [_section(workload, model, node) for model in _sorted(workload.models)]
+    env = llamacpp_model.environment(settings, node.directory)
+    return Command(
+        argv=(*node.binary, *llamacpp_model.words(flags)),
+        # The user's download cache is a third source of models; ours is empty.
+        env={**env, "LLAMA_CACHE": f"{node.directory}/cache"},
+        files={PRESET: "version = 1\n\n" + "\n".join(sections)},
+        probe=Probe(loaded=True),
+    )
+
+
+def memory_settings(workload: Workload, model: ModelFile) -> MemorySettings:
+    return llamacpp_model.memory_settings(workload.settings, f"models[{model.name}].")
+
+
+def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
+    """As for one server, and no value that a preset cannot carry."""
+    refused = dict(llamacpp_flags.check_args(args))
+    for index, word in enumerate(args):
+        if _UNCARRIABLE.search(word):
+            reason = f"{word!r} has a character that a router's preset cannot carry: # or ;"
+            refused.setdefault(index, reason)
+    return tuple(sorted(refused.items()))
+
+
+def check(service: InferenceService) -> tuple[Finding, ...]:
+    """Names that cannot be routed, and more preloads than places."""
+    findings = []
+    entries = service.spec.models or ()
+    for index, entry in enumerate(entries):
+        if entry.name in _RESERVED:
+            message = f"a router cannot serve a model named {entry.name!r}; rename the Model"
+            field = f"spec.models[{index}].name"
+            findings.append(Finding("NameNotRoutable", service.ref, field, message))
+    preloads = [index for index, entry in enumerate(entries) if entry.preload]
+    resident = service.spec.router.resident
+    if len(preloads) > resident:
+        findings.append(
+            Finding(
+                "RuntimeOptions",
+                service.ref,
+                f"spec.models[{preloads[resident]}].preload",
+                f"{len(preloads)} models to preload, but room for {resident};"
+                f" set router.resident: {len(preloads)}, or preload fewer",
+            )
+        )
+    return tuple(findings)
+
+
+def _section(workload: Workload, model: ModelFile, node: NodeFacts) -> str:
+    prefix = f"models[{model.name}]."
+    flags = {
+        "--model": node.model_path(model),
+        **dict(llamacpp_model.model_flags(workload.settings, prefix, node.threads)),
+        "--load-on-startup": bool(workload.settings[prefix + "preload"]),
+        "--stop-timeout": str(max(1, math.ceil(workload.settings["rollout.drainTimeout"]))),
+    }
+    lines = [f"{name.removeprefix('--')} = {_value(value)}\n" for name, value in flags.items()]
+    return f"[{model.name}]\n" + "".join(lines)
+
+
+def _value(value: str | bool) -> str:
+    """As the preset spells it. Raises ValueError for what validation should have refused."""
+    text = value if isinstance(value, str) else str(value).lower()
+    if _UNCARRIABLE.search(text):
+        raise ValueError(f"a router's preset cannot carry {text!r}")
+    return text
+
+
+def _sorted(models: Iterable[ModelFile]) -> list[ModelFile]:
+    """By name: the order in the document changes nothing but which one is preloaded."""
+    return sorted(models, key=lambda model: model.name)
+
+
+RUNTIME = Runtime(
+    name="llamacpp-router",
+    formats=frozenset({"gguf"}),
+    serves_many=True,
+    options=llamacpp_model.LlamaOptions,
+    engine=Engine(
+        programs=("llama-server",),
+        install_hint="install llama.cpp (`brew install llama.cpp`, or your distribution's package);"
+        " the built-in engine serves one model only",
+    ),
+    command=command,
+    memory_settings=memory_settings,
+    check_args=check_args,
+    check_env=llamacpp_flags.check_env,
+    check=check,
+    fields=PROCESS_FIELDS | {"rollout.drainTimeout"},
+)
