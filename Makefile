@@ -44,7 +44,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 schemas: $(VENV)/.dev
-	$(BIN)/reconcile schema --write
+	$(BIN)/reconcile schema
 
 bench: $(VENV)/.dev
 	@for script in bench/bench_*.py; do $(BIN)/python "$$script" || exit 1; done

@@ -23,6 +23,14 @@ PLANTS = {
     "agent-importers": ("reconciler/target.py", "import agent.cli"),
     "agent-shell": ("agent/planted.py", "import reconciler.cli"),
     "pure-core": ("reconciler/plan.py", "import subprocess"),
+    "git-home": ("reconciler/source/load.py", "import git"),
+    "ruamel-home": ("reconciler/source/load.py", "import ruamel.yaml"),
+    "ryaml-home": ("reconciler/source/load.py", "import ryaml"),
+    "psutil-home": ("reconciler/loop.py", "import psutil"),
+    "runtimes-apart": (
+        "reconciler/runtimes/mlx_server.py",
+        "import reconciler.runtimes.llama_server",
+    ),
 }
 
 

@@ -1,0 +1,60 @@
+"""What README.md tells a newcomer to type is true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+README = (REPOSITORY / "README.md").read_text()
+RECONCILE = Path(sys.executable).parent / "reconcile"
+
+
+@pytest.fixture
+def first_fleet(tmp_path: Path) -> Path:
+    """The three files of the tutorial, each named in the sentence before its block."""
+    files = re.findall(r"^`([a-z]+\.yaml)`,.*?```yaml\n(.*?)```", README, re.MULTILINE | re.DOTALL)
+    assert len(files) == 3
+    for name, text in files:
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_the_first_fleet_is_valid(first_fleet: Path) -> None:
+    run = _reconcile("validate", "-C", str(first_fleet))
+
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_mistake_is_met_with_the_words_shown(first_fleet: Path) -> None:
+    (shown,) = re.findall(r"^chat\.yaml:.*$", README, re.MULTILINE)
+    chat = first_fleet / "chat.yaml"
+    chat.write_text(chat.read_text().replace("gemma-270m", "gemma-270"))
+
+    run = _reconcile("validate", "-C", str(first_fleet))
+
+    assert run.returncode == 1
+    assert shown in run.stdout.splitlines()
+
+
+@pytest.mark.parametrize("document", ["README.md", "AGENTS.md", "CONTRIBUTING.md"])
+def test_every_link_and_every_make_target_exists(document: str) -> None:
+    text = (REPOSITORY / document).read_text()
+    makefile = (REPOSITORY / "Makefile").read_text()
+
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
+    targets = set(re.findall(r"(?:^|`)make ([a-z]+)", text, re.MULTILINE))
+
+    assert [link for link in links if not (REPOSITORY / link).exists()] == []
+    assert targets
+    assert [t for t in targets if not re.search(rf"^{t}:", makefile, re.MULTILINE)] == []
+
+
+def _reconcile(*argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [RECONCILE, *argv], capture_output=True, text=True, timeout=60, check=False
+    )
