@@ -1,0 +1,124 @@
+"""Which layers of a model keep what between tokens, by architecture. Pure.
+
+The rules are those of llama.cpp b11434 (src/models/*.cpp, llama-model.cpp, llama-hparams.cpp).
+An architecture that is not in the table gets a bound from above: every layer with full attention
+and, where the header has such keys, recurrent state as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class Recurrent(StrEnum):
+    """Which layers keep a state of fixed size instead of keys and values."""
+
+    NONE = "none"
+    ALL = "all"
+    NO_KV_HEADS = "no-kv-heads"  # those whose entry in attention.head_count_kv is 0
+    NO_KV_HEADS_NO_FF = "no-kv-heads-no-ff"  # likewise; a layer with feed-forward keeps nothing
+    INTERVAL = "interval"  # all but every n-th, or as attention.recurrent_layers says
+    BOTH = "both"  # every layer keeps a state and keys and values
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """Sliding-window attention where the header does not say it all.
+
+    Of each `period` layers the last (the first when `dense_first`) attends to everything; 0: none
+    does; None: only the header's array says. `window` stands in for an absent key; `fixed` wins
+    over the key; `blocks` limits the rule to models of that many layers.
+    """
+
+    period: int | None
+    dense_first: bool = False
+    window: int = 0
+    fixed: int | None = None
+    blocks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    sliding: Sliding | None = None
+    recurrent: Recurrent = Recurrent.NONE
+    interval: int = 4
+    mla: bool = False  # keys only, compressed, where the header has the *_mla lengths
+    cached: bool = True  # False: encoders and diffusion models keep nothing between calls
+    kv_layers: int | None = None  # later layers reuse the keys and values of these
+    shares_kv: bool = False  # likewise; attention.shared_kv_layers counts the ones that reuse
+    square_state: bool = False  # state = heads x key length squared (MiniMax-01)
+
+
+_PLAIN = """
+    llama deci falcon grok gpt2 gptj gptneox mpt baichuan starcoder refact bloom stablelm qwen qwen2
+    qwen2moe qwen2vl qwen3 qwen3moe qwen3vl qwen3vlmoe phi2 phi3 phimoe plamo codeshell orion
+    internlm2 minicpm minicpm3 gemma starcoder2 xverse command-r dbrx olmo olmoe openelm arctic
+    deepseek chatglm glm4 glm4moe bitnet jais jais2 nemotron exaone granite granitemoe chameleon plm
+    bailingmoe bailingmoe2 dots1 arcee ernie4_5 ernie4_5-moe hunyuan-moe hunyuan-dense hunyuan_vl
+    hy_v3 smollm3 seed_oss grovemoe apertus minimax-m2 cogvlm pangu-embedded mistral3 paddleocr
+    llama-embed maincoder talkie
+"""
+_UNCACHED = """
+    bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert
+    gemma-embedding dream llada llada-moe rnd1
+"""
+
+ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
+    dict.fromkeys(_PLAIN.split(), Architecture())
+    | dict.fromkeys(_UNCACHED.split(), Architecture(cached=False))
+    | dict.fromkeys(("deepseek2", "deepseek2-ocr", "mistral4"), Architecture(mla=True))
+    | dict.fromkeys(
+        ("mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"),
+        Architecture(recurrent=Recurrent.ALL),
+    )
+    | dict.fromkeys(
+        ("jamba", "granitehybrid", "plamo2"), Architecture(recurrent=Recurrent.NO_KV_HEADS)
+    )
+    | dict.fromkeys(
+        ("lfm2", "lfm2moe"), Architecture(Sliding(0), recurrent=Recurrent.NO_KV_HEADS)
+    )
+    | dict.fromkeys(
+        ("kimi-linear", "bailingmoe3"), Architecture(recurrent=Recurrent.NO_KV_HEADS, mla=True)
+    )
+    | dict.fromkeys(
+        ("nemotron_h", "nemotron_h_moe"), Architecture(recurrent=Recurrent.NO_KV_HEADS_NO_FF)
+    )
+    | dict.fromkeys(
+        ("qwen3next", "qwen35", "qwen35moe"), Architecture(recurrent=Recurrent.INTERVAL)
+    )
+    | dict.fromkeys(
+        ("granite_swa", "maple", "mimo2", "step35", "spark2_5"), Architecture(Sliding(None))
+    )
+    | {
+        "afmoe": Architecture(Sliding(4)),
+        "cohere2": Architecture(Sliding(4)),
+        "cohere2moe": Architecture(Sliding(4, dense_first=True)),
+        "exaone-moe": Architecture(Sliding(4, window=128)),
+        "exaone4": Architecture(Sliding(4, window=4096, blocks=64)),
+        "falcon-h1": Architecture(recurrent=Recurrent.BOTH),
+        "gemma2": Architecture(Sliding(2, window=4096)),
+        "gemma3": Architecture(Sliding(6)),
+        "gemma3n": Architecture(Sliding(5), kv_layers=20),
+        "gemma4": Architecture(Sliding(None), shares_kv=True),
+        "gpt-oss": Architecture(Sliding(2)),
+        "laguna": Architecture(Sliding(4, dense_first=True)),
+        "llama4": Architecture(Sliding(4, window=8192, fixed=8192)),
+        "mellum": Architecture(Sliding(4)),
+        "minimax-01": Architecture(
+            recurrent=Recurrent.INTERVAL, interval=8, square_state=True
+        ),
+        "muse-glimmer": Architecture(Sliding(4)),
+        "olmo2": Architecture(Sliding(4)),
+        "plamo3": Architecture(Sliding(8)),
+        "smallthinker": Architecture(Sliding(4, dense_first=True, fixed=4096)),
+    }
+)  # fmt: skip
+
+
+def is_recurrent(architecture: str) -> bool:
+    """Whether no layer has attention, so that a header may say that there are 0 heads."""
+    row = ARCHITECTURES.get(architecture)
+    return row is not None and row.recurrent is Recurrent.ALL

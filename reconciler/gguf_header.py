@@ -1,0 +1,329 @@
+"""Read what a GGUF file's header says about memory, and trust nothing in it.
+
+The walk is bounded by the limits below before anything is allocated or repeated, so a crafted file
+costs no more than a real one. Nothing is kept but the keys that an estimate needs; token lists and
+other arrays are stepped over. Layout: magic, version, counts, keys, tensor infos, padding, data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import BinaryIO
+
+from reconciler.architectures import is_recurrent
+from reconciler.errors import HeaderError
+from reconciler.gguf_limits import (
+    ARCHITECTURE,
+    ARRAY,
+    GENERAL,
+    INTEGERS,
+    KEY,
+    MAX_ALIGNMENT,
+    MAX_ARRAY_KEPT,
+    MAX_DIMS,
+    MAX_KEY_BYTES,
+    MAX_KEYS,
+    MAX_NUMBERS_KEPT,
+    MAX_STRING_BYTES,
+    MAX_STRINGS,
+    MAX_TENSOR_NAME_BYTES,
+    MAX_TENSORS,
+    NUMBERS,
+    REPACKED,
+    SMALLEST_KEY,
+    SMALLEST_TENSOR,
+    STRING,
+    TENSOR_TYPES,
+    limits_of,
+)
+from reconciler.gguf_window import Window
+from reconciler.layers import FactValue, Number
+from reconciler.memory import ModelFacts
+
+
+def read_path(path: Path) -> ModelFacts:
+    """The facts of a model file. Raises HeaderError, also when the file cannot be opened."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            return read_header(file, path.stat().st_size)
+    except OSError as error:
+        raise HeaderError(f"the file cannot be read: {error.strerror}") from error
+
+
+def read_header(file: BinaryIO, size: int) -> ModelFacts:
+    """The facts of a GGUF file of `size` bytes, read from its start; it need not be seekable.
+
+    Raises HeaderError with a sentence that names the limit it breaks.
+    """
+    return _Walk(Window(file, size)).facts()
+
+
+def combine(parts: Sequence[ModelFacts]) -> ModelFacts:
+    """The facts of a split model from those of all its files. Raises HeaderError: parts differ."""
+    first = next((part for part in parts if part.architecture), None)
+    if first is None:
+        raise HeaderError("none of the parts names an architecture")
+    expected = first.keys.get("split.count", 1)
+    if expected != len(parts):
+        raise HeaderError(f"the model is split into {expected} files, {len(parts)} are here")
+    numbers = {part.keys.get("split.no", 0) for part in parts}
+    if len(numbers) != len(parts):
+        raise HeaderError("two files of the split model have the same number")
+    return ModelFacts(
+        architecture=first.architecture,
+        file_bytes=sum(part.file_bytes for part in parts),
+        weights_bytes=sum(part.weights_bytes for part in parts),
+        repackable_bytes=sum(part.repackable_bytes for part in parts),
+        tensor_count=sum(part.tensor_count for part in parts),
+        vocabulary=first.vocabulary,
+        keys=first.keys,
+    )
+
+
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
+_ARRAY_HEAD = struct.Struct("<IQ")
+_COUNTS = struct.Struct("<qq")
+_TENSOR_TAIL = struct.Struct("<IQ")
+_DIMS = tuple(struct.Struct(f"<{n}q") for n in range(MAX_DIMS + 1))
+
+
+class _Walk:
+    """One pass over a header."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._architecture: str | None = None
+        self._kept: dict[str, FactValue] = {}
+        self._seen: set[bytes] = set()
+        self._vocabulary: int | None = None
+        self._strings = 0
+        self._numbers = 0
+
+    def facts(self) -> ModelFacts:
+        tensors, keys = self._counts()
+        for _ in range(keys):
+            self._key()
+        architecture = self._checked_architecture()
+        alignment = self._alignment()
+        if tensors == 0 and not self._kept.get("split.count"):
+            raise HeaderError("the file holds no tensors, so it is no model")
+        weights, repackable = self._tensors(tensors, alignment)
+        prefix = f"{architecture}."
+        known = GENERAL | {"general.type"}
+        keys_kept = {k: v for k, v in self._kept.items() if k in known or k.startswith(prefix)}
+        vocabulary = self._vocabulary
+        if vocabulary is None:
+            size = keys_kept.get(f"{prefix}vocab_size", 0)
+            vocabulary = size if isinstance(size, int) else 0
+        return ModelFacts(
+            architecture=architecture,
+            file_bytes=self._window.size,
+            weights_bytes=weights,
+            repackable_bytes=repackable,
+            tensor_count=tensors,
+            vocabulary=vocabulary,
+            keys=MappingProxyType(keys_kept),
+        )
+
+    def _counts(self) -> tuple[int, int]:
+        window = self._window
+        if window.size < 24:
+            raise HeaderError(f"the file has {window.size} bytes; a GGUF file has at least 24")
+        magic = window.take(4, "the first four bytes")
+        if magic != b"GGUF":
+            hint = ": it is a Git LFS pointer, fetch the file itself" if magic == b"vers" else ""
+            raise HeaderError(f"the file does not begin with GGUF but with {magic!r}{hint}")
+        (version,) = window.unpack(_U32, "the version")
+        if version & 0xFFFF == 0:
+            raise HeaderError("the file is big-endian, which llama.cpp reads on no common machine")
+        if version not in (2, 3):
+            raise HeaderError(f"the file has GGUF version {version}; 2 and 3 are supported")
+        tensors, keys = window.unpack(_COUNTS, "the counts")
+        for what, count, most, smallest in (
+            ("keys", keys, MAX_KEYS, SMALLEST_KEY),
+            ("tensors", tensors, MAX_TENSORS, SMALLEST_TENSOR),
+        ):
+            if not 0 <= count <= most:
+                raise HeaderError(f"the header declares {count} {what}; at most {most} are allowed")
+            window.require(count * smallest, f"the list of {count} {what}")
+        return tensors, keys
+
+    def _key(self) -> None:
+        window = self._window
+        (length,) = window.unpack(_U64, "a key's length")
+        if not 1 <= length <= MAX_KEY_BYTES:
+            raise HeaderError(f"a key has {length} bytes; 1 to {MAX_KEY_BYTES} are allowed")
+        raw = window.take(length, "a key")
+        if not KEY.fullmatch(raw):
+            raise HeaderError(f"the key {_shown(raw)} has characters other than printable ASCII")
+        mark = raw if length <= 64 else hashlib.sha256(raw).digest()
+        if mark in self._seen:
+            raise HeaderError(f"the key {_shown(raw)} stands twice")
+        self._seen.add(mark)
+        (kind,) = window.unpack(_U32, "a value's type")
+        name = raw.decode("ascii")
+        limits = limits_of(name)
+        if kind == STRING:
+            self._string(name, limits)
+        elif kind == ARRAY:
+            self._array(name, limits)
+        elif kind in NUMBERS:
+            (value,) = window.unpack(NUMBERS[kind], "a value")
+            if limits is not None:
+                self._keep(name, self._in_range(name, kind, (value,), limits)[0], 1)
+        else:
+            raise HeaderError(f"the key {_shown(raw)} has the unknown type {kind}")
+
+    def _string(self, name: str, limits: tuple[int, int] | None) -> None:
+        window = self._window
+        (length,) = window.unpack(_U64, "a string's length")
+        if limits is not None:
+            raise HeaderError(f"the key {_shown(name)} must be a number, not text")
+        if name not in ("general.architecture", "general.type"):
+            window.skip(length, f"the text of {_shown(name)}")
+            return
+        if length > MAX_STRING_BYTES:
+            raise HeaderError(f"{name} has {length} bytes; at most {MAX_STRING_BYTES} are allowed")
+        text = window.take(length, f"the text of {name}").decode("ascii", "backslashreplace")
+        if name == "general.type":
+            self._keep(name, text[:64], 1)
+        elif ARCHITECTURE.fullmatch(text):
+            self._architecture = text
+        else:
+            raise HeaderError(
+                f"general.architecture is {_shown(text)};"
+                " 1 to 64 characters of a-z, 0-9, '.', '_' and '-' are allowed"
+            )
+
+    def _array(self, name: str, limits: tuple[int, int] | None) -> None:
+        window = self._window
+        kind, count = window.unpack(_ARRAY_HEAD, "an array's length")
+        what = f"the array {_shown(name)} of {count} elements"
+        if name == "tokenizer.ggml.tokens":
+            self._vocabulary = count
+        if kind == STRING:
+            window.require(count * 8, what)
+            self._strings += count
+            if self._strings > MAX_STRINGS:
+                raise HeaderError(f"{what} makes more than {MAX_STRINGS} strings in one header")
+            if limits is not None:
+                raise HeaderError(f"the key {_shown(name)} must be a list of numbers, not of texts")
+            window.skip_strings(count, what)
+            return
+        if kind == ARRAY:
+            raise HeaderError(f"the array {_shown(name)} holds arrays; llama.cpp reads none such")
+        if kind not in NUMBERS:
+            raise HeaderError(f"the array {_shown(name)} has the unknown type {kind}")
+        form = NUMBERS[kind]
+        window.require(count * form.size, what)
+        if limits is None:
+            window.skip(count * form.size, what)
+            return
+        if count > MAX_ARRAY_KEPT:
+            raise HeaderError(f"{what} is too long; at most {MAX_ARRAY_KEPT} are allowed")
+        data = window.take(count * form.size, what)
+        values = tuple(value for (value,) in form.iter_unpack(data))
+        self._keep(name, self._in_range(name, kind, values, limits), count)
+
+    def _keep(self, name: str, value: FactValue, count: int) -> None:
+        self._numbers += count
+        if self._numbers > MAX_NUMBERS_KEPT:
+            raise HeaderError(f"the header has more than {MAX_NUMBERS_KEPT} numbers about layers")
+        self._kept[name] = value
+
+    def _in_range(
+        self, name: str, kind: int, values: tuple[Number, ...], limits: tuple[int, int]
+    ) -> tuple[Number, ...]:
+        if kind not in INTEGERS:
+            raise HeaderError(f"the key {_shown(name)} must be a whole number")
+        low, high = limits
+        for value in values:
+            if not low <= value <= high:
+                raise HeaderError(f"{_shown(name)} is {value}; {low} to {high} are allowed")
+        return values
+
+    def _checked_architecture(self) -> str:
+        if self._architecture is None:
+            if self._kept.get("split.no"):
+                return ""  # only the first file of a split model has the model's keys
+            raise HeaderError("general.architecture is missing")
+        heads = self._kept.get(f"{self._architecture}.attention.head_count")
+        if heads == 0 and not is_recurrent(self._architecture):
+            raise HeaderError(
+                f"{self._architecture}.attention.head_count is 0; 1 to 65535 are allowed"
+            )
+        return self._architecture
+
+    def _alignment(self) -> int:
+        alignment = self._kept.get("general.alignment", 32)
+        assert isinstance(alignment, int)  # limits_of lets nothing else through
+        if not 1 <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
+            raise HeaderError(
+                f"general.alignment is {alignment}; a power of two up to {MAX_ALIGNMENT} is allowed"
+            )
+        return alignment
+
+    def _tensors(self, count: int, alignment: int) -> tuple[int, int]:
+        """Walk the tensor infos -> bytes of all weights, and of those that a CPU repacks."""
+        weights = repackable = furthest = 0
+        for _ in range(count):
+            offset, size, repacks = self._tensor(alignment)
+            weights += size
+            repackable += size if repacks else 0
+            furthest = max(furthest, offset + size)
+        data_at = -(-self._window.position // alignment) * alignment
+        if count and data_at + furthest > self._window.size:
+            raise HeaderError(
+                f"a tensor ends at byte {data_at + furthest}, the file has {self._window.size}:"
+                " it is cut short or damaged"
+            )
+        if count and data_at + weights > self._window.size:
+            raise HeaderError("tensors lie over each other: they are larger than the file")
+        return weights, repackable
+
+    def _tensor(self, alignment: int) -> tuple[int, int, bool]:
+        """The next tensor's offset in the data, its bytes, and whether a CPU repacks it."""
+        window = self._window
+        (length,) = window.unpack(_U64, "a tensor's name")
+        if not 1 <= length <= MAX_TENSOR_NAME_BYTES:
+            raise HeaderError(
+                f"a tensor's name has {length} bytes; 1 to {MAX_TENSOR_NAME_BYTES} are allowed"
+            )
+        raw = window.take(length, "a tensor's name")
+        (n_dims,) = window.unpack(_U32, "a tensor's shape")
+        if n_dims > MAX_DIMS:
+            raise HeaderError(
+                f"the tensor {_shown(raw)} has {n_dims} dimensions; at most {MAX_DIMS} are allowed"
+            )
+        dims = window.unpack(_DIMS[n_dims], "a tensor's shape")
+        kind, offset = window.unpack(_TENSOR_TAIL, "a tensor's type")
+        if kind not in TENSOR_TYPES:
+            raise HeaderError(f"the tensor {_shown(raw)} has the unknown type {kind}")
+        block, block_bytes = TENSOR_TYPES[kind]
+        elements = 1
+        for dim in dims:
+            elements *= dim
+            if dim < 1 or elements >= 2**63:
+                raise HeaderError(f"the tensor {_shown(raw)} has the impossible shape {dims}")
+        if (dims[0] if dims else 1) % block:
+            raise HeaderError(
+                f"the rows of the tensor {_shown(raw)} are no whole number of blocks of {block}"
+            )
+        if offset % alignment or offset > window.size:
+            raise HeaderError(
+                f"the tensor {_shown(raw)} lies at {offset}, which is outside the file"
+                f" or no multiple of {alignment}"
+            )
+        repacks = kind in REPACKED and n_dims > 1 and dims[1] % 8 == 0
+        return offset, elements // block * block_bytes, repacks and raw != b"token_embd.weight"
+
+
+def _shown(text: str | bytes) -> str:
+    """Text from a model for a message: quoted, ASCII, escaped, short."""
+    shown = ascii(text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text)
+    return shown if len(shown) <= 80 else shown[:76] + "...'"
