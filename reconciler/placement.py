@@ -2,17 +2,281 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from reconciler.problem import Finding
-from reconciler.workload import Workload
+from reconciler.admission import Candidate, admit
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
+from reconciler.api.model import Model
+from reconciler.fleet import Fleet
+from reconciler.memory import ModelFacts
+from reconciler.problem import Finding, Severity
+from reconciler.runtime import Runtime, lifecycle, settings
+from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, resolve
+from reconciler.workload import ModelFile, Workload
+
+Facts = Mapping[ObjectRef, ModelFacts]
+
+_VENDOR_OF = {"metal": "Apple", "cuda": "NVIDIA", "rocm": "AMD", "intel": "Intel"}
+_PRIORITY = {"critical": 0, "high": 1, "normal": 2, "low": 3, "batch": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A finding that holds services as they run now; `services` are the ones it concerns.
+
+    `nodes` are the ones that the services name; empty where no node is stated.
+    """
+
+    finding: Finding
+    services: tuple[ObjectRef, ...]
+    nodes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What runs where. `blocked` names every object that stays as it runs now, and why;
-    `warnings` change nothing."""
+    """What runs where. `held` is every blocked object with the services that stay as they are;
+    `warnings` change nothing; `elsewhere` are services on Kubernetes nodes."""
 
     workloads: tuple[Workload, ...]
-    blocked: tuple[Finding, ...]
+    held: tuple[Held, ...]
     warnings: tuple[Finding, ...]
+    elsewhere: tuple[ObjectRef, ...]
+
+
+@dataclass(slots=True)
+class _Draft:
+    held: list[Held] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
+    elsewhere: list[ObjectRef] = field(default_factory=list)
+    by_node: defaultdict[str, list[Candidate]] = field(default_factory=lambda: defaultdict(list))
+
+    def hold(self, service: InferenceService, rule: str, path: str, message: str) -> None:
+        nodes = frozenset(service.spec.placement.nodes)
+        self.held.append(Held(Finding(rule, service.ref, path, message), (service.ref,), nodes))
+
+
+def assign(fleet: Fleet, facts: Facts) -> Assignment:
+    """Give every service its nodes, its settings and its memory, or the reason why not.
+
+    `facts` are the header facts of the models that are known, by the Model's ref. A service that
+    does not fit does not take another's place: the more important go first, then by name.
+    """
+    draft = _Draft()
+    unusable = _unusable(fleet, draft)
+    nodes = fleet.all(FleetNode)
+    for service in fleet.all(InferenceService):
+        needed = {service.ref, *(_model_ref(service, name) for name in service.model_names)}
+        if not needed & unusable:
+            _place(service, fleet, nodes, draft)
+    workloads: list[Workload] = []
+    for name, candidates in sorted(draft.by_node.items()):
+        node = fleet.get(FleetNode, ObjectRef("FleetNode", "", name))
+        assert node is not None
+        candidates.sort(key=lambda c: (_PRIORITY[c.service.spec.priority], c.service.ref))
+        admitted, findings = admit(node, _without_port_conflicts(candidates, draft), facts)
+        workloads += admitted
+        for finding in findings:
+            if finding.severity is Severity.BLOCKED:
+                draft.held.append(Held(finding, (finding.ref,), frozenset({name})))
+            else:
+                draft.warnings.append(finding)
+    return Assignment(
+        tuple(sorted(workloads, key=lambda w: (w.node, w.ref))),
+        tuple(sorted(draft.held, key=lambda h: (h.finding.ref, h.finding.rule))),
+        tuple(sorted(draft.warnings, key=lambda f: (f.ref, f.rule))),
+        tuple(sorted(draft.elsewhere)),
+    )
+
+
+def _unusable(fleet: Fleet, draft: _Draft) -> set[ObjectRef]:
+    """What the source itself found blocked: models, with every service of theirs; services."""
+    dependants: defaultdict[ObjectRef, list[InferenceService]] = defaultdict(list)
+    for service in fleet.all(InferenceService) if fleet.held else ():
+        dependants[service.ref].append(service)
+        for name in service.model_names:
+            dependants[_model_ref(service, name)].append(service)
+    for finding in fleet.held:
+        services = dependants[finding.ref]
+        nodes = frozenset(name for service in services for name in service.spec.placement.nodes)
+        draft.held.append(Held(finding, tuple(service.ref for service in services), nodes))
+    return {finding.ref for finding in fleet.held}
+
+
+def _place(
+    service: InferenceService, fleet: Fleet, nodes: Iterable[FleetNode], draft: _Draft
+) -> None:
+    stated = service.spec.placement.nodes
+    if stated:
+        known = {node.metadata.name: node for node in nodes}
+        homes = [known[name] for name in stated if name in known]
+    else:
+        selector = service.spec.placement.node_selector
+        homes = [n for n in nodes if _selected(n, selector) and not _misfit(service, n, fleet)]
+        if not homes or (len(homes) > 1 and not _all_kubernetes(homes)):
+            draft.hold(service, *_not_stated(service, homes, nodes, fleet))
+            return
+    if _all_kubernetes(homes):
+        draft.elsewhere.append(service.ref)
+        return
+    wanted = max(service.spec.replicas, 1)
+    if wanted > len(homes):
+        message = (
+            f"{wanted} replicas need {wanted} nodes, and {len(homes)} are stated;"
+            " name more in placement.nodes or lower replicas"
+        )
+        draft.hold(service, "PlacementNotLocked", "spec.replicas", message)
+        return
+    for node in homes[:wanted]:
+        if misfit := _misfit(service, node, fleet):
+            draft.hold(service, *misfit)
+            continue
+        draft.by_node[node.metadata.name].append(_candidate(service, node, fleet))
+
+
+def _all_kubernetes(nodes: list[FleetNode]) -> bool:
+    return bool(nodes) and all(node.spec.kubernetes is not None for node in nodes)
+
+
+def _selected(node: FleetNode, selector: Mapping[str, str]) -> bool:
+    return all(node.metadata.labels.get(key) == value for key, value in selector.items())
+
+
+def _not_stated(
+    service: InferenceService, homes: list[FleetNode], nodes: Iterable[FleetNode], fleet: Fleet
+) -> tuple[str, str, str]:
+    """(rule, field, message): no node, or more than one, could take it."""
+    if homes:
+        names = ", ".join(node.metadata.name for node in homes)
+        line = f"placement: {{nodes: [{homes[0].metadata.name}]}}"
+        return (
+            "PlacementNotLocked",
+            "spec.placement" if service.spec.placement.node_selector else "spec",
+            f"{len(homes)} nodes could take it ({names}); say which: `{line}`",
+        )
+    reasons = "; ".join(
+        f"{node.metadata.name}: {misfit[2]}"
+        for node in nodes
+        if _selected(node, service.spec.placement.node_selector)
+        and (misfit := _misfit(service, node, fleet))
+    )
+    return "NodeCapability", "spec", f"no node can take it ({reasons or 'none is selected'})"
+
+
+def _misfit(
+    service: InferenceService, node: FleetNode, fleet: Fleet
+) -> tuple[str, str, str] | None:
+    """(rule, field, message) of why a node cannot take a service; None where it can."""
+    name = node.metadata.name
+    runtime = _runtime(service, node)
+    if node.spec.drain:
+        return "NodeUnavailable", "spec.placement", f"node {name} is drained (drain: true)"
+    offered = node.spec.runtimes
+    if offered is not None and runtime.name not in {
+        row.name for text in offered if (row := resolve(text))
+    }:
+        message = f"node {name} offers {', '.join(offered) or 'no runtime'}, not {runtime.name}"
+        return "NodeCapability", "spec.runtime", message
+    for i, model_name in enumerate(service.model_names):
+        model = fleet.get(Model, _model_ref(service, model_name))
+        if model is None:
+            continue
+        at = "spec.modelRef" if service.spec.models is None else f"spec.models[{i}].name"
+        if model.format not in runtime.formats:
+            takes = " or ".join(sorted(runtime.formats))
+            message = f"{runtime.name} loads {takes}; Model {model_name} is {model.format}"
+            return "FormatMismatch", at, message
+        accelerator = model.spec.hardware.accelerator
+        if accelerator and not _has(node, accelerator):
+            return (
+                "NodeCapability",
+                at,
+                f"node {name} has no {accelerator}, which {model_name} wants",
+            )
+    return None
+
+
+def _has(node: FleetNode, accelerator: str) -> bool:
+    """Whether the node states such a device. A node that states no hardware is not doubted."""
+    hardware = node.spec.hardware
+    if accelerator == "cpu" or (not hardware.devices and hardware.os is None):
+        return True
+    vendor = _VENDOR_OF.get(accelerator)
+    return any(vendor is None or device.vendor == vendor for device in hardware.devices)
+
+
+def _runtime(service: InferenceService, node: FleetNode) -> Runtime:
+    """The service's own, else the node's default, else llama-server (validation saw the names)."""
+    for text in (service.spec.runtime, node.spec.default_runtime):
+        if text is not None and (found := resolve(text)):
+            return found
+    return RUNTIMES[DEFAULT_RUNTIME]
+
+
+def _candidate(service: InferenceService, node: FleetNode, fleet: Fleet) -> Candidate:
+    runtime = _runtime(service, node)
+    workload = Workload(
+        ref=service.ref,
+        node=node.metadata.name,
+        runtime=runtime.name,
+        models=tuple(_model_file(service, name, fleet) for name in service.model_names),
+        settings=settings(service, runtime),
+        lifecycle=lifecycle(service, runtime) | _annotations(service),
+        origin=fleet.origins[service.ref],
+        port=service.spec.endpoint.port,
+        drain_timeout_s=service.spec.rollout.drain_timeout,
+        suspended=service.spec.suspend or service.spec.replicas == 0,
+        takes_new=not node.spec.unschedulable,
+    )
+    models = {
+        name: model
+        for name in service.model_names
+        if (model := fleet.get(Model, _model_ref(service, name)))
+    }
+    return Candidate(service, workload, runtime, models)
+
+
+def _annotations(service: InferenceService) -> dict[str, str]:
+    """Annotations that a target acts on, also after the object is gone."""
+    wanted = {"hold": HOLD_ANNOTATION, "prune": PRUNE_ANNOTATION}
+    given = service.metadata.annotations
+    return {name: given[key] for name, key in wanted.items() if key in given}
+
+
+def _model_file(service: InferenceService, name: str, fleet: Fleet) -> ModelFile:
+    model = fleet.get(Model, _model_ref(service, name))
+    assert model is not None, "validation refuses a dangling reference"
+    stored = fleet.files.get(model.spec.source)
+    return ModelFile(
+        name=name,
+        source=model.spec.source,
+        format=model.format,
+        sha256=stored.sha256 if stored else model.spec.sha256,
+        size_bytes=stored.size_bytes if stored else None,
+        mmproj=model.spec.mmproj,
+    )
+
+
+def _model_ref(service: InferenceService, name: str) -> ObjectRef:
+    return ObjectRef("Model", service.metadata.namespace, name)
+
+
+def _without_port_conflicts(candidates: list[Candidate], draft: _Draft) -> list[Candidate]:
+    """A port that two services of one node state goes to the first; the other is held."""
+    owners: dict[int, Candidate] = {}
+    kept = []
+    for candidate in candidates:
+        port = candidate.workload.port
+        owner = owners.setdefault(port, candidate) if port is not None else candidate
+        if owner is candidate:
+            kept.append(candidate)
+            continue
+        message = (
+            f"port {port} on node {candidate.workload.node} is taken by"
+            f" {owner.workload.ref.label}; choose another, or leave it out to get one"
+        )
+        draft.hold(candidate.service, "PortConflict", "spec.endpoint.port", message)
+    return kept

@@ -78,6 +78,8 @@ def make_plan(
             continue
         home = homes.get(ref)
         step = _decide(want, have, state, None if (home, ref) in live else home, causes)
+        if isinstance(step, Change) and step.action is Action.DRIFT and not policy.drift_enforced:
+            step = replace(step, reason="DriftReported", impact=Impact())
         match step:
             case None:
                 unchanged[target] += have is not None
@@ -133,7 +135,7 @@ def _create(want: Workload, state: TargetState, causes: Causes) -> Change | Bloc
     if want.runtime in state.missing:
         message = state.missing[want.runtime]
         return Blocked(want.ref, "EngineMissing", message, cause, state.target, (want.ref,))
-    if want.lifecycle.get("unschedulable"):
+    if not want.takes_new:
         message = f"{state.target} is unschedulable and takes nothing new"
         return Blocked(want.ref, "NodeTakesNothingNew", message, cause, state.target, (want.ref,))
     impact = Impact(download_bytes=_download_bytes(want, state))

@@ -65,6 +65,7 @@ class Workload:
     port: int | None = None  # stated by the fleet; None: the target allocates one and keeps it
     drain_timeout_s: float = 60.0
     suspended: bool = False
+    takes_new: bool = True  # False: its node is unschedulable, what runs there stays
     memory: MemoryEstimate | None = None  # None: not known before the model is here
     needs: tuple[PoolNeed, ...] = ()
 

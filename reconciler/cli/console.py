@@ -1,0 +1,208 @@
+"""What a running reconciler says, and how: plans to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol, TextIO
+
+from reconciler.api.meta import ObjectRef
+from reconciler.api.quantity import show_bytes
+from reconciler.desired import Desired
+from reconciler.plan import Blocked, Instance, Observation, Plan
+from reconciler.problem import Problem
+from reconciler.report.plan_json import plan_json
+from reconciler.report.plan_text import plan_text
+from reconciler.report.terminal import Style, Tone, printable
+from reconciler.target import Outcome, Result
+
+_BAR_WIDTH = 28
+_BAR_EVERY_S = 0.2
+
+
+class Download(Protocol):
+    """What a progress bar shows of one model on its way."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def received_bytes(self) -> int: ...
+    @property
+    def total_bytes(self) -> int | None: ...
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """A terminal that nobody asked to stay plain (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+class Screen:
+    """stdout and stderr with one live line at the bottom, for progress bars on a terminal."""
+
+    def __init__(self) -> None:
+        self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.style = Style(wants_colour(sys.stdout))
+        self.error_style = Style(wants_colour(sys.stderr))
+        self._lock = threading.Lock()
+        self._bar = ""
+
+    def out(self, text: str) -> None:
+        """Data, with its newline."""
+        self._write(sys.stdout, text)
+
+    def say(self, text: str, tone: Tone | None = None) -> None:
+        """A line for people, on stderr, with the time of day when nobody sits at a terminal."""
+        words = self.error_style(tone, text) if tone else text
+        stamp = "" if self.live else time.strftime("%H:%M:%S ")
+        self._write(sys.stderr, f"{stamp}{words}\n")
+
+    def bar(self, text: str) -> None:
+        """Replace the live line; empty removes it. Nothing where no terminal looks."""
+        if not self.live or text == self._bar:
+            return
+        with self._lock:
+            self._bar = text
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        with self._lock:
+            if self._bar:
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
+            stream.write(text)
+            stream.flush()
+            if self._bar:
+                sys.stderr.write(self._bar)
+                sys.stderr.flush()
+
+
+class Progress:
+    """Shows downloads on the screen's live line while they last."""
+
+    def __init__(self, screen: Screen, downloads: Callable[[], Iterable[Download]]) -> None:
+        self._screen = screen
+        self._downloads = downloads
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+        if screen.live:
+            self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._screen.bar("")
+
+    def _run(self) -> None:
+        while not self._stop.wait(_BAR_EVERY_S):
+            self._screen.bar("   ".join(_bar(d) for d in self._downloads()))
+
+
+def _bar(download: Download) -> str:
+    name, got, total = printable(download.model), download.received_bytes, download.total_bytes
+    if not total:
+        return f"{name}  {show_bytes(got)}"
+    filled = min(_BAR_WIDTH, _BAR_WIDTH * got // total)
+    bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
+    return (
+        f"{name} [{bar}] {min(100, 100 * got // total)} %  {show_bytes(got)} of {show_bytes(total)}"
+    )
+
+
+class Console:
+    """The loop's Reporter for people and for `-o json`: says each thing once, when it changes."""
+
+    def __init__(
+        self, screen: Screen, output: str, on_ready: Callable[[Instance], None] | None = None
+    ) -> None:
+        self._screen = screen
+        self._json = output == "json"
+        self._on_ready = on_ready or self._say_ready
+        self._revision = ""
+        self._shown: set[tuple[str, str, ObjectRef]] = set()
+        self._blocked: frozenset[tuple[ObjectRef, str, str]] = frozenset()
+        self._states: dict[ObjectRef, tuple[bool, str, str]] = {}
+        self._lost = ""
+        self._said_held = ""
+        self._current = ""
+
+    def planned(self, plan: Plan, desired: Desired) -> None:
+        """Print a plan that says something new. Downloads that end bring up their change again."""
+        if plan.revision != self._revision:
+            self._revision = plan.revision
+            self._shown.clear()
+        steps = {(str(c.action), c.target, c.ref) for c in plan.changes}
+        blocked = frozenset(_key(item) for item in plan.blocked)
+        if steps <= self._shown and blocked == self._blocked:
+            self._say_current(plan)
+            return
+        self._shown |= steps
+        self._blocked = blocked
+        if self._json:
+            self._screen.out(json.dumps(plan_json(plan)) + "\n")
+        else:
+            self._screen.out(plan_text(plan, time.time(), self._screen.style))
+
+    def _say_current(self, plan: Plan) -> None:
+        if plan.changes or plan.blocked or self._json or self._current == plan.revision:
+            return
+        self._current = plan.revision
+
+    def applied(self, outcomes: tuple[Outcome, ...]) -> None:
+        for outcome in outcomes:
+            if outcome.result is Result.FAILED:
+                self._screen.say(
+                    f"{outcome.change.ref.label}: {printable(outcome.message)}", Tone.BAD
+                )
+
+    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+        for problem in problems:
+            self._screen.say(str(problem), Tone.BAD)
+        short = revision.split("+")[0][:12] if "+" not in revision else revision
+        self._screen.say(f"{short} is refused; what runs stays as it is", Tone.BAD)
+
+    def held(self, why: str) -> None:
+        if why != self._said_held:
+            self._said_held = why
+            self._screen.say(why, Tone.CHANGE)
+
+    def source_lost(self, why: str, since: float) -> None:
+        if why != self._lost:
+            self._lost = why
+            at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
+            self._screen.say(f"{why}; unreachable since {at}, what runs stays as it is", Tone.BAD)
+
+    def source_back(self) -> None:
+        self._lost = ""
+        self._screen.say("the fleet's source answers again", Tone.GOOD)
+
+    def looked(self, observed: Observation) -> None:
+        """Say every service that became ready, stopped being so, or changed its reason."""
+        states = {}
+        for instance in observed.instances:
+            state = (instance.ready, instance.reason, instance.message)
+            states[instance.ref] = state
+            if self._states.get(instance.ref) == state:
+                continue
+            if instance.ready:
+                self._on_ready(instance)
+            else:
+                message = f": {printable(instance.message)}" if instance.message else ""
+                self._screen.say(f"{instance.ref.label}  {instance.reason}{message}")
+        for ref in self._states.keys() - states.keys():
+            self._screen.say(f"{ref.label}  stopped")
+        self._states = states
+
+    def _say_ready(self, instance: Instance) -> None:
+        took = f" after {instance.start_seconds:.1f} s" if instance.start_seconds else ""
+        where = f" at {instance.endpoint}" if instance.endpoint else ""
+        self._screen.say(f"{instance.ref.label}  ready{where}{took}", Tone.GOOD)
+
+
+def _key(item: Blocked) -> tuple[ObjectRef, str, str]:
+    return (item.ref, item.reason, item.message)

@@ -1,0 +1,101 @@
+"""One valid revision, decided: its objects, who runs where, and where all that stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from reconciler.api.fleet import FleetSpec
+from reconciler.api.meta import ObjectRef
+from reconciler.api.model import Model
+from reconciler.fleet import Fleet
+from reconciler.memory import ModelFacts
+from reconciler.placement import Assignment, Facts, Held, assign
+from reconciler.plan import Blocked, Observation, Plan, Source
+from reconciler.planner import Policy, make_plan
+from reconciler.source.checkout import Checkout
+from reconciler.source.load import Loaded
+
+CachedFacts = Callable[[Model], ModelFacts | None]
+"""What this machine knows of a model that is not in the repository: its store's answer."""
+
+
+def no_facts(_: Model) -> ModelFacts | None:
+    """Nothing is known of models outside the repository."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What a revision wants. `fleet` is never one with errors."""
+
+    checkout: Checkout
+    loaded: Loaded
+    fleet: Fleet
+    facts: Facts
+    assignment: Assignment
+
+    @classmethod
+    def of(cls, checkout: Checkout, loaded: Loaded, fleet: Fleet, cached: CachedFacts) -> Desired:
+        """Decide who runs where, from model headers in the repository and in the cache."""
+        facts = _facts(loaded, fleet, cached)
+        return cls(checkout, loaded, fleet, facts, assign(fleet, facts))
+
+    def refreshed(self, cached: CachedFacts) -> Desired:
+        """The same revision with what is known of its models now: downloads may have ended."""
+        facts = _facts(self.loaded, self.fleet, cached)
+        if facts == self.facts:
+            return self
+        return replace(self, facts=facts, assignment=assign(self.fleet, facts))
+
+    def plan(self, observed: Observation, confirmed: Iterable[str] = ()) -> Plan:
+        """What to change on the observed targets so that they become this revision."""
+        return make_plan(
+            self.fleet.revision,
+            self.assignment.workloads,
+            [self._blocked(held) for held in self.assignment.held if _concerns(held, observed)],
+            observed,
+            _policy(self.fleet.policy, confirmed),
+            self,
+        )
+
+    def where(self, ref: ObjectRef, field: str = "") -> Source | None:
+        """The line of a field of a declared object, or of the object itself."""
+        origin = self.fleet.origins.get(ref)
+        if origin is None:
+            return None
+        line = self.loaded.line(ref, field) if field else origin.line
+        return Source(origin.path, line, self.checkout.commit_of(origin.path))
+
+    def removal(self, last: Source | None) -> Source | None:
+        """The line that an object last stood on, with the commit that removed it."""
+        if last is None:
+            return None
+        return Source(last.file, last.line, self.checkout.commit_of(last.file))
+
+    def _blocked(self, held: Held) -> Blocked:
+        finding = held.finding
+        cause = self.where(finding.ref, finding.field)
+        return Blocked(finding.ref, finding.rule, finding.message, cause, None, held.services)
+
+
+def _facts(loaded: Loaded, fleet: Fleet, cached: CachedFacts) -> Facts:
+    facts = dict(loaded.facts)
+    for model in fleet.all(Model):
+        if model.ref not in facts and (found := cached(model)):
+            facts[model.ref] = found
+    return facts
+
+
+def _concerns(held: Held, observed: Observation) -> bool:
+    """Whether a hold is any business of the targets that are looked at."""
+    return not held.nodes or any(f"node/{name}" in observed.targets for name in held.nodes)
+
+
+def _policy(spec: FleetSpec, confirmed: Iterable[str]) -> Policy:
+    return Policy(
+        drift_enforced=spec.drift == "enforce",
+        prune_max_count=spec.prune.max_count,
+        prune_max_share=spec.prune.max_share,
+        confirmed=frozenset((*spec.confirm, *confirmed)),
+    )

@@ -1,0 +1,212 @@
+"""reconcile_once, and the loop that decides when to call it.
+
+Whatever happens (a push, a saved file, a child's exit) only wakes the loop: it carries no meaning,
+the loop looks at everything again. A source that is gone or wrong changes nothing that runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from reconciler.desired import CachedFacts, Desired, no_facts
+from reconciler.errors import ReconcilerError, SourceError
+from reconciler.plan import Action, Observation, Plan
+from reconciler.problem import Problem
+from reconciler.source.checkout import Checkout, Source
+from reconciler.source.load import Loaded
+from reconciler.target import Outcome, Result, Target
+
+log = logging.getLogger(__name__)
+
+_REMOVALS = (Action.DELETE, Action.MOVE)
+_SHOWN_ONLY = (Action.UNKNOWN, Action.DEFERRED)
+
+
+class Wake:
+    """Reasons to look again, coalesced: any number of them is one look."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._look = False
+        self._fetch = True
+        self._stop = False
+
+    def look(self) -> None:
+        """A target changed."""
+        self._set(look=True)
+
+    def fetch(self) -> None:
+        """The source may have moved."""
+        self._set(look=True, fetch=True)
+
+    def stop(self) -> None:
+        self._set(look=True, stop=True)
+
+    @property
+    def stopped(self) -> bool:
+        return self._stop
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a reason, at most so long. True: the source may have moved."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._look, timeout_s)
+            fetch, self._look, self._fetch = self._fetch, False, False
+            return fetch
+
+    def _set(self, *, look: bool = False, fetch: bool = False, stop: bool = False) -> None:
+        with self._changed:
+            self._look |= look
+            self._fetch |= fetch
+            self._stop |= stop
+            self._changed.notify_all()
+
+
+class Journal(Protocol):
+    """What was applied before, across our own restarts."""
+
+    def accept(self, checkout: Checkout) -> str | None:
+        """Why this revision must not be followed (an older head), or None."""
+
+    def held_paths(self) -> frozenset[str]:
+        """Files that held fleet documents in the revision that was applied last."""
+
+    def applied(self, desired: Desired) -> None:
+        """This revision is what the targets were made to be."""
+
+    def refused(self, checkout: Checkout, problems: tuple[Problem, ...]) -> None:
+        """This revision has errors."""
+
+
+class Reporter(Protocol):
+    """Where the loop says what it sees. Called from the loop's thread only."""
+
+    def planned(self, plan: Plan, desired: Desired) -> None: ...
+    def applied(self, outcomes: tuple[Outcome, ...]) -> None: ...
+    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None: ...
+    def held(self, why: str) -> None: ...
+    def source_lost(self, why: str, since: float) -> None: ...
+    def source_back(self) -> None: ...
+    def looked(self, observed: Observation) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When to look. All in seconds."""
+
+    poll_s: float = 30.0
+    resync_s: float = 10.0  # look at the targets at least so often
+    quiet_s: float = 0.0  # removals wait until the source has not moved for so long
+    busy_s: float = 0.5  # look again so soon while the source is in the middle of something
+
+
+@dataclass(slots=True)
+class Loop:
+    """Keeps a target equal to a source until told to stop. One thread runs it."""
+
+    source: Source
+    read: Callable[[Checkout, frozenset[str]], Loaded]
+    target: Target
+    journal: Journal
+    report: Reporter
+    wake: Wake
+    timing: Timing = Timing()
+    cached: CachedFacts = no_facts
+    accepts: Callable[[Loaded], str | None] = lambda _: None  # why a valid revision is held
+    busy: Callable[[], str | None] = lambda: None
+    confirmed: frozenset[str] = frozenset()
+    desired: Desired | None = None
+    _seen: str | None = None  # the revision that was read last, good or bad
+    _moved_at: float = field(default_factory=time.monotonic)
+    _lost_since: float | None = None
+    _last_plan: Plan | None = None
+
+    def run(self) -> None:
+        """Until `wake.stop()`."""
+        next_poll = 0.0
+        fetch = True
+        while not self.wake.stopped:
+            now = time.monotonic()
+            if fetch or now >= next_poll:
+                self.fetch()
+                # Jitter, so that a fleet of agents does not ask one git server all at once.
+                next_poll = time.monotonic() + self.timing.poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - not for secrets
+            again_s = self.look()
+            pause = min(next_poll - time.monotonic(), self.timing.resync_s, again_s)
+            fetch = self.wake.wait(max(0.0, pause))
+
+    def fetch(self) -> None:
+        """Read the source; keep the last good revision when it is gone, wrong or too old."""
+        if why := self.busy():
+            log.debug("the source is busy: %s", why)
+            self._moved_at = time.monotonic()
+            threading.Timer(self.timing.busy_s, self.wake.fetch).start()
+            return
+        try:
+            checkout = self.source.fetch()
+        except SourceError as error:
+            self._lost_since = self._lost_since or time.time()
+            self.report.source_lost(str(error), self._lost_since)
+            return
+        if self._lost_since is not None:
+            self._lost_since = None
+            self.report.source_back()
+        if checkout.revision == self._seen:
+            return
+        if why := self.journal.accept(checkout):
+            self.report.held(why)
+            return
+        self._seen = checkout.revision
+        self._moved_at = time.monotonic()
+        self._follow(checkout)
+
+    def _follow(self, checkout: Checkout) -> None:
+        loaded = self.read(checkout, self.journal.held_paths())
+        if loaded.fleet is None:
+            self.journal.refused(checkout, loaded.problems)
+            self.report.refused(checkout.revision, loaded.problems)
+        elif why := self.accepts(loaded):
+            self.report.held(why)
+        else:
+            self.desired = Desired.of(checkout, loaded, loaded.fleet, self.cached)
+
+    def look(self) -> float:
+        """Compare and apply once. Returns in how many seconds to look again at the latest."""
+        if self.desired is None:
+            return self.timing.resync_s
+        # Facts of models that were downloaded meanwhile may change who fits.
+        self.desired = self.desired.refreshed(self.cached)
+        observed = self.target.observe(self.desired.assignment.workloads)
+        self.report.looked(observed)
+        plan = self.desired.plan(observed, self.confirmed)
+        quiet_in = self._moved_at + self.timing.quiet_s - time.monotonic()
+        outcomes = apply_plan(plan, self.target, hold_removals=quiet_in > 0)
+        self.report.planned(plan, self.desired)
+        self._last_plan = plan
+        self.report.applied(outcomes)
+        self.journal.applied(self.desired)
+        waiting = quiet_in > 0 and any(c.action in _REMOVALS for c in plan.changes)
+        return quiet_in if waiting else self.timing.resync_s
+
+
+def apply_plan(plan: Plan, target: Target, *, hold_removals: bool = False) -> tuple[Outcome, ...]:
+    """Carry out every change of a plan that may be carried out, in its order; one that fails does
+    not stop the others."""
+    outcomes = []
+    for change in sorted(plan.changes, key=lambda c: c.impact.order):
+        if change.action in _SHOWN_ONLY or change.reason == "DriftReported":
+            continue
+        if hold_removals and change.action in _REMOVALS:
+            continue
+        try:
+            outcome = target.apply(change)
+        except ReconcilerError as error:
+            outcome = Outcome(change, Result.FAILED, str(error))
+        log.info("%s %s: %s %s", change.action, change.ref.label, outcome.result, outcome.message)
+        outcomes.append(outcome)
+    return tuple(outcomes)

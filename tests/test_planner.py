@@ -1,0 +1,330 @@
+"""What a plan decides, pair by pair."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.plan import Action, Blocked, Instance, Observation, Plan, TargetState
+from reconciler.planner import Policy, make_plan, prune_token
+from reconciler.workload import Workload
+from tests.support.builders import (
+    GIB,
+    NODE,
+    FixedCauses,
+    instance,
+    model_file,
+    need,
+    observed,
+    ref,
+    workload,
+)
+
+
+def plan(desired: list[Workload], seen: Observation, blocked: Any = (), **policy: Any) -> Plan:
+    return make_plan("rev", desired, blocked, seen, Policy(**policy), FixedCauses())
+
+
+def actions(made: Plan) -> dict[str, str]:
+    return {change.ref.name: str(change.action) for change in made.changes}
+
+
+def test_a_declared_service_that_does_not_run_is_created() -> None:
+    made = plan([workload("chat")], observed())
+
+    assert actions(made) == {"chat": "create"}
+    assert made.changes[0].reason == "Added"
+    assert made.changes[0].source is not None
+    assert made.changes[0].source.line == 1
+    assert made.exit_code == 2
+
+
+def test_a_service_that_runs_as_declared_is_counted_and_not_listed() -> None:
+    made = plan([workload("chat")], observed(instance("chat")))
+
+    assert made.changes == ()
+    assert made.unchanged == {NODE: 1}
+    assert made.exit_code == 0
+
+
+def test_a_changed_setting_replaces_and_names_the_field_and_its_line() -> None:
+    want = workload("chat", settings={"contextSize": 16384})
+
+    made = plan([want], observed(instance("chat")))
+
+    (change,) = made.changes
+    assert change.action is Action.REPLACE
+    (field,) = change.fields
+    assert (field.path, field.before, field.after, field.forces_restart) == (
+        "contextSize",
+        8192,
+        16384,
+        True,
+    )
+    assert change.source is not None
+    assert change.source.line == 7
+    assert (change.impact.downtime_seconds, change.impact.downtime_basis) == (2.0, "measured")
+
+
+def test_a_change_that_only_the_agent_acts_on_restarts_nothing() -> None:
+    want = workload("chat", lifecycle={"rollout.drainTimeout": 5.0})
+
+    made = plan([want], observed(instance("chat")))
+
+    (change,) = made.changes
+    assert (change.action, change.impact.restart) == (Action.UPDATE, "none")
+    assert [f.forces_restart for f in change.fields] == [False]
+
+
+def test_a_changed_model_says_so_and_counts_its_download() -> None:
+    want = workload("chat", models=(model_file(source="https://x.test/b.gguf", sha256="cd" * 32),))
+
+    made = plan([want], observed(instance("chat")))
+
+    (change,) = made.changes
+    assert change.reason == "ModelChanged"
+    assert change.impact.download_bytes == 1000
+    assert {f.path for f in change.fields} == {"model.gemma.source", "model.gemma.sha256"}
+
+
+def test_a_model_that_is_on_the_node_is_not_downloaded() -> None:
+    made = plan([workload("chat")], observed(cached=frozenset({"ab" * 32})))
+
+    assert made.changes[0].impact.download_bytes == 0
+
+
+def test_a_removed_service_cites_its_last_line_and_the_removing_commit() -> None:
+    made = plan([], observed(instance("chat")))
+
+    (change,) = made.changes
+    assert (change.action, change.reason) == (Action.DELETE, "Removed")
+    assert change.source is not None
+    assert (change.source.file, change.source.commit) == ("services/chat.yaml", "c" * 40)
+
+
+def test_a_service_placed_on_another_node_moves() -> None:
+    made = plan([workload("chat", node="other")], observed(instance("chat")))
+
+    (change,) = made.changes
+    assert (change.action, change.message) == (Action.MOVE, "from node/mac to node/other")
+
+
+def test_a_suspended_service_stops_and_is_no_guarded_removal() -> None:
+    names = [f"s{i}" for i in range(6)]
+
+    made = plan(
+        [workload(n, suspended=True) for n in names], observed(*(instance(n) for n in names))
+    )
+
+    assert {c.reason for c in made.changes} == {"Suspended"}
+    assert len(made.changes) == 6
+    assert made.blocked == ()
+
+
+def test_an_unreachable_target_gives_unknown_and_never_create_or_delete() -> None:
+    seen = Observation({NODE: TargetState(NODE, reachable=False, message="no answer")}, ())
+
+    made = plan([workload("chat"), workload("code")], seen)
+
+    assert {c.action for c in made.changes} == {Action.UNKNOWN}
+    assert made.exit_code == 3
+
+
+def test_a_blocked_service_stays_as_it_runs() -> None:
+    hold = Blocked(ref("chat"), "MemoryFits", "too large", None, None, (ref("chat"),))
+    want = workload("chat", settings={"contextSize": 16384})
+
+    made = plan([want], observed(instance("chat")), blocked=[hold])
+
+    assert made.changes == ()
+    assert made.unchanged == {NODE: 1}
+    assert made.exit_code == 3
+
+
+def test_a_missing_engine_blocks_by_observation_with_the_reason() -> None:
+    seen = observed(missing={"llama-server": "install llama.cpp"})
+
+    made = plan([workload("chat")], seen)
+
+    assert [(b.reason, b.message) for b in made.blocked] == [("EngineMissing", "install llama.cpp")]
+    assert made.changes == ()
+
+
+def test_a_render_only_difference_is_deferred_and_changes_no_exit_code() -> None:
+    made = plan([workload("chat")], observed(instance("chat"), renders={ref("chat"): "newer"}))
+
+    assert actions(made) == {"chat": "deferred"}
+    assert made.exit_code == 0
+
+
+def test_a_render_only_difference_restarts_at_once_where_the_service_asks_for_it() -> None:
+    want = workload("chat", lifecycle={"rollout.onUpgrade": "restart"})
+    have = instance("chat", of=want)
+
+    made = plan([want], observed(have, renders={ref("chat"): "newer"}))
+
+    assert actions(made) == {"chat": "replace"}
+
+
+@pytest.mark.parametrize(("enforced", "reason"), [(True, "ProcessGone"), (False, "DriftReported")])
+def test_a_lost_process_is_drift_and_the_policy_decides(enforced: bool, reason: str) -> None:
+    made = plan([workload("chat")], observed(instance("chat", gone=True)), drift_enforced=enforced)
+
+    assert [(c.action, c.reason) for c in made.changes] == [(Action.DRIFT, reason)]
+
+
+def test_removals_beyond_the_limits_wait_for_exactly_their_token() -> None:
+    have = [instance(f"s{i}") for i in range(6)]
+    free = plan([], observed(*have), prune_max_count=100, prune_max_share=1.0)
+    token = prune_token(free.changes)
+
+    guarded = plan([], observed(*have))
+    released = plan([], observed(*have), confirmed=frozenset({token}))
+    others = plan([], observed(*have[:5]), confirmed=frozenset({token}))
+
+    assert [b.token for b in guarded.blocked] == [token]
+    assert token in guarded.blocked[0].message
+    assert guarded.changes == ()
+    assert len(released.changes) == 6
+    assert others.changes == ()
+
+
+def test_removing_the_last_service_is_obeyed() -> None:
+    made = plan([], observed(instance("chat")))
+
+    assert actions(made) == {"chat": "delete"}
+    assert made.blocked == ()
+
+
+def test_three_of_three_may_go_but_four_of_five_may_not() -> None:
+    three = plan([], observed(*(instance(f"s{i}") for i in range(3))))
+    four = plan([workload("s4")], observed(*(instance(f"s{i}") for i in range(5))))
+
+    assert len(three.changes) == 3
+    assert [b.reason for b in four.blocked] == ["NeedsConfirmation"]
+
+
+def test_a_new_service_never_takes_the_memory_of_one_that_runs() -> None:
+    running = workload("zeta", needs=need(8 * GIB))
+    late = workload("alpha", needs=need(4 * GIB))
+
+    made = plan([running, late], observed(instance("zeta", of=running)))
+
+    assert made.changes == ()
+    assert [(b.ref.name, b.reason) for b in made.blocked] == [("alpha", "MemoryFits")]
+    assert "default/zeta" in made.blocked[0].message
+
+
+def test_memory_that_a_removal_frees_can_be_used_in_the_same_pass() -> None:
+    old = instance("old", needs=need(8 * GIB))
+    new = workload("new", needs=need(8 * GIB))
+
+    made = plan([new], observed(old))
+
+    assert [c.action for c in made.changes] == [Action.DELETE, Action.CREATE]
+    assert [c.impact.order for c in made.changes] == [0, 1]
+
+
+def test_one_model_file_of_two_services_is_counted_once() -> None:
+    shared = need(6 * GIB, weights=(("ab", 5 * GIB),))
+    both = [workload("a", needs=shared), workload("b", needs=shared)]
+
+    made = plan(both, observed())
+
+    assert len(made.changes) == 2
+    assert made.changes[1].impact.memory[0].after_bytes == 7 * GIB
+
+
+def test_mode_warn_lets_a_service_through_that_does_not_fit() -> None:
+    want = workload("big", needs=need(20 * GIB), lifecycle={"memory.mode": "warn"})
+
+    made = plan([want], observed())
+
+    assert actions(made) == {"big": "create"}
+
+
+def test_a_held_service_is_shown_and_left_as_it_is() -> None:
+    want = workload("chat", settings={"contextSize": 1024}, lifecycle={"hold": "true"})
+
+    made = plan([want], observed(instance("chat")))
+
+    assert [b.reason for b in made.blocked] == ["Held"]
+    assert made.changes == ()
+
+
+names = st.sets(st.sampled_from(["a", "b", "c", "d", "e", "f"]))
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[list[Workload], list[Instance]]:
+    """Desired and observed services of one node, some of them alike."""
+    sizes = st.integers(0, 6).map(lambda n: need(n * GIB) if n else ())
+    contexts = st.sampled_from([1024, 2048])
+    wanted = [
+        workload(n, settings={"contextSize": draw(contexts)}, needs=draw(sizes))
+        for n in sorted(draw(names))
+    ]
+    running = [
+        instance(n, of=workload(n, settings={"contextSize": draw(contexts)}, needs=draw(sizes)))
+        for n in sorted(draw(names))
+    ]
+    return wanted, running
+
+
+@given(worlds(), st.randoms(use_true_random=False))
+def test_the_order_of_what_is_handed_in_does_not_matter(world: Any, random: Any) -> None:
+    wanted, running = world
+    shuffled = list(wanted), list(running)
+    for part in shuffled:
+        random.shuffle(part)
+
+    assert plan(wanted, observed(*running)) == plan(shuffled[0], observed(*running))
+    assert plan(wanted, observed(*running)).changes == plan(wanted, observed(*shuffled[1])).changes
+
+
+@given(worlds())
+def test_after_one_pass_a_second_plan_is_empty(world: Any) -> None:
+    wanted, running = world
+    everything = {"prune_max_count": 100, "prune_max_share": 1.0}
+    first = plan(wanted, observed(*running), **everything)
+    after = {i.ref: i for i in running}
+    for change in first.changes:
+        if change.action is Action.DELETE:
+            del after[change.ref]
+        elif change.desired is not None:
+            after[change.ref] = instance(change.ref.name, of=change.desired)
+
+    second = plan(wanted, observed(*after.values()), **everything)
+
+    assert second.changes == ()
+    assert {b.ref for b in second.blocked} == {b.ref for b in first.blocked}
+
+
+@given(worlds())
+def test_no_node_is_given_more_memory_than_its_budget(world: Any) -> None:
+    wanted, running = world
+    fits_now = sum(n.bytes for i in running for n in i.needs) <= 10 * GIB
+
+    made = plan(wanted, observed(*running), prune_max_count=100, prune_max_share=1.0)
+
+    for change in made.changes:
+        for memory in change.impact.memory:
+            if change.desired is not None and change.desired.needs and fits_now:
+                assert (memory.after_bytes or 0) <= (memory.budget_bytes or 0)
+
+
+@given(worlds())
+def test_adding_a_service_changes_nothing_about_the_others_that_run(world: Any) -> None:
+    wanted, running = world
+    more = [*wanted, workload("zz-new", needs=need(3 * GIB))]
+    guard = {"prune_max_count": 100, "prune_max_share": 1.0}
+
+    before = plan(wanted, observed(*running), **guard)
+    after = plan(more, observed(*running), **guard)
+
+    kept = [replace(c, impact=c.impact) for c in after.changes if c.ref.name != "zz-new"]
+    assert [(c.action, c.ref) for c in kept] == [(c.action, c.ref) for c in before.changes]
