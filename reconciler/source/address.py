@@ -1,0 +1,193 @@
+"""Git addresses and credentials: what may be talked to, as whom, and how it is shown to people."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+from reconciler.errors import SourceError
+
+_ALLOWED = "a path, file://, https://, ssh:// or git@host:path"
+_SCP = re.compile(
+    r"(?:(?P<user>[\w.+-]+)@)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\]):(?P<path>(?!//).+)"
+)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*::?(?://)?")
+_USERINFO = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s@'\"]*@")
+_QUERY = re.compile(r"(?i)\b(https?://[^\s?'\"]+)\?[^\s'\"]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where git is to look. `url` goes to git; `shown` is for people and holds no credentials."""
+
+    url: str
+    shown: str
+    protocol: str  # as in GIT_ALLOW_PROTOCOL: file, http, https, ssh
+    path: Path | None = None  # of a local repository
+
+    @property
+    def origin(self) -> str:
+        """scheme://host[:port]/ of a web address: what a credential is bound to."""
+        parts = urlsplit(self.url)
+        host = parts.netloc.rpartition("@")[2]
+        return f"{parts.scheme}://{host}/"
+
+
+@dataclass(frozen=True, slots=True)
+class GitCredentials:
+    """Files that hold what a remote asks for. They are read at each fetch, so they can rotate."""
+
+    token_file: Path | None = None  # https: a token, sent to the address's own host only
+    ssh_key_file: Path | None = None
+    known_hosts_file: Path | None = None
+    ca_file: Path | None = None  # PEM certificates to trust instead of the system's
+
+    def environment(self, address: Address) -> dict[str, str]:
+        """Environment variables that carry them to git: never argv, which others can read.
+
+        Raises SourceError: a file is missing or unreadable, or a token would travel in clear.
+        """
+        env: dict[str, str] = {}
+        if address.protocol in ("http", "https"):
+            if self.ca_file is not None:
+                env["GIT_SSL_CAINFO"] = str(_existing(self.ca_file, "--ca-file"))
+            if self.token_file is not None:
+                env |= _token_settings(address, _read_token(self.token_file))
+        elif address.protocol == "ssh" and (self.ssh_key_file or self.known_hosts_file):
+            env["GIT_SSH_COMMAND"] = self._ssh_command()
+        return env
+
+    def _ssh_command(self) -> str:
+        argv = ["ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"]
+        argv += ["-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15"]
+        if self.ssh_key_file is not None:
+            key = _existing(self.ssh_key_file, "--ssh-key-file")
+            argv += ["-i", str(key), "-o", "IdentitiesOnly=yes"]
+        if self.known_hosts_file is not None:
+            hosts = _existing(self.known_hosts_file, "--known-hosts-file")
+            # ssh splits this option's value at blanks itself, so it needs its own quotes.
+            argv += ["-o", f'UserKnownHostsFile="{hosts}"', "-o", "GlobalKnownHostsFile=/dev/null"]
+        return shlex.join(argv)  # git hands this to a shell
+
+
+def parse_address(location: str) -> Address:
+    """Read a location as a git address. Raises SourceError: not one of the allowed forms."""
+    if not location.strip() or any(ord(c) < 32 for c in location):
+        raise SourceError(
+            f"a fleet's location must be {_ALLOWED}; this one is empty or unprintable"
+        )
+    if "://" in location and "::" not in location.split("://", 1)[0]:
+        return _url_address(location)
+    path = Path(location).expanduser()
+    if not path.exists():
+        if _SCHEME.match(location) and "::" in location:
+            raise _refused(location, location.split("::", 1)[0] + "::")
+        if location.startswith("-"):
+            raise SourceError(f"{location}: looks like an option, not {_ALLOWED}")
+        scp = _SCP.fullmatch(location)
+        if scp is not None:
+            return _ssh_address(location, scp["host"], scp["user"], scp["path"])
+    absolute = path.absolute()
+    return Address(url=str(absolute), shown=location, protocol="file", path=absolute)
+
+
+def redact_url(text: str) -> str:
+    """Any text with the user names, passwords and query strings of its URLs taken out."""
+    return _QUERY.sub(r"\1", _USERINFO.sub(r"\1", text))
+
+
+def is_remote(location: str) -> bool:
+    """Whether a location is an address on another machine and not a path on this one."""
+    return parse_address(location).path is None
+
+
+def _url_address(location: str) -> Address:
+    try:
+        parts = urlsplit(location)
+        host, password = parts.hostname or "", parts.password
+    except ValueError as error:
+        raise SourceError(f"{redact_url(location)}: not a URL: {error}") from error
+    scheme = parts.scheme.lower()
+    if scheme == "file":
+        return _file_address(location, parts)
+    if scheme not in ("https", "http", "ssh"):
+        raise _refused(location, f"{scheme}://")
+    if not host or host.startswith("-") or (parts.username or "").startswith("-"):
+        raise SourceError(f"{redact_url(location)}: the URL names no host that can be used")
+    if password is not None:
+        raise SourceError(
+            f"{redact_url(location)}: a password in a URL ends up in process lists and logs; "
+            "put the token in a file and name it with --git-token-file"
+        )
+    if scheme == "ssh":
+        return _ssh_address(location, host, parts.username, parts.path)
+    if scheme == "http" and not _is_loopback(host):
+        raise SourceError(
+            f"{redact_url(location)}: http can be changed on the way, and what it says would be "
+            "run; use https or ssh (http is allowed for this machine itself only)"
+        )
+    return Address(url=location, shown=redact_url(location), protocol=scheme)
+
+
+def _file_address(location: str, parts: SplitResult) -> Address:
+    if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        raise SourceError(f"{location}: write file:///absolute/path")
+    return Address(url=parts.path, shown=location, protocol="file", path=Path(parts.path))
+
+
+def _ssh_address(location: str, host: str, user: str | None, path: str) -> Address:
+    if host.startswith("-") or (user or "").startswith("-") or path.startswith("-"):
+        raise SourceError(f"{location}: a host, user or path must not begin with a dash")
+    return Address(url=location, shown=location, protocol="ssh")
+
+
+def _refused(location: str, scheme: str) -> SourceError:
+    return SourceError(f"{redact_url(location)}: {scheme} is not allowed; use {_ALLOWED}")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _existing(path: Path, option: str) -> Path:
+    if not path.is_file():
+        raise SourceError(f"{option} {path}: there is no such file")
+    return path.absolute()
+
+
+def _read_token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"--git-token-file {path}: cannot be read: {error}") from error
+    if not token or not token.isprintable() or " " in token:
+        raise SourceError(f"--git-token-file {path}: must hold one token on one line")
+    return token
+
+
+def _token_settings(address: Address, token: str) -> dict[str, str]:
+    """git configuration by environment: the header for this origin, and no other way to log in.
+
+    A redirect is not followed: git would send the header along to wherever it leads.
+    """
+    user = urlsplit(address.url).username or "x-access-token"  # any name will do at the big hosts
+    basic = base64.b64encode(f"{user}:{token}".encode()).decode()
+    settings = (
+        (f"http.{address.origin}.extraHeader", f"Authorization: Basic {basic}"),
+        ("http.followRedirects", "false"),
+        ("credential.helper", ""),
+    )
+    env = {"GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (key, value) in enumerate(settings):
+        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return env

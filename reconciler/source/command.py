@@ -1,0 +1,202 @@
+"""The one place that starts git: a safe environment, a deadline, and a calm error.
+
+What a repository says (its configuration, hooks, attributes, filters) never runs a program. The
+user's own configuration is read: that is where credential helpers, proxies, `insteadOf` and
+`safe.directory` live. Calls to a remote go through GitPython, whose fence against addresses that
+become commands stands behind ours; it takes 0.13 s to import, so local reads do not wait for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.errors import SourceError
+from reconciler.source.address import Address, redact_url
+
+LOCAL_DEADLINE_S = 60.0
+
+# Before the subcommand of every call; these win over every configuration file.
+_OPTIONS = (
+    "--no-pager", "--literal-pathspecs", "--no-replace-objects",
+    "-c", "core.hooksPath=/dev/null",
+    "-c", "core.fsmonitor=false",
+    "-c", "protocol.ext.allow=never",
+    "-c", "submodule.recurse=false",
+    "-c", "fetch.recurseSubmodules=false",
+    "-c", "log.showSignature=false",  # would run gpg.program
+    "-c", "gc.auto=0",
+    "-c", "maintenance.auto=false",
+)  # fmt: skip
+# The user's own settings that stay. The rest of GIT_* goes: inside a hook, GIT_DIR and
+# GIT_INDEX_FILE would point git at another repository; GIT_TRACE_CURL would print headers.
+_KEPT = frozenset({
+    "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH",
+    "GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH",
+    "GIT_CEILING_DIRECTORIES", "GIT_DISCOVERY_ACROSS_FILESYSTEM",
+})  # fmt: skip
+_SET = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "",  # set but empty: git asks nobody, and says so
+    "SSH_ASKPASS_REQUIRE": "never",
+    "GCM_INTERACTIVE": "never",
+    "GIT_PROTOCOL_FROM_USER": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_LFS_SKIP_SMUDGE": "1",
+    "LC_ALL": "C",
+    "LANGUAGE": "C",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a git process left behind. `message` is its first useful line, without credentials."""
+
+    code: int
+    stdout: bytes
+    stderr: str
+
+    @property
+    def text(self) -> str:
+        return os.fsdecode(self.stdout).rstrip("\n")
+
+    @property
+    def message(self) -> str:
+        lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
+        for mark in ("fatal: ", "error: "):
+            for line in lines:
+                if line.startswith(mark) and "could not read from remote" not in line.lower():
+                    return redact_url(line.removeprefix(mark))
+        return redact_url(lines[0]) if lines else f"git ended with code {self.code}"
+
+
+def read_git(
+    folder: Path,
+    *argv: str,
+    stdin: bytes | None = None,
+    deadline_s: float = LOCAL_DEADLINE_S,
+) -> Finished:
+    """Run git in a local repository; it may talk to nobody. Raises SourceError: too slow."""
+    with start_git(folder, *argv, stdin=stdin is not None) as process:
+        return _finish(process, stdin, deadline_s, f"git {argv[0]} in {folder}")
+
+
+def start_git(folder: Path, *argv: str, stdin: bool = False) -> subprocess.Popen[bytes]:
+    """Start git in a local repository and leave reading to the caller, who must end it."""
+    try:
+        return subprocess.Popen(
+            ["git", *_OPTIONS, *argv],
+            cwd=folder,
+            env=_environment() | {"GIT_ALLOW_PROTOCOL": "none"},
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # no terminal to prompt on, and one group to kill
+        )
+    except FileNotFoundError as error:
+        raise _not_started(folder, error) from error
+    except OSError as error:
+        raise SourceError(f"{folder}: git cannot be started there: {error}") from error
+
+
+def call_remote(
+    mirror: Path,
+    address: Address,
+    *argv: str,
+    credentials: Mapping[str, str],
+    deadline_s: float,
+) -> Finished:
+    """Run git against an address, as its own process group. Raises SourceError: too slow."""
+    try:
+        from git.cmd import Git
+        from git.exc import GitCommandNotFound, UnsafeProtocolError
+    except ImportError as error:  # GitPython looks for the git program when it is imported
+        raise SourceError(f"{address.shown}: {_GET_GIT} ({error})") from error
+
+    env = _environment() | dict(credentials) | {"GIT_ALLOW_PROTOCOL": address.protocol}
+    env |= _joined_settings(env, credentials)
+    # GitPython starts from our whole environment, so what must go is taken out by env(1).
+    gone = [name for name in os.environ if name not in env]
+    without = ["env", *(f"-u{name}" for name in gone)] if gone else []
+    slow = ["-c", "http.lowSpeedLimit=1", "-c", f"http.lowSpeedTime={max(1, int(deadline_s))}"]
+    try:
+        Git.check_unsafe_protocols(address.url)
+        handle = Git(mirror).execute(
+            [*without, "git", *_OPTIONS, *slow, *argv],
+            env=env,
+            as_process=True,
+            start_new_session=True,
+        )
+    except UnsafeProtocolError as error:
+        raise SourceError(f"{address.shown}: {error}") from error
+    except GitCommandNotFound as error:
+        raise _not_started(mirror, error) from error
+    process: subprocess.Popen[bytes] = handle.proc  # type: ignore[assignment]  # not None: started
+    with process:
+        return _finish(process, None, deadline_s, address.shown)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a git process with all its children. SIGTERM first: git then removes its lock files."""
+    for number, patience_s in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+            if number == signal.SIGKILL:
+                return
+
+
+def _finish(
+    process: subprocess.Popen[bytes], stdin: bytes | None, deadline_s: float, what: str
+) -> Finished:
+    try:
+        stdout, stderr = process.communicate(stdin, timeout=deadline_s)
+    except subprocess.TimeoutExpired:
+        raise SourceError(f"{what}: no answer within {deadline_s:g} s") from None
+    finally:
+        if process.poll() is None:
+            end(process)
+    return Finished(process.returncode, stdout, stderr.decode("utf-8", "replace"))
+
+
+def _environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or _stays(k)}
+    return kept | _SET
+
+
+def _stays(name: str) -> bool:
+    return name in _KEPT or name.startswith("GIT_CONFIG_")
+
+
+def _joined_settings(env: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+    """Our GIT_CONFIG_* entries numbered after the user's own, so that neither hides the other."""
+    theirs = os.environ.get("GIT_CONFIG_COUNT", "0")
+    offset = int(theirs) if theirs.isdigit() else 0
+    if offset == 0 or "GIT_CONFIG_COUNT" not in ours:
+        return {}
+    count = int(ours["GIT_CONFIG_COUNT"])
+    joined = {"GIT_CONFIG_COUNT": str(offset + count)}
+    for number in range(max(offset, count)):
+        for part in ("KEY", "VALUE"):
+            name = f"GIT_CONFIG_{part}_{number}"
+            if number < offset:
+                joined[name] = os.environ.get(name, "")
+            if number < count:
+                joined[f"GIT_CONFIG_{part}_{offset + number}"] = ours[name]
+    return joined
+
+
+_GET_GIT = "git is not installed; install it (apt install git, brew install git)"
+
+
+def _not_started(folder: Path, error: Exception) -> SourceError:
+    if not folder.is_dir():
+        return SourceError(f"{folder}: there is no such folder")
+    return SourceError(f"{_GET_GIT} ({type(error).__name__})")

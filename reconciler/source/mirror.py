@@ -1,0 +1,209 @@
+"""Our own bare copy of a fleet's repository: the only one that committed files are read from.
+
+Its configuration is ours, it has no hooks and no work tree, so that nothing but objects comes in
+from outside. Commits that must survive a force-push are held by refs below refs/fleet/.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from reconciler.errors import SourceError
+from reconciler.source.address import Address
+from reconciler.source.command import (
+    LOCAL_DEADLINE_S,
+    Finished,
+    call_remote,
+    end,
+    read_git,
+    start_git,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+_FETCH = (
+    "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
+    "--no-auto-maintenance", "--update-shallow", "--force",
+)  # fmt: skip
+_DAMAGED = re.compile(r"(?i)corrupt|bad object|unable to read|loose object|not a git repository")
+
+
+class Mirror:
+    """A bare repository under the cache folder, shared by every process that reads this address."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def of(cls, address: Address, cache_dir: Path) -> Mirror:
+        """The mirror of an address: named after it for people, by its digest for uniqueness."""
+        name = re.sub(r"[^A-Za-z0-9._-]", "-", address.shown.rstrip("/").split("/")[-1])[:40]
+        digest = hashlib.sha256(address.url.encode()).hexdigest()[:12]
+        return cls(cache_dir / "git" / f"{name.removesuffix('.git').strip('.')}-{digest}.git")
+
+    @contextlib.contextmanager
+    def locked(self, deadline_s: float) -> Iterator[None]:
+        """Be the only process that writes here. Raises SourceError: another one holds it.
+
+        The kernel drops the lock with its process, so that a killed one blocks nobody; what git
+        left behind as `*.lock` while it held ours is stale, and goes.
+        """
+        try:
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            handle = self.folder.with_suffix(".flock").open("a")
+        except OSError as error:
+            raise SourceError(f"{self.folder.parent}: the cache cannot be used: {error}") from error
+        with handle:
+            until = time.monotonic() + deadline_s
+            while not _try_lock(handle.fileno()):
+                if time.monotonic() > until:
+                    raise SourceError(f"{self.folder}: another process has been fetching into it")
+                time.sleep(0.02)
+            self._clear_stale()
+            yield
+
+    def prepare(self, object_format: str) -> None:
+        """Make the repository if it is not there. `object_format` is sha1 or sha256."""
+        if (self.folder / "HEAD").is_file() and (self.folder / "objects").is_dir():
+            return
+        made = read_git(
+            self.folder.parent,
+            "init", "--quiet", "--bare", "--template=", f"--object-format={object_format}",
+            "--", str(self.folder),
+        )  # fmt: skip
+        if made.code != 0:
+            raise SourceError(f"{self.folder}: the cache cannot be used: {made.message}")
+
+    def list_remote(
+        self, address: Address, names: list[str], env: Mapping[str, str], deadline_s: float
+    ) -> dict[str, str]:
+        """Which of the refs the remote has: name -> object id. Raises SourceError: unreachable."""
+        found = call_remote(
+            self.folder.parent,
+            address,
+            "ls-remote", "--quiet", "--end-of-options", address.url, *names,
+            credentials=env,
+            deadline_s=deadline_s,
+        )  # fmt: skip
+        if found.code != 0:
+            raise unreachable(address, found)
+        rows = (line.split("\t", 1) for line in found.text.splitlines() if "\t" in line)
+        return {name: oid for oid, name in rows}
+
+    def fetch(
+        self, address: Address, refspecs: list[str], env: Mapping[str, str], deadline_s: float
+    ) -> Finished:
+        """Copy objects and move our refs. The caller holds the lock and looks at the code."""
+        return call_remote(
+            self.folder,
+            address,
+            "--git-dir=.", *_FETCH, "--end-of-options", address.url, *refspecs,
+            credentials=env,
+            deadline_s=deadline_s,
+        )  # fmt: skip
+
+    def resolve(self, expression: str) -> str | None:
+        """An expression such as refs/fleet/x^{commit} as a full object id, or None."""
+        if not self.folder.is_dir():
+            return None
+        found = self.git("rev-parse", "--verify", "--quiet", "--end-of-options", expression)
+        return found.text if found.code == 0 else None
+
+    def keep(self, name: str, revision: str) -> None:
+        """Hold a commit under refs/fleet/NAME, whatever the remote does. Raises SourceError."""
+        self.checked("update-ref", f"refs/fleet/{name}", revision)
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Whether `newer` builds on `older`; False too when one of them is not here."""
+        return self.git("merge-base", "--is-ancestor", older, newer).code == 0
+
+    def git(self, *argv: str, stdin: bytes | None = None) -> Finished:
+        """Run a reading command in the mirror."""
+        return read_git(self.folder, "--git-dir=.", *argv, stdin=stdin)
+
+    def checked(self, *argv: str, stdin: bytes | None = None) -> Finished:
+        """Like git(), and raises SourceError when it fails."""
+        done = self.git(*argv, stdin=stdin)
+        if done.code != 0:
+            raise self._failure(done.message)
+        return done
+
+    def stream(self, oid: str) -> BinaryIO:
+        """The bytes of a blob as they are read; closing it ends the process."""
+        process = start_git(self.folder, "--git-dir=.", "cat-file", "blob", oid)
+        return io.BufferedReader(_BlobStream(process), 2**18)
+
+    def _failure(self, message: str) -> SourceError:
+        advice = ""
+        if _DAMAGED.search(message):
+            advice = "; the copy is damaged: delete the folder and it is fetched again"
+        return SourceError(f"{self.folder}: {message}{advice}")
+
+    def _clear_stale(self) -> None:
+        if not self.folder.is_dir():
+            return
+        stale = [*self.folder.glob("*.lock"), *self.folder.glob("refs/**/*.lock")]
+        stale += [*self.folder.glob("objects/pack/tmp_*"), *self.folder.glob("objects/tmp_*")]
+        for path in stale:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def unreachable(address: Address, failed: Finished) -> SourceError:
+    """One calm line about a remote that gave nothing, with what to do where git knows it."""
+    if "dubious ownership" in failed.stderr:
+        return SourceError(
+            f"{address.shown}: the repository belongs to another user; if you trust it: "
+            f"git config --global --add safe.directory {address.path or address.url}"
+        )
+    if "terminal prompts disabled" in failed.stderr:
+        return SourceError(
+            f"{address.shown}: the remote asks for a login; name a token with --git-token-file"
+        )
+    return SourceError(f"{address.shown}: {failed.message}")
+
+
+class _BlobStream(io.RawIOBase):
+    """The standard output of a git process; an end before its time is an error, not an end."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        self._process = process
+        self._out = process.stdout.fileno()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer)
+        data = os.read(self._out, len(view))
+        view[: len(data)] = data
+        if not data and self._process.wait(LOCAL_DEADLINE_S) != 0:
+            raise OSError("git could not read the blob to its end")
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            with self._process:  # closes the pipes and waits
+                if self._process.poll() is None:
+                    end(self._process)
+        super().close()
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
