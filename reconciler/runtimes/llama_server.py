@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def command(workload: Workload, node: NodeFacts) -> Command:
     """Everything explicit: nothing is left to a default that the next llama.cpp may change."""
     (model,) = workload.models
-    aliases = dict.fromkeys((model.name, workload.ref.name))
     flags: tuple[llamacpp_model.Flag, ...] = (
         ("--model", node.model_path(model)),
-        ("--alias", ",".join(aliases)),
+        # One: llama.cpp sorts several and takes the first as the id that /v1/models lists.
+        ("--alias", model.name),
         ("--host", node.host),
         ("--port", node.port),
         *llamacpp_model.SERVER_FLAGS,

@@ -27,9 +27,6 @@ SERVER_FLAGS: tuple[Flag, ...] = (
     ("--offline", True),
     ("--webui", False),
     ("--timeout", "3600"),
-    ("--log-colors", "off"),
-    ("--log-prefix", True),
-    ("--log-timestamps", True),
     ("--verbosity", "3"),
 )
 

