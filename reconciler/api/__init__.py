@@ -23,3 +23,9 @@ KINDS: Mapping[str, type[Resource]] = MappingProxyType(
         "InferenceService": InferenceService,
     }
 )
+
+
+def schema_file(kind: str) -> str:
+    """The file in schemas/ of a kind: `model.json`. fleet.json stands for all kinds together, so
+    kind Fleet has the name of its class."""
+    return f"{KINDS[kind].__name__.lower()}.json"

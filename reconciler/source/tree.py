@@ -66,7 +66,7 @@ def repository_path(path: str) -> str:
 def path_problem(path: str) -> str | None:
     """Why a path cannot name a file inside the repository, or None."""
     if not path or path != path.strip() or not path.isprintable():
-        return "no path inside the repository: it is empty, or has spaces around it or control characters"
+        return "a path is not empty and has no spaces around it and no control characters"
     if path.startswith(("/", "~")) or path[1:3] in (":\\", ":/"):
         return "an absolute path; write file:///... for a file of the node, or a relative path"
     if "\\" in path:

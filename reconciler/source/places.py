@@ -1,0 +1,234 @@
+"""On which line and column something stands: a second look at the few documents that need it.
+
+The fast reader keeps no positions. This one runs the C event parser of ruamel.yaml over a file
+(about 0.15 ms for one document) and builds nothing but {field: place}.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_$-]+")
+_LAST_PART = re.compile(r"""(\.?[^.\[\]"]+|\[[0-9]+\]|\["(?:[^"\\]|\\.)*"\])$""")
+_MARKER = re.compile(r"^(---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
+_NO_CONTENT = re.compile(r"(?:[ \t\n\ufeff]++|#[^\n]*+|%[^\n]*+)*+")
+_OTHER_BREAKS = re.compile("\r\n?|[\x85\u2028\u2029]")  # line breaks for YAML 1.1 parsers
+
+
+class Place(NamedTuple):
+    """Counts from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A key that stands twice in one mapping: where the second one is, and the first one's line."""
+
+    place: Place
+    field: str
+    first_line: int
+
+
+class Places(NamedTuple):
+    """The places of one document by field, and the keys that stand twice in it."""
+
+    fields: Mapping[str, Place]
+    duplicates: tuple[Duplicate, ...]
+
+    def find(self, field: str) -> Place:
+        """The place of a field; of what holds it where the document does not have it."""
+        while field not in self.fields and field:
+            field = _LAST_PART.sub("", field) if _LAST_PART.search(field) else ""
+        return self.fields.get(field, Place(1, 1))
+
+
+def field_path(parts: Iterable[str | int]) -> str:
+    """("spec", "models", 2, "name") -> `spec.models[2].name`; odd keys become `["a/b"]`."""
+    text = ""
+    for part in parts:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif _PLAIN_KEY.fullmatch(part):
+            text += f".{part}" if text else part
+        else:
+            text += f"[{json.dumps(part, ensure_ascii=False)}]"
+    return text
+
+
+def locate(text: str) -> tuple[Places, ...]:
+    """The places in every document of a file, in order; up to where it stops being YAML."""
+    documents: list[_Walk] = []
+    for event in _events(text):
+        if event.kind == "DocumentStart":
+            documents.append(_Walk())
+        elif documents:
+            documents[-1].take(event)
+    return tuple(Places(walk.fields, tuple(walk.duplicates)) for walk in documents)
+
+
+def content_lines(text: str) -> tuple[int, ...]:
+    """The line on which each document's content begins, as `locate` would say, without parsing.
+
+    `---` or `...` at the start of a line ends whatever was before it, a block of text included, so
+    looking for the markers is enough. A document without content has the line of its marker.
+    """
+    if "\r" in text or not text.isascii():
+        text = _OTHER_BREAKS.sub("\n", text)
+    lines: list[int] = []
+    begin, is_explicit = 0, False
+    counted, line = 0, 1
+    for match in (*_MARKER.finditer(text), None):
+        end = match.start() if match else len(text)
+        skipped = _NO_CONTENT.match(text, begin, end)
+        first = skipped.end() if skipped else begin
+        if first < end or is_explicit:
+            place = first if first < end else begin
+            line += text.count("\n", counted, place)
+            counted = place
+            lines.append(line)
+        if match:
+            begin, is_explicit = match.end(), match[1] == "---"
+    return tuple(lines)
+
+
+def too_many_nodes(text: str, max_nodes: int) -> Place | None:
+    """Where a file, every alias written out, holds more than `max_nodes` values; None: it does not.
+
+    No bytes of the file are enough to say so: nine levels of nine aliases are 0.4 billion nodes in
+    300 bytes, and one alias of a long list, used often, passes the limits of the fast reader.
+    """
+    sizes: dict[str, int] = {}  # anchor -> nodes below it, aliases written out
+    open_nodes: list[tuple[str | None, int]] = []  # its anchor, the total when it began
+    total = 0
+    for event in _events(text):
+        match event.kind:
+            case "Scalar":
+                total += 1
+                if event.anchor:
+                    sizes[event.anchor] = 1
+            case "MappingStart" | "SequenceStart":
+                total += 1
+                open_nodes.append((event.anchor, total))
+                sizes.pop(event.anchor or "", None)
+            case "MappingEnd" | "SequenceEnd":
+                anchor, began = open_nodes.pop()
+                if anchor:
+                    sizes[anchor] = total - began + 1
+            case "Alias":
+                # An alias of a node that is still open would contain itself.
+                total += sizes.get(event.anchor or "", max_nodes + 1)
+            case "DocumentStart":
+                sizes.clear()
+        if total > max_nodes:
+            return event.place
+    return None
+
+
+@dataclass(slots=True)
+class _Level:
+    """One collection that is open: its field, and its next index or its pending key."""
+
+    field: str
+    is_mapping: bool
+    index: int = 0
+    key: str | None = None
+
+
+class _Walk:
+    """Turns the events of one document into {field: place}."""
+
+    def __init__(self) -> None:
+        self.fields: dict[str, Place] = {}
+        self.duplicates: list[Duplicate] = []
+        self._levels: list[_Level] = []
+        self._inside_key = 0  # depth within a key that is itself a collection
+
+    def take(self, event: _Event) -> None:
+        match event.kind:
+            case "Scalar" | "Alias":
+                self._node(event.place, event.value)
+            case "MappingStart" | "SequenceStart":
+                field = self._node(event.place, None, opens=True)
+                self._levels.append(_Level(field, event.kind == "MappingStart"))
+            case "MappingEnd" | "SequenceEnd":
+                self._levels.pop()
+                self._inside_key = max(0, self._inside_key - 1)
+
+    def _node(self, place: Place, scalar: str | None, *, opens: bool = False) -> str:
+        """Note one node and return its field. A key's own place is also its value's."""
+        if self._inside_key:
+            self._inside_key += opens
+            return ""
+        if not self._levels:
+            self.fields.setdefault("", place)
+            return ""
+        level = self._levels[-1]
+        if not level.is_mapping:
+            field = f"{level.field}[{level.index}]"
+            level.index += 1
+            self.fields.setdefault(field, place)
+            return field
+        if level.key is None:
+            self._key(level, place, scalar, opens=opens)
+            return ""
+        field, level.key = level.key, None
+        return field
+
+    def _key(self, level: _Level, place: Place, scalar: str | None, *, opens: bool) -> None:
+        self._inside_key = 1 if opens else 0
+        if scalar is None:  # a collection or an alias as a key has no field that could be named
+            level.key = f"{level.field}[?]"
+            return
+        step = field_path([scalar])
+        level.key = (
+            f"{level.field}.{step}" if level.field and step[0] != "[" else level.field + step
+        )
+        first = self.fields.setdefault(level.key, place)
+        if first is not place:
+            self.duplicates.append(Duplicate(place, level.key, first.line))
+
+
+class _Event(NamedTuple):
+    """One event of a YAML parser: the name of its class without `Event`, and what we use of it."""
+
+    kind: str
+    place: Place
+    anchor: str | None
+    value: str | None
+
+
+def _events(text: str) -> Iterator[_Event]:
+    """The events of a file; they end silently where it is no YAML any more."""
+    from ruamel.yaml.error import YAMLError  # 40 ms that a fleet without problems need not pay
+
+    try:
+        for event in _parse(text):
+            mark = event.start_mark
+            yield _Event(
+                type(event).__name__.removesuffix("Event"),
+                Place(mark.line + 1, mark.column + 1),
+                getattr(event, "anchor", None),
+                getattr(event, "value", None),
+            )
+    except YAMLError:
+        return
+
+
+def _parse(text: str) -> Iterator[Any]:
+    """Events of the C parser; of the Python one, 30 times slower, where the C part is missing."""
+    try:
+        from _ruamel_yaml import CParser
+    except ImportError:
+        from ruamel.yaml import YAML
+
+        yield from YAML(typ="safe", pure=True).parse(text)
+        return
+    parser = CParser(text)
+    while (event := parser.get_event()) is not None:
+        yield event
