@@ -1,0 +1,234 @@
+"""Downloads beside the loop: a few at a time, shared, and tried again with growing pauses.
+
+Level-triggered like everything else: a failed download is tried again when its pause is over *and*
+somebody still asks for the model. What a download does with bytes is the caller's `work`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from agent.clock import Clock
+from reconciler.errors import DownloadFailed, ModelError
+from reconciler.models import FetchContext
+from reconciler.workload import ModelFile
+
+_log = logging.getLogger(__name__)
+
+_SOON = (2.0, 300.0)  # first and longest pause in seconds: the network may be back any moment
+_LATE = (60.0, 3600.0)  # the same bytes, or the same mistake, will hardly be better
+_ADVANCE = 1 << 20  # bytes more than ever before: the line is bad, but it moves; no longer pauses
+
+
+class DownloadState(StrEnum):
+    WAITING = "waiting"
+    DOWNLOADING = "downloading"
+    VERIFYING = "verifying"
+    FAILED = "failed"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """How far one download is. `since` (epoch seconds) is when it entered its state."""
+
+    source: str
+    model: str
+    received_bytes: int
+    total_bytes: int | None
+    state: DownloadState
+    message: str
+    since: float
+    retry_in_s: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Transfer:
+    """One download as its worker thread sees it. Only the worker writes the first block, and each
+    field alone, so that readers need no lock to show it."""
+
+    model: ModelFile
+    context: FetchContext
+    received: int = 0
+    total: int | None = None
+    message: str = ""
+
+    state: DownloadState = DownloadState.WAITING
+    since: float = 0.0
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    failures: int = 0
+    furthest: int = 0
+    retry_at: float = 0.0  # monotonic
+
+    def progress(self, received: int, total: int | None) -> None:
+        self.received, self.total = received, total
+
+
+class Downloads:
+    """`work` runs on a thread of its own and raises ModelError; `changed` is called after it."""
+
+    def __init__(
+        self,
+        work: Callable[[Transfer], None],
+        *,
+        clock: Clock,
+        changed: Callable[[], None],
+        max_running: int,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._work, self._changed, self._clock, self._jitter = work, changed, clock, jitter
+        self._max_running = max_running
+        self._lock = threading.Lock()
+        self._transfers: dict[tuple[str, str | None], Transfer] = {}
+        self._waiting: list[Transfer] = []
+        self._threads: set[threading.Thread] = set()
+        self._closed = False
+
+    def want(self, model: ModelFile, context: FetchContext) -> None:
+        """Have a model downloaded: now, or when a failed attempt's pause is over. Never blocks."""
+        with self._lock:
+            transfer = self._transfers.get(_key(model))
+            if transfer is None:
+                transfer = self._transfers[_key(model)] = Transfer(model, context)
+                self._enqueue(transfer)
+            elif transfer.state is DownloadState.DONE or (
+                transfer.state is DownloadState.FAILED
+                # a changed policy (a host allowed, a mirror set) is worth an attempt at once
+                and (self._clock.monotonic() >= transfer.retry_at or context != transfer.context)
+            ):
+                transfer.context = context
+                self._enqueue(transfer)
+
+    def retry(self, model: ModelFile) -> None:
+        """Forget a failed download's pause, and how often it failed."""
+        with self._lock:
+            transfer = self._transfers.get(_key(model))
+            if transfer and transfer.state is DownloadState.FAILED:
+                transfer.failures, transfer.furthest = 0, 0
+                self._enqueue(transfer)
+
+    def keep_only(self, models: Iterable[ModelFile]) -> None:
+        """Stop and forget the downloads of all other models; what has arrived stays on disk."""
+        kept = {_key(model) for model in models}
+        with self._lock:
+            for key in self._transfers.keys() - kept:
+                transfer = self._transfers.pop(key)
+                transfer.cancelled.set()
+                if transfer in self._waiting:
+                    self._waiting.remove(transfer)
+
+    def models(self) -> tuple[ModelFile, ...]:
+        """The models that somebody wants or wanted, until keep_only drops them."""
+        with self._lock:
+            return tuple(transfer.model for transfer in self._transfers.values())
+
+    def snapshot(self) -> tuple[Download, ...]:
+        """How far every download is, in the order in which they were wanted."""
+        with self._lock:
+            return tuple(self._show(transfer) for transfer in self._transfers.values())
+
+    def of(self, model: ModelFile) -> Download | None:
+        """How far the download of one model is; None where it was never wanted."""
+        with self._lock:
+            transfer = self._transfers.get(_key(model))
+            return self._show(transfer) if transfer else None
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Stop all and start no more. What has arrived is kept."""
+        with self._lock:
+            self._closed = True
+            self._waiting.clear()
+            threads = tuple(self._threads)
+            for transfer in self._transfers.values():
+                transfer.cancelled.set()
+        deadline = time.monotonic() + timeout_s  # of real time: threads know no other
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _enqueue(self, transfer: Transfer) -> None:
+        if self._closed:
+            return
+        self._enter(transfer, DownloadState.WAITING, "")
+        self._waiting.append(transfer)
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        while self._waiting and len(self._threads) < self._max_running:
+            transfer = self._waiting.pop(0)
+            self._enter(transfer, DownloadState.DOWNLOADING, "")
+            # daemon: a network that hangs in the system's resolver must not hold up our exit
+            thread = threading.Thread(
+                target=self._run, args=(transfer,), name="download", daemon=True
+            )
+            self._threads.add(thread)
+            thread.start()
+
+    def _run(self, transfer: Transfer) -> None:
+        error = self._attempt(transfer)
+        with self._lock:
+            self._threads.discard(threading.current_thread())
+            if transfer.cancelled.is_set():
+                pass  # forgotten, or we are closing: no failure
+            elif error is None:
+                transfer.failures = 0
+                self._enter(transfer, DownloadState.DONE, "")
+            else:
+                self._fail(transfer, error)
+            if not self._closed:
+                self._start_waiting()
+        self._changed()
+
+    def _attempt(self, transfer: Transfer) -> ModelError | None:
+        name = transfer.model.name
+        _log.info("model %s: download starts", name)
+        try:
+            self._work(transfer)
+        except ModelError as error:
+            return error
+        except OSError as error:
+            return DownloadFailed(str(error))
+        except Exception as error:  # noqa: BLE001  # a thread's edge: it must not die unseen
+            _log.exception("model %s: a bug of ours stopped the download", name)
+            return ModelError(f"internal error: {type(error).__name__}: {error}")
+        return None
+
+    def _fail(self, transfer: Transfer, error: ModelError) -> None:
+        advanced = transfer.received >= transfer.furthest + _ADVANCE
+        soon = isinstance(error, DownloadFailed)
+        transfer.furthest = max(transfer.furthest, transfer.received)
+        transfer.failures = 1 if soon and advanced else transfer.failures + 1
+        first, longest = _SOON if soon else _LATE
+        pause = min(longest, first * 2.0 ** min(transfer.failures - 1, 20))
+        pause *= 0.5 + 0.5 * self._jitter()  # a fleet of nodes must not come back all at once
+        transfer.retry_at = self._clock.monotonic() + pause
+        self._enter(transfer, DownloadState.FAILED, str(error))
+        _log.warning(
+            "model %s: %s (again in %.0f s)", transfer.model.name, str(error)[:1000], pause
+        )
+
+    def _enter(self, transfer: Transfer, state: DownloadState, message: str) -> None:
+        transfer.state, transfer.message, transfer.since = state, message, self._clock.time()
+
+    def _show(self, transfer: Transfer) -> Download:
+        failed = transfer.state is DownloadState.FAILED
+        return Download(
+            source=transfer.model.source,
+            model=transfer.model.name,
+            received_bytes=transfer.received,
+            total_bytes=transfer.total,
+            state=transfer.state,
+            message=transfer.message,
+            since=transfer.since,
+            retry_in_s=max(0.0, transfer.retry_at - self._clock.monotonic()) if failed else None,
+        )
+
+
+def _key(model: ModelFile) -> tuple[str, str | None]:
+    """Models that share one download. Another digest or another address is another download."""
+    return (model.source, model.sha256)

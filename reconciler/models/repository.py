@@ -1,0 +1,51 @@
+"""Models that lie in the fleet's own repository: a source without a scheme."""
+
+from __future__ import annotations
+
+import os
+
+from reconciler.errors import DownloadFailed, ModelError, SourceError
+from reconciler.models.partial import CHUNK
+from reconciler.models.scheme import FetchRequest, Scheme
+
+
+def _check(source: str) -> str | None:
+    parts = source.split("/")
+    if source.startswith("/"):
+        return f"an absolute path is not inside the repository: write file://{source}"
+    if ".." in parts:
+        return 'the path must stay inside the repository: no ".."'
+    if "" in parts or "." in parts:
+        return 'write the path from the top of the repository, without "./", "//" or a last "/"'
+    if "\\" in source or not source.isprintable():
+        return "a path inside the repository uses / and printable characters only"
+    return None
+
+
+def _fetch(request: FetchRequest) -> None:
+    """Copy out of the checkout. Always from the start: it is local, and a commit never changes."""
+    if request.context.open_repository is None:
+        raise ModelError(f"{request.source}: no repository is at hand to read it from")
+    try:
+        stream = request.context.open_repository(request.source)
+    except SourceError as error:
+        raise DownloadFailed(str(error)) from error
+    with stream:
+        request.partial.begin(validator=None, total=_size(stream))
+        try:
+            while chunk := stream.read(CHUNK):
+                request.partial.write(chunk)
+        except (OSError, SourceError) as error:
+            raise DownloadFailed(f"{request.source}: {error}") from error
+
+
+def _size(stream: object) -> int | None:
+    """Of a plain file; None for a pipe, whose end nobody knows."""
+    try:
+        status = os.fstat(stream.fileno())  # type: ignore[attr-defined]  # a stream may lack it
+    except (AttributeError, OSError):
+        return None
+    return status.st_size or None  # a pipe has size 0
+
+
+SCHEME = Scheme("repository", _check, hosts=lambda source: (), fetch=_fetch)

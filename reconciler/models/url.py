@@ -1,0 +1,96 @@
+"""Which URLs we ask: the rules for a source, its mirror and every redirect. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from urllib.parse import urljoin, urlsplit, urlunsplit
+
+from reconciler.errors import DownloadFailed, ModelError
+from reconciler.models.scheme import FetchContext
+
+
+def check_url(source: str) -> str | None:
+    """Why we would not send a request to this URL, or None."""
+    if not re.fullmatch(r"[!-~]+", source):
+        return "write the URL in ASCII, a blank as %20"
+    try:
+        url = urlsplit(source)
+        host, port = url.hostname, url.port
+    except ValueError as error:
+        return f"not a URL: {error}"
+    if url.username is not None or url.password is not None:
+        return "no user name or password in a URL: a fleet file is no place for credentials"
+    if not host or port == 0:
+        return "the URL names no host"
+    if url.scheme not in {"http", "https"}:
+        return "not an https URL"
+    if url.scheme == "http" and not is_loopback(host):
+        return "plain http can be changed on the way: use https"
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host as written in a URL is this machine. Names are not resolved."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def mirrored(url: str, mirrors: Mapping[str, str]) -> str:
+    """The URL to ask in place of `url`: the mirror's, with the path and query behind it."""
+    parts = urlsplit(url)
+    base = mirrors.get(parts.hostname or "")
+    if base is None:
+        return url
+    mirror = urlsplit(base)
+    path = mirror.path.rstrip("/") + parts.path
+    target = urlunsplit((mirror.scheme, mirror.netloc, path, parts.query, ""))
+    if reason := check_url(target):
+        raise ModelError(f"the Fleet's mirror for {parts.hostname}: {reason}")
+    return target
+
+
+def next_hop(url: str, location: str | None, context: FetchContext) -> str:
+    """Where a redirect leads, mirrors applied. Raises ModelError when we do not follow it."""
+    if not location:
+        raise DownloadFailed(f"{shown(url)}: a redirect to nowhere")
+    try:
+        target = urljoin(url, location)
+    except ValueError as error:
+        raise DownloadFailed(f"{shown(url)}: a redirect to no URL: {error}") from error
+    reason = check_url(target)
+    if not reason and urlsplit(url).scheme == "https" and urlsplit(target).scheme == "http":
+        reason = "a redirect from https to http is not followed"
+    if reason:
+        raise ModelError(f"{shown(url)} redirects to {shown(target)}: {reason}")
+    host = urlsplit(target).hostname or ""
+    if host in context.mirrors:
+        return mirrored(target, context.mirrors)
+    allowed = context.allowed_hosts
+    if allowed is not None and host not in allowed and host not in _mirror_hosts(context):
+        raise ModelError(
+            f"{shown(url)} redirects to {host}, which is not in the Fleet's allowedHosts:"
+            " add it there"
+        )
+    return target
+
+
+def shown(url: str) -> str:
+    """A URL for people: without its query, which may be a signature."""
+    parts = urlsplit(url)
+    text = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return "".join(c if c.isprintable() else "?" for c in text[:300])
+
+
+def _mirror_hosts(context: FetchContext) -> frozenset[str]:
+    return frozenset(urlsplit(base).hostname or "" for base in context.mirrors.values())
+
+
+def stated_hosts(source: str, context: FetchContext) -> frozenset[str]:
+    """Hosts that a person wrote down: only these may be at a private address (a mirror in the LAN).
+    A redirect to any other must not reach into the network behind our back."""
+    own = urlsplit(source).hostname or ""
+    return frozenset({own, *(context.allowed_hosts or ())}) | _mirror_hosts(context)
