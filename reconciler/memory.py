@@ -49,6 +49,12 @@ class ModelFacts:
     vocabulary: int
     keys: Mapping[str, FactValue]
 
+    @property
+    def block_count(self) -> int:
+        """Layers of the model, 0 where the header does not say."""
+        count = self.keys.get(f"{self.architecture}.block_count")
+        return count if isinstance(count, int) else 0
+
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
