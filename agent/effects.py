@@ -1,0 +1,206 @@
+"""Carry out what the state machines ask for. Used by the owner thread only, but for the answers
+to questions, which helper threads hand to `answer`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from agent import events, health, logs
+from agent.clock import Clock
+from agent.events import Effect, Event, Unit
+from agent.exits import classify
+from agent.identity import boot_id, find_marked, identity_of, is_ours
+from agent.launch import Child, Launch
+from agent.pidwatch import PidWatch, kill_leftovers
+from agent.ports import taken_by
+from agent.records import Record, Records
+from agent.spawn import spawn
+from agent.state import StateDir
+from reconciler.api.meta import ObjectRef
+from reconciler.errors import EngineError, ReconcilerError
+
+_PROBERS = 8  # hung services hold one each, for at most the answer timeout
+_log = logging.getLogger(__name__)
+
+
+class Effects:
+    """Processes, records and questions of one state directory.
+
+    `answer` takes the answer to a question from any thread; `note` one line for people.
+    """
+
+    def __init__(
+        self,
+        state: StateDir,
+        clock: Clock,
+        environ: Mapping[str, str],
+        watch: PidWatch,
+        answer: Callable[[ObjectRef, Event], None],
+        note: Callable[[ObjectRef, str], None],
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self._environ = environ
+        self._watch = watch
+        self._answer = answer
+        self._note = note
+        self._records = Records(state)
+        self._probers = ThreadPoolExecutor(_PROBERS, thread_name_prefix="probe")
+        self._own_pids: set[int] = set()  # our children: they are reaped and tell their status
+        self._oom_kills = _oom_kills()
+
+    def perform(self, ref: ObjectRef, unit: Unit | None, effect: Effect) -> Event | None:
+        """Do it; `unit` is as the step left it. Only Spawn has an answer."""
+        match effect:
+            case events.Spawn(launch):
+                assert unit is not None
+                return self._spawn(unit, launch)
+            case events.Signal(child, number):
+                self._watch.signal(child, number)
+            case events.AskReady():
+                self._probers.submit(self._ask_ready, ref, effect)
+            case events.AskSlots():
+                self._probers.submit(self._ask_slots, ref, effect)
+            case events.Save():
+                assert unit is not None
+                self.save(unit)
+            case events.Forget():
+                self._records.remove(ref)
+            case events.Note(text):
+                self._note(ref, text)
+        return None
+
+    def save(self, unit: Unit) -> None:
+        try:
+            self._records.write(_record(unit, unit.child.marker if unit.child else None))
+        except OSError as error:
+            # the intent written before the spawn still finds the process after a crash of ours
+            label = unit.launch.ref.label
+            _log.error("%s: its record cannot be written: %s", label, error.strerror)
+
+    def load(self) -> tuple[Record, ...]:
+        return self._records.load()
+
+    def forget(self, ref: ObjectRef) -> None:
+        self._records.remove(ref)
+
+    def find(self, record: Record) -> Child | None:
+        """The record's process, now watched, if it is alive and surely ours."""
+        child = record.child
+        if child is None and record.marker is not None and record.boot == boot_id():
+            identity = find_marked(record.marker)
+            if identity is not None:
+                child = Child(identity, record.marker, self._clock.time(), adopted=True)
+        if child is None or not is_ours(child) or not self._watch.add(child):
+            return None
+        return child
+
+    def kill(self, child: Child) -> None:
+        self._watch.signal(child, signal.SIGKILL)
+
+    def bury(self, ref: ObjectRef, child: Child) -> events.Exited | None:
+        """A watched process has ended: learn why, and end what it left behind.
+
+        None when it has not, after all.
+        """
+        pid, status = child.identity.pid, None
+        if pid in self._own_pids:
+            reaped, raw = os.waitpid(pid, os.WNOHANG)
+            if reaped == 0:
+                return None
+            status = os.waitstatus_to_exitcode(raw)
+            self._own_pids.discard(pid)
+        self._watch.remove(pid)
+        return self.post_mortem(ref, child, status)
+
+    def post_mortem(self, ref: ObjectRef, child: Child, status: int | None) -> events.Exited:
+        """Why a process is gone, from its status (None: not known) and its log."""
+        kill_leftovers(child)
+        kills = _oom_kills()
+        tail = logs.tail_of_run(self._state.log_file(ref), child.marker)
+        found = classify(status, tail, oom_kills=kills - self._oom_kills)
+        self._oom_kills = kills
+        return events.Exited(found.reason, found.message, status)
+
+    def close(self) -> None:
+        """Wait for the questions under way; nothing is asked after this."""
+        self._probers.shutdown(wait=True, cancel_futures=True)
+
+    def _spawn(self, unit: Unit, launch: Launch) -> Event:
+        """Intent on disk, then the process: no crash of ours between the two loses a child."""
+        taken = taken_by(launch.host, launch.port)
+        if taken is not None:
+            return events.SpawnFailed("PortInUse", taken)
+        marker = uuid.uuid4().hex
+        try:
+            self._records.write(_record(unit, marker))
+            logs.rotate(self._state.log_file(launch.ref))
+            pid = spawn(launch, marker, self._state, self._environ)
+        except OSError as error:
+            text = f"not started, the state directory cannot be written: {error.strerror}"
+            return events.SpawnFailed("StateUnwritable", text)
+        except EngineError as error:
+            return events.SpawnFailed("EngineMissing", str(error))
+        except ReconcilerError as error:
+            return events.SpawnFailed("SpawnFailed", str(error))
+        identity = identity_of(pid)
+        if identity is None:  # dead already; not reaped yet, so the pid is still its own
+            _, raw = os.waitpid(pid, 0)
+            tail = logs.tail_of_run(self._state.log_file(launch.ref), marker)
+            found = classify(os.waitstatus_to_exitcode(raw), tail)
+            return events.SpawnFailed(found.reason, found.message)
+        child = Child(identity, marker, self._clock.time())
+        self._own_pids.add(pid)
+        self._watch.add(child)
+        return events.Spawned(child)
+
+    # In helper threads.
+
+    def _ask_ready(self, ref: ObjectRef, ask: events.AskReady) -> None:
+        launch, pid = ask.launch, ask.child.identity.pid
+        with contextlib.suppress(OSError):  # a full disk must not make a service unready
+            logs.rotate(self._state.log_file(ref))
+        try:
+            found = health.check(
+                pid, launch.host, launch.port, launch.command.probe, known=ask.known
+            )
+            event = events.Answered(ask.question, found.ready, found.reason, found.message)
+        except Exception as error:  # noqa: BLE001  unanswered, it would be the last question
+            _log.exception("bug in the probe of %s", ref.label)
+            event = events.Answered(ask.question, False, "Loading", f"probe failed: {error}")
+        self._answer(ref, event)
+
+    def _ask_slots(self, ref: ObjectRef, ask: events.AskSlots) -> None:
+        launch = ask.launch
+        path = launch.command.probe.slots_path
+        busy = None if path is None else health.busy_slots(launch.host, launch.port, path)
+        self._answer(ref, events.SlotsAnswered(ask.question, busy))
+
+
+def _record(unit: Unit, marker: str | None) -> Record:
+    return Record(
+        launch=unit.launch,
+        wanted=unit.is_wanted,
+        boot=boot_id(),
+        marker=marker,
+        child=unit.child,
+        failures=unit.failures,
+        reason=unit.reason,
+        message=unit.message,
+        start_seconds=unit.start_seconds,
+    )
+
+
+def _oom_kills() -> int:
+    """How often the kernel killed for lack of memory since boot; 0 where it does not say."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/vmstat") as file:
+        for line in file:
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0

@@ -1,0 +1,140 @@
+"""Why a process ended, from its exit and the end of its log. Pure.
+
+The tell-tales are what llama.cpp (b11434) and argparse-based servers print.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a process ended: a CamelCase word, and a sentence that says what to do."""
+
+    reason: str
+    message: str
+
+
+# The same start would fail the same way, so it is tried again only after the longest pause.
+PERMANENT = frozenset(
+    {"ModelMissing", "ModelCorrupt", "ModelUnsupported", "BadFlag", "EngineMissing"}
+)
+
+# What a line of the log proves, and the advice. The first row that matches any line wins.
+_TELLTALES = tuple(
+    (re.compile(pattern, re.IGNORECASE), reason, advice)
+    for pattern, reason, advice in (
+        (
+            r"couldn't bind|address already in use|\[Errno (98|48)\]",
+            "PortInUse",
+            "another program took the port first; see which with `lsof -i` or `ss -ltnp`",
+        ),
+        (
+            r"failed to open GGUF file|model .*(not found|does not exist)|no such file.*\.gguf",
+            "ModelMissing",
+            "the model file is not there or may not be read; it is fetched again on the next apply",
+        ),
+        (
+            r"failed to read magic|invalid magic|failed to read key-value"
+            r"|not within the file bounds|corrupted or incomplete|failed to read tensor"
+            r"|SafetensorError",
+            "ModelCorrupt",
+            "the model file is damaged or incomplete: remove it and fetch it again",
+        ),
+        (
+            r"unknown model architecture|unsupported model|Model type .* not supported",
+            "ModelUnsupported",
+            "this engine is too old for the model, or cannot run it: upgrade the engine",
+        ),
+        (
+            r"insufficient memory|failed to allocate|unable to allocate|bad_alloc|out of memory"
+            r"|cudaMalloc failed|ErrorOutOfDeviceMemory|MemoryError",
+            "OutOfMemory",
+            "lower contextSize, parallelSlots or promptCache, or use a smaller quantisation",
+        ),
+        (
+            r"^error: |error while handling argument|unrecognized arguments"
+            r"|unknown argument|quantized V cache requires|does not support different K",
+            "BadFlag",
+            "the engine refuses its arguments: correct the service's fields or extraArgs",
+        ),
+    )
+)
+
+_SENT_BY_OTHERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+_LONGEST_LINE = 300
+
+
+def classify(status: int | None, tail: str, *, oom_kills: int = 0) -> Reason:
+    """Name the reason of a death that nobody here asked for.
+
+    `status` is the exit code, or minus the signal's number; None for an adopted process, whose
+    status only its parent learns. `tail` is the end of this run's log; `oom_kills` how often the
+    kernel killed for lack of memory meanwhile.
+    """
+    if status is not None and status < 0:
+        return _by_signal(-status, tail, oom_kills)
+    found = _from_log(tail)
+    if found is not None:
+        return found
+    last = _last_line(tail)
+    if status is None:
+        if oom_kills > 0:
+            return Reason("OutOfMemory", "gone while the kernel killed for lack of memory")
+        return Reason("Exited", f"gone; its exit code is not known{last}")
+    if status == 0:
+        return Reason("Exited", f"ended by itself with exit code 0{last}")
+    return Reason("Crashed", f"exit code {status}{last}")
+
+
+def _by_signal(number: int, tail: str, oom_kills: int) -> Reason:
+    name = _signal_name(number)
+    if number == signal.SIGKILL:
+        if oom_kills > 0:
+            return Reason(
+                "OutOfMemory",
+                f"killed by the kernel for lack of memory ({name}); lower contextSize or the"
+                " number of services here",
+            )
+        return Reason("KilledBySignal", f"killed by {name}, which this program did not send")
+    if number in _SENT_BY_OTHERS:
+        return Reason("KilledBySignal", f"ended by {name}, which this program did not send")
+    if number == signal.SIGBUS:
+        return Reason(
+            "ModelCorrupt", f"killed by {name}: the model file was cut while it was in use"
+        )
+    return _from_log(tail) or Reason(
+        "KilledBySignal", f"the engine crashed with {name}{_last_line(tail)}"
+    )
+
+
+def _from_log(tail: str) -> Reason | None:
+    lines = tail.splitlines()
+    for pattern, reason, advice in _TELLTALES:
+        for line in reversed(lines):
+            if pattern.search(line):
+                return Reason(reason, f"{printable(line)} ({advice})")
+    return None
+
+
+def _last_line(tail: str) -> str:
+    for line in reversed(tail.splitlines()):
+        if text := printable(line):
+            return f"; its last line: {text}"
+    return "; it logged nothing"
+
+
+def printable(text: str) -> str:
+    """One line that is safe on a terminal and not too long: logs carry strings of model files."""
+    clean = "".join(char if char.isprintable() else " " for char in text).strip()
+    return clean if len(clean) <= _LONGEST_LINE else clean[: _LONGEST_LINE - 1] + "…"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"

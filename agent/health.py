@@ -1,0 +1,147 @@
+"""Ask a live process whether it is ready. Blocks for a bounded time: never in the owner thread.
+
+An answer on the port proves nothing by itself: a second server on a taken port dies in 15 ms while
+the first one goes on answering 200. So the pid must own the listening socket, too.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from dataclasses import dataclass
+
+from agent.exits import printable
+from agent.identity import describe
+from agent.ports import listener
+from reconciler.workload import Probe
+
+ANSWER_TIMEOUT_S = 2.0
+_LARGEST_ANSWER = 4 * 1024 * 1024  # a router with 500 models answers 262 KiB
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a process is ready; if not, why, in a CamelCase word and a sentence."""
+
+    ready: bool
+    reason: str = "Ready"
+    message: str = ""
+
+
+def check(
+    pid: int,
+    host: str,
+    port: int,
+    probe: Probe,
+    *,
+    known: bool,
+    timeout_s: float = ANSWER_TIMEOUT_S,
+) -> Verdict:
+    """Ready: GET of the path is 200, the pid (or a child of it) owns the socket, and the model is
+    listed. `known` True leaves out the last one, for a process that passed all three before."""
+    try:
+        status, body = _get(host, port, probe.path, timeout_s)
+    except ConnectionRefusedError:
+        return Verdict(False, "Loading", "does not listen yet")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        text = printable(str(error)) or type(error).__name__
+        return Verdict(False, "Loading", f"no answer on port {port}: {text}")
+    if not owns_port(pid, port):
+        owner = describe(listener(port))
+        return Verdict(False, "PortInUse", f"port {port} is answered by {owner}, not by this one")
+    if status != 200:
+        detail = _error_message(body)
+        return Verdict(False, "Loading", f"{probe.path} answers {status}{detail}")
+    if known or probe.models_path is None or probe.alias is None:
+        return Verdict(True)
+    return _serves(host, port, probe.models_path, probe.alias, timeout_s)
+
+
+def busy_slots(
+    host: str, port: int, path: str, *, timeout_s: float = ANSWER_TIMEOUT_S
+) -> int | None:
+    """Requests in flight; None where that cannot be read, which is not 0."""
+    try:
+        status, body = _get(host, port, path, timeout_s)
+        slots = json.loads(body)
+    except (OSError, http.client.HTTPException, ValueError, RecursionError):
+        return None
+    if status != 200 or not isinstance(slots, list):
+        return None
+    return sum(1 for slot in slots if isinstance(slot, dict) and slot.get("is_processing"))
+
+
+def owns_port(pid: int, port: int) -> bool:
+    """Whether the process, or one below it, has the listening socket of a port."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        if _listens(process, port):
+            return True
+        return any(_listens(child, port) for child in process.children(recursive=True))
+    except psutil.Error:
+        return False
+
+
+def _listens(process: object, port: int) -> bool:
+    import psutil
+
+    assert isinstance(process, psutil.Process)
+    return any(
+        connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)
+        for connection in process.net_connections(kind="tcp")
+    )
+
+
+def _serves(host: str, port: int, path: str, alias: str, timeout_s: float) -> Verdict:
+    try:
+        status, body = _get(host, port, path, timeout_s)
+        names = _model_names(json.loads(body)) if status == 200 else set()
+    except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
+        return Verdict(False, "Loading", f"{path} gives no list of models: {type(error).__name__}")
+    if status != 200:
+        return Verdict(False, "Loading", f"{path} answers {status}")
+    if alias in names:
+        return Verdict(True)
+    found = printable(", ".join(sorted(names))) or "nothing"
+    return Verdict(False, "WrongModel", f"serves {found} instead of {alias}")
+
+
+def _model_names(document: object) -> set[str]:
+    """Names in the answer of /v1/models, aliases included."""
+    data = document.get("data") if isinstance(document, dict) else None
+    names: set[str] = set()
+    for entry in data if isinstance(data, list) else ():
+        if isinstance(entry, dict):
+            aliases = entry.get("aliases")
+            words = [entry.get("id"), *(aliases if isinstance(aliases, list) else ())]
+            names.update(word for word in words if isinstance(word, str))
+    return names
+
+
+def _error_message(body: bytes) -> str:
+    try:
+        return ": " + printable(str(json.loads(body)["error"]["message"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+
+
+def _get(host: str, port: int, path: str, timeout_s: float) -> tuple[int, bytes]:
+    """Status and body, with one deadline for all of it and a cap on the size."""
+    deadline = time.monotonic() + timeout_s
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    try:
+        connection.request("GET", path, headers={"Connection": "close"})
+        response = connection.getresponse()
+        body = bytearray()
+        while chunk := response.read1(65536):
+            body += chunk
+            if len(body) > _LARGEST_ANSWER:
+                raise ValueError("the answer is too long")
+            if time.monotonic() > deadline:
+                raise TimeoutError("timed out")
+        return response.status, bytes(body)
+    finally:
+        connection.close()

@@ -1,0 +1,58 @@
+"""What a service's process prints: one file that it appends to, rotated behind its back.
+
+The process has the file itself, not a pipe to us, so it keeps logging while we are away. Rotation
+therefore copies and truncates; lines written between the two are lost, as with logrotate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+from pathlib import Path
+
+LOG_CAP_BYTES = 10 * 1024 * 1024
+LOG_KEEP = 3  # older files: current.log.1 is the newest
+_TAIL_BYTES = 64 * 1024
+
+
+def open_log(path: Path, marker: str) -> int:
+    """A descriptor that appends; a line with the marker tells this run from the ones before."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.write(descriptor, f"--- fleet-reconciler starts {marker}\n".encode())
+    return descriptor
+
+
+def tail_of_run(path: Path, marker: str) -> str:
+    """The end of what one run printed; empty when there is nothing or it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            text = file.read(_TAIL_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+    _, found, after = text.rpartition(f"{marker}\n")
+    return after if found else text
+
+
+def rotate(path: Path, cap_bytes: int = LOG_CAP_BYTES, keep: int = LOG_KEEP) -> bool:
+    """Once the file is over its cap: keep its last `cap_bytes` as current.log.1, shift the older
+    ones, and empty it. True when that was done."""
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return False
+    if size < cap_bytes:
+        return False
+    older = [path.with_name(f"{path.name}.{number}") for number in range(1, keep + 1)]
+    for newer, target in reversed(list(itertools.pairwise(older))):
+        with contextlib.suppress(FileNotFoundError):
+            newer.replace(target)
+    with path.open("rb") as source, older[0].open("wb") as copy:
+        source.seek(max(0, size - cap_bytes))
+        shutil.copyfileobj(source, copy)
+    os.truncate(path, 0)  # the writer appends, so it goes on at 0
+    return True

@@ -1,0 +1,146 @@
+"""Which port a service has on this node: decided once, kept for good."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import logging
+import socket
+import sys
+import threading
+from dataclasses import dataclass, field
+
+from agent.identity import describe
+from agent.state import StateDir, atomic_write, set_aside
+from reconciler.api.meta import ObjectRef
+from reconciler.errors import StateError
+
+FIRST_PORT = 20000
+LAST_PORT = 29999
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Book:
+    allocated: dict[str, int] = field(default_factory=dict)  # given by us, never moved
+    stated: dict[str, int] = field(default_factory=dict)  # written in the fleet; may change
+
+
+class PortBook:
+    """The ports of one state directory. Safe to use from any thread."""
+
+    def __init__(self, state: StateDir) -> None:
+        self._path = state.ports
+        self._lock = threading.Lock()
+        self._book = self._load()
+
+    def port_for(self, ref: ObjectRef, stated: int | None, *, keep: bool = True) -> int:
+        """The stated port, else the one that was allocated, else a free one, which is then kept.
+
+        `keep` False answers the same and remembers nothing: for a plan. StateError when no port
+        is free or the book cannot be written.
+        """
+        with self._lock:
+            before = _Book(dict(self._book.allocated), dict(self._book.stated))
+            port = self._choose(ref.label, stated)
+            if not keep:
+                self._book = before
+            elif self._book != before:
+                self._save()
+            return port
+
+    def _choose(self, label: str, stated: int | None) -> int:
+        if stated is not None:
+            self._book.stated[label] = stated
+            return stated
+        self._book.stated.pop(label, None)
+        if label not in self._book.allocated:
+            self._book.allocated[label] = self._free_port(label)
+        return self._book.allocated[label]
+
+    def _free_port(self, label: str) -> int:
+        count = LAST_PORT - FIRST_PORT + 1
+        taken = {*self._book.allocated.values(), *self._book.stated.values()}
+        start = int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], "big") % count
+        for offset in range(count):
+            port = FIRST_PORT + (start + offset) % count
+            if port not in taken and can_bind("127.0.0.1", port):
+                return port
+        raise StateError(
+            f"{label}: no port between {FIRST_PORT} and {LAST_PORT} is free;"
+            " state one as spec.endpoint.port"
+        )
+
+    def _load(self) -> _Book:
+        try:
+            data = json.loads(self._path.read_bytes())
+            return _Book(
+                {str(label): int(port) for label, port in data["allocated"].items()},
+                {str(label): int(port) for label, port in data["stated"].items()},
+            )
+        except FileNotFoundError:
+            return _Book()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            # running services keep theirs (they are recorded with them); new ones are allocated
+            with contextlib.suppress(OSError):
+                aside = set_aside(self._path)
+                _log.warning("%s cannot be read (%s); moved to %s", self._path, error, aside.name)
+            return _Book()
+
+    def _save(self) -> None:
+        data = {"allocated": self._book.allocated, "stated": self._book.stated}
+        try:
+            atomic_write(self._path, json.dumps(data, sort_keys=True, indent=1).encode())
+        except OSError as error:
+            raise StateError(f"{self._path}: cannot be written: {error.strerror}") from error
+
+
+def can_bind(host: str, port: int) -> bool:
+    """Whether a server could listen there now."""
+    with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is no owner
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                return False
+            raise
+    # macOS lets a specific address be bound beside somebody's wildcard listener
+    return not (sys.platform == "darwin" and _answers(host, port))
+
+
+def taken_by(host: str, port: int) -> str | None:
+    """Why a server cannot listen there: `port 8080 is taken by pid 123 (nginx)`; None if it can."""
+    try:
+        if can_bind(host, port):
+            return None
+    except OSError as error:
+        return f"cannot listen on {host}:{port}: {error.strerror}"
+    if port < 1024 and not _answers(host, port):
+        return f"port {port} may not be used without privileges; state one above 1023"
+    return f"port {port} is taken by {describe(listener(port))}"
+
+
+def listener(port: int) -> int | None:
+    """The pid that listens on a port; None where that may not be seen."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections(kind="tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,):
+                return connection.pid
+    return None
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=0.2):
+            return True
+    except OSError:
+        return False
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

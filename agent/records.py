@@ -1,0 +1,188 @@
+"""What we started, on disk, so that it is known again after we were killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agent.launch import Child, Identity, Launch
+from agent.state import StateDir, atomic_write, set_aside, sync_directory
+from reconciler.api.meta import ObjectRef
+from reconciler.plan import Source
+from reconciler.workload import Command, PoolNeed, Probe
+
+_VERSION = 1
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One service of this node, as needed to go on with it.
+
+    `marker` without `child` is an intent: a process may have been started, or may not. `boot` is
+    that of the writer. `wanted` False: it was being stopped for good.
+    """
+
+    launch: Launch
+    wanted: bool
+    boot: str
+    marker: str | None = None
+    child: Child | None = None
+    failures: int = 0
+    reason: str = ""
+    message: str = ""
+    start_seconds: float | None = None
+
+
+class Records:
+    """The records of one state directory: written whole, one file a service."""
+
+    def __init__(self, state: StateDir) -> None:
+        self._state = state
+
+    def write(self, record: Record) -> None:
+        """Durable on return; OSError when the disk does not take it."""
+        path = self._state.record_file(record.launch.ref)
+        atomic_write(path, json.dumps(_dump(record), ensure_ascii=False, indent=1).encode())
+
+    def remove(self, ref: ObjectRef) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._state.record_file(ref).unlink()
+            sync_directory(self._state.records)
+
+    def read_all(self) -> tuple[Record, ...]:
+        """Every record that can be read, sorted by ref. Changes nothing on disk."""
+        records = (self._read(path, move=False) for path in self._paths())
+        return tuple(record for record in records if record is not None)
+
+    def load(self) -> tuple[Record, ...]:
+        """As `read_all`; a damaged file is moved aside and said."""
+        records = (self._read(path, move=True) for path in self._paths())
+        return tuple(record for record in records if record is not None)
+
+    def _paths(self) -> tuple[Path, ...]:
+        return tuple(sorted(self._state.records.glob("*.json")))
+
+    def _read(self, path: Path, *, move: bool) -> Record | None:
+        try:
+            return _parse(json.loads(path.read_bytes()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            # whatever stands in the file, it must not keep the other services from running
+            if move:
+                with contextlib.suppress(OSError):
+                    aside = set_aside(path)
+                    _log.warning(
+                        "%s: the record cannot be read (%s: %s); moved to %s. If its process still"
+                        " runs, its port is reported as taken: stop that process by hand",
+                        path,
+                        type(error).__name__,
+                        error,
+                        aside.name,
+                    )
+            return None
+
+
+def _dump(record: Record) -> dict[str, Any]:
+    launch, command, child = record.launch, record.launch.command, record.child
+    return {
+        "version": _VERSION,
+        "wanted": record.wanted,
+        "boot": record.boot,
+        "marker": record.marker,
+        "process": None
+        if child is None
+        else {
+            "pid": child.identity.pid,
+            "started": child.identity.started,
+            "boot": child.identity.boot,
+            "spawnedAt": child.spawned_at,
+        },
+        "failures": record.failures,
+        "reason": record.reason,
+        "message": record.message,
+        "startSeconds": record.start_seconds,
+        "launch": {
+            "ref": list(launch.ref),
+            "inputs": dict(launch.inputs),
+            "inputsDigest": launch.inputs_digest,
+            "renderDigest": launch.render_digest,
+            "runtime": launch.runtime,
+            "port": launch.port,
+            "host": launch.host,
+            "source": None
+            if launch.source is None
+            else [launch.source.file, launch.source.line, launch.source.commit],
+            "needs": [[need.pool, need.bytes, need.budget_bytes] for need in launch.needs],
+            "models": list(launch.models),
+            "drainTimeoutS": launch.drain_timeout_s,
+            "argv": list(command.argv),
+            "env": dict(command.env),
+            "files": dict(command.files),
+            "probe": {
+                "path": command.probe.path,
+                "modelsPath": command.probe.models_path,
+                "alias": command.probe.alias,
+                "slotsPath": command.probe.slots_path,
+            },
+        },
+    }
+
+
+def _parse(data: Mapping[str, Any]) -> Record:
+    """The opposite of `_dump`; KeyError, TypeError or ValueError where it is anything else."""
+    if data["version"] != _VERSION:
+        raise ValueError(f"its version is {data['version']}, this program knows {_VERSION}")
+    marker = data["marker"]
+    return Record(
+        launch=_parse_launch(data["launch"]),
+        wanted=bool(data["wanted"]),
+        boot=str(data["boot"]),
+        marker=None if marker is None else str(marker),
+        child=_parse_child(data["process"], marker),
+        failures=int(data["failures"]),
+        reason=str(data["reason"]),
+        message=str(data["message"]),
+        start_seconds=None if data["startSeconds"] is None else float(data["startSeconds"]),
+    )
+
+
+def _parse_child(data: Mapping[str, Any] | None, marker: str | None) -> Child | None:
+    if data is None:
+        return None
+    if marker is None:
+        raise ValueError("a process without a marker")
+    pid = int(data["pid"])
+    if pid < 2:
+        raise ValueError(f"pid {pid} cannot be ours")
+    identity = Identity(pid, str(data["started"]), str(data["boot"]))
+    return Child(identity, str(marker), float(data["spawnedAt"]), adopted=True)
+
+
+def _parse_launch(data: Mapping[str, Any]) -> Launch:
+    kind, namespace, name = data["ref"]
+    probe, source = data["probe"], data["source"]
+    command = Command(
+        argv=tuple(str(word) for word in data["argv"]),
+        env={str(key): str(value) for key, value in data["env"].items()},
+        files={str(key): str(value) for key, value in data["files"].items()},
+        probe=Probe(probe["path"], probe["modelsPath"], probe["alias"], probe["slotsPath"]),
+    )
+    launch = Launch(
+        ref=ObjectRef(str(kind), str(namespace), str(name)),
+        command=command,
+        inputs=dict(data["inputs"]),
+        inputs_digest=str(data["inputsDigest"]),
+        render_digest=str(data["renderDigest"]),
+        runtime=str(data["runtime"]),
+        port=int(data["port"]),
+        host=str(data["host"]),
+        needs=tuple(PoolNeed(str(p), int(b), int(budget)) for p, b, budget in data["needs"]),
+        models=tuple(str(model) for model in data["models"]),
+        drain_timeout_s=float(data["drainTimeoutS"]),
+    )
+    return launch if source is None else replace(launch, source=Source(*source))

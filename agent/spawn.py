@@ -1,0 +1,91 @@
+"""Start one process so that it lives on without us, and reads nothing that we did not give it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from agent.identity import MARKER_VARIABLE
+from agent.launch import Launch
+from agent.logs import open_log
+from agent.state import StateDir, atomic_write
+from reconciler.errors import ApplyError, EngineError
+
+# All that a child inherits. LLAMA_ARG_* and the user's configuration would change what runs.
+INHERITED = (
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "DYLD_LIBRARY_PATH",
+    "HIP_VISIBLE_DEVICES",
+    "HOME",
+    "HSA_OVERRIDE_GFX_VERSION",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LD_LIBRARY_PATH",
+    "LOGNAME",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "PATH",
+    "ROCR_VISIBLE_DEVICES",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "VK_ICD_FILENAMES",
+    "ZE_AFFINITY_MASK",
+)
+
+
+def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, str]) -> int:
+    """Start the process in a session of its own and return its pid; whoever calls reaps it.
+
+    EngineError when the program is not there or may not run, ApplyError when the service's
+    directory, files or log cannot be written.
+    """
+    directory = state.workload_dir(launch.ref)
+    try:
+        _write_files(directory, launch.command.files)
+        log = open_log(state.log_file(launch.ref), marker)
+    except (OSError, ValueError) as error:
+        raise ApplyError(launch.ref, f"its files cannot be written: {error}") from error
+    try:
+        child = subprocess.Popen(
+            launch.command.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=directory,
+            env=_environment(launch, marker, directory, environ),
+            start_new_session=True,
+            close_fds=True,
+        )
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in a word
+        program = launch.command.argv[0]
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise EngineError(f"{program} cannot be run: {why}; install it or give its path") from error
+    finally:
+        os.close(log)
+    child.returncode = 0  # the owner reaps it by pid; keeps Popen from trying the same or warning
+    return child.pid
+
+
+def _write_files(directory: Path, files: Mapping[str, str]) -> None:
+    for path in (directory, directory / "config"):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, text in files.items():
+        if name != Path(name).name or name in (".", ".."):
+            raise ValueError(f"{name!r} is no plain file name")
+        atomic_write(directory / name, text.encode())
+
+
+def _environment(
+    launch: Launch, marker: str, directory: Path, environ: Mapping[str, str]
+) -> dict[str, str]:
+    return {
+        **{name: environ[name] for name in INHERITED if name in environ},
+        "XDG_CONFIG_HOME": str(directory / "config"),
+        **launch.command.env,
+        MARKER_VARIABLE: marker,
+    }

@@ -1,0 +1,394 @@
+"""Decide what to do next with one service's process. Pure: events in, effects out.
+
+`step(unit, event, now)` is the whole of it. A Unit is one service on this node; None is a service
+that nobody wants and that has no process. The caller carries the effects out in order and feeds
+back what they answer: `Spawn` must be answered (Spawned or SpawnFailed) before any other event.
+
+    WAITING --tick--> SPAWNING --spawned--> LOADING --answers--> READY
+       ^                  | failed             |                   | stop, or a different launch
+       +------------------+--------exited------+-------------------+---> DRAINING
+                                                                           | idle, or deadline
+                          forgotten, or SPAWNING the successor             v
+                                     ^-------- exited -------- TERMINATING --> KILLING
+
+Nothing is ever restarted but after a death or by a command: slowness, clock jumps and failing
+probes of a live process are shown and change nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from typing import assert_never
+
+from agent.clock import Moment
+from agent.events import (
+    Answered,
+    AskReady,
+    AskSlots,
+    Effect,
+    Event,
+    Exited,
+    Forget,
+    Note,
+    Restart,
+    Run,
+    Save,
+    Signal,
+    SlotsAnswered,
+    Spawn,
+    Spawned,
+    SpawnFailed,
+    Stop,
+    Tick,
+    Timing,
+    Unit,
+    Update,
+    Woke,
+)
+from agent.exits import PERMANENT
+from agent.launch import Child, InstanceState, Launch, Phase
+
+Step = tuple[Unit | None, tuple[Effect, ...]]
+
+
+def step(unit: Unit | None, event: Event, now: Moment, timing: Timing) -> Step:
+    """What becomes of a unit when something happens, and what is to be done in the world."""
+    if isinstance(event, Run):
+        return _run(unit, event.launch, now, timing)
+    if unit is None:
+        return None, ()
+    match event:
+        case Update(launch):
+            return _update(unit, launch), (Save(),)
+        case Restart():
+            return _restart(unit, now, timing)
+        case Stop():
+            return _stop(unit, now, timing)
+        case Spawned(child):
+            return _spawned(unit, child, now, timing)
+        case SpawnFailed(reason, message):
+            return _back_off(unit, reason, message, None, now, timing)
+        case Exited():
+            return _exited(unit, event, now, timing)
+        case Answered():
+            return _answered(unit, event, now, timing)
+        case SlotsAnswered():
+            return _slots_answered(unit, event, now, timing)
+        case Tick():
+            return _tick(unit, now, timing)
+        case Woke():
+            return _woke(unit, now)
+        case _:
+            assert_never(event)
+
+
+def adopted(
+    launch: Launch,
+    child: Child,
+    now: Moment,
+    *,
+    failures: int = 0,
+    start_seconds: float | None = None,
+) -> Unit:
+    """The unit of a process from an earlier life of this program; a Tick is due at once."""
+    return Unit(
+        launch=launch,
+        phase=Phase.LOADING,
+        since=now.wall,
+        reason="Adopted",
+        message="found running; asking whether it answers",
+        child=child,
+        failures=failures,
+        start_seconds=start_seconds,
+        wake_at=now.monotonic,
+    )
+
+
+def waiting(
+    launch: Launch,
+    reason: str,
+    message: str,
+    now: Moment,
+    timing: Timing,
+    *,
+    failures: int = 0,
+    start_seconds: float | None = None,
+) -> Unit:
+    """The unit of a wanted service that had no process when we last looked."""
+    return Unit(
+        launch=launch,
+        phase=Phase.WAITING,
+        since=now.wall,
+        reason=reason,
+        message=message,
+        failures=failures,
+        start_seconds=start_seconds,
+        wake_at=now.monotonic + backoff_s(failures, reason, timing),
+    )
+
+
+def backoff_s(failures: int, reason: str, timing: Timing) -> float:
+    """Seconds until the next try: doubling; at once the longest where the same must come again."""
+    if reason in PERMANENT:
+        return timing.backoff_max_s
+    if failures < 1:
+        return 0.0
+    return min(timing.backoff_first_s * 2.0 ** min(failures - 1, 32), timing.backoff_max_s)
+
+
+def show(unit: Unit, timing: Timing) -> InstanceState:
+    """What people and planners are shown."""
+    return InstanceState(
+        launch=unit.launch,
+        phase=unit.phase,
+        ready=unit.is_ready(timing),
+        reason=unit.reason,
+        message=unit.message,
+        since=unit.since,
+        pid=unit.child.identity.pid if unit.child else None,
+        adopted=unit.child is not None and unit.child.adopted,
+        failures=unit.failures,
+        exit_code=unit.exit_code,
+        start_seconds=unit.start_seconds,
+        stopping=not unit.is_wanted,
+    )
+
+
+def _run(unit: Unit | None, launch: Launch, now: Moment, timing: Timing) -> Step:
+    if unit is None:
+        return _spawn(Unit(launch, Phase.SPAWNING, now.wall, "Starting"), launch, now)
+    same = launch.same_process(unit.launch)
+    if unit.phase is Phase.DRAINING and same:  # nothing was sent to it yet
+        return _back_to_work(_update(unit, launch), now), (Save(),)
+    if unit.phase.is_stopping:
+        return _said(replace(unit, successor=launch), "Replacing", "", now), (Save(),)
+    if same:
+        return _update(unit, launch), (Save(),)
+    if unit.phase is Phase.WAITING:
+        return _spawn(unit, launch, now)
+    return _begin_stop(unit, launch, now, timing)
+
+
+def _update(unit: Unit, launch: Launch) -> Unit:
+    if unit.successor is not None:
+        return replace(unit, successor=unit.successor.described_by(launch))
+    return replace(unit, launch=unit.launch.described_by(launch))
+
+
+def _restart(unit: Unit, now: Moment, timing: Timing) -> Step:
+    if unit.phase is Phase.WAITING:
+        return _spawn(unit, unit.launch, now)
+    if unit.phase.is_stopping:  # a new process is coming, or none is wanted
+        return unit, ()
+    return _begin_stop(unit, unit.launch, now, timing)
+
+
+def _stop(unit: Unit, now: Moment, timing: Timing) -> Step:
+    if unit.phase is Phase.WAITING:
+        return None, (Forget(), Note("stopped: it had no process"))
+    if unit.phase.is_stopping:
+        return _said(replace(unit, successor=None), "Stopping", unit.message, now), (Save(),)
+    return _begin_stop(unit, None, now, timing)
+
+
+def _begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: Timing) -> Step:
+    unit = replace(unit, successor=successor, asking=False, busy=None)
+    unit = _said(unit, "Replacing" if successor else "Stopping", "", now)
+    if unit.phase is not Phase.READY or unit.launch.command.probe.slots_path is None:
+        return _terminate(unit, now, timing, Save())
+    drain_s = max(unit.launch.drain_timeout_s, timing.least_drain_s)
+    unit = replace(unit, phase=Phase.DRAINING, drain_until=now.monotonic + drain_s)
+    unit, ask = _ask_slots(unit)
+    return unit, (Save(), Note("draining"), ask)
+
+
+def _terminate(unit: Unit, now: Moment, timing: Timing, *before: Effect) -> Step:
+    assert unit.child is not None
+    end = Signal(unit.child, signal.SIGTERM)
+    wake_at = now.monotonic + timing.terminate_s
+    return replace(unit, phase=Phase.TERMINATING, wake_at=wake_at, asking=False), (*before, end)
+
+
+def _end_drain(unit: Unit, now: Moment, timing: Timing) -> Step:
+    """The deadline is there: say what it cuts."""
+    text = "requests in flight are unknown: cut"
+    if unit.busy is not None:
+        text = f"{unit.busy} request{'' if unit.busy == 1 else 's'} cut"
+    text += f" after {unit.launch.drain_timeout_s:g} s of draining"
+    return _terminate(replace(unit, message=text), now, timing, Note(text))
+
+
+def _spawn(unit: Unit, launch: Launch, now: Moment) -> Step:
+    """Start a launch; of what came before only the measured start time is kept, and the failures
+    where the launch is the same one again."""
+    again = launch.same_process(unit.launch) and unit.phase is Phase.WAITING
+    fresh = Unit(
+        launch=launch,
+        phase=Phase.SPAWNING,
+        since=now.wall,
+        reason="Starting",
+        failures=unit.failures if again else 0,
+        exit_code=unit.exit_code if again else None,
+        start_seconds=unit.start_seconds,
+        question=unit.question,
+    )
+    return fresh, (Spawn(launch),)
+
+
+def _spawned(unit: Unit, child: Child, now: Moment, timing: Timing) -> Step:
+    unit = replace(
+        unit,
+        phase=Phase.LOADING,
+        child=child,
+        spawned_at=now.monotonic,
+        interval_s=timing.probe_first_s,
+        wake_at=now.monotonic + timing.probe_first_s,
+    )
+    note = Note(f"started pid {child.identity.pid} on port {unit.launch.port}")
+    return _said(unit, "Loading", "", now), (Save(), note)
+
+
+def _exited(unit: Unit, event: Exited, now: Moment, timing: Timing) -> Step:
+    if not unit.phase.is_stopping:
+        return _back_off(unit, event.reason, event.message, event.exit_code, now, timing)
+    if unit.successor is None:
+        return None, (Forget(), Note("stopped"))
+    return _spawn(unit, unit.successor, now)
+
+
+def _back_off(
+    unit: Unit, reason: str, message: str, exit_code: int | None, now: Moment, timing: Timing
+) -> Step:
+    proven = unit.ready_at is not None and now.monotonic - unit.ready_at >= timing.backoff_reset_s
+    failures = 1 if proven else unit.failures + 1
+    delay_s = backoff_s(failures, reason, timing)
+    unit = replace(
+        unit,
+        phase=Phase.WAITING,
+        child=None,
+        failures=failures,
+        exit_code=exit_code,
+        ready_at=None,
+        spawned_at=None,
+        asking=False,
+        missed=0,
+        wake_at=now.monotonic + delay_s,
+        reason=reason,
+        message=message,
+        since=now.wall,
+    )
+    return unit, (Save(), Note(f"{reason}: {message}; next try in {delay_s:g} s"))
+
+
+def _answered(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
+    if not unit.asking or event.question != unit.question:
+        return unit, ()
+    unit = replace(unit, asking=False)
+    if unit.phase is Phase.LOADING:
+        return _loading(unit, event, now, timing)
+    if unit.phase is not Phase.READY:
+        return unit, ()
+    if event.ready:
+        unit = replace(unit, missed=0, wake_at=now.monotonic + timing.probe_ready_s)
+        notes = (Note("answers again"),) if unit.reason != "Ready" else ()
+        return _said(unit, "Ready", "", now), notes
+    missed = unit.missed + 1
+    lost = missed == timing.misses
+    pause_s = timing.probe_ready_s if missed >= timing.misses else timing.probe_missed_s
+    unit = replace(unit, missed=missed, wake_at=now.monotonic + pause_s)
+    if not lost:
+        return unit, ()
+    message = f"{missed} probes in a row failed, left running: {event.message}"
+    return _said(unit, "NotResponding", message, now), (Note(f"NotResponding: {message}"),)
+
+
+def _loading(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
+    if not event.ready:
+        interval_s = min(max(unit.interval_s * 2, timing.probe_first_s), timing.probe_loading_max_s)
+        unit = replace(unit, interval_s=interval_s, wake_at=now.monotonic + interval_s)
+        return _said(unit, event.reason or "Loading", event.message, now), ()
+    took = None if unit.spawned_at is None else now.monotonic - unit.spawned_at
+    unit = replace(
+        unit,
+        phase=Phase.READY,
+        ready_at=now.monotonic,
+        missed=0,
+        start_seconds=unit.start_seconds if took is None else round(took, 3),
+        wake_at=now.monotonic + timing.probe_ready_s,
+    )
+    note = "ready" if took is None else f"ready after {took:.2f} s"
+    return _said(unit, "Ready", "", now), (Save(), Note(note))
+
+
+def _slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: Timing) -> Step:
+    if not unit.asking or event.question != unit.question or unit.phase is not Phase.DRAINING:
+        return unit, ()
+    busy = event.busy if event.busy is not None else unit.busy  # a failed reading is not 0
+    unit = replace(unit, asking=False, busy=busy)
+    if event.busy == 0:
+        return _terminate(unit, now, timing)
+    if now.monotonic >= unit.drain_until:
+        return _end_drain(unit, now, timing)
+    message = "" if busy is None else f"waiting for {busy} request{'' if busy == 1 else 's'}"
+    wake_at = min(now.monotonic + timing.slots_s, unit.drain_until)
+    return replace(unit, message=message, wake_at=wake_at), ()
+
+
+def _tick(unit: Unit, now: Moment, timing: Timing) -> Step:
+    if unit.wake_at is None or now.monotonic < unit.wake_at:
+        return unit, ()
+    match unit.phase:
+        case Phase.WAITING:
+            return _spawn(unit, unit.launch, now)
+        case Phase.LOADING | Phase.READY:
+            assert unit.child is not None
+            known = unit.phase is Phase.READY
+            ask = AskReady(unit.question + 1, unit.launch, unit.child, known)
+            return replace(unit, question=ask.question, asking=True, wake_at=None), (ask,)
+        case Phase.DRAINING if now.monotonic >= unit.drain_until:
+            return _end_drain(unit, now, timing)
+        case Phase.DRAINING:
+            unit, question = _ask_slots(unit)
+            return unit, (question,)
+        case Phase.TERMINATING | Phase.KILLING:
+            return _kill(unit, now, timing)
+        case Phase.SPAWNING:
+            return unit, ()
+
+
+def _ask_slots(unit: Unit) -> tuple[Unit, Effect]:
+    """Ask, and wake at the deadline even when nobody answers."""
+    unit = replace(unit, question=unit.question + 1, asking=True, wake_at=unit.drain_until)
+    return unit, AskSlots(unit.question, unit.launch)
+
+
+def _kill(unit: Unit, now: Moment, timing: Timing) -> Step:
+    assert unit.child is not None
+    child = unit.child
+    text = "did not end by SIGTERM: killed"
+    if unit.phase is Phase.KILLING:
+        text = f"pid {child.identity.pid} survives SIGKILL: it hangs in the kernel"
+    wake_at = now.monotonic + timing.kill_again_s
+    unit = replace(unit, phase=Phase.KILLING, wake_at=wake_at, message=text)
+    return unit, (Note(text), Signal(child, signal.SIGKILL))
+
+
+def _woke(unit: Unit, now: Moment) -> Step:
+    """Probes start over; a wait for a retry, a drain or a kill goes on as it was."""
+    if unit.phase in (Phase.LOADING, Phase.READY):
+        return replace(unit, asking=False, missed=0, wake_at=now.monotonic), ()
+    if unit.phase is Phase.DRAINING:
+        return replace(unit, asking=False, wake_at=now.monotonic), ()
+    return unit, ()
+
+
+def _back_to_work(unit: Unit, now: Moment) -> Unit:
+    unit = replace(unit, phase=Phase.READY, asking=False, missed=0, wake_at=now.monotonic)
+    return _said(unit, "Ready", "", now)
+
+
+def _said(unit: Unit, reason: str, message: str, now: Moment) -> Unit:
+    """Set reason and message; `since` moves only when the reason does."""
+    since = unit.since if reason == unit.reason else now.wall
+    return replace(unit, reason=reason, message=message, since=since)

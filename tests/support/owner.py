@@ -1,0 +1,152 @@
+"""What tests of the agent share: launches, a clock that can be moved, an owner, and waiting."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agent.events import Timing
+from agent.launch import InstanceState, Launch
+from agent.processes import Processes
+from agent.records import Records
+from agent.state import StateDir
+from reconciler.api.meta import ObjectRef
+from reconciler.workload import Command, Probe, digest
+from tests.support import servers
+
+DEADLINE_S = 20.0
+QUICK = Timing(probe_ready_s=0.2, probe_missed_s=0.05, terminate_s=0.5, slots_s=0.05)
+PROBE = Probe(slots_path="/slots", alias="tiny")
+
+
+class MovedClock:
+    """The machine's clocks plus offsets that a test sets."""
+
+    def __init__(self) -> None:
+        self.slept_s = 0.0  # seen by the wall clock only, as in a suspended machine
+        self.passed_s = 0.0  # seen by both
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.passed_s
+
+    def time(self) -> float:
+        return time.time() + self.passed_s + self.slept_s
+
+
+def service(name: str) -> ObjectRef:
+    return ObjectRef("InferenceService", "default", name)
+
+
+def launch(name: str, port: int, *options: str, **changes: Any) -> Launch:
+    """A launch of the tiny server; its digests follow from its arguments."""
+    command = Command(servers.argv(port, *options), probe=PROBE)
+    inputs = {"options": list(options)}
+    made = Launch(
+        ref=service(name),
+        command=command,
+        inputs=inputs,
+        inputs_digest=digest(inputs),
+        render_digest=command.digest,
+        runtime="tiny",
+        port=port,
+        models=("tiny",),
+        drain_timeout_s=5.0,
+    )
+    return replace(made, **changes)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def state_of(processes: Processes, name: str) -> InstanceState | None:
+    return next((s for s in processes.snapshot() if s.ref == service(name)), None)
+
+
+def wait_state(
+    processes: Processes, name: str, condition: Callable[[InstanceState], bool]
+) -> InstanceState:
+    """Wait until one service fulfils a condition, and return how it stood then."""
+    found: list[InstanceState] = []
+
+    def check(states: tuple[InstanceState, ...]) -> bool:
+        found[:] = [s for s in states if s.ref == service(name) and condition(s)]
+        return bool(found)
+
+    if not processes.wait_for(check, DEADLINE_S):
+        raise AssertionError(f"{name}: still {state_of(processes, name)}")
+    return found[0]
+
+
+def wait_ready(processes: Processes, name: str) -> InstanceState:
+    return wait_state(processes, name, lambda state: state.ready)
+
+
+def wait_reason(processes: Processes, name: str, reason: str) -> InstanceState:
+    return wait_state(processes, name, lambda state: state.reason == reason)
+
+
+def wait_gone(processes: Processes, name: str) -> None:
+    gone = processes.wait_for(
+        lambda states: all(state.ref != service(name) for state in states), DEADLINE_S
+    )
+    assert gone, state_of(processes, name)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Poll a condition of the world, with a deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never came true"
+        time.sleep(0.01)
+
+
+def get(port: int, path: str) -> Any:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        return json.load(answer)
+
+
+def post(port: int, path: str) -> None:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data=b"", method="POST")
+    with urllib.request.urlopen(request, timeout=5):
+        pass
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def main() -> None:
+    """An owner in a process of its own, to be killed: runs every record that it finds and what
+    stands in argv as `NAME:PORT`, and prints one line per service when all are ready."""
+    state = StateDir.open(Path(sys.argv[1]))
+    state.lock()
+    processes = Processes(state, timing=QUICK)
+    processes.start()
+    for word in sys.argv[2:]:
+        name, _, port = word.partition(":")
+        processes.run(launch(name, int(port)))
+    for word in sys.argv[2:]:
+        found = wait_ready(processes, word.partition(":")[0])
+        print(found.pid, flush=True)
+    print("ready", os.getpid(), len(Records(state).read_all()), flush=True)
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,498 @@
+"""The owner of the processes, with real children."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.launch import Phase
+from agent.processes import Processes
+from agent.state import StateDir
+from reconciler.errors import StateError
+from tests.support.owner import (
+    QUICK,
+    MovedClock,
+    alive,
+    free_port,
+    get,
+    launch,
+    post,
+    service,
+    state_of,
+    wait_gone,
+    wait_ready,
+    wait_reason,
+    wait_state,
+    wait_until,
+)
+
+pytestmark = pytest.mark.e2e
+Owner = Callable[..., Processes]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDir:
+    return StateDir.open(tmp_path / "state")
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock()
+
+
+@pytest.fixture
+def owner(state: StateDir, clock: MovedClock) -> Iterator[Processes]:
+    processes = Processes(state, clock=clock, timing=QUICK)
+    processes.start()
+    yield processes
+    processes.close(stop_children=True, deadline_s=5)
+
+
+def test_a_launch_becomes_a_ready_process(owner: Processes) -> None:
+    port = free_port()
+
+    owner.run(launch("chat", port))
+    found = wait_ready(owner, "chat")
+
+    assert found.pid is not None
+    assert alive(found.pid)
+    assert found.endpoint == f"http://127.0.0.1:{port}"
+    assert found.start_seconds is not None
+    assert 0 < found.start_seconds < 10
+    assert get(port, "/v1/models") == {"data": [{"id": "tiny"}]}
+
+
+def test_a_process_is_not_ready_while_it_loads(owner: Processes) -> None:
+    owner.run(launch("chat", free_port(), "--load-seconds", "600"))
+
+    found = wait_state(owner, "chat", lambda state: "503" in state.message)
+
+    assert (found.ready, found.reason, found.endpoint) == (False, "Loading", None)
+    assert found.message == "/health answers 503: Loading model"
+
+
+def test_a_server_of_another_model_is_not_ready(owner: Processes) -> None:
+    owner.run(launch("chat", free_port(), "--alias", "other"))
+
+    found = wait_reason(owner, "chat", "WrongModel")
+
+    assert found.message == "serves other instead of tiny"
+
+
+def test_running_the_same_launch_again_changes_nothing(owner: Processes) -> None:
+    wanted = launch("chat", free_port())
+    owner.run(wanted)
+    before = wait_ready(owner, "chat")
+
+    owner.run(replace(wanted, drain_timeout_s=1.0))
+    owner.call(lambda: None)
+
+    after = state_of(owner, "chat")
+    assert after is not None
+    assert after.pid == before.pid
+    assert after.launch.drain_timeout_s == 1.0
+
+
+def test_an_update_changes_the_record_and_not_the_process(
+    owner: Processes, state: StateDir
+) -> None:
+    wanted = launch("chat", free_port())
+    owner.run(wanted)
+    before = wait_ready(owner, "chat")
+
+    owner.update(replace(wanted, inputs={"rollout.drainTimeout": 3}, inputs_digest="new"))
+    owner.call(lambda: None)
+
+    after = state_of(owner, "chat")
+    assert after is not None
+    assert (after.pid, after.launch.inputs_digest) == (before.pid, "new")
+    assert '"inputsDigest": "new"' in state.record_file(service("chat")).read_text()
+
+
+def test_a_changed_launch_replaces_the_process(owner: Processes) -> None:
+    port = free_port()
+    owner.run(launch("chat", port))
+    before = wait_ready(owner, "chat")
+
+    owner.run(launch("chat", port, "--busy", "0"))
+    after = wait_state(owner, "chat", lambda s: s.ready and s.pid != before.pid)
+
+    assert before.pid is not None
+    assert not alive(before.pid)
+    assert after.launch.inputs == {"options": ["--busy", "0"]}
+
+
+def test_a_killed_child_comes_back_after_the_backoff(owner: Processes, clock: MovedClock) -> None:
+    owner.run(launch("chat", free_port()))
+    before = wait_ready(owner, "chat")
+    assert before.pid is not None
+
+    os.kill(before.pid, signal.SIGKILL)
+    down = wait_state(owner, "chat", lambda state: state.phase is Phase.WAITING)
+    clock.passed_s += 2
+    owner.call(lambda: None)
+    after = wait_ready(owner, "chat")
+
+    assert (down.reason, down.failures, down.exit_code) == ("KilledBySignal", 1, -9)
+    assert after.pid != before.pid
+
+
+def test_a_crash_loop_waits_longer_each_time(owner: Processes, clock: MovedClock) -> None:
+    owner.run(launch("chat", free_port(), "--print", "sad", "--exit-code", "3"))
+
+    failures = []
+    for expected in (1, 2, 3, 4):
+        down = wait_state(
+            owner, "chat", lambda s, n=expected: s.phase is Phase.WAITING and s.failures == n
+        )
+        failures.append((down.reason, down.exit_code))
+        clock.passed_s += 2 ** (expected - 1) - 0.6  # not yet
+        owner.call(lambda: None)
+        still = state_of(owner, "chat")
+        assert still is not None
+        assert still.failures == expected
+        clock.passed_s += 0.6
+        owner.call(lambda: None)
+
+    assert failures == [("Crashed", 3)] * 4
+
+
+def test_a_corrupt_model_is_not_retried_in_a_tight_loop(
+    owner: Processes, clock: MovedClock
+) -> None:
+    line = "tensor 'x' data is not within the file bounds, model is corrupted or incomplete"
+    owner.run(launch("chat", free_port(), "--print", line, "--exit-code", "1"))
+
+    wait_reason(owner, "chat", "ModelCorrupt")
+    clock.passed_s += 290
+    owner.call(lambda: None)
+
+    still = state_of(owner, "chat")
+    assert still is not None
+    assert (still.reason, still.failures) == ("ModelCorrupt", 1)
+
+
+def test_changed_inputs_end_the_wait_for_a_retry(owner: Processes) -> None:
+    port = free_port()
+    owner.run(launch("chat", port, "--print", "error: bad flag", "--exit-code", "1"))
+    wait_reason(owner, "chat", "BadFlag")
+
+    owner.run(launch("chat", port))
+
+    assert wait_ready(owner, "chat").failures == 0
+
+
+def test_a_missing_engine_is_a_reason_and_no_crash(owner: Processes) -> None:
+    wanted = launch("chat", free_port())
+    command = replace(wanted.command, argv=("/nowhere/llama-server",))
+
+    owner.run(replace(wanted, command=command))
+    found = wait_reason(owner, "chat", "EngineMissing")
+
+    assert found.message == (
+        "/nowhere/llama-server cannot be run: No such file or directory;"
+        " install it or give its path"
+    )
+
+
+def test_a_taken_port_is_named_with_its_owner_and_nothing_is_spawned(owner: Processes) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+
+        owner.run(launch("chat", port))
+        found = wait_reason(owner, "chat", "PortInUse")
+
+    assert found.pid is None
+    assert found.message.startswith(f"port {port} is taken by pid {os.getpid()} (")
+
+
+def test_a_stopped_service_ends_and_is_forgotten(owner: Processes, state: StateDir) -> None:
+    owner.run(launch("chat", free_port()))
+    found = wait_ready(owner, "chat")
+    assert found.pid is not None
+
+    owner.stop(service("chat"))
+    owner.stop(service("chat"))
+    wait_gone(owner, "chat")
+
+    assert not alive(found.pid)
+    assert not state.record_file(service("chat")).exists()
+
+
+def test_a_stop_waits_for_requests_in_flight(owner: Processes) -> None:
+    port = free_port()
+    owner.run(launch("chat", port, "--busy", "2", drain_timeout_s=600.0))
+    found = wait_ready(owner, "chat")
+    assert found.pid is not None
+
+    owner.stop(service("chat"))
+    draining = wait_state(owner, "chat", lambda s: s.message == "waiting for 2 requests")
+    assert alive(found.pid)
+    post(port, "/busy/0")
+    wait_gone(owner, "chat")
+
+    assert (draining.endpoint, draining.reason) == (None, "Stopping")
+    assert not any("cut" in notice.text for notice in owner.notices())
+
+
+def test_requests_that_outlive_the_drain_are_cut_and_counted(
+    owner: Processes, clock: MovedClock
+) -> None:
+    owner.run(launch("chat", free_port(), "--busy", "2", drain_timeout_s=600.0))
+    wait_ready(owner, "chat")
+
+    owner.stop(service("chat"))
+    wait_state(owner, "chat", lambda s: s.message == "waiting for 2 requests")
+    clock.passed_s += 600
+    owner.call(lambda: None)
+    wait_gone(owner, "chat")
+
+    texts = [notice.text for notice in owner.notices()]
+    assert "2 requests cut after 600 s of draining" in texts
+
+
+def test_a_process_that_ignores_sigterm_is_killed(owner: Processes) -> None:
+    owner.run(launch("chat", free_port(), "--ignore-sigterm"))
+    found = wait_ready(owner, "chat")
+    assert found.pid is not None
+
+    owner.stop(service("chat"))
+    wait_gone(owner, "chat")
+
+    assert not alive(found.pid)
+    assert "did not end by SIGTERM: killed" in [n.text for n in owner.notices()]
+
+
+def test_a_service_can_be_stopped_while_it_starts(owner: Processes) -> None:
+    owner.run(launch("chat", free_port(), "--load-seconds", "600"))
+    found = wait_reason(owner, "chat", "Loading")
+    assert found.pid is not None
+
+    owner.stop(service("chat"))
+    wait_gone(owner, "chat")
+
+    assert not alive(found.pid)
+
+
+def test_a_service_can_be_started_while_it_stops(owner: Processes) -> None:
+    port = free_port()
+    owner.run(launch("chat", port, "--ignore-sigterm"))
+    before = wait_ready(owner, "chat")
+
+    owner.stop(service("chat"))
+    owner.run(launch("chat", port))
+    after = wait_state(owner, "chat", lambda s: s.ready and s.pid != before.pid)
+
+    assert before.pid is not None
+    assert not alive(before.pid)
+    assert after.launch.inputs == {"options": []}
+
+
+def test_draining_one_service_does_not_hold_up_another(owner: Processes) -> None:
+    owner.run(launch("slow", free_port(), "--busy", "1", drain_timeout_s=600.0))
+    wait_ready(owner, "slow")
+
+    owner.stop(service("slow"))
+    owner.run(launch("fast", free_port()))
+    wait_ready(owner, "fast")
+
+    slow = state_of(owner, "slow")
+    assert slow is not None
+    assert slow.phase is Phase.DRAINING
+    owner.call(lambda: None)
+    post(slow.launch.port, "/busy/0")
+
+
+def test_services_do_not_disturb_each_other(owner: Processes) -> None:
+    owner.run(launch("one", free_port()))
+    one = wait_ready(owner, "one")
+
+    owner.run(launch("two", free_port()))
+    two = wait_ready(owner, "two")
+    assert two.pid is not None
+    os.kill(two.pid, signal.SIGKILL)
+    wait_state(owner, "two", lambda state: state.phase is Phase.WAITING)
+    owner.stop(service("two"))
+    wait_gone(owner, "two")
+
+    after = state_of(owner, "one")
+    assert after is not None
+    assert (after.pid, after.ready, after.failures) == (one.pid, True, 0)
+
+
+def test_children_of_a_dead_process_are_ended_too(owner: Processes, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    owner.run(launch("router", free_port(), "--child", str(file)))
+    found = wait_ready(owner, "router")
+    assert found.pid is not None
+    grandchild = int(file.read_text())
+
+    os.kill(found.pid, signal.SIGKILL)
+
+    wait_until(lambda: not alive(grandchild))
+
+
+def test_a_live_process_that_stops_answering_is_shown_and_left_running(
+    owner: Processes, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    owner.run(launch("chat", free_port(), "--fail-health", str(broken)))
+    before = wait_ready(owner, "chat")
+
+    broken.touch()
+    silent = wait_reason(owner, "chat", "NotResponding")
+    broken.unlink()
+    after = wait_ready(owner, "chat")
+
+    assert (silent.ready, silent.endpoint, silent.pid) == (False, None, before.pid)
+    assert (after.pid, after.reason) == (before.pid, "Ready")
+
+
+@pytest.mark.parametrize("jump_s", [-86400.0, 7200.0, 1e9])
+def test_a_clock_jump_restarts_nothing(owner: Processes, clock: MovedClock, jump_s: float) -> None:
+    owner.run(launch("chat", free_port()))
+    before = wait_ready(owner, "chat")
+
+    clock.slept_s += jump_s
+    owner.call(lambda: None)
+    owner.call(lambda: None)
+
+    after = state_of(owner, "chat")
+    assert after is not None
+    assert (after.pid, after.ready, after.failures) == (before.pid, True, 0)
+
+
+def test_a_child_gets_a_scrubbed_environment(state: StateDir) -> None:
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": "/home/someone",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "LLAMA_ARG_CTX_SIZE": "7",
+        "XDG_CONFIG_HOME": "/home/someone/.config",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }
+    processes = Processes(state, timing=QUICK, environ=environ)
+    processes.start()
+    port = free_port()
+    wanted = launch("chat", port)
+    command = replace(wanted.command, env={"OMP_WAIT_POLICY": "passive"})
+
+    try:
+        processes.run(replace(wanted, command=command))
+        wait_ready(processes, "chat")
+        seen, directory = get(port, "/environ"), get(port, "/cwd")
+    finally:
+        processes.close(stop_children=True, deadline_s=5)
+
+    home = state.workload_dir(service("chat"))
+    seen.pop("LC_CTYPE", None)  # CPython sets it in a C locale
+    assert len(seen.pop("FLEET_RECONCILER_INSTANCE")) == 32
+    assert seen == {
+        "PATH": os.environ["PATH"],
+        "HOME": "/home/someone",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "OMP_WAIT_POLICY": "passive",
+        "XDG_CONFIG_HOME": str(home / "config"),
+    }
+    assert directory == str(home)
+
+
+def test_files_of_the_command_are_there_before_it_starts(owner: Processes, state: StateDir) -> None:
+    wanted = launch("chat", free_port())
+    command = replace(wanted.command, files={"presets.ini": "version = 1\n"})
+
+    owner.run(replace(wanted, command=command))
+    wait_ready(owner, "chat")
+
+    file = state.workload_dir(service("chat")) / "presets.ini"
+    assert file.read_text() == "version = 1\n"
+
+
+def test_a_file_outside_the_service_directory_is_refused(owner: Processes) -> None:
+    wanted = launch("chat", free_port())
+    command = replace(wanted.command, files={"../../agent.lock": "x"})
+
+    owner.run(replace(wanted, command=command))
+    found = wait_reason(owner, "chat", "SpawnFailed")
+
+    assert "'../../agent.lock' is no plain file name" in found.message
+
+
+def test_what_a_process_prints_is_in_its_log(owner: Processes, state: StateDir) -> None:
+    owner.run(launch("chat", free_port(), "--print", "hello there"))
+    wait_ready(owner, "chat")
+
+    assert "hello there\n" in state.log_file(service("chat")).read_text()
+
+
+def test_closing_can_leave_the_children_running(state: StateDir) -> None:
+    processes = Processes(state, timing=QUICK)
+    processes.start()
+    port = free_port()
+    processes.run(launch("chat", port))
+    pid = wait_ready(processes, "chat").pid
+    assert pid is not None
+
+    processes.close(stop_children=False)
+    answered = get(port, "/health")
+    again = Processes(state, timing=QUICK)
+    again.start()
+    adopted = wait_ready(again, "chat")
+    again.close(stop_children=True, deadline_s=5)
+
+    assert answered == {"status": "ok"}
+    assert (adopted.pid, adopted.adopted) == (pid, True)
+    assert not alive(pid)
+
+
+def test_closing_kills_what_outlives_the_deadline(state: StateDir) -> None:
+    processes = Processes(state, timing=replace(QUICK, terminate_s=600.0))
+    processes.start()
+    processes.run(launch("chat", free_port(), "--ignore-sigterm"))
+    pid = wait_ready(processes, "chat").pid
+    assert pid is not None
+
+    started = time.monotonic()
+    processes.close(stop_children=True, deadline_s=0.3)
+
+    assert not alive(pid)
+    assert time.monotonic() - started < 5
+
+
+def test_a_closed_owner_takes_no_orders(state: StateDir) -> None:
+    processes = Processes(state)
+    processes.start()
+    processes.close(stop_children=False)
+
+    with pytest.raises(StateError):
+        processes.stop(service("chat"))
+
+
+def test_a_restart_gives_a_new_process_of_the_same_launch(owner: Processes) -> None:
+    owner.run(launch("chat", free_port()))
+    before = wait_ready(owner, "chat")
+
+    owner.restart(service("chat"))
+    after = wait_state(owner, "chat", lambda s: s.ready and s.pid != before.pid)
+
+    assert after.launch == before.launch
+
+
+def test_instances_speak_the_words_of_the_planner(owner: Processes) -> None:
+    port = free_port()
+    owner.run(launch("chat", port))
+    found = wait_ready(owner, "chat")
+
+    instance = found.to_instance("node/here")
+
+    assert (instance.target, instance.ref, instance.ready) == ("node/here", service("chat"), True)
+    assert (instance.pid, instance.port, instance.reason) == (found.pid, port, "Ready")
