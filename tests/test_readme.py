@@ -1,4 +1,4 @@
-"""What README.md tells a newcomer to type is true."""
+"""What README.md tells a newcomer to type is true, and what docs/ list is complete."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from reconciler.runtime import Runtime
+from reconciler.runtimes import RUNTIMES
+from reconciler.runtimes.llamacpp_flags import ALLOWED
 
 REPOSITORY = Path(__file__).parent.parent
 README = (REPOSITORY / "README.md").read_text()
@@ -52,6 +56,24 @@ def test_every_link_and_every_make_target_exists(document: str) -> None:
     assert [link for link in links if not (REPOSITORY / link).exists()] == []
     assert targets
     assert [t for t in targets if not re.search(rf"^{t}:", makefile, re.MULTILINE)] == []
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=lambda runtime: runtime.name)
+def test_every_runtime_is_documented_with_its_options(runtime: Runtime) -> None:
+    text = (REPOSITORY / "docs/runtimes.md").read_text()
+
+    options = runtime.options.model_json_schema(by_alias=True)["properties"]
+    names = {runtime.name, *runtime.aliases, *options}
+
+    assert {name for name in names if f"`{name}`" not in text} == set()
+
+
+def test_every_argument_that_a_manifest_may_give_is_documented() -> None:
+    text = (REPOSITORY / "docs/runtimes.md").read_text()
+
+    documented = set(re.findall(r"`(--[a-z-]+)`", text))
+
+    assert documented == {f"--{row.key}" for row in ALLOWED.values()}
 
 
 def _reconcile(*argv: str) -> subprocess.CompletedProcess[str]:
