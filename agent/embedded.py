@@ -6,7 +6,7 @@ that keeps it from serving, which the last lines on stderr name.
 
 The wheel holds Python's lock while it loads and while it stops, so no Python code can react to a
 signal then. Both signals keep their default meaning there: they end the process, which is what
-llama-server does while it loads.
+llama-server does while it loads. /health is 200 some milliseconds before that changes.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def _wait_for_signal() -> None:
     signal.set_wakeup_fd(theirs.fileno())
     for number in _ENDING:
         signal.signal(number, lambda *_: None)
+    print("serving until SIGTERM or SIGINT", file=sys.stderr, flush=True)
     ours.recv(1)
 
 
