@@ -42,7 +42,7 @@ GENERAL = frozenset({"general.alignment", "general.file_type", "split.no", "spli
                       "split.tensors.count"})  # fmt: skip
 _ANY = (0, 2**31)
 # key below the architecture's name -> smallest and largest value of each of its numbers
-_LIMITS: dict[str, tuple[int, int]] = {
+LIMITS: dict[str, tuple[int, int]] = {
     "block_count": (1, 4096),
     "context_length": (1, 2**27),
     "attention.head_count": (0, 65_535),  # 0 only in per-layer arrays and recurrent architectures
@@ -73,7 +73,7 @@ def limits_of(name: str) -> tuple[int, int] | None:
         return None
     dot = name.find(".")
     while dot >= 0:  # an architecture's name may have dots itself
-        limits = _LIMITS.get(name[dot + 1 :])
+        limits = LIMITS.get(name[dot + 1 :])
         if limits is not None:
             return limits
         dot = name.find(".", dot + 1)

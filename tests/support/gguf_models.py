@@ -8,12 +8,14 @@ Weights are random and seeded, so equal arguments give equal bytes (and an equal
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 import numpy as np
 from gguf import GGUFWriter, TokenType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 VOCABULARY = 512
@@ -104,3 +106,58 @@ def _write(writer: GGUFWriter) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+# --- headers written byte by byte, for what no library would write -----------------------------
+
+_TYPES = {int: (4, "<I"), float: (6, "<f"), bool: (7, "<?")}
+
+
+def raw_header(
+    keys: Sequence[bytes] = (),
+    tensors: Sequence[bytes] = (),
+    *,
+    magic: bytes = b"GGUF",
+    version: int = 3,
+    key_count: int | None = None,
+    tensor_count: int | None = None,
+    data: bytes = b"\0" * 64,
+) -> bytes:
+    """A GGUF file of the given parts; the counts may lie. The data is padded to 32 bytes."""
+    counts = (
+        len(tensors) if tensor_count is None else tensor_count,
+        len(keys) if key_count is None else key_count,
+    )
+    head = magic + struct.pack("<IQQ", version, *counts) + b"".join(keys) + b"".join(tensors)
+    return head + b"\0" * (-len(head) % 32) + data
+
+
+def raw_string(text: bytes, length: int | None = None) -> bytes:
+    """A string; its length may lie."""
+    return struct.pack("<Q", len(text) if length is None else length) + text
+
+
+def raw_key(name: str | bytes, value: int | float | str, kind: int | None = None) -> bytes:
+    """A key with a scalar: u32, f32, bool or text unless `kind` says otherwise."""
+    key = raw_string(name.encode() if isinstance(name, str) else name)
+    if isinstance(value, str):
+        return key + struct.pack("<I", 8) + raw_string(value.encode())
+    code, form = _TYPES[type(value)]
+    form = {5: "<i", 10: "<Q", 11: "<q", 4: "<I"}.get(kind if kind is not None else -1, form)
+    return key + struct.pack("<I", code if kind is None else kind) + struct.pack(form, value)
+
+
+def raw_array(name: str, kind: int, count: int, body: bytes = b"") -> bytes:
+    """A key with an array; `count` may lie about `body`."""
+    return raw_string(name.encode()) + struct.pack("<IIQ", 9, kind, count) + body
+
+
+def raw_tensor(
+    name: bytes = b"t", dims: Sequence[int] = (16,), kind: int = 0, offset: int = 0
+) -> bytes:
+    """A tensor info; f32 of 16 elements (64 bytes) unless told."""
+    shape = struct.pack(f"<I{len(dims)}Q", len(dims), *dims)
+    return raw_string(name) + shape + struct.pack("<IQ", kind, offset)
+
+
+ARCHITECTURE_KEY = raw_key("general.architecture", "llama")
