@@ -163,8 +163,9 @@ def lifecycle(service: InferenceService, runtime: Runtime) -> dict[str, Any]:
 
 def ignored_fields(service: InferenceService, runtime: Runtime) -> tuple[str, ...]:
     """Fields that the document sets and that have no effect under this runtime, by path."""
-    document = service.spec.model_dump(by_alias=True, exclude_unset=True)
-    return tuple(f"spec.{name}" for name in document if name in PROCESS_FIELDS - runtime.fields)
+    fields = InferenceServiceSpec.model_fields
+    given = {fields[name].alias or name for name in service.spec.model_fields_set}
+    return tuple(f"spec.{name}" for name in sorted(given & (PROCESS_FIELDS - runtime.fields)))
 
 
 def _of_model(

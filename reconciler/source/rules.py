@@ -1,0 +1,275 @@
+"""The rules that no JSON Schema can hold, one function each: CHECKS is the table.
+
+A check sees every object that passed its schema, whatever became of the others, and says all that
+it finds. Adding a rule is a function, a row here and a row in reconciler.problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from reconciler.api.fleet import FleetPolicy
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import MEMORY_BUDGET_ANNOTATION, ObjectRef, Resource
+from reconciler.api.model import Model
+from reconciler.api.quantity import parse_bytes
+from reconciler.problem import Finding
+from reconciler.runtime import ignored_fields
+from reconciler.source.places import field_path
+from reconciler.source.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from reconciler.runtime import Runtime
+
+MAX_HINTS = 50  # a suggestion takes milliseconds: a fleet with more mistakes does without the rest
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What one revision declares, as far as the rules look at it.
+
+    `refused` are objects that are there but did not pass their schema: a reference to one is not
+    wrong. `check_source` says why a model source cannot be fetched, or None.
+    """
+
+    objects: Mapping[ObjectRef, Resource]
+    refused: Collection[ObjectRef]
+    runtimes: Mapping[str, Runtime]
+    default_runtime: str
+    check_source: Callable[[str], str | None]
+
+    @cached_property
+    def services(self) -> tuple[InferenceService, ...]:
+        return tuple(o for o in self.objects.values() if isinstance(o, InferenceService))
+
+    @cached_property
+    def nodes(self) -> Mapping[str, FleetNode]:
+        found = (o for o in self.objects.values() if isinstance(o, FleetNode))
+        return {node.metadata.name: node for node in found}
+
+    @cached_property
+    def rows(self) -> Mapping[str, Runtime]:
+        """Runtimes by name and by alias."""
+        rows = self.runtimes.values()
+        return {name: row for row in rows for name in (row.name, *row.aliases)}
+
+    def stated_nodes(self, service: InferenceService) -> list[FleetNode]:
+        """The nodes that its placement names, as far as they are there."""
+        names = service.spec.placement.nodes
+        return [self.nodes[name] for name in names if name in self.nodes]
+
+    def runtimes_of(self, service: InferenceService) -> list[Runtime]:
+        """The rows it may run under: its own, else the defaults of the nodes it names."""
+        names = [service.spec.runtime] if service.spec.runtime else []
+        if not names:
+            defaults = (node.spec.default_runtime for node in self.stated_nodes(service))
+            names = [name or self.default_runtime for name in defaults] or [self.default_runtime]
+        rows = (self.rows.get(name) for name in dict.fromkeys(names))
+        return list({row.name: row for row in rows if row}.values())
+
+
+Check = Callable[[Declared], Iterable[Finding]]
+
+
+def check_all(declared: Declared) -> tuple[Finding, ...]:
+    """Every violation of every rule in the table."""
+    return tuple(finding for check in CHECKS for finding in check(declared))
+
+
+def one_fleet(declared: Declared) -> Iterator[Finding]:
+    fleets = [o for o in declared.objects.values() if isinstance(o, FleetPolicy)]
+    for extra in fleets[1:]:
+        message = f'at most one Fleet, and "{fleets[0].metadata.name}" is there; remove one of them'
+        yield Finding("DuplicateObject", extra.ref, "metadata.name", message)
+
+
+def dangling_references(declared: Declared) -> Iterator[Finding]:
+    by_scope: dict[tuple[str, str], list[str]] = {}
+    hints = 0
+    for thing in declared.objects.values():
+        for where, ref in thing.references():
+            if ref in declared.objects or ref in declared.refused:
+                continue
+            if not by_scope:
+                for known in (*declared.objects, *declared.refused):
+                    by_scope.setdefault((known.kind, known.namespace), []).append(known.name)
+            hints += 1
+            names = by_scope.get((ref.kind, ref.namespace), []) if hints <= MAX_HINTS else []
+            hint = did_you_mean(ref.name, names) or "; add it, or correct the name"
+            inside = (
+                f" in namespace {ref.namespace}" if ref.namespace not in ("", "default") else ""
+            )
+            message = f'no {ref.kind} named "{ref.name}"{inside}{hint}'
+            yield Finding("DanglingReference", thing.ref, where, message)
+
+
+def forbidden_flags(declared: Declared) -> Iterator[Finding]:
+    for service in declared.services:
+        spec = service.spec
+        if not (spec.extra_args or spec.env or spec.models):
+            continue
+        lists = [("spec.extraArgs", spec.extra_args)]
+        lists += [
+            (f"spec.models[{i}].extraArgs", m.extra_args) for i, m in enumerate(spec.models or ())
+        ]
+        seen: set[str] = set()  # the same argument may be refused by every default of its nodes
+        for row in declared.runtimes_of(service):
+            found = [(f"{at}[{i}]", why) for at, args in lists for i, why in row.check_args(args)]
+            found += [
+                (f"spec.env[{i}].name", why)
+                for i, variable in enumerate(spec.env)
+                if (why := row.check_env(variable.name))
+            ]
+            for where, why in found:
+                if where not in seen:
+                    seen.add(where)
+                    yield Finding("ForbiddenFlag", service.ref, where, why)
+
+
+def runtime_options(declared: Declared) -> Iterator[Finding]:
+    """Of services that name no runtime; of every other the schema has checked them."""
+    for service in declared.services:
+        options = service.spec.runtime_options
+        if service.spec.runtime or not options:
+            continue
+        for row in declared.runtimes_of(service):
+            known = {f.alias or name for name, f in row.options.model_fields.items()}
+            unknown = sorted(set(options) - known)
+            for name in unknown:
+                hint = did_you_mean(name, known) or "; remove it"
+                where = field_path(["spec", "runtimeOptions", name])
+                message = f"runtime {row.name} has no such option{hint}"
+                yield Finding("RuntimeOptions", service.ref, where, message)
+            if not unknown:
+                yield from _wrong_options(service, row)
+
+
+def _wrong_options(service: InferenceService, row: Runtime) -> Iterator[Finding]:
+    from pydantic import ValidationError
+
+    try:
+        row.options.model_validate(service.spec.runtime_options)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False, include_context=False, include_input=False):
+            where = field_path(["spec", "runtimeOptions", *detail["loc"]])
+            message = f"{detail['msg']} (options of runtime {row.name})"
+            yield Finding("RuntimeOptions", service.ref, where, message)
+
+
+def runtime_rules(declared: Declared) -> Iterator[Finding]:
+    """What a runtime's own module finds, such as a name that a router cannot carry."""
+    for service in declared.services:
+        for row in declared.runtimes_of(service):
+            yield from row.check(service)
+
+
+def equal_names(declared: Declared) -> Iterator[Finding]:
+    for service in declared.services:
+        seen: set[str] = set()
+        for i, entry in enumerate(service.spec.models or ()):
+            if entry.name in seen:
+                message = f'"{entry.name}" is listed twice, and clients choose by it; remove one'
+                where = f"spec.models[{i}].name"
+                yield Finding("NameNotRoutable", service.ref, where, message)
+            seen.add(entry.name)
+
+
+def sources(declared: Declared) -> Iterator[Finding]:
+    for model in declared.objects.values():
+        if isinstance(model, Model):
+            if problem := declared.check_source(model.spec.source):
+                yield Finding("SourceInvalid", model.ref, "spec.source", problem)
+            if model.spec.mmproj and (problem := declared.check_source(model.spec.mmproj)):
+                yield Finding("SourceInvalid", model.ref, "spec.mmproj", problem)
+
+
+def mixed_placements(declared: Declared) -> Iterator[Finding]:
+    for service in declared.services:
+        if len(service.spec.placement.nodes) < 2:
+            continue
+        pools = [n for n in declared.stated_nodes(service) if n.spec.kubernetes is not None]
+        if not pools:
+            continue
+        first = pools[0].metadata.name
+        others = "agent nodes" if len(pools) == 1 else "other Kubernetes nodes"
+        message = (
+            f"{first} is a Kubernetes FleetNode and stands with {others};"
+            " name one Kubernetes FleetNode alone, or agent nodes only"
+        )
+        yield Finding("PlacementMixed", service.ref, "spec.placement.nodes", message)
+
+
+def memory_annotations(declared: Declared) -> Iterator[Finding]:
+    where = field_path(["metadata", "annotations", MEMORY_BUDGET_ANNOTATION])
+    for service in declared.services:
+        text = service.metadata.annotations.get(MEMORY_BUDGET_ANNOTATION)
+        if text is None:
+            continue
+        try:
+            parse_bytes(text)
+        except ValueError as error:
+            yield Finding("Schema", service.ref, where, str(error))
+
+
+def ignored(declared: Declared) -> Iterator[Finding]:
+    """What the document says to no effect, so that nobody relies on it."""
+    for thing in declared.objects.values():
+        for where, why in _ignored_fields(thing, declared):
+            yield Finding("FieldIgnored", thing.ref, where, f"{why}; remove it")
+
+
+def _ignored_fields(thing: Resource, declared: Declared) -> Iterator[tuple[str, str]]:
+    if not thing.namespaced and "namespace" in thing.metadata.model_fields_set:
+        yield "metadata.namespace", f"a {thing.kind} has no namespace"
+    if isinstance(thing, FleetNode):
+        yield from _two_budgets("spec.memory", thing.spec.memory.budget, thing.spec.memory.fraction)
+    if isinstance(thing, InferenceService):
+        yield from _ignored_by_service(thing, declared)
+
+
+def _ignored_by_service(service: InferenceService, declared: Declared) -> Iterator[tuple[str, str]]:
+    spec = service.spec
+    given = spec.model_fields_set
+    if "memory" in given:
+        yield from _two_budgets("spec.memory", spec.memory.budget, spec.memory.fraction)
+    rows = declared.runtimes_of(service)
+    if len(rows) == 1:
+        for where in ignored_fields(service, rows[0]):
+            yield where, f"runtime {rows[0].name} does not use it"
+    on_kubernetes_only = [f for f in _KUBERNETES_ONLY if f in given]
+    nodes = declared.stated_nodes(service) if on_kubernetes_only else []
+    if nodes and all(node.spec.agent is not None for node in nodes):
+        for name in on_kubernetes_only:
+            yield f"spec.{_KUBERNETES_ONLY[name]}", "it has no effect on nodes with an agent"
+
+
+_KUBERNETES_ONLY = {
+    "autoscaling": "autoscaling",
+    "image": "image",
+    "image_pull_secrets": "imagePullSecrets",
+}
+
+
+def _two_budgets(
+    where: str, budget: int | None, fraction: float | None
+) -> Iterator[tuple[str, str]]:
+    if budget is not None and fraction is not None:
+        yield f"{where}.fraction", "budget is given, which decides"
+
+
+CHECKS: tuple[Check, ...] = (
+    one_fleet,
+    dangling_references,
+    forbidden_flags,
+    runtime_options,
+    runtime_rules,
+    equal_names,
+    sources,
+    mixed_placements,
+    memory_annotations,
+    ignored,
+)
