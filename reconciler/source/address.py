@@ -93,7 +93,7 @@ def parse_address(location: str) -> Address:
         if scp is not None:
             return _ssh_address(location, scp["host"], scp["user"], scp["path"])
     absolute = path.absolute()
-    return Address(url=str(absolute), shown=location, protocol="file", path=absolute)
+    return Address(url=str(absolute), shown=str(absolute), protocol="file", path=absolute)
 
 
 def redact_url(text: str) -> str:
@@ -137,7 +137,7 @@ def _url_address(location: str) -> Address:
 def _file_address(location: str, parts: SplitResult) -> Address:
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise SourceError(f"{location}: write file:///absolute/path")
-    return Address(url=parts.path, shown=location, protocol="file", path=Path(parts.path))
+    return Address(url=parts.path, shown=parts.path, protocol="file", path=Path(parts.path))
 
 
 def _ssh_address(location: str, host: str, user: str | None, path: str) -> Address:

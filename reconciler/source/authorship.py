@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reconciler.errors import SourceError
-from reconciler.source.command import read_git
+
+if TYPE_CHECKING:
+    from reconciler.source.objects import Objects
 
 _COMMIT = re.compile(r"\x01([0-9a-f]{40,64})")
 _SINGLE_QUESTIONS = 3  # asked one by one (found after a few commits); then history is read once
@@ -17,8 +19,8 @@ _HISTORY_COMMITS = 20_000  # read at once: about a second; older files are asked
 class Authorship:
     """Answers for one revision. `root` is the folder of the repository that paths start from."""
 
-    def __init__(self, folder: Path, revision: str, root: str = "") -> None:
-        self._folder = folder
+    def __init__(self, objects: Objects, revision: str, root: str = "") -> None:
+        self._objects = objects
         self._revision = revision
         self._prefix = f"{root}/" if root else ""
         self._known: dict[str, str | None] = {}
@@ -59,7 +61,7 @@ class Authorship:
         return found
 
     def _log(self, *argv: str) -> str:
-        done = read_git(self._folder, *argv)
+        done = self._objects.git(*argv)
         if done.code != 0:
             raise SourceError(
                 f"the history of {self._revision[:12]} cannot be read: {done.message}"

@@ -29,6 +29,7 @@ from reconciler.source.tree import (
 
 if TYPE_CHECKING:
     from reconciler.source.mirror import Mirror
+    from reconciler.source.objects import Objects
 
 _BATCH_BYTES = 2**25  # of blobs that one cat-file hands over at once
 _LFS_MAX_BYTES = 1024
@@ -52,8 +53,8 @@ class Entry:
 class YamlBlobs:
     """The YAML blobs of the commit read last, by object id: the next one reads only new blobs."""
 
-    def __init__(self, mirror: Mirror) -> None:
-        self._mirror = mirror
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
         self._known: Mapping[str, bytes | None] = {}  # None: does not mention our group
 
     def read(self, entries: Collection[Entry]) -> Mapping[str, bytes | None]:
@@ -75,7 +76,7 @@ class YamlBlobs:
         pending = 0
         for oid, size in sizes.items():
             if size > MAX_FILE_BYTES:
-                with self._mirror.stream(oid) as blob:
+                with self._objects.stream(oid) as blob:
                     yield oid, blob.read(MAX_FILE_BYTES + 1)
                 continue
             batch.append(oid)
@@ -88,13 +89,13 @@ class YamlBlobs:
 
     def _cat(self, oids: list[str]) -> Iterable[tuple[str, bytes]]:
         asked = "".join(f"{oid}\n" for oid in oids).encode()
-        out = self._mirror.checked("cat-file", "--batch", stdin=asked).stdout
+        out = self._objects.checked("cat-file", "--batch", stdin=asked).stdout
         at = 0
         for oid in oids:
             end_of_header = out.index(b"\n", at)
             header = out[at:end_of_header].split()  # <oid> blob <size>
             if len(header) != 3:
-                raise SourceError(f"{self._mirror.folder}: object {oid} is missing from the copy")
+                raise SourceError(f"{self._objects.folder}: object {oid} is missing from the copy")
             start = end_of_header + 1
             at = start + int(header[2])
             yield oid, out[start:at]
@@ -116,8 +117,8 @@ class GitCheckout:
         self._mirror = mirror
         self._blobs = blobs
         self._subdir = subdir
-        self._listing = _list_tree(mirror, revision, root)
-        self._authors = Authorship(mirror.folder, revision, root)
+        self._listing = list_tree(mirror, revision, root)
+        self._authors = Authorship(mirror, revision, root)
         if subdir and f"\t{subdir}/".encode() not in self._listing:
             raise SourceError(f"--path {subdir}: no such folder in commit {revision[:12]}")
 
@@ -145,7 +146,7 @@ class GitCheckout:
 
     def _candidates(self) -> list[Entry]:
         rows = (row for row in self._listing.split(b"\0") if row.endswith((b".yaml", b".yml")))
-        entries = (_entry(row) for row in rows)
+        entries = (parse_entry(row) for row in rows)
         found = [e for e in entries if is_candidate(e.path, self._subdir)]
         return sorted(found, key=lambda e: e.path)
 
@@ -161,7 +162,7 @@ class GitCheckout:
         if end < 0:
             return None
         start = self._listing.rfind(b"\0", 0, end) + 1
-        return _entry(self._listing[start : end + len(name) - 1])
+        return parse_entry(self._listing[start : end + len(name) - 1])
 
     def _model(self, path: str) -> Entry:
         """The blob of a model file. Raises SourceError: not there, not a file, a pointer."""
@@ -209,11 +210,11 @@ class GitCheckout:
         return digest.hexdigest()
 
 
-def _list_tree(mirror: Mirror, revision: str, root: str) -> bytes:
+def list_tree(objects: Objects, revision: str, root: str) -> bytes:
     """Records `<mode> <type> <oid> <size>\\t<path>`, each ended by NUL, with a NUL in front."""
     tree = f"{revision}:{root}" if root else revision
-    found = mirror.git("ls-tree", "-r", "-z", "-l", "--full-tree", "--end-of-options", tree)
-    if found.code != 0 and root and mirror.resolve(f"{revision}^{{commit}}"):
+    found = objects.git("ls-tree", "-r", "-z", "-l", "--full-tree", "--end-of-options", tree)
+    if found.code != 0 and root and objects.resolve(f"{revision}^{{commit}}"):
         raise SourceError(
             f"{root}: no such folder in commit {revision[:12]}; commit it, or use --watch, which "
             "follows the files as they are"
@@ -223,7 +224,7 @@ def _list_tree(mirror: Mirror, revision: str, root: str) -> bytes:
     return b"\0" + found.stdout
 
 
-def _entry(row: bytes) -> Entry:
+def parse_entry(row: bytes) -> Entry:
     facts, path = row.split(b"\t", 1)
     mode, _, oid, size = facts.decode("ascii").split()
     return Entry(os.fsdecode(path), mode, oid, int(size) if size != "-" else None)

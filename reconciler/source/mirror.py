@@ -9,28 +9,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import io
-import os
 import re
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
 
 from reconciler.errors import SourceError
 from reconciler.source.address import Address
-from reconciler.source.command import (
-    LOCAL_DEADLINE_S,
-    Finished,
-    call_remote,
-    end,
-    read_git,
-    start_git,
-)
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+from reconciler.source.command import Finished, call_remote, read_git
+from reconciler.source.objects import Objects
 
 _FETCH = (
     "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
@@ -39,11 +26,8 @@ _FETCH = (
 _DAMAGED = re.compile(r"(?i)corrupt|bad object|unable to read|loose object|not a git repository")
 
 
-class Mirror:
+class Mirror(Objects):
     """A bare repository under the cache folder, shared by every process that reads this address."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
 
     @classmethod
     def of(cls, address: Address, cache_dir: Path) -> Mirror:
@@ -113,41 +97,12 @@ class Mirror:
             deadline_s=deadline_s,
         )  # fmt: skip
 
-    def resolve(self, expression: str) -> str | None:
-        """An expression such as refs/fleet/x^{commit} as a full object id, or None."""
-        if not self.folder.is_dir():
-            return None
-        found = self.git("rev-parse", "--verify", "--quiet", "--end-of-options", expression)
-        return found.text if found.code == 0 else None
-
     def keep(self, name: str, revision: str) -> None:
         """Hold a commit under refs/fleet/NAME, whatever the remote does. Raises SourceError."""
         self.checked("update-ref", f"refs/fleet/{name}", revision)
 
-    def is_ancestor(self, older: str, newer: str) -> bool:
-        """Whether `newer` builds on `older`; False too when one of them is not here."""
-        return self.git("merge-base", "--is-ancestor", older, newer).code == 0
-
-    def git(self, *argv: str, stdin: bytes | None = None) -> Finished:
-        """Run a reading command in the mirror."""
-        return read_git(self.folder, "--git-dir=.", *argv, stdin=stdin)
-
-    def checked(self, *argv: str, stdin: bytes | None = None) -> Finished:
-        """Like git(), and raises SourceError when it fails."""
-        done = self.git(*argv, stdin=stdin)
-        if done.code != 0:
-            raise self._failure(done.message)
-        return done
-
-    def stream(self, oid: str) -> BinaryIO:
-        """The bytes of a blob as they are read; closing it ends the process."""
-        process = start_git(self.folder, "--git-dir=.", "cat-file", "blob", oid)
-        return io.BufferedReader(_BlobStream(process), 2**18)
-
     def _failure(self, message: str) -> SourceError:
-        advice = ""
-        if _DAMAGED.search(message):
-            advice = "; the copy is damaged: delete the folder and it is fetched again"
+        advice = "; delete the folder, and it is fetched again" if _DAMAGED.search(message) else ""
         return SourceError(f"{self.folder}: {message}{advice}")
 
     def _clear_stale(self) -> None:
@@ -172,33 +127,6 @@ def unreachable(address: Address, failed: Finished) -> SourceError:
             f"{address.shown}: the remote asks for a login; name a token with --git-token-file"
         )
     return SourceError(f"{address.shown}: {failed.message}")
-
-
-class _BlobStream(io.RawIOBase):
-    """The standard output of a git process; an end before its time is an error, not an end."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        self._process = process
-        self._out = process.stdout.fileno()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        view = memoryview(buffer)
-        data = os.read(self._out, len(view))
-        view[: len(data)] = data
-        if not data and self._process.wait(LOCAL_DEADLINE_S) != 0:
-            raise OSError("git could not read the blob to its end")
-        return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            with self._process:  # closes the pipes and waits
-                if self._process.poll() is None:
-                    end(self._process)
-        super().close()
 
 
 def _try_lock(handle: int) -> bool:

@@ -1,0 +1,79 @@
+"""The objects of a git repository, read by plumbing that runs nothing the repository names."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from reconciler.errors import SourceError
+from reconciler.source.command import LOCAL_DEADLINE_S, Finished, end, read_git, start_git
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+class Objects:
+    """A git directory by its path: a bare repository, or the `.git` of a work tree."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def resolve(self, expression: str) -> str | None:
+        """An expression such as refs/fleet/x^{commit} as a full object id, or None."""
+        if not self.folder.is_dir():
+            return None
+        found = self.git("rev-parse", "--verify", "--quiet", "--end-of-options", expression)
+        return found.text if found.code == 0 else None
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Whether `newer` builds on `older`; False too when one of them is not here."""
+        return self.git("merge-base", "--is-ancestor", older, newer).code == 0
+
+    def git(self, *argv: str, stdin: bytes | None = None) -> Finished:
+        """Run a command that reads."""
+        return read_git(self.folder, "--git-dir=.", *argv, stdin=stdin)
+
+    def checked(self, *argv: str, stdin: bytes | None = None) -> Finished:
+        """Like git(), and raises SourceError when it fails."""
+        done = self.git(*argv, stdin=stdin)
+        if done.code != 0:
+            raise self._failure(done.message)
+        return done
+
+    def stream(self, oid: str) -> BinaryIO:
+        """The bytes of a blob as they are read; closing it ends the process."""
+        process = start_git(self.folder, "--git-dir=.", "cat-file", "blob", oid)
+        return io.BufferedReader(_BlobStream(process), 2**18)
+
+    def _failure(self, message: str) -> SourceError:
+        return SourceError(f"{self.folder}: {message}")
+
+
+class _BlobStream(io.RawIOBase):
+    """The standard output of a git process; an end before its time is an error, not an end."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        self._process = process
+        self._out = process.stdout.fileno()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer)
+        data = os.read(self._out, len(view))
+        view[: len(data)] = data
+        if not data and self._process.wait(LOCAL_DEADLINE_S) != 0:
+            raise OSError("git could not read the blob to its end")
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            with self._process:  # closes the pipes and waits
+                if self._process.poll() is None:
+                    end(self._process)
+        super().close()

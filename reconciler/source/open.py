@@ -1,0 +1,86 @@
+"""From what a person typed after -C to the source it means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reconciler.errors import SourceError, UsageError
+from reconciler.source.address import GitCredentials, parse_address
+from reconciler.source.checkout import Source
+from reconciler.source.command import read_git
+
+
+def open_source(
+    location: str,
+    *,
+    cache_dir: Path,
+    ref: str | None = None,
+    subdir: str | None = None,
+    credentials: GitCredentials | None = None,
+    working_tree: bool = False,
+) -> Source:
+    """The source of a path or git URL. `working_tree`: a work tree means its files as they are.
+
+    A path inside a work tree, without `ref`, is then read from disk; otherwise its committed
+    blobs count. A folder that git ignores is a plain folder. Raises UsageError or SourceError.
+    """
+    if not location.strip():
+        raise UsageError("-C is empty: give a folder or a git URL")
+    path = parse_address(location).path
+    if path is None:
+        return _git(location, cache_dir, ref, "", subdir, credentials)
+    _check_folder(path)
+    kind, top, prefix = _classify(path)
+    if kind == "plain":
+        if ref is not None:
+            raise UsageError(f"--ref {ref}: {path} is no git repository, so it has no revisions")
+        from reconciler.source.directory import DirectorySource
+
+        return DirectorySource(path, subdir=subdir)
+    if kind == "worktree" and working_tree and ref is None:
+        from reconciler.source.worktree import WorktreeSource
+
+        return WorktreeSource(path, subdir=subdir)
+    return _git(str(top), cache_dir, ref, prefix, subdir, credentials)
+
+
+def _git(
+    location: str,
+    cache_dir: Path,
+    ref: str | None,
+    root: str,
+    subdir: str | None,
+    credentials: GitCredentials | None,
+) -> Source:
+    from reconciler.source.git import GitSource
+
+    return GitSource(
+        location, cache_dir=cache_dir, ref=ref, root=root, subdir=subdir, credentials=credentials
+    )
+
+
+def _check_folder(path: Path) -> None:
+    if path.is_dir():
+        return
+    if path.exists():
+        raise UsageError(f"{path}: is a file; -C takes the folder or repository that holds it")
+    raise SourceError(f"{path}: there is no such folder; give a folder or a git URL after -C")
+
+
+def _classify(path: Path) -> tuple[str, Path, str]:
+    """(plain | worktree | bare, where the repository is, path of the folder inside it)."""
+    found = read_git(path, "rev-parse", "--is-inside-work-tree")
+    if found.code != 0:
+        if "not a git repository" in found.stderr:
+            return "plain", path, ""
+        from reconciler.source.worktree import explain_refusal
+
+        raise SourceError(explain_refusal(path, found.stderr, found.message))
+    if found.text != "true":
+        return "bare", path, ""
+    top, _, prefix = read_git(path, "rev-parse", "--show-toplevel", "--show-prefix").text.partition(
+        "\n"
+    )
+    if prefix and read_git(path, "check-ignore", "--quiet", ".").code == 0:
+        return "plain", path, ""
+    return "worktree", Path(top), prefix.rstrip("/\n")
