@@ -12,9 +12,35 @@ from typing import Any
 
 import pytest
 
+from reconciler.api.model import Model
+from reconciler.memory import ModelFacts
+from reconciler.placement import assign
+from reconciler.runtimes import RUNTIMES
+from reconciler.source.load import load
+from reconciler.source.open import open_source
+
 REPOSITORY = Path(__file__).parent.parent
 RECONCILE = Path(sys.executable).parent / "reconcile"
 CHANGES, BLOCKED = 2, 3
+GEMMA_270M = ModelFacts(  # as its header says, so that no download is needed to know that it fits
+    architecture="gemma3",
+    file_bytes=253_100_000,
+    weights_bytes=232_800_000,
+    repackable_bytes=13_300_000,
+    tensor_count=236,
+    vocabulary=262_144,
+    keys={
+        "gemma3.block_count": 18,
+        "gemma3.context_length": 32_768,
+        "gemma3.embedding_length": 640,
+        "gemma3.feed_forward_length": 2048,
+        "gemma3.attention.head_count": 4,
+        "gemma3.attention.head_count_kv": 1,
+        "gemma3.attention.key_length": 256,
+        "gemma3.attention.value_length": 256,
+        "gemma3.attention.sliding_window": 512,
+    },
+)
 
 
 @pytest.fixture
@@ -30,6 +56,23 @@ def test_the_example_has_no_problem(example: Path) -> None:
     answer = json.loads(run.stdout)
     assert answer["valid"] is True
     assert [p for p in answer["problems"] if p["severity"] != "warning"] == []
+
+
+def test_every_service_of_the_example_fits_the_memory_of_its_node(
+    example: Path, tmp_path: Path
+) -> None:
+    checkout = open_source(str(example), cache_dir=tmp_path / "cache", working_tree=True).fetch()
+    fleet = load(checkout, RUNTIMES).fleet
+    assert fleet
+
+    placed = assign(fleet, {model.ref: GEMMA_270M for model in fleet.all(Model)}).workloads
+
+    assert {(w.ref.name, w.node) for w in placed} == {
+        ("chat", "laptop"),
+        ("switch", "laptop"),
+        ("summary", "mac-mini"),
+    }
+    assert all(w.memory and w.memory.exact for w in placed)
 
 
 def test_every_file_of_the_example_begins_with_what_it_is_for(example: Path) -> None:
