@@ -47,7 +47,7 @@ schemas: $(VENV)/.dev
 	$(BIN)/reconcile schema
 
 bench: $(VENV)/.dev
-	@for script in bench/bench_*.py; do $(BIN)/python "$$script" || exit 1; done
+	$(BIN)/python -m bench
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
