@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import hashlib
 import io
 import os
 import stat
 import time
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +19,7 @@ from reconciler.source.authorship import Authorship
 from reconciler.source.checkout import YamlFile
 from reconciler.source.command import read_git
 from reconciler.source.commit import Entry, YamlBlobs, list_tree, parse_entry
+from reconciler.source.folders import NOT_FOLLOWED, Folders, Stamp, is_settled, stamp
 from reconciler.source.objects import Objects
 from reconciler.source.tree import (
     GROUP_MARK,
@@ -40,8 +42,20 @@ _BUSY = {
     "CHERRY_PICK_HEAD": "a cherry-pick is going on",
     "REVERT_HEAD": "a revert is going on",
 }
-_NOT_FOLLOWED = frozenset({errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.EISDIR, errno.EINVAL})
 _LOCK_AGE_S = 60.0  # an older index.lock was left behind by a git that died
+
+
+_HEAD_BYTES = 64  # of a file that is not ours only the first line matters
+_Text = tuple[Stamp, bytes, str]  # of a YAML file: its stamp, its bytes, git's id of them
+
+
+@dataclass(slots=True)
+class _Cache:
+    """What one look leaves for the next: unchanged files cost a stat."""
+
+    algorithm: str = "sha1"  # of object ids in this repository
+    texts: dict[str, _Text] = field(default_factory=dict)
+    digests: dict[str, tuple[Stamp, str]] = field(default_factory=dict)
 
 
 class WorktreeSource:
@@ -54,7 +68,8 @@ class WorktreeSource:
         self.location = str(path)
         self._path = path
         self._subdir = subdirectory(subdir)
-        self._digests: dict[tuple[object, ...], str] = {}
+        self._cache = _Cache()
+        self._base: _Committed | None = None
 
     def fetch(self) -> WorktreeCheckout:
         """The files as they are now. Raises SourceError: not there, not ours to read."""
@@ -65,20 +80,22 @@ class WorktreeSource:
         paths = sorted({os.fsdecode(p) for p in listed.stdout.split(b"\0") if p})
         if self._subdir and not (self._path / self._subdir).is_dir():
             raise SourceError(f"--path {self._subdir}: no such folder in {self._path}")
-        files = _Files(self._path, paths, self._subdir)
-        base = _Committed(git_dir, root, head, self._subdir) if head else None
-        return WorktreeCheckout(files, base, self._digests)
+        self._cache.algorithm = "sha256" if head and len(head) == 64 else "sha1"
+        files = _Files(self._path, paths, self._subdir, self._cache)
+        if head is None:
+            self._base = None
+        elif self._base is None or self._base.head != head:
+            self._base = _Committed(git_dir, root, head, self._subdir)
+        return WorktreeCheckout(files, self._base, self._cache)
 
 
 class WorktreeCheckout:
     """What was on disk at one moment. YAML is in memory; model files are checked for change."""
 
-    def __init__(
-        self, files: _Files, base: _Committed | None, digests: dict[tuple[object, ...], str]
-    ) -> None:
+    def __init__(self, files: _Files, base: _Committed | None, cache: _Cache) -> None:
         self._files = files
         self._base = base
-        self._digests = digests
+        self._cache = cache
         self._dirty = base.differences(files) if base else frozenset(files.oids)
         self.commit = base.head if base else None
         self.revision = self._name_revision()
@@ -91,14 +108,15 @@ class WorktreeCheckout:
     def model_file(self, path: str) -> RepositoryFile:
         path = repository_path(path)
         with self._files.open(path) as file:
-            facts = os.fstat(file.fileno())
-            key = (path, facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
-            if key not in self._digests:
-                if file.read(len(LFS_MARK)) == LFS_MARK:
-                    raise SourceError(describe_lfs(path))
-                file.seek(0)
-                self._digests[key] = hashlib.file_digest(file, "sha256").hexdigest()
-        return RepositoryFile(path, facts.st_size, self._digests[key])
+            found = stamp(os.fstat(file.fileno()))
+            known = self._cache.digests.get(path)
+            if known is None or known[0] != found or not is_settled(found):
+                try:
+                    known = found, hashlib.file_digest(file, "sha256").hexdigest()
+                except OSError as error:
+                    raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
+                self._cache.digests[path] = known
+        return RepositoryFile(path, found.size, known[1])
 
     def open(self, path: str) -> BinaryIO:
         return self._files.open(repository_path(path))
@@ -123,23 +141,25 @@ class WorktreeCheckout:
 class _Files:
     """The files on disk. `oids` are git's ids of the YAML bytes; of a model, its size and time."""
 
-    def __init__(self, root: Path, paths: list[str], subdir: str) -> None:
+    def __init__(self, root: Path, paths: list[str], subdir: str, cache: _Cache) -> None:
         self._root = root
-        self._listed = frozenset(paths)
         self.ignored = ignore_matcher(self._ignore_text())
         self.yaml: dict[str, bytes] = {}
         self.models: dict[str, int] = {}
         self.oids: dict[str, str] = {}
-        for path in paths:
-            if is_candidate(path, subdir) and not self.ignored(path):
-                self._read_yaml(path)
-            elif path.endswith(_MODEL_SUFFIXES):
-                self._note_model(path)
+        known, cache.texts = cache.texts, {}
+        with Folders(root) as folders:
+            for path in paths:
+                if is_candidate(path, subdir) and not self.ignored(path):
+                    self._note_yaml(folders, path, known.get(path), cache)
+                elif path.endswith(_MODEL_SUFFIXES):
+                    self._note_model(folders, path)
 
     def open(self, path: str) -> io.BufferedReader:
-        """A regular file, reached through folders only. Raises SourceError."""
+        """A regular file, reached through folders only, no LFS pointer. Raises SourceError."""
         try:
-            return _open_inside(self._root, path)
+            with Folders(self._root) as folders:
+                file = folders.open(path)
         except FileNotFoundError:
             raise SourceError(f"{path}: there is no such file in {self._root}") from None
         except IsADirectoryError:
@@ -148,32 +168,39 @@ class _Files:
             raise SourceError(
                 f"{path}: cannot be read: {error.strerror}; links are never followed"
             ) from error
+        if file.read(len(LFS_MARK)) == LFS_MARK:
+            file.close()
+            raise SourceError(describe_lfs(path))
+        file.seek(0)
+        return file
 
-    def _read_yaml(self, path: str) -> None:
+    def _note_yaml(self, folders: Folders, path: str, known: _Text | None, cache: _Cache) -> None:
         try:
-            with _open_inside(self._root, path) as file:
-                data = file.read(MAX_FILE_BYTES + 1)
+            found = stamp(folders.stat(path))
+            if known is None or known[0] != found or not is_settled(found):
+                with folders.open(path) as file:
+                    data = file.read(MAX_FILE_BYTES + 1)
+                shown = data if GROUP_MARK in data else data[:_HEAD_BYTES]
+                known = found, shown, _blob_id(data, cache.algorithm)
+            cache.texts[path] = known
+            _, self.yaml[path], self.oids[path] = known
         except FileNotFoundError:
             return  # deleted
         except OSError as error:
-            if error.errno not in _NOT_FOLLOWED:
+            if error.errno not in NOT_FOLLOWED:
                 raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
-            data = b""  # became a link or a folder: nothing of it is read
-        self.yaml[path] = data
-        self.oids[path] = _blob_id(data)
+            self.yaml[path], self.oids[path] = b"", "link"  # nothing of it is read
 
-    def _note_model(self, path: str) -> None:
-        try:
-            with _open_inside(self._root, path) as file:
-                facts = os.fstat(file.fileno())
-        except OSError:
-            return
-        self.models[path] = facts.st_size
-        self.oids[path] = f"{facts.st_size} {facts.st_mtime_ns}"
+    def _note_model(self, folders: Folders, path: str) -> None:
+        with contextlib.suppress(OSError):  # said when a Model names it
+            facts = folders.stat(path)
+            if stat.S_ISREG(facts.st_mode):
+                self.models[path] = facts.st_size
+                self.oids[path] = f"{facts.st_size} {facts.st_mtime_ns}"
 
     def _ignore_text(self) -> str | None:
         try:
-            with _open_inside(self._root, IGNORE_FILE) as file:
+            with Folders(self._root) as folders, folders.open(IGNORE_FILE) as file:
                 return file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
         except OSError:
             return None
@@ -208,8 +235,7 @@ class _Committed:
         data = files.yaml.get(path)
         if entry is None or data is None:
             return True
-        wide = len(entry.oid) == 64
-        return entry.oid != (_blob_id(data, "sha256") if wide else files.oids[path])
+        return entry.oid != files.oids[path]
 
     def _changed_models(self, files: _Files) -> set[str]:
         """By size alone: hashing gigabytes would cost more than this label is worth; the digest
@@ -284,29 +310,6 @@ def _find_git_dir(path: Path) -> Path | None:
             text = mark.read_text(encoding="utf-8", errors="replace")
             return (folder / text.removeprefix("gitdir:").strip()).absolute()
     return None
-
-
-def _open_inside(root: Path, path: str) -> io.BufferedReader:
-    """Open a regular file below root without following any link. Raises OSError."""
-    *folders, name = path.split("/")
-    at = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for folder in folders:
-            below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at)
-            os.close(at)
-            at = below
-        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
-    finally:
-        os.close(at)
-    mode = os.fstat(handle).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(handle)
-        raise (
-            IsADirectoryError(errno.EISDIR, "is a folder")
-            if stat.S_ISDIR(mode)
-            else OSError(errno.EINVAL, "not a regular file")
-        )
-    return os.fdopen(handle, "rb")
 
 
 def _blob_id(data: bytes, algorithm: str = "sha1") -> str:

@@ -1,0 +1,99 @@
+"""Reading files below a folder without following any link on the way."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+# What the kernel says of a link where a file or folder was asked for, and of what is no file.
+NOT_FOLLOWED = frozenset({errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.EISDIR, errno.EINVAL})
+# A file that changed this recently may change again within one tick of its clock, with the same
+# size. Two seconds is the coarsest clock (FAT) that a fleet may lie on.
+_SETTLED_NS = 2_000_000_000
+
+
+class Stamp(NamedTuple):
+    """What tells that a file is still the same without reading it."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    device: int
+
+
+class Folders:
+    """Opens files step by step from the root; the folder used last stays open for the next."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._name = ""
+        self._last = self._root
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._leave()
+        os.close(self._root)
+
+    def stat(self, path: str) -> os.stat_result:
+        """Of the file itself, also where it is a link. Raises OSError."""
+        folder, _, name = path.rpartition("/")
+        return os.stat(name, dir_fd=self._enter(folder), follow_symlinks=False)
+
+    def open(self, path: str) -> io.BufferedReader:
+        """A regular file. Raises OSError: with an errno of NOT_FOLLOWED for a link."""
+        folder, _, name = path.rpartition("/")
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would wait
+        handle = os.open(name, flags, dir_fd=self._enter(folder))
+        mode = os.fstat(handle).st_mode
+        if not stat.S_ISREG(mode):
+            os.close(handle)
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, "is a folder")
+            raise OSError(errno.EINVAL, "is no regular file")
+        return os.fdopen(handle, "rb")
+
+    def _enter(self, folder: str) -> int:
+        if folder == self._name:
+            return self._last
+        self._leave()
+        at = self._root
+        for part in folder.split("/") if folder else ():
+            try:
+                below = os.open(
+                    part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at
+                )
+            finally:
+                if at != self._root:
+                    os.close(at)
+            at = below
+        self._name, self._last = folder, at
+        return at
+
+    def _leave(self) -> None:
+        if self._last != self._root:
+            os.close(self._last)
+        self._name, self._last = "", self._root
+
+
+def stamp(facts: os.stat_result) -> Stamp:
+    """The stamp of a file."""
+    return Stamp(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino, facts.st_dev)
+
+
+def is_settled(found: Stamp) -> bool:
+    """Whether the stamp is old enough to be believed."""
+    return time.time_ns() - max(found.mtime_ns, found.ctime_ns) > _SETTLED_NS
