@@ -36,11 +36,15 @@ def _check(source: str) -> str | None:
 def _fetch(request: FetchRequest) -> None:
     path = unquote(urlsplit(request.source).path)
     try:
-        # O_NONBLOCK: opening a named pipe must not wait for a writer
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as original:
+        with open(path, "rb", opener=_open_at_once) as original:
             _copy(original, path, request)
     except OSError as error:
         raise DownloadFailed(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opening a named pipe would wait for a writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _copy(original: BinaryIO, path: str, request: FetchRequest) -> None:

