@@ -100,3 +100,12 @@ class Problem:
     def __str__(self) -> str:
         field = f" {self.field}" if self.field else ""
         return f"{self.path}:{self.line}:{self.column}{field}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was looked at. `others` are documents of other groups in files that mention ours."""
+
+    files: int
+    documents: int
+    others: int

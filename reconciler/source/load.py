@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from reconciler.api import KINDS
 from reconciler.api.meta import DEFAULT_NAMESPACE, GROUP, ObjectRef, Resource
 from reconciler.fleet import Fleet, Origin
-from reconciler.problem import RULES, Finding, Problem, Severity
+from reconciler.problem import RULES, Counts, Finding, Problem, Severity
 from reconciler.source import places
 from reconciler.source.documents import Document, decode, read_documents
 from reconciler.source.model_files import HeaderCache, read_model_files
@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from reconciler.source.explain import Mistake
 
 MAX_PROBLEMS = 1_000  # in one report; whoever fixes these sees the rest
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What was looked at. `others` are documents of other groups in files that mention ours."""
-
-    files: int
-    documents: int
-    others: int
 
 
 @dataclass(frozen=True, slots=True)

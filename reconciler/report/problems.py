@@ -1,0 +1,141 @@
+"""Problems for people and for machines: text, JSON, SARIF and GitHub annotations. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from reconciler.problem import RULES, Counts, Problem, Severity
+from reconciler.report.terminal import printable
+
+_SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_LEVELS = {Severity.ERROR: "error", Severity.BLOCKED: "error", Severity.WARNING: "warning"}
+
+
+def is_valid(problems: Iterable[Problem]) -> bool:
+    """No error and nothing blocked: what `validate` answers with exit code 0."""
+    return all(problem.severity is Severity.WARNING for problem in problems)
+
+
+def as_text(problems: Sequence[Problem], counts: Counts) -> str:
+    """One line a problem, `path:line:column field: message (severity Rule)`, and a last one."""
+    lines = [_line(problem) for problem in problems]
+    return "".join(f"{line}\n" for line in (*lines, _summary(problems, counts)))
+
+
+def as_json(problems: Sequence[Problem], _: Counts) -> str:
+    """`{valid, problems[{path, line, column, field, severity, rule, message}]}`."""
+    listed = [
+        {
+            "path": problem.path,
+            "line": problem.line,
+            "column": problem.column,
+            "field": problem.field,
+            "severity": problem.severity.value,
+            "rule": problem.rule,
+            "message": printable(problem.message),
+        }
+        for problem in problems
+    ]
+    # ASCII: a path need not be Unicode, and half a character has no place in UTF-8.
+    return json.dumps({"valid": is_valid(problems), "problems": listed}, indent=2) + "\n"
+
+
+def as_sarif(problems: Sequence[Problem], _: Counts) -> str:
+    """SARIF 2.1.0, as code scanning services read it. `ruleIndex` points into the whole table."""
+    rules = list(RULES.values())
+    index = {rule.id: i for i, rule in enumerate(rules)}
+    driver = {
+        "name": "fleet-reconciler",
+        "rules": [
+            {
+                "id": rule.id,
+                "shortDescription": {"text": rule.summary},
+                "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+            }
+            for rule in rules
+        ],
+    }
+    results = [
+        {
+            "ruleId": problem.rule,
+            "ruleIndex": index[problem.rule],
+            "level": _LEVELS[problem.severity],
+            "message": {"text": _message(problem)},
+            "locations": [{"physicalLocation": _location(problem)}],
+        }
+        for problem in problems
+    ]
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    whole = {"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def as_github(problems: Sequence[Problem], _: Counts) -> str:
+    """Workflow commands: annotations on the lines of a pull request."""
+    return "".join(
+        f"::{_LEVELS[problem.severity]} file={_property(problem.path)},line={problem.line},"
+        f"col={problem.column},title={_property(problem.rule)}::{_data(_message(problem))}\n"
+        for problem in problems
+    )
+
+
+REPORTS: Mapping[str, Callable[[Sequence[Problem], Counts], str]] = {
+    "text": as_text,
+    "json": as_json,
+    "sarif": as_sarif,
+    "github": as_github,
+}
+
+
+def _line(problem: Problem) -> str:
+    place = f"{problem.path}:{problem.line}:{problem.column}"
+    field = f" {problem.field}" if problem.field else ""
+    return printable(f"{place}{field}: {problem.message} ({problem.severity} {problem.rule})")
+
+
+def _summary(problems: Sequence[Problem], counts: Counts) -> str:
+    looked_at = f"{_counted('document', counts.documents)} in {_counted('file', counts.files)}"
+    found = [(severity, sum(p.severity is severity for p in problems)) for severity in Severity]
+    told = [
+        f"{count} blocked" if severity is Severity.BLOCKED else _counted(severity, count)
+        for severity, count in found
+        if count
+    ]
+    return f"{'valid' if is_valid(problems) else 'not valid'}: {', '.join((*told, looked_at))}"
+
+
+def _counted(noun: str, count: int) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _message(problem: Problem) -> str:
+    return printable(f"{problem.field}: {problem.message}" if problem.field else problem.message)
+
+
+def _location(problem: Problem) -> dict[str, object]:
+    return {
+        "artifactLocation": {"uri": _uri(problem.path)},
+        "region": {"startLine": problem.line, "startColumn": problem.column},
+    }
+
+
+def _uri(path: str) -> str:
+    """A relative URI reference: what it may not hold, and its own signs, as %XX."""
+    data = path.encode("utf-8", errors="surrogateescape")
+    return "".join(chr(byte) if chr(byte) in _URI_SAFE else f"%{byte:02X}" for byte in data)
+
+
+_URI_SAFE = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/!$&'()*+,;=@"
+)
+
+
+def _data(text: str) -> str:
+    """What follows `::` ends with the line, and % begins an escape there."""
+    return printable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """Within the command `:` and `,` end a property too."""
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
