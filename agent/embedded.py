@@ -11,7 +11,6 @@ llama-server does while it loads. /health is 200 some milliseconds before that c
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import sys
@@ -60,6 +59,4 @@ def _restore_defaults() -> None:
 
 
 if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stderr.flush()
-    os._exit(code)  # threads of the engine may outlive a failed start and crash the interpreter
+    sys.exit(main(sys.argv[1:]))  # the ordinary way out: it writes llama.cpp's last log lines

@@ -27,7 +27,6 @@ PRESET = "preset.ini"
 
 # A preset knows no quoting: these start a comment or end the line wherever they stand.
 _UNCARRIABLE = re.compile(r"[#;\x00-\x1f\x7f]|^\s|\s$")
-_RESERVED = frozenset({"default"})  # the section that holds keys before the first header
 
 
 def command(workload: Workload, node: NodeFacts) -> Command:
@@ -68,14 +67,17 @@ def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
 
 
 def check(service: InferenceService) -> tuple[Finding, ...]:
-    """Names that cannot be routed, and more preloads than places."""
+    """Names that stand twice (the second section would replace the first), and more preloads than
+    places (the router would not start)."""
     findings = []
     entries = service.spec.models or ()
+    names: set[str] = set()
     for index, entry in enumerate(entries):
-        if entry.name in _RESERVED:
-            message = f"a router cannot serve a model named {entry.name!r}; rename the Model"
+        if entry.name in names:
+            message = f"{entry.name!r} is in the list already; a router serves a model once"
             field = f"spec.models[{index}].name"
             findings.append(Finding("NameNotRoutable", service.ref, field, message))
+        names.add(entry.name)
     preloads = [index for index, entry in enumerate(entries) if entry.preload]
     resident = service.spec.router.resident
     if len(preloads) > resident:
