@@ -10,12 +10,12 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from agent.clock import Clock
-from reconciler.errors import DownloadFailed, ModelError
+from reconciler.errors import DownloadFailed, ModelCorrupt, ModelError
 from reconciler.models import FetchContext
 from reconciler.workload import ModelFile
 
@@ -23,6 +23,11 @@ _log = logging.getLogger(__name__)
 
 _SOON = (2.0, 300.0)  # first and longest pause in seconds: the network may be back any moment
 _LATE = (60.0, 3600.0)  # the same bytes, or the same mistake, will hardly be better
+_REASONS: Mapping[type[ModelError], str] = {
+    ModelError: "ModelUnavailable",
+    DownloadFailed: "DownloadFailed",
+    ModelCorrupt: "ModelCorrupt",
+}
 _ADVANCE = 1 << 20  # bytes more than ever before: the line is bad, but it moves; no longer pauses
 
 
@@ -36,7 +41,8 @@ class DownloadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """How far one download is. `since` (epoch seconds) is when it entered its state."""
+    """How far one download is. `since` (epoch seconds) is when it entered its state; `reason` is
+    the CamelCase word for why it failed last, empty while it has not."""
 
     source: str
     model: str
@@ -45,6 +51,7 @@ class Download:
     state: DownloadState
     message: str
     since: float
+    reason: str = ""
     retry_in_s: float | None = None
 
 
@@ -58,6 +65,7 @@ class Transfer:
     received: int = 0
     total: int | None = None
     message: str = ""
+    reason: str = ""
 
     state: DownloadState = DownloadState.WAITING
     since: float = 0.0
@@ -207,13 +215,16 @@ class Downloads:
         pause = min(longest, first * 2.0 ** min(transfer.failures - 1, 20))
         pause *= 0.5 + 0.5 * self._jitter()  # a fleet of nodes must not come back all at once
         transfer.retry_at = self._clock.monotonic() + pause
-        self._enter(transfer, DownloadState.FAILED, str(error))
+        self._enter(transfer, DownloadState.FAILED, str(error), _REASONS[type(error)])
         _log.warning(
             "model %s: %s (again in %.0f s)", transfer.model.name, str(error)[:1000], pause
         )
 
-    def _enter(self, transfer: Transfer, state: DownloadState, message: str) -> None:
+    def _enter(
+        self, transfer: Transfer, state: DownloadState, message: str, reason: str = ""
+    ) -> None:
         transfer.state, transfer.message, transfer.since = state, message, self._clock.time()
+        transfer.reason = reason
 
     def _show(self, transfer: Transfer) -> Download:
         failed = transfer.state is DownloadState.FAILED
@@ -225,6 +236,7 @@ class Downloads:
             state=transfer.state,
             message=transfer.message,
             since=transfer.since,
+            reason=transfer.reason,
             retry_in_s=max(0.0, transfer.retry_at - self._clock.monotonic()) if failed else None,
         )
 

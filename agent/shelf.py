@@ -120,11 +120,12 @@ class Shelf:
         mapped keeps its pages."""
         gone = []
         for folder in sorted(self._models.glob("*")):
-            if folder.name not in keep:
+            if folder.name not in keep:  # also what an interrupted _discard left
                 self._known.pop(folder.name, None)
                 self._facts.pop(folder.name, None)
                 self._discard(folder)
-                gone.append(folder.name)
+                if _DIGEST.fullmatch(folder.name):
+                    gone.append(folder.name)
         for note in self._sources.glob("*.json"):
             if _read_json(note).get("sha256") in gone:
                 note.unlink(missing_ok=True)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from reconciler.errors import DownloadFailed, ModelError
 from reconciler.models import FetchContext, FetchRequest, Partial, fetch
@@ -86,6 +91,43 @@ def test_a_server_that_ignores_if_range_cannot_mix_two_versions(tmp_path: Path) 
         download(server.url, tmp_path / "m")
 
     assert (tmp_path / "m").read_bytes() == DATA
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "cut_after": st.integers(0, 3000),
+                "honours_ranges": st.booleans(),
+                "states_length": st.booleans(),
+                "etag": st.sampled_from(["version", 'W/"weak"', None]),
+                "new_data": st.booleans(),
+            }
+        ),
+        max_size=5,
+    )
+)
+def test_whatever_happens_in_between_a_finished_file_is_the_one_that_the_server_has(
+    attempts: list[dict[str, Any]],
+) -> None:
+    with FileServer(bytes(3000)) as server, TemporaryDirectory() as folder:
+        for version, attempt in enumerate(attempts):
+            server.cut_after = attempt["cut_after"]
+            server.honours_ranges = attempt["honours_ranges"]
+            server.states_length = attempt["states_length"]
+            if attempt["new_data"]:
+                server.data = bytes([version + 1]) * (3000 - version)
+            digest = hashlib.sha256(server.data).hexdigest()
+            server.etag = f'"{digest}"' if attempt["etag"] == "version" else attempt["etag"]
+            with suppress(DownloadFailed):
+                download(server.url, Path(folder, "m"))
+        server.cut_after, server.states_length = None, True
+
+        partial = download(server.url, Path(folder, "m"))
+
+        assert Path(folder, "m").read_bytes() == server.data
+        assert partial.sha256 == hashlib.sha256(server.data).hexdigest()
 
 
 def test_a_server_without_ranges_starts_over(tmp_path: Path) -> None:

@@ -140,6 +140,7 @@ def test_no_code_of_a_package_runs(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not of the wheel, not of a direct URL it demands, which pip itself would build."""
+    monkeypatch.setenv("PIP_NO_BINARY", ":all:")  # the user's settings cannot change that
     ran = tmp_path / "ran"
     code = f"open({str(ran)!r}, 'w').write('x')\n".encode()
     sdist = tmp_path / "evil-1.0.tar.gz"

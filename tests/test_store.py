@@ -133,6 +133,21 @@ def test_services_with_the_same_file_share_one_download(tmp_path: Path, tiny: by
         assert len(server.requests) == 1
 
 
+def test_a_digest_that_is_here_is_not_downloaded_from_elsewhere(
+    tmp_path: Path, tiny: bytes
+) -> None:
+    with FileServer(tiny) as server, opened(tmp_path) as store:
+        here = model(server.url)
+        store.ensure(here)
+        settle(store, here)
+        elsewhere = model("https://models.example/m.gguf", sha256=sha256(tiny))
+
+        store.ensure(elsewhere)
+
+        assert store.lookup(elsewhere) == store.lookup(here)
+        assert store.download_of(elsewhere) is None
+
+
 def test_an_unpinned_source_stays_what_it_was_when_first_verified(
     tmp_path: Path, tiny: bytes
 ) -> None:
@@ -180,6 +195,9 @@ def test_a_truncated_model_is_corrupt_and_not_retried_in_a_tight_loop(
             clock.now += 1.0
             store.ensure(wanted)
 
+        download = store.download_of(wanted)
+        assert download is not None
+        assert download.reason == "ModelCorrupt"
         assert "no usable GGUF" in message
         assert store.lookup(wanted) is None
         assert len(server.requests) == 1
@@ -221,8 +239,8 @@ def test_pauses_grow_while_a_server_fails_and_end_when_it_answers(
 
         for attempt in range(1, 12):
             store.ensure(wanted)
-            wait_for(lambda n=attempt: len(server.requests) == n)
             settle(store, wanted)
+            assert len(server.requests) == attempt
             download = store.download_of(wanted)
             assert download is not None
             assert download.retry_in_s is not None
