@@ -111,7 +111,7 @@ class Runtime:
     `memory_settings` says what the process will use, one a model; None where nothing is known.
     `check_args` says why extra arguments are refused, as (index, reason) pairs; `check_env` says it
     of one variable.
-    `check` finds what no schema can say, such as a model name that the engine cannot carry.
+    `check` finds what no schema can say, such as more preloads than places.
     """
 
     name: str

@@ -396,14 +396,6 @@ def test_a_router_needs_room_for_what_it_preloads() -> None:
     assert "set router.resident: 2" in finding.message
 
 
-def test_a_router_serves_a_model_once() -> None:
-    (finding,) = RUNTIMES["llamacpp-router"].check(
-        service(runtime="llamacpp-router", models=[{"name": "a"}, {"name": "a"}])
-    )
-
-    assert (finding.rule, finding.field) == ("NameNotRoutable", "spec.models[1].name")
-
-
 # --- the real programs
 
 _SAMPLES = {

@@ -67,30 +67,21 @@ def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
 
 
 def check(service: InferenceService) -> tuple[Finding, ...]:
-    """Names that stand twice (the second section would replace the first), and more preloads than
-    places (the router would not start)."""
-    findings = []
+    """More preloads than places: llama.cpp would refuse to start."""
     entries = service.spec.models or ()
-    names: set[str] = set()
-    for index, entry in enumerate(entries):
-        if entry.name in names:
-            message = f"{entry.name!r} is in the list already; a router serves a model once"
-            field = f"spec.models[{index}].name"
-            findings.append(Finding("NameNotRoutable", service.ref, field, message))
-        names.add(entry.name)
     preloads = [index for index, entry in enumerate(entries) if entry.preload]
     resident = service.spec.router.resident
-    if len(preloads) > resident:
-        findings.append(
-            Finding(
-                "RuntimeOptions",
-                service.ref,
-                f"spec.models[{preloads[resident]}].preload",
-                f"{len(preloads)} models to preload, but room for {resident};"
-                f" set router.resident: {len(preloads)}, or preload fewer",
-            )
-        )
-    return tuple(findings)
+    if len(preloads) <= resident:
+        return ()
+    return (
+        Finding(
+            "RuntimeOptions",
+            service.ref,
+            f"spec.models[{preloads[resident]}].preload",
+            f"{len(preloads)} models to preload, but room for {resident};"
+            f" set router.resident: {len(preloads)}, or preload fewer",
+        ),
+    )
 
 
 def _section(workload: Workload, model: ModelFile, node: NodeFacts) -> str:
