@@ -12,7 +12,7 @@ import select
 import signal
 import sys
 
-from agent.identity import identity_of, is_ours, members_of
+from agent.identity import boot_id, identity_of, is_ours, members_of
 from agent.launch import Child, Identity
 
 _LONGEST_WAIT_S = 3600.0
@@ -23,6 +23,8 @@ def kill_leftovers(child: Child) -> int:
 
     A router's child that is still loading outlives its parent by seconds and holds memory.
     """
+    if child.identity.boot != boot_id() or identity_of(child.identity.pid) is not None:
+        return 0  # somebody else has the pid by now: the session of that number is theirs
     left = members_of(child.identity.pid, child.marker)
     for identity in left:
         _kill(identity)

@@ -24,8 +24,8 @@ SCRIPT = Path(__file__).resolve()
 
 
 def argv(port: int, *options: str, alias: str = "tiny") -> tuple[str, ...]:
-    """The command that starts this server."""
-    return (sys.executable, str(SCRIPT), "--port", str(port), "--alias", alias, *options)
+    """The command that starts this server (-P: its neighbours must not hide the stdlib)."""
+    return (sys.executable, "-P", str(SCRIPT), "--port", str(port), "--alias", alias, *options)
 
 
 class _Server(ThreadingHTTPServer):

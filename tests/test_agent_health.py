@@ -1,0 +1,80 @@
+"""When a process counts as ready: it owns its port, answers, and serves its model."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from agent import health
+from agent.ports import can_bind
+from reconciler.workload import Probe
+from tests.support import servers
+from tests.support.owner import free_port, wait_until
+
+PROBE = Probe(alias="tiny", slots_path="/slots")
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[int, int]]:
+    """A living server: its pid and port."""
+    port = free_port()
+    child = subprocess.Popen(servers.argv(port, "--busy", "1"))
+    wait_until(lambda: not can_bind("127.0.0.1", port))
+    yield child.pid, port
+    child.kill()
+    child.wait()
+
+
+def test_the_right_process_with_the_right_model_is_ready(server: tuple[int, int]) -> None:
+    pid, port = server
+
+    assert health.check(pid, "127.0.0.1", port, PROBE, known=False).ready
+
+
+def test_an_answer_by_another_process_is_no_readiness(server: tuple[int, int]) -> None:
+    pid, port = server
+    with subprocess.Popen(["sleep", "600"]) as other:
+        found = health.check(other.pid, "127.0.0.1", port, PROBE, known=True)
+        other.kill()
+
+    assert (found.ready, found.reason) == (False, "PortInUse")
+    assert f"is answered by pid {pid} (" in found.message
+
+
+def test_a_socket_of_a_child_counts_as_the_parents(server: tuple[int, int]) -> None:
+    _, port = server
+
+    assert health.owns_port(os.getpid(), port)
+
+
+def test_a_dead_process_owns_nothing(server: tuple[int, int]) -> None:
+    _, port = server
+    child = subprocess.Popen(["true"])
+    child.wait()
+
+    assert not health.owns_port(child.pid, port)
+
+
+def test_nothing_on_the_port_is_loading() -> None:
+    found = health.check(os.getpid(), "127.0.0.1", free_port(), PROBE, known=False)
+
+    assert found == health.Verdict(False, "Loading", "does not listen yet")
+
+
+def test_requests_in_flight_are_counted(server: tuple[int, int]) -> None:
+    _, port = server
+
+    assert health.busy_slots("127.0.0.1", port, "/slots") == 1
+
+
+@pytest.mark.parametrize("path", ["/health", "/nowhere"])
+def test_slots_that_cannot_be_read_are_unknown_and_not_zero(
+    server: tuple[int, int], path: str
+) -> None:
+    _, port = server
+
+    assert health.busy_slots("127.0.0.1", port, path) is None
+    assert health.busy_slots("127.0.0.1", free_port(), "/slots") is None

@@ -1,0 +1,252 @@
+"""The state machine of one service, alone: no process, no clock, no thread."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from agent import events, supervisor
+from agent.clock import Moment
+from agent.events import Timing, Unit
+from agent.launch import Child, Identity, Launch, Phase
+from reconciler.workload import Probe
+from tests.support.owner import launch, service
+
+TIMING = Timing()
+LAUNCHES = tuple(launch("chat", 20000, f"--busy={n}", drain_timeout_s=5.0) for n in range(3))
+BLUNT = replace(
+    LAUNCHES[0], inputs_digest="no slots", command=replace(LAUNCHES[0].command, probe=Probe())
+)
+
+
+class World(RuleBasedStateMachine):
+    """Commands, deaths, answers and time in any order; the effects act on a model of the world."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.unit: Unit | None = None
+        self.now = 1000.0
+        self.living: dict[int, Launch] = {}  # pid -> what it runs
+        self.pids = 100
+        self.wanted: Launch | None = None
+        self.may_signal = False
+        self.recorded = False
+        self.stubborn = False
+        self.spawn_fails = False
+
+    def feed(self, event: events.Event) -> None:
+        following: events.Event | None = event
+        while following is not None:
+            now = Moment(self.now, 5e8 + self.now)
+            self.unit, effects = supervisor.step(self.unit, following, now, TIMING)
+            following = None
+            for effect in effects:
+                following = self.perform(effect) or following
+
+    def perform(self, effect: events.Effect) -> events.Event | None:
+        match effect:
+            case events.Spawn(wanted):
+                assert not self.living, "two processes for one service"
+                assert self.wanted is not None, "a stopped service was started"
+                assert wanted.same_process(self.wanted)
+                if self.spawn_fails:
+                    return events.SpawnFailed("PortInUse", "port 20000 is taken by pid 1 (init)")
+                self.pids += 1
+                self.living[self.pids] = wanted
+                self.may_signal = False
+                return events.Spawned(Child(Identity(self.pids, "1", "b"), "m", self.now))
+            case events.Signal(child, number):
+                assert child.identity.pid in self.living, "a signal to a dead process"
+                assert self.may_signal, "a signal that nobody asked for"
+                if number is signal.SIGKILL or not self.stubborn:
+                    self.dying = child.identity.pid
+            case events.Save():
+                assert self.unit is not None
+                self.recorded = True
+            case events.Forget():
+                self.recorded = False
+        return None
+
+    @property
+    def pid(self) -> int | None:
+        return next(iter(self.living), None)
+
+    @rule(wanted=st.sampled_from((*LAUNCHES, BLUNT)))
+    def run(self, wanted: Launch) -> None:
+        current = self.unit.launch if self.unit else wanted
+        self.may_signal = self.may_signal or not wanted.same_process(current)
+        self.wanted = wanted
+        self.feed(events.Run(wanted))
+
+    @rule()
+    def stop(self) -> None:
+        self.wanted, self.may_signal = None, True
+        self.feed(events.Stop())
+
+    @rule()
+    def restart(self) -> None:
+        self.may_signal = True
+        self.feed(events.Restart())
+
+    @rule()
+    def update(self) -> None:
+        if self.wanted is not None:
+            self.feed(events.Update(replace(self.wanted, drain_timeout_s=1.0)))
+
+    @rule(status=st.sampled_from([None, 0, 1, -9]))
+    @precondition(lambda self: self.living)
+    def die(self, status: int | None) -> None:
+        self.living.clear()
+        self.feed(events.Exited("Crashed", "", status))
+
+    @rule(ready=st.booleans(), late=st.booleans())
+    @precondition(lambda self: self.unit is not None)
+    def answer(self, ready: bool, late: bool) -> None:
+        assert self.unit is not None
+        self.feed(events.Answered(self.unit.question - late, ready, "Loading", ""))
+
+    @rule(busy=st.sampled_from([None, 0, 2]), late=st.booleans())
+    @precondition(lambda self: self.unit is not None)
+    def answer_slots(self, busy: int | None, late: bool) -> None:
+        assert self.unit is not None
+        self.feed(events.SlotsAnswered(self.unit.question - late, busy))
+
+    @rule(seconds=st.sampled_from([0.0, 0.1, 1.0, 20.0, 700.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        self.feed(events.Tick())
+
+    @rule()
+    def wake_from_sleep(self) -> None:
+        before = self.unit
+        self.feed(events.Woke())
+        assert (before is None) == (self.unit is None)
+        if before is not None and self.unit is not None:
+            assert (before.phase, before.child) == (self.unit.phase, self.unit.child)
+
+    @rule(fails=st.booleans(), stubborn=st.booleans())
+    def weather(self, fails: bool, stubborn: bool) -> None:
+        self.spawn_fails, self.stubborn = fails, stubborn
+
+    @rule()
+    def a_signal_arrives(self) -> None:
+        self._let_die()
+
+    def _let_die(self) -> None:
+        pid = getattr(self, "dying", None)
+        if pid in self.living:
+            self.living.clear()
+            self.feed(events.Exited("KilledBySignal", "", -15))
+
+    @invariant()
+    def the_unit_knows_what_lives(self) -> None:
+        known = self.unit.child.identity.pid if self.unit and self.unit.child else None
+        if self.unit is None or self.unit.phase is Phase.WAITING:
+            known = None
+        assert known == self.pid
+        assert self.unit is None or self.unit.phase is not Phase.SPAWNING
+
+    @invariant()
+    def what_lives_is_recorded(self) -> None:
+        assert self.recorded == (self.unit is not None)
+
+    @invariant()
+    def something_will_happen_next(self) -> None:
+        if self.unit is not None and self.unit.wake_at is None:
+            assert self.unit.asking, "neither a timer nor a question: stuck"
+
+    def teardown(self) -> None:
+        """Left alone by the world, it ends in what was wanted last."""
+        self.spawn_fails = self.stubborn = False
+        for _ in range(40):
+            self._let_die()
+            self.now += 400
+            self.feed(events.Tick())
+            if self.unit is not None and self.unit.asking:
+                if self.unit.phase is Phase.DRAINING:
+                    self.feed(events.SlotsAnswered(self.unit.question, None))
+                else:
+                    self.feed(events.Answered(self.unit.question, True))
+        if self.wanted is None:
+            assert self.unit is None
+            assert not self.living
+        else:
+            assert self.unit is not None
+            assert self.unit.is_ready(TIMING)
+            assert self.pid is not None
+            assert self.living[self.pid].same_process(self.wanted)
+
+
+World.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAnyOrderOfEvents = World.TestCase
+
+
+def after(unit: Unit | None, *happened: events.Event, at: float = 0.0) -> Unit | None:
+    for event in happened:
+        unit, _ = supervisor.step(unit, event, Moment(at, at), TIMING)
+    return unit
+
+
+CHILD = Child(Identity(7, "1", "b"), "m", 0.0)
+
+
+def ready_unit() -> Unit:
+    unit = after(None, events.Run(LAUNCHES[0]), events.Spawned(CHILD))
+    unit = after(unit, events.Tick(), at=1.0)
+    assert unit is not None
+    unit = after(unit, events.Answered(unit.question, True), at=1.0)
+    assert unit is not None
+    return unit
+
+
+def test_the_pause_between_tries_doubles_up_to_five_minutes() -> None:
+    pauses = [supervisor.backoff_s(failures, "Crashed", TIMING) for failures in range(1, 12)]
+
+    assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+
+
+def test_what_must_fail_the_same_way_waits_longest_at_once() -> None:
+    assert supervisor.backoff_s(1, "ModelCorrupt", TIMING) == 300
+
+
+def test_ten_minutes_of_being_ready_forgive_earlier_failures() -> None:
+    unit = replace(ready_unit(), failures=6)
+
+    soon = after(unit, events.Exited("Crashed", ""), at=600.0)
+    late = after(unit, events.Exited("Crashed", ""), at=602.0)
+
+    assert soon is not None
+    assert late is not None
+    assert (soon.failures, late.failures) == (7, 1)
+
+
+def test_start_seconds_are_measured_from_spawn_to_ready_and_kept_by_a_successor() -> None:
+    unit = ready_unit()
+
+    successor = after(unit, events.Run(BLUNT), events.Exited("Exited", ""), at=100.0)
+
+    assert unit.start_seconds == 1.0
+    assert successor is not None
+    assert (successor.launch, successor.start_seconds) == (BLUNT, 1.0)
+
+
+def test_an_answer_from_before_a_sleep_means_nothing() -> None:
+    unit = after(ready_unit(), events.Tick(), at=50.0)
+    assert unit is not None
+    asked = unit.question
+
+    woken = after(unit, events.Woke(), events.Answered(asked, False, "Loading", ""), at=60.0)
+
+    assert woken is not None
+    assert (woken.missed, woken.wake_at) == (0, 60.0)
+
+
+def test_a_drain_that_is_called_off_goes_back_to_work() -> None:
+    unit = after(ready_unit(), events.Stop(), events.Run(LAUNCHES[0]), at=2.0)
+
+    assert unit is not None
+    assert (unit.phase, unit.child, unit.launch.ref) == (Phase.READY, CHILD, service("chat"))
