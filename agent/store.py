@@ -153,13 +153,16 @@ class ModelStore:
 
     def _drop_abandoned(self) -> None:
         mine = {self._place(model) for model in self._downloads.models()}
-        for place in self._arriving.glob("*"):
+        oldest = self._clock.time() - _ABANDONED_S
+        for place in self._arriving.glob("*"):  # folders, and the lock files of killed processes
             with contextlib.suppress(OSError):  # its owner was faster
-                age_s = self._clock.time() - max(
-                    path.stat().st_mtime for path in (place, *place.glob("*"))
-                )
-                if place.is_dir() and place not in mine and age_s > _ABANDONED_S:
+                touched = max(path.stat().st_mtime for path in (place, *place.glob("*")))
+                if place.with_suffix("") in mine or touched > oldest:
+                    continue
+                if place.is_dir():
                     shutil.rmtree(place)
+                else:
+                    place.unlink()
 
 
 def _mismatch(model: ModelFile, expected: str, found: str) -> str:

@@ -10,6 +10,7 @@ import os
 import signal
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -386,6 +387,29 @@ def test_collect_removes_all_but_what_is_kept_or_wanted(tmp_path: Path) -> None:
         assert store.lookup(models[0]) is None
         assert store.lookup(models[1]) is not None
         assert store.lookup(models[2]) is not None
+
+
+def test_collect_removes_what_nobody_has_downloaded_on_for_a_week(
+    tmp_path: Path, tiny: bytes
+) -> None:
+    clock = HandClock()
+    with FileServer(tiny) as server, opened(tmp_path, clock=clock) as store:
+        server.cut_after = 100_000
+        gone, kept = model(f"{server.url}?gone"), model(f"{server.url}?kept")
+        for one in (gone, kept):
+            store.ensure(one)
+            settle(store, one)
+        store.keep_only([kept])
+        (tmp_path / "partial" / "of-a-killed-process.lock").touch()
+
+        clock.now = time.time() + 6 * 24 * 3600
+        store.collect(())
+        before = len(leftovers(tmp_path))
+        clock.now += 2 * 24 * 3600
+        store.collect(())
+
+        assert before == 2 * 3 + 1
+        assert len(leftovers(tmp_path)) == 3
 
 
 def test_a_model_out_of_the_repository_needs_only_the_checkout(tmp_path: Path, tiny: bytes) -> None:
