@@ -6,6 +6,7 @@ What it would only find after much work, or not at all, is refused here before i
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -161,7 +162,7 @@ def _syntax(text: str, message: str) -> _Refused:
         return _Refused("YamlSyntax", f"{what}; remove it", place)
     if _line(text, place)[place.column - 1 :].startswith("\t"):
         what = "a tab cannot indent"
-    return _Refused("YamlSyntax", f"not valid YAML: {what}{_hint(message)}", place)
+    return _Refused("YamlSyntax", f"not valid YAML: {what}{_hint(what)}", place)
 
 
 _HINTS = (
@@ -176,9 +177,9 @@ _HINTS = (
 )
 
 
-def _hint(message: str) -> str:
+def _hint(what: str) -> str:
     """What to do about a syntax error, where the message alone does not say."""
-    return next((hint for sign, hint in _HINTS if sign in message), "; check the indentation")
+    return next((hint for sign, hint in _HINTS if sign in what), "; check the indentation")
 
 
 def _select(path: str, text: str, loaded: list[Any]) -> Reading:
@@ -230,8 +231,8 @@ def _odd_values(
     elif isinstance(value, dict):
         for key, item in value.items():
             if type(key) is not str:
-                message = f"the key {key!r} is no text; quote it"
-                yield "Schema", (*parts, str(key)), message
+                written = json.dumps(key)  # as in YAML: true, null, 1
+                yield "Schema", (*parts, written), f"the key {written} is no text; quote it"
             elif type(item) not in _PLAIN:
                 yield from _odd_values(item, (*parts, key))
     elif isinstance(value, list):
