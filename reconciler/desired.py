@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from reconciler.admission import Facts
 from reconciler.api.fleet import FleetSpec
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
 from reconciler.fleet import Fleet
 from reconciler.memory import ModelFacts
-from reconciler.placement import Assignment, Facts, Held, assign
+from reconciler.placement import Assignment, Held, assign
 from reconciler.plan import Blocked, Observation, Plan, Source
 from reconciler.planner import Policy, make_plan
 from reconciler.source.checkout import Checkout

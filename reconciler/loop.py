@@ -19,6 +19,7 @@ from reconciler.errors import ReconcilerError, SourceError
 from reconciler.plan import Action, Observation, Plan
 from reconciler.problem import Problem
 from reconciler.source.checkout import Checkout, Source
+from reconciler.source.history import Verdict
 from reconciler.source.load import Loaded
 from reconciler.target import Outcome, Result, Target
 
@@ -70,11 +71,14 @@ class Wake:
 class Journal(Protocol):
     """What was applied before, across our own restarts."""
 
-    def accept(self, checkout: Checkout) -> str | None:
-        """Why this revision must not be followed (an older head), or None."""
+    def accept(self, checkout: Checkout) -> Verdict:
+        """Whether this revision may follow the applied one; an older head may not."""
 
     def held_paths(self) -> frozenset[str]:
         """Files that held fleet documents in the revision that was applied last."""
+
+    def last_good(self) -> Checkout | None:
+        """The revision that was applied last, where the source still has it."""
 
     def applied(self, desired: Desired) -> None:
         """This revision is what the targets were made to be."""
@@ -118,6 +122,7 @@ class Loop:
     timing: Timing = Timing()
     cached: CachedFacts = no_facts
     accepts: Callable[[Loaded], str | None] = lambda _: None  # why a valid revision is held
+    follows: Callable[[Desired], None] = lambda _: None  # told of each revision, before its plan
     busy: Callable[[], str | None] = lambda: None
     confirmed: frozenset[str] = frozenset()
     desired: Desired | None = None
@@ -152,18 +157,41 @@ class Loop:
         except SourceError as error:
             self._lost_since = self._lost_since or time.time()
             self.report.source_lost(str(error), self._lost_since)
+            self._resume()
             return
         if self._lost_since is not None:
             self._lost_since = None
             self.report.source_back()
         if checkout.revision == self._seen:
             return
-        if why := self.journal.accept(checkout):
-            self.report.held(why)
+        verdict = self.journal.accept(checkout)
+        if verdict.message:
+            self.report.held(verdict.message)
+        if not verdict.take:
+            self._resume()
             return
         self._seen = checkout.revision
         self._moved_at = time.monotonic()
         self._follow(checkout)
+        self._resume()
+
+    def _resume(self) -> None:
+        """After our own restart, when the newest revision cannot be had or used: the last good."""
+        if self.desired is not None:
+            return
+        try:
+            checkout = self.journal.last_good()
+        except SourceError as error:
+            log.debug("the last good revision cannot be read: %s", error)
+            return
+        if checkout is not None:
+            loaded = self.read(checkout, frozenset())
+            if loaded.fleet is not None:
+                self._turn_to(Desired.of(checkout, loaded, loaded.fleet, self.cached))
+
+    def _turn_to(self, desired: Desired) -> None:
+        self.desired = desired
+        self.follows(desired)
 
     def _follow(self, checkout: Checkout) -> None:
         loaded = self.read(checkout, self.journal.held_paths())
@@ -173,7 +201,7 @@ class Loop:
         elif why := self.accepts(loaded):
             self.report.held(why)
         else:
-            self.desired = Desired.of(checkout, loaded, loaded.fleet, self.cached)
+            self._turn_to(Desired.of(checkout, loaded, loaded.fleet, self.cached))
 
     def look(self) -> float:
         """Compare and apply once. Returns in how many seconds to look again at the latest."""

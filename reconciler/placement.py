@@ -6,19 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from reconciler.admission import Candidate, admit
+from reconciler.admission import Admission, Candidate, Estimates, Facts, admit, explain
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
 from reconciler.api.model import Model
 from reconciler.fleet import Fleet
-from reconciler.memory import ModelFacts
-from reconciler.problem import Finding, Severity
+from reconciler.problem import Finding
 from reconciler.runtime import Runtime, lifecycle, settings
 from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, resolve
 from reconciler.workload import ModelFile, Workload
-
-Facts = Mapping[ObjectRef, ModelFacts]
 
 _VENDOR_OF = {"metal": "Apple", "cuda": "NVIDIA", "rocm": "AMD", "intel": "Intel"}
 _PRIORITY = {"critical": 0, "high": 1, "normal": 2, "low": 3, "batch": 4}
@@ -45,6 +42,7 @@ class Assignment:
     held: tuple[Held, ...]
     warnings: tuple[Finding, ...]
     elsewhere: tuple[ObjectRef, ...]
+    admissions: tuple[Admission, ...]
 
 
 @dataclass(slots=True)
@@ -72,24 +70,34 @@ def assign(fleet: Fleet, facts: Facts) -> Assignment:
         needed = {service.ref, *(_model_ref(service, name) for name in service.model_names)}
         if not needed & unusable:
             _place(service, fleet, nodes, draft)
-    workloads: list[Workload] = []
-    for name, candidates in sorted(draft.by_node.items()):
-        node = fleet.get(FleetNode, ObjectRef("FleetNode", "", name))
-        assert node is not None
-        candidates.sort(key=lambda c: (_PRIORITY[c.service.spec.priority], c.service.ref))
-        admitted, findings = admit(node, _without_port_conflicts(candidates, draft), facts)
-        workloads += admitted
-        for finding in findings:
-            if finding.severity is Severity.BLOCKED:
-                draft.held.append(Held(finding, (finding.ref,), frozenset({name})))
-            else:
-                draft.warnings.append(finding)
+    admissions = _admit_all(nodes, facts, draft)
+    workloads = [sized.workload for admission in admissions for sized in admission.admitted]
     return Assignment(
         tuple(sorted(workloads, key=lambda w: (w.node, w.ref))),
         tuple(sorted(draft.held, key=lambda h: (h.finding.ref, h.finding.rule))),
         tuple(sorted(draft.warnings, key=lambda f: (f.ref, f.rule))),
         tuple(sorted(draft.elsewhere)),
+        tuple(admissions),
     )
+
+
+def _admit_all(nodes: Iterable[FleetNode], facts: Facts, draft: _Draft) -> list[Admission]:
+    """What each agent node takes; holds in the draft what does not fit, or wants a taken port."""
+    estimates = Estimates()
+    admissions = []
+    for node in nodes:
+        candidates = draft.by_node.get(node.metadata.name, [])
+        candidates.sort(key=lambda c: (_PRIORITY[c.service.spec.priority], c.service.ref))
+        placed = _without_port_conflicts(candidates, draft)
+        if node.spec.agent is not None:
+            admissions.append(admit(node, placed, facts, estimates))
+    for admission in admissions:
+        draft.warnings += admission.warnings
+        here = frozenset({admission.node.metadata.name})
+        for sized in admission.refused:
+            finding = explain(sized, admission, admissions)
+            draft.held.append(Held(finding, (finding.ref,), here))
+    return admissions
 
 
 def _unusable(fleet: Fleet, draft: _Draft) -> set[ObjectRef]:
@@ -115,7 +123,7 @@ def _place(
         homes = [known[name] for name in stated if name in known]
     else:
         selector = service.spec.placement.node_selector
-        homes = [n for n in nodes if _selected(n, selector) and not _misfit(service, n, fleet)]
+        homes = [n for n in nodes if _selected(n, selector) and not misfit(service, n, fleet)]
         if not homes or (len(homes) > 1 and not _all_kubernetes(homes)):
             draft.hold(service, *_not_stated(service, homes, nodes, fleet))
             return
@@ -131,10 +139,10 @@ def _place(
         draft.hold(service, "PlacementNotLocked", "spec.replicas", message)
         return
     for node in homes[:wanted]:
-        if misfit := _misfit(service, node, fleet):
-            draft.hold(service, *misfit)
+        if why := misfit(service, node, fleet):
+            draft.hold(service, *why)
             continue
-        draft.by_node[node.metadata.name].append(_candidate(service, node, fleet))
+        draft.by_node[node.metadata.name].append(candidate(service, node, fleet))
 
 
 def _all_kubernetes(nodes: list[FleetNode]) -> bool:
@@ -158,17 +166,15 @@ def _not_stated(
             f"{len(homes)} nodes could take it ({names}); say which: `{line}`",
         )
     reasons = "; ".join(
-        f"{node.metadata.name}: {misfit[2]}"
+        f"{node.metadata.name}: {why[2]}"
         for node in nodes
         if _selected(node, service.spec.placement.node_selector)
-        and (misfit := _misfit(service, node, fleet))
+        and (why := misfit(service, node, fleet))
     )
     return "NodeCapability", "spec", f"no node can take it ({reasons or 'none is selected'})"
 
 
-def _misfit(
-    service: InferenceService, node: FleetNode, fleet: Fleet
-) -> tuple[str, str, str] | None:
+def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[str, str, str] | None:
     """(rule, field, message) of why a node cannot take a service; None where it can."""
     name = node.metadata.name
     runtime = _runtime(service, node)
@@ -216,7 +222,8 @@ def _runtime(service: InferenceService, node: FleetNode) -> Runtime:
     return RUNTIMES[DEFAULT_RUNTIME]
 
 
-def _candidate(service: InferenceService, node: FleetNode, fleet: Fleet) -> Candidate:
+def candidate(service: InferenceService, node: FleetNode, fleet: Fleet) -> Candidate:
+    """The service as it would run on the node, with its effective settings."""
     runtime = _runtime(service, node)
     workload = Workload(
         ref=service.ref,

@@ -1,0 +1,40 @@
+"""The `fleet-agent` command: facts about this machine, and what its agent keeps running."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from reconciler import __version__
+from reconciler.edge import Exit, Parser, guarded
+
+COMMANDS = {
+    "probe": "print this machine as the hardware block of its FleetNode",
+    "status": "what this machine's records say, and whether it answers",
+    "stop": "drain and stop services that were started here",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; exit codes as `reconcile`."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    return guarded(lambda: _dispatch(words), "fleet-agent")
+
+
+def _dispatch(words: list[str]) -> int:
+    parser = Parser(prog="fleet-agent", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"fleet-agent {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    for name, summary in COMMANDS.items():
+        commands.add_parser(name, help=summary, add_help=False)
+    if not words:
+        parser.print_help(sys.stderr)
+        return Exit.USAGE
+    known, rest = parser.parse_known_args(words[:1]), words[1:]
+    module = importlib.import_module(f"agent.cli.{known[0].command}")
+    own = Parser(prog=f"fleet-agent {known[0].command}", description=module.__doc__)
+    own.add_argument("--state-dir", metavar="DIR", help="where the agent keeps its state")
+    own.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    module.add_options(own)
+    return int(module.run(own.parse_args(rest)))

@@ -6,12 +6,11 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
-from enum import IntEnum
-from typing import NoReturn
+from collections.abc import Sequence
 
 from reconciler import __version__
-from reconciler.errors import InvalidFleet, ReconcilerError, UsageError
+from reconciler.edge import Exit, Parser, guarded
+from reconciler.errors import UsageError
 
 # A command's module is imported only when it is asked for: `reconcile --help` stays quick.
 COMMANDS = {
@@ -25,62 +24,10 @@ COMMANDS = {
 }
 
 
-class Exit(IntEnum):
-    """The exit codes of every command."""
-
-    OK = 0
-    FAILED = 1
-    CHANGES = 2
-    BLOCKED = 3
-    USAGE = 64
-    BUG = 70
-    INTERRUPTED = 130
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is in `Exit`. Errors for people go to stderr."""
     words = list(sys.argv[1:] if argv is None else argv)
     return guarded(lambda: _dispatch(words), "reconcile")
-
-
-def guarded(run: Callable[[], int], program: str) -> int:
-    """Turn whatever a run ends in into an exit code, with words and without a traceback."""
-    try:
-        return run()
-    except UsageError as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        return Exit.USAGE
-    except InvalidFleet as error:
-        print(error, file=sys.stderr)
-        return Exit.FAILED
-    except ReconcilerError as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        return Exit.FAILED
-    except KeyboardInterrupt:
-        return Exit.INTERRUPTED
-    except BrokenPipeError:
-        # The reader went away (`| head`): nothing is wrong, and nothing may be written any more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.OK
-    except OSError as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        return Exit.FAILED
-    except Exception as error:  # the outermost edge: said as a bug of ours
-        if os.environ.get("FLEET_DEBUG"):
-            raise
-        print(
-            f"{program}: a bug of ours: {type(error).__name__}: {error}\n"
-            "Please report it; with FLEET_DEBUG=1 set, the same command prints where it happened.",
-            file=sys.stderr,
-        )
-        return Exit.BUG
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse with the exit code of this program."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; see `{self.prog} --help`")
 
 
 def _dispatch(words: list[str]) -> int:
@@ -100,27 +47,29 @@ def _dispatch(words: list[str]) -> int:
     return int(module.run(parser.parse_args(rest)))
 
 
-# Options that take a value and may stand before the command's name.
-_VALUED = ("-C", "--ref", "--path", "--cluster", "-o", "--output")
+# Options whose value could be mistaken for a command's name.
+_VALUED = ("-C", "--ref", "--path", "--cluster", "-o", "--output", "--from", "--state-dir")
 
 
 def _split(words: list[str]) -> tuple[str | None, list[str]]:
     """The command's name, wherever it stands, and the other words in their order."""
-    skip = False
+    before = ""
     for i, word in enumerate(words):
-        if skip:
-            skip = False
-        elif word in _VALUED:
-            skip = True
-        elif not word.startswith("-"):
+        if not word.startswith("-") and before not in _VALUED:
             if word in COMMANDS:
                 return word, words[:i] + words[i + 1 :]
-            from difflib import get_close_matches
-
-            near = get_close_matches(word, COMMANDS, 1)
-            hint = f"; did you mean `{near[0]}`?" if near else "; see `reconcile --help`"
-            raise UsageError(f"no command named {word!r}{hint}")
+            if not before.startswith("-"):  # else it may be a value: the option's parser knows
+                raise UsageError(_no_command(word))
+        before = word
     return None, words
+
+
+def _no_command(word: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, COMMANDS, 1)
+    hint = f"did you mean `{near[0]}`?" if near else "see `reconcile --help`"
+    return f"no command named {word!r}; {hint}"
 
 
 def add_fleet_options(parser: argparse.ArgumentParser) -> None:

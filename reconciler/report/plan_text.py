@@ -85,12 +85,13 @@ def _target_line(
     ]
     counts += [f"{unchanged} unchanged"] if unchanged or not counts else []
     if not state.reachable:
-        age = "never seen" if state.seen_at is None else f"last seen {_age(now - state.seen_at)}"
+        age = "never seen" if state.seen_at is None else f"last seen {age(now - state.seen_at)}"
         return f"{style(Tone.STRONG, f'{kind} {name}')} ({age})  {', '.join(counts)}"
     return f"{style(Tone.STRONG, f'{kind} {name}'):<32} {', '.join(counts)}"
 
 
-def _age(seconds: float) -> str:
+def age(seconds: float) -> str:
+    """How long ago, in words: `3 s ago`, `14 min ago`."""
     if seconds < 120:
         return f"{max(0, seconds):.0f} s ago"
     if seconds < 7200:

@@ -1,0 +1,37 @@
+"""What this machine's records say, and whether each service answers now."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+
+from agent.local import state_root
+from agent.state import StateDir
+from agent.view import recorded_instances
+from reconciler.edge import Exit
+from reconciler.plan import Observation, TargetState
+from reconciler.report.status import status_json, status_text
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """None beside the common ones."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit 0 when everything that should run is ready, 3 otherwise."""
+    state = StateDir(state_root(args.state_dir).absolute())
+    node = platform.node().partition(".")[0] or "this"
+    target = f"node/{node}"
+    instances = recorded_instances(state, node)
+    observed = Observation({target: TargetState(target, True, time.time())}, instances)
+    if args.output == "json":
+        print(json.dumps(status_json(observed)))
+    else:
+        sys.stdout.write(status_text(observed, time.time()))
+        holder = state.holder()
+        watched = f"watched by pid {holder}" if holder else "watched by nobody now"
+        print(f"{state.root}: {watched}", file=sys.stderr)
+    return Exit.OK if all(instance.ready for instance in instances) else Exit.BLOCKED

@@ -1,0 +1,237 @@
+"""This machine as a target: what its processes and its store look like, and how a change is made.
+
+A change never waits: a model that is not here yet is sent for, and the change comes up again in the
+pass after its download, when its memory is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from agent.engine import EngineFound, find_engine
+from agent.launch import Launch
+from agent.ports import PortBook
+from agent.processes import Processes
+from agent.state import StateDir
+from agent.store import ModelStore
+from reconciler import __version__
+from reconciler.api.meta import ObjectRef
+from reconciler.api.model import Model
+from reconciler.errors import EngineError
+from reconciler.memory import ModelFacts
+from reconciler.models.scheme import FetchContext
+from reconciler.plan import Action, Change, Instance, Observation, Source, TargetState
+from reconciler.runtime import NodeFacts
+from reconciler.runtimes import RUNTIMES
+from reconciler.target import Outcome, Result
+from reconciler.workload import Command, ModelFile, Workload, digest
+
+_ON_ITS_WAY = "Downloading"
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A workload with this machine's facts in it. `digest` also changes with engine and version."""
+
+    command: Command
+    port: int
+    digest: str
+
+
+@dataclass(slots=True)
+class Renderer:
+    """Turns workloads into this machine's commands. Reads the store and the port book only."""
+
+    state: StateDir
+    store: ModelStore
+    ports: PortBook
+    threads: int
+    host: str = "127.0.0.1"
+    programs: Mapping[str, str] = field(default_factory=dict)  # name -> path that a person gave
+
+    def engine(self, runtime: str) -> EngineFound:
+        """The program for a runtime. Raises EngineError with how to get one."""
+        return find_engine(RUNTIMES[runtime], self.programs)
+
+    def facts(self, model: Model) -> ModelFacts | None:
+        """What the store knows of a model that was downloaded."""
+        name, spec = model.metadata.name, model.spec
+        stored = self.store.lookup(ModelFile(name, spec.source, model.format, spec.sha256))
+        return None if stored is None else self.store.facts(stored.digest)
+
+    def render(self, workload: Workload, *, keep_port: bool) -> Rendered | None:
+        """The command, or None while a model is not here. Raises EngineError, StateError."""
+        stored = {model.name: self.store.lookup(model) for model in workload.models}
+        paths = {name: str(file.path) for name, file in stored.items() if file is not None}
+        if len(paths) < len(stored):
+            return None
+        engine = self.engine(workload.runtime)
+        port = self.ports.port_for(workload.ref, workload.port, keep=keep_port)
+        facts = NodeFacts(
+            binary=engine.argv_prefix,
+            port=str(port),
+            host=self.host,
+            threads=str(self.threads),
+            directory=str(self.state.workload_dir(workload.ref)),
+            model_paths=paths,
+        )
+        command = RUNTIMES[workload.runtime].command(workload, facts)
+        fingerprint = digest([command.digest, engine.identity, __version__])
+        return Rendered(command, port, fingerprint)
+
+
+def target_state(
+    node: str, renderer: Renderer, workloads: Iterable[Workload], seen_at: float | None
+) -> TargetState:
+    """What this machine offers to the workloads: engines, models, and how each would be started."""
+    missing: dict[str, str] = {}
+    renders: dict[ObjectRef, str] = {}
+    cached: set[str] = set()
+    for workload in workloads:
+        if workload.node != node:
+            continue
+        cached |= {
+            known
+            for model in workload.models
+            if renderer.store.lookup(model)
+            for known in (model.sha256, model.source)
+            if known
+        }
+        try:
+            if workload.runtime not in missing:
+                renderer.engine(workload.runtime)
+                if rendered := renderer.render(workload, keep_port=False):
+                    renders[workload.ref] = rendered.digest
+        except EngineError as error:
+            missing[workload.runtime] = str(error)
+    return TargetState(
+        f"node/{node}", True, seen_at, missing=missing, renders=renders, cached=frozenset(cached)
+    )
+
+
+class ProcessTarget:
+    """The target of one node: its processes, with models on their way to it."""
+
+    def __init__(
+        self,
+        node: str,
+        renderer: Renderer,
+        processes: Processes,
+        clock: Callable[[], float],
+    ) -> None:
+        self._node = node
+        self._renderer = renderer
+        self._processes = processes
+        self.context = FetchContext()  # of the revision that is applied now; the loop sets it
+        self._clock = clock
+        self._expected: dict[ObjectRef, tuple[Workload, Source | None, float]] = {}
+
+    def observe(self, workloads: Iterable[Workload]) -> Observation:
+        """Processes, and services that wait for a model."""
+        state = target_state(self._node, self._renderer, workloads, self._clock())
+        live = {
+            i.ref: i.to_instance(state.target) for i in self._processes.snapshot() if not i.stopping
+        }
+        expected = self._ask_again()
+        waiting = [
+            waits
+            for ref, (workload, source, since) in expected.items()
+            if ref not in live and (waits := self._waiting(workload, source, since))
+        ]
+        instances = sorted((*live.values(), *waiting), key=lambda i: i.ref)
+        return Observation({state.target: state}, tuple(instances))
+
+    def apply(self, change: Change) -> Outcome:
+        """Start, replace, note or stop. Raises EngineError, StateError for this change only."""
+        match change.action:
+            case Action.CREATE | Action.REPLACE | Action.DRIFT:
+                return self._run(change)
+            case Action.UPDATE:
+                return self._update(change)
+            case Action.DELETE | Action.MOVE:
+                self._forget(change.ref)
+                self._processes.stop(change.ref)
+                return Outcome(change, Result.APPLIED, "drains and stops")
+            case Action.UNKNOWN | Action.DEFERRED:
+                return Outcome(change, Result.SKIPPED)
+            case _:
+                assert_never(change.action)
+
+    def _run(self, change: Change) -> Outcome:
+        workload = change.desired
+        assert workload is not None
+        rendered = self._renderer.render(workload, keep_port=True)
+        if rendered is None:
+            self._expected[change.ref] = (workload, change.source, self._clock())
+            self._ask_again()
+            return Outcome(change, Result.APPLIED, "waits for its model")
+        self._forget(change.ref)
+        if change.action is Action.DRIFT:
+            self._processes.restart(change.ref)
+        self._processes.run(_launch(workload, rendered, change.source, self._renderer.host))
+        return Outcome(change, Result.APPLIED, "starts")
+
+    def _ask_again(self) -> dict[ObjectRef, tuple[Workload, Source | None, float]]:
+        """Want every expected model: one whose download failed is tried again after its pause."""
+        for workload, _, _ in self._expected.values():
+            for model in workload.models:
+                self._renderer.store.ensure(model, self.context)
+        return self._expected
+
+    def _forget(self, ref: ObjectRef) -> None:
+        if self._expected.pop(ref, None) is not None:
+            models = [m for workload, _, _ in self._expected.values() for m in workload.models]
+            self._renderer.store.keep_only(models)
+
+    def _update(self, change: Change) -> Outcome:
+        assert change.desired is not None
+        rendered = self._renderer.render(change.desired, keep_port=True)
+        if rendered is None:
+            return Outcome(change, Result.SKIPPED, "its model is gone from the store")
+        launch = _launch(change.desired, rendered, change.source, self._renderer.host)
+        self._processes.update(launch)
+        return Outcome(change, Result.APPLIED, "noted, without a restart")
+
+    def _waiting(self, workload: Workload, source: Source | None, since: float) -> Instance | None:
+        """A service whose model is on its way; None once all its models are here."""
+        absent = [m for m in workload.models if self._renderer.store.lookup(m) is None]
+        if not absent:
+            return None
+        downloads = (self._renderer.store.download_of(model) for model in absent)
+        failed = next((d for d in downloads if d and d.reason), None)
+        return Instance(
+            ref=workload.ref,
+            target=f"node/{self._node}",
+            runtime=workload.runtime,
+            inputs=workload.inputs,
+            inputs_digest=workload.inputs_digest,
+            render_digest=None,
+            source=source,
+            ready=False,
+            reason=failed.reason if failed else _ON_ITS_WAY,
+            message=failed.message if failed else ", ".join(m.source for m in absent),
+            since=since,
+            needs=workload.needs,
+            models=tuple(m.name for m in workload.models),
+        )
+
+
+def _launch(workload: Workload, rendered: Rendered, cause: Source | None, host: str) -> Launch:
+    # The line of the object, not of the field that changed: a later removal cites it.
+    source = Source(workload.origin.path, workload.origin.line, cause.commit if cause else None)
+    return Launch(
+        ref=workload.ref,
+        command=rendered.command,
+        inputs=workload.inputs,
+        inputs_digest=workload.inputs_digest,
+        render_digest=rendered.digest,
+        runtime=workload.runtime,
+        port=rendered.port,
+        source=source,
+        needs=workload.needs,
+        models=tuple(model.name for model in workload.models),
+        drain_timeout_s=workload.drain_timeout_s,
+        host=host,
+    )

@@ -1,0 +1,85 @@
+"""A node as its records show it, without touching anything: for --dry-run, status and stop.
+
+Works beside a running agent and without one. Nothing here locks, starts, stops or allocates.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+
+from agent import health
+from agent.identity import is_ours
+from agent.records import Record, Records
+from agent.state import StateDir
+from agent.target import Renderer, target_state
+from reconciler.api.model import Model
+from reconciler.memory import ModelFacts
+from reconciler.plan import Change, Instance, Observation
+from reconciler.target import Outcome
+from reconciler.workload import Workload
+
+
+class RecordedNode:
+    """An Observer of one node, as a Target whose `apply` refuses: a dry run cannot change it."""
+
+    def __init__(self, node: str, state: StateDir, renderer: Renderer) -> None:
+        self._node = node
+        self._state = state
+        self._renderer = renderer
+
+    def facts(self, model: Model) -> ModelFacts | None:
+        """What the node's store knows of a model that was downloaded."""
+        return self._renderer.facts(model)
+
+    def observe(self, workloads: Iterable[Workload]) -> Observation:
+        """What the records say, checked against the living processes."""
+        state = target_state(self._node, self._renderer, workloads, time.time())
+        return Observation({state.target: state}, recorded_instances(self._state, self._node))
+
+    def apply(self, change: Change) -> Outcome:
+        raise AssertionError(f"a dry run applies nothing, not even {change.ref}")
+
+
+def recorded_instances(state: StateDir, node: str) -> tuple[Instance, ...]:
+    """Every service that this node's records want running, and how it is."""
+    if not state.records.is_dir():
+        return ()
+    return tuple(
+        _instance(record, f"node/{node}") for record in Records(state).read_all() if record.wanted
+    )
+
+
+def _instance(record: Record, target: str) -> Instance:
+    launch, child = record.launch, record.child
+    found = Instance(
+        ref=launch.ref,
+        target=target,
+        runtime=launch.runtime,
+        inputs=launch.inputs,
+        inputs_digest=launch.inputs_digest,
+        render_digest=launch.render_digest,
+        source=launch.source,
+        ready=False,
+        reason=record.reason or "Stopped",
+        message=record.message,
+        since=child.spawned_at if child else None,
+        port=launch.port,
+        needs=launch.needs,
+        models=launch.models,
+        start_seconds=record.start_seconds,
+    )
+    if child is None or not is_ours(child):
+        message = record.message or "its process ended and nobody watches it"
+        return replace(found, gone=True, reason=record.reason or "ProcessGone", message=message)
+    pid = child.identity.pid
+    verdict = health.check(pid, launch.host, launch.port, launch.command.probe, known=False)
+    return replace(
+        found,
+        pid=pid,
+        ready=verdict.ready,
+        reason=verdict.reason,
+        message=verdict.message,
+        endpoint=f"http://{launch.host}:{launch.port}" if verdict.ready else None,
+    )

@@ -1,0 +1,144 @@
+"""Serve a small real model from a private copy of the example fleet.
+
+On a terminal it then follows the copy's files until Ctrl-C, which stops what it started. Without a
+terminal it asks one question, prints the answer, stops everything and exits 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import urllib.error
+import urllib.request
+from importlib.resources import files
+from pathlib import Path
+
+from reconciler.api.meta import ObjectRef
+from reconciler.cli.console import Screen
+from reconciler.cli.serve import Service, serve
+from reconciler.edge import Exit
+from reconciler.errors import StateError
+from reconciler.plan import Instance
+from reconciler.report.terminal import Tone
+
+_NODE = "laptop"
+_SERVICE = ObjectRef("InferenceService", "default", "chat")
+_QUESTION = "In one short sentence: what is the capital of France?"
+_ANSWER_DEADLINE_S = 120.0
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--fresh", action="store_true", help="begin with a new copy of the example")
+    parser.add_argument(
+        "--llama-server", metavar="PATH", default=os.environ.get("FLEET_LLAMA_SERVER")
+    )
+    parser.add_argument(
+        "--state-dir",
+        metavar="DIR",
+        default=os.environ.get("FLEET_DEMO_DIR"),
+        help="its own folder",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit 0 when the model answered, 1 or 3 when it could not, 130 after Ctrl-C before that."""
+    from agent.local import state_root
+
+    root = Path(args.state_dir) if args.state_dir else state_root(None).with_name("fleet-demo")
+    root = root.expanduser().absolute()
+    fleet = private_copy(root / "fleet", fresh=args.fresh)
+    follows = sys.stdin.isatty() and sys.stdout.isatty()
+    words = argparse.Namespace(
+        **vars(args)
+        | {
+            "fleet": str(fleet),
+            "local": _NODE,
+            "watch": True,
+            "once": False,
+            "stop_on_exit": True,
+            "confirm": [],
+            "state_dir": str(root / "state"),
+        }
+    )
+    demo = _Demo(fleet, follows)
+    return demo.code(serve(words, Service(on_ready=demo.ready)))
+
+
+def private_copy(folder: Path, *, fresh: bool) -> Path:
+    """The example fleet, to play with. An earlier copy is kept with its edits, unless `fresh`."""
+    try:
+        if fresh:
+            shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            half = folder.with_name(f"{folder.name}.new")
+            shutil.rmtree(half, ignore_errors=True)
+            shutil.copytree(example_fleet(), half)
+            half.replace(folder)
+    except OSError as error:
+        raise StateError(f"{folder}: the example cannot be copied there: {error}") from error
+    return folder
+
+
+def example_fleet() -> Path:
+    """The example that ships with this program: beside the code in a checkout, in the wheel else."""
+    package = Path(str(files("reconciler")))
+    checkout = package.parent / "fleet-example"
+    return checkout if checkout.is_dir() else package / "data" / "fleet-example"
+
+
+class _Demo:
+    """What the demo does once its model answers."""
+
+    def __init__(self, fleet: Path, follows: bool) -> None:
+        self._fleet = fleet
+        self._follows = follows
+        self._answered = False
+
+    def ready(self, instance: Instance, screen: Screen) -> bool:
+        """Say how to talk to it; without a terminal, ask by itself, and True: that was all."""
+        screen.say(f"{instance.ref.label}  ready at {instance.endpoint}", Tone.GOOD)
+        if instance.ref != _SERVICE or self._answered:
+            return False
+        if self._follows:
+            screen.say(self._invitation(instance))
+        else:
+            screen.out(f"> {_QUESTION}\n{ask(instance, _QUESTION)}\n")
+        self._answered = True
+        return not self._follows
+
+    def code(self, code: int) -> int:
+        """Ctrl-C after it answered is how the demo ends: nothing went wrong."""
+        return Exit.OK if self._answered else code or Exit.FAILED
+
+    def _invitation(self, instance: Instance) -> str:
+        body = json.dumps({"messages": [{"role": "user", "content": "Hello, who are you?"}]})
+        return (
+            "\nTalk to it:\n"
+            f"  curl {instance.endpoint}/v1/chat/completions -d '{body}'\n\n"
+            f"Or edit {self._fleet}/services/chat.yaml, for instance its contextSize, and watch\n"
+            "the change be planned and applied. Ctrl-C stops everything.\n"
+        )
+
+
+def ask(instance: Instance, question: str) -> str:
+    """One chat completion's text. Raises StateError when the model does not answer."""
+    body = {
+        "model": instance.models[0],
+        "messages": [{"role": "user", "content": question}],
+        "max_tokens": 64,
+        "temperature": 0,
+    }
+    request = urllib.request.Request(  # noqa: S310 - the address is our own, http on loopback
+        f"{instance.endpoint}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=_ANSWER_DEADLINE_S) as answer:  # noqa: S310
+            found = json.load(answer)
+            return str(found["choices"][0]["message"]["content"]).strip()
+    except (OSError, ValueError, KeyError, IndexError, urllib.error.URLError) as error:
+        raise StateError(f"{instance.ref.label} is ready and gave no answer: {error}") from error

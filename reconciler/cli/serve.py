@@ -1,0 +1,253 @@
+"""Own this machine's node: one pass, or follow commits or files until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from types import FrameType
+
+from reconciler.cli import local
+from reconciler.cli.console import Console, Progress, Screen
+from reconciler.cli.fleet import open_fleet, reader
+from reconciler.desired import Desired
+from reconciler.edge import Exit
+from reconciler.loop import Loop, Timing, Wake
+from reconciler.models.scheme import FetchContext
+from reconciler.plan import Instance, Observation, Plan
+from reconciler.report.plan_json import change_json, plan_json
+from reconciler.source.checkout import Source
+from reconciler.target import Outcome
+
+_QUIET_S = 2.0  # of --watch: removals wait out an editor, a rebase, a stash
+_WATCH_POLL_S = 30.0  # should the watcher miss something
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """How to serve, beside the words of the command line. `on_ready` says that a service answers,
+    in the place of the usual line; True: that was all, stop."""
+
+    interval_s: float = 30.0
+    timeout_s: float = 600.0
+    on_ready: Callable[[Instance, Screen], bool] | None = None
+
+
+def serve(args: argparse.Namespace, service: Service) -> int:
+    """Run until the pass is done, or until a signal."""
+    source = open_fleet(args, working_tree=args.watch)
+    screen, wake = Screen(), Wake()
+    console = _Recorder(screen, args.output, _ready_line(service, screen, wake), quiet=args.once)
+    with local.owned(args, source, wake, stop_children=args.stop_on_exit) as here:
+        if here.journal.damage:
+            screen.say(here.journal.damage)
+        loop = _build(args, source, here, wake, console, service.interval_s)
+        progress = Progress(screen, here.agent.active_downloads)
+        try:
+            with _signals(wake) as received:
+                if args.once:
+                    return _once(loop, console, args, service.timeout_s)
+                return _follow(loop, source, args.watch, received)
+        finally:
+            progress.close()
+
+
+def _ready_line(service: Service, screen: Screen, wake: Wake) -> Callable[[Instance], None] | None:
+    on_ready = service.on_ready
+    if on_ready is None:
+        return None
+
+    def say(instance: Instance) -> None:
+        if on_ready(instance, screen):
+            wake.stop()
+
+    return say
+
+
+class _Recorder(Console):
+    """A Console that also keeps the first plan and every outcome, for --once."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        output: str,
+        on_ready: Callable[[Instance], None] | None,
+        *,
+        quiet: bool,
+    ) -> None:
+        super().__init__(screen, output, on_ready)
+        self._screen_out = screen
+        self._hold_json = quiet and output == "json"
+        self.first: Plan | None = None
+        self.last: Plan | None = None
+        self.observed: Observation | None = None
+        self.outcomes: list[Outcome] = []
+
+    def planned(self, plan: Plan, desired: Desired) -> None:
+        self.first = self.first or plan
+        self.last = plan
+        if not self._hold_json:
+            super().planned(plan, desired)
+
+    def applied(self, outcomes: tuple[Outcome, ...]) -> None:
+        self.outcomes += outcomes
+        super().applied(outcomes)
+
+    def looked(self, observed: Observation) -> None:
+        self.observed = observed
+        super().looked(observed)
+
+    def print_once(self) -> None:
+        """The plan with what became of its changes, as `--once -o json` promises."""
+        if self._hold_json and self.first is not None:
+            done = [
+                {"change": change_json(o.change), "result": str(o.result), "message": o.message}
+                for o in self.outcomes
+            ]
+            text = json.dumps(plan_json(self.first) | {"outcomes": done}, indent=2)
+            self._screen_out.out(text + "\n")
+
+
+def _build(
+    args: argparse.Namespace,
+    source: Source,
+    here: local.Local,
+    wake: Wake,
+    console: Console,
+    interval_s: float,
+) -> Loop:
+    def follow(desired: Desired) -> None:
+        policy = desired.fleet.policy
+        here.agent.target.context = FetchContext(
+            allowed_hosts=policy.allowed_hosts,
+            mirrors=policy.mirrors,
+            open_repository=desired.checkout.open,
+        )
+
+    return Loop(
+        source=source,
+        read=reader(),
+        target=here.agent.target,
+        journal=here.journal,
+        report=console,
+        wake=wake,
+        timing=Timing(
+            poll_s=_WATCH_POLL_S if args.watch else interval_s,
+            quiet_s=_QUIET_S if args.watch else 0.0,
+        ),
+        cached=here.agent.facts,
+        accepts=here.accepts,
+        follows=follow,
+        busy=_busy(source) if args.watch else lambda: None,
+        confirmed=frozenset(args.confirm),
+    )
+
+
+def _busy(source: Source) -> Callable[[], str | None]:
+    """Whether git is in the middle of something in the watched tree."""
+    from reconciler.source.worktree import busy
+
+    return lambda: busy(Path(source.location))
+
+
+def _once(loop: Loop, console: _Recorder, args: argparse.Namespace, timeout_s: float) -> int:
+    """One pass, then wait until everything that should run answers."""
+    loop.fetch()
+    if loop.desired is None:
+        return Exit.FAILED
+    deadline = monotonic() + timeout_s
+    while not loop.wake.stopped:
+        loop.look()
+        assert console.last is not None
+        assert console.observed is not None
+        waiting = _waiting(loop.desired, console.last, console.observed)
+        if not waiting or monotonic() >= deadline or all(map(_is_final, waiting)):
+            console.print_once()
+            return Exit.BLOCKED if waiting or console.last.blocked else Exit.OK
+        loop.wake.wait(min(1.0, max(0.0, deadline - monotonic())))
+    return Exit.INTERRUPTED
+
+
+def _waiting(desired: Desired, plan: Plan, observed: Observation) -> list[Instance | None]:
+    """What is not as it should be yet: an instance that is not ready, None for one to come."""
+    held = {ref for item in plan.blocked for ref in (item.ref, *item.holds)}
+    wanted = {
+        w.ref: w
+        for w in desired.assignment.workloads
+        if f"node/{w.node}" in observed.targets and not w.suspended and w.ref not in held
+    }
+    there = {i.ref: i for i in observed.instances}
+    late = [there.get(ref) for ref in wanted]
+    waiting: list[Instance | None] = [i for i in late if i is None or not i.ready]
+    pending = [c for c in plan.changes if c.action != "deferred"]
+    return waiting or [None] * len(pending)
+
+
+def _is_final(instance: Instance | None) -> bool:
+    """Whether waiting longer cannot help: only other bytes or another commit will."""
+    from agent.exits import PERMANENT
+
+    return instance is not None and instance.reason in PERMANENT
+
+
+def _follow(loop: Loop, source: Source, watch: bool, received: list[int]) -> int:
+    stop = threading.Event()
+    watcher = threading.Thread(
+        target=_watch_files,
+        args=(Path(source.location), loop.wake, stop),
+        name="watch",
+        daemon=True,
+    )
+    if watch:
+        watcher.start()
+    try:
+        loop.run()
+    finally:
+        stop.set()
+    return Exit.INTERRUPTED if signal.SIGINT in received else Exit.OK
+
+
+def _watch_files(folder: Path, wake: Wake, stop: threading.Event) -> None:
+    """Wake the loop on every change below the folder; git's own bookkeeping says nothing."""
+    from watchfiles import watch
+
+    changes = watch(
+        folder,
+        watch_filter=lambda _, path: "/.git/" not in path,
+        debounce=50,
+        step=20,
+        stop_event=stop,
+        recursive=True,
+        raise_interrupt=False,
+    )
+    for _ in changes:
+        wake.fetch()
+
+
+@contextmanager
+def _signals(wake: Wake) -> Iterator[list[int]]:
+    """SIGINT and SIGTERM end the loop, SIGHUP makes it look at the source at once."""
+    received: list[int] = []
+
+    def end(number: int, _: FrameType | None) -> None:
+        if received:
+            raise KeyboardInterrupt  # asked twice: at once
+        received.append(number)
+        wake.stop()
+
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, end),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, end),
+        signal.SIGHUP: signal.signal(signal.SIGHUP, lambda *_: wake.fetch()),
+    }
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

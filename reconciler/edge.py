@@ -1,0 +1,64 @@
+"""The edge of both programs: exit codes, and how whatever a run ends in is said."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NoReturn
+
+from reconciler.errors import InvalidFleet, ReconcilerError, UsageError
+
+
+class Exit(IntEnum):
+    """The exit codes of every command."""
+
+    OK = 0
+    FAILED = 1
+    CHANGES = 2
+    BLOCKED = 3
+    USAGE = 64
+    BUG = 70
+    INTERRUPTED = 130
+
+
+def guarded(run: Callable[[], int], program: str) -> int:
+    """Turn whatever a run ends in into an exit code, with words and without a traceback."""
+    try:
+        return run()
+    except UsageError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return Exit.USAGE
+    except InvalidFleet as error:
+        print(error, file=sys.stderr)
+        return Exit.FAILED
+    except ReconcilerError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return Exit.FAILED
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (`| head`): nothing is wrong, and nothing may be written any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except OSError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return Exit.FAILED
+    except Exception as error:  # the outermost edge: said as a bug of ours
+        if os.environ.get("FLEET_DEBUG"):
+            raise
+        print(
+            f"{program}: a bug of ours: {type(error).__name__}: {error}\n"
+            "Please report it; with FLEET_DEBUG=1 set, the same command prints where it happened.",
+            file=sys.stderr,
+        )
+        return Exit.BUG
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with the exit code of this program."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see `{self.prog} --help`")

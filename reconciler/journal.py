@@ -1,0 +1,115 @@
+"""What was applied before, across our own restarts: which head may follow it, and what it held."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from reconciler.desired import Desired
+from reconciler.problem import Problem
+from reconciler.source.checkout import Checkout, Source
+from reconciler.source.history import (
+    Applied,
+    Course,
+    HistoryFile,
+    Record,
+    Refused,
+    Verdict,
+    judge,
+)
+
+if TYPE_CHECKING:
+    from reconciler.source.git import GitSource
+
+_MOST_PROBLEMS = 100
+
+
+class SourceJournal:
+    """The record of one source, on disk. Only the owner of the state directory writes it."""
+
+    def __init__(self, file: HistoryFile, source: Source) -> None:
+        self._file = file
+        self._source = source
+        self._ref = str(getattr(source, "ref", "")) or "files"
+        self._record, self.damage = file.read()
+
+    @property
+    def _last(self) -> Applied | None:
+        last = self._record.applied
+        same = last and (last.location, last.ref) == (self._source.location, self._ref)
+        return last if same else None
+
+    def accept(self, checkout: Checkout) -> Verdict:
+        """Whether a fetched revision may follow the applied one."""
+        git = self._git()
+        if git is None:
+            return Verdict(Course.NEWER, take=True)
+        return judge(
+            self._last,
+            checkout.revision,
+            git.is_ancestor,
+            location=git.location,
+            ref=self._ref,
+        )
+
+    def held_paths(self) -> frozenset[str]:
+        """Files that held fleet documents in the applied revision."""
+        return frozenset(self._last.files) if self._last else frozenset()
+
+    def last_good(self) -> Checkout | None:
+        """The applied revision again, from what was fetched then. Raises SourceError."""
+        git = self._git()
+        return git.at(self._last.revision) if git and self._last else None
+
+    def applied(self, desired: Desired) -> None:
+        """Remember the revision, once. Raises StateError."""
+        fleet = desired.fleet
+        refused = self._record.refused
+        if self._last and self._last.revision == fleet.revision and refused is None:
+            return
+        if git := self._git():
+            git.keep(fleet.revision)
+        now = Applied(
+            location=self._source.location,
+            ref=self._ref,
+            revision=fleet.revision,
+            files=tuple(sorted({origin.path for origin in fleet.origins.values()})),
+            services=tuple(w.ref.label for w in desired.assignment.workloads),
+            applied_at=time.time(),
+        )
+        self._write(Record(applied=now))
+
+    def refused(self, checkout: Checkout, problems: tuple[Problem, ...]) -> None:
+        """Remember that a revision was refused whole, and why. Raises StateError."""
+        lines = tuple(str(problem) for problem in problems[:_MOST_PROBLEMS])
+        entry = Refused(checkout.revision, time.time(), lines)
+        self._write(Record(self._record.applied, entry, self._record.unreachable_since))
+
+    def _write(self, record: Record) -> None:
+        self._file.write(record)
+        self._record = record
+
+    def _git(self) -> GitSource | None:
+        """The source as a git repository's, for what only history can answer."""
+        from reconciler.source.git import GitSource
+
+        return self._source if isinstance(self._source, GitSource) else None
+
+
+class NoJournal:
+    """For passes that own nothing: nothing is remembered, every revision is the first."""
+
+    def accept(self, checkout: Checkout) -> Verdict:
+        return Verdict(Course.FIRST, take=True)
+
+    def held_paths(self) -> frozenset[str]:
+        return frozenset()
+
+    def last_good(self) -> Checkout | None:
+        return None
+
+    def applied(self, desired: Desired) -> None:
+        """Nothing to remember."""
+
+    def refused(self, checkout: Checkout, problems: tuple[Problem, ...]) -> None:
+        """Nothing to remember."""
