@@ -20,6 +20,7 @@ from reconciler.report.plan_text import plan_text
 from reconciler.report.terminal import Style, Tone, printable
 from reconciler.target import Outcome, Result
 
+_ON_ITS_WAY = ("Loading", "Downloading")  # how far it is changes too often to be news
 _BAR_WIDTH = 28
 _BAR_EVERY_S = 0.2
 
@@ -129,7 +130,6 @@ class Console:
         self._states: dict[ObjectRef, tuple[bool, str, str]] = {}
         self._lost = ""
         self._said_held = ""
-        self._current = ""
 
     def planned(self, plan: Plan, desired: Desired) -> None:
         """Print a plan that says something new. Downloads that end bring up their change again."""
@@ -139,7 +139,6 @@ class Console:
         steps = {(str(c.action), c.target, c.ref) for c in plan.changes}
         blocked = frozenset(_key(item) for item in plan.blocked)
         if steps <= self._shown and blocked == self._blocked:
-            self._say_current(plan)
             return
         self._shown |= steps
         self._blocked = blocked
@@ -147,11 +146,6 @@ class Console:
             self._screen.out(json.dumps(plan_json(plan)) + "\n")
         else:
             self._screen.out(plan_text(plan, time.time(), self._screen.style))
-
-    def _say_current(self, plan: Plan) -> None:
-        if plan.changes or plan.blocked or self._json or self._current == plan.revision:
-            return
-        self._current = plan.revision
 
     def applied(self, outcomes: tuple[Outcome, ...]) -> None:
         for outcome in outcomes:
@@ -185,14 +179,15 @@ class Console:
         """Say every service that became ready, stopped being so, or changed its reason."""
         states = {}
         for instance in observed.instances:
-            state = (instance.ready, instance.reason, instance.message)
+            on_its_way = instance.reason in _ON_ITS_WAY
+            state = (instance.ready, instance.reason, "" if on_its_way else instance.message)
             states[instance.ref] = state
             if self._states.get(instance.ref) == state:
                 continue
             if instance.ready:
                 self._on_ready(instance)
             else:
-                message = f": {printable(instance.message)}" if instance.message else ""
+                message = f": {printable(state[2])}" if state[2] else ""
                 self._screen.say(f"{instance.ref.label}  {instance.reason}{message}")
         for ref in self._states.keys() - states.keys():
             self._screen.say(f"{ref.label}  stopped")

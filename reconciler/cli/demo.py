@@ -11,10 +11,10 @@ import json
 import os
 import shutil
 import sys
-import urllib.error
 import urllib.request
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from reconciler.api.meta import ObjectRef
 from reconciler.cli.console import Screen
@@ -26,7 +26,9 @@ from reconciler.report.terminal import Tone
 
 _NODE = "laptop"
 _SERVICE = ObjectRef("InferenceService", "default", "chat")
-_QUESTION = "In one short sentence: what is the capital of France?"
+_QUESTION = "What is the capital of France?"
+# The model of the example completes text and was not taught to chat: this form it answers.
+_PROMPT = "Question: {question}\nAnswer:"
 _ANSWER_DEADLINE_S = 120.0
 
 
@@ -83,7 +85,7 @@ def private_copy(folder: Path, *, fresh: bool) -> Path:
 
 
 def example_fleet() -> Path:
-    """The example that ships with this program: beside the code in a checkout, in the wheel else."""
+    """The example that ships with this program: beside the code, or inside the wheel."""
     package = Path(str(files("reconciler")))
     checkout = package.parent / "fleet-example"
     return checkout if checkout.is_dir() else package / "data" / "fleet-example"
@@ -114,31 +116,34 @@ class _Demo:
         return Exit.OK if self._answered else code or Exit.FAILED
 
     def _invitation(self, instance: Instance) -> str:
-        body = json.dumps({"messages": [{"role": "user", "content": "Hello, who are you?"}]})
+        body = json.dumps(_body(instance, "What is the largest planet?"))
         return (
             "\nTalk to it:\n"
-            f"  curl {instance.endpoint}/v1/chat/completions -d '{body}'\n\n"
+            f"  curl {instance.endpoint}/v1/completions -d '{body}'\n\n"
             f"Or edit {self._fleet}/services/chat.yaml, for instance its contextSize, and watch\n"
             "the change be planned and applied. Ctrl-C stops everything.\n"
         )
 
 
 def ask(instance: Instance, question: str) -> str:
-    """One chat completion's text. Raises StateError when the model does not answer."""
-    body = {
-        "model": instance.models[0],
-        "messages": [{"role": "user", "content": question}],
-        "max_tokens": 64,
-        "temperature": 0,
-    }
+    """The model's answer, one line. Raises StateError when it gives none."""
     request = urllib.request.Request(  # noqa: S310 - the address is our own, http on loopback
-        f"{instance.endpoint}/v1/chat/completions",
-        json.dumps(body).encode(),
+        f"{instance.endpoint}/v1/completions",
+        json.dumps(_body(instance, question)).encode(),
         {"Content-Type": "application/json"},
     )
     try:
         with urllib.request.urlopen(request, timeout=_ANSWER_DEADLINE_S) as answer:  # noqa: S310
-            found = json.load(answer)
-            return str(found["choices"][0]["message"]["content"]).strip()
-    except (OSError, ValueError, KeyError, IndexError, urllib.error.URLError) as error:
+            return str(json.load(answer)["choices"][0]["text"]).strip()
+    except (OSError, ValueError, KeyError, IndexError) as error:
         raise StateError(f"{instance.ref.label} is ready and gave no answer: {error}") from error
+
+
+def _body(instance: Instance, question: str) -> dict[str, Any]:
+    return {
+        "model": instance.models[0],
+        "prompt": _PROMPT.format(question=question),
+        "max_tokens": 32,
+        "temperature": 0,
+        "stop": ["\n"],
+    }

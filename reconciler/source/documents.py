@@ -148,8 +148,12 @@ def _syntax(text: str, message: str) -> _Refused:
         if twice:
             hint = f"{twice.field} stands twice, first on line {twice.first_line}; keep one of them"
             return _Refused("YamlSyntax", hint, twice.place)
-    at, position = _AT.search(message), _AT_POSITION.search(message)
-    place = Place(int(at[1]), int(at[2])) if at else Place(1, 1)
+    ats = [Place(int(at[1]), int(at[2])) for at in _AT.finditer(message)]
+    position = _AT_POSITION.search(message)
+    place = ats[0] if ats else Place(1, 1)
+    if not _line(text, place) and len(ats) > 1:  # the end of the file: say where it was opened
+        place = ats[-1]
+        message = _AT.sub("", message)
     if position:
         before = text.encode()[: int(position[1])].decode(errors="replace")
         place = _place_of(before, len(before))

@@ -7,6 +7,7 @@ several keywords (a misspelt `modelRef` is an unknown field and a missing one): 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -125,6 +126,8 @@ def _mistakes(validator: KindValidator, error: ValidationError) -> Iterator[Mist
         yield Mistake(rule, field, f'"{name}" is missing here; add it')
     elif kind == "anyOf":
         yield Mistake(rule, field, _any_of(error.instance, _node(validator, error.schema_path)))
+    elif kind == "type" and (wish := _node(validator, error.schema_path[:-1]).get("pattern")):
+        yield Mistake(rule, field, _pattern(error.instance, {"pattern": wish}))
     elif kind in _SENTENCES:
         yield Mistake(rule, field, _SENTENCES[kind](error.instance, details))
     else:
@@ -174,11 +177,25 @@ def _type(value: object, details: Mapping[str, Any]) -> str:
         return f"is empty; write {wanted}, or remove the line"
     if "string" in types and isinstance(value, (bool, int, float)):
         return f"expected {wanted}, not {_shown(value)}; put it in quotes"
-    if isinstance(value, str) and {"integer", "number", "boolean"} & set(types) and value:
-        return f"expected {wanted}, not the text {_shown(value)}; write it without quotes"
+    if isinstance(value, str):
+        meant = _unquoted(value, types)
+        hint = f"; write {meant}" if meant else ""
+        return f"expected {wanted}, not the text {_shown(value)}{hint}"
     return f"expected {wanted}, not {_shown(value)}"
 
 
+def _unquoted(text: str, types: list[str]) -> str | None:
+    """What somebody meant who wrote a number in quotes, or a truth value of YAML 1.1."""
+    if "boolean" in types and text.lower() in _TRUTH:
+        return _TRUTH[text.lower()]
+    is_number = re.fullmatch(r"-?[0-9]{1,18}" + (r"(\.[0-9]+)?" if "number" in types else ""), text)
+    return f"{text} without quotes" if is_number and {"integer", "number"} & set(types) else None
+
+
+_TRUTH = {
+    **dict.fromkeys(("yes", "on", "true"), "true"),
+    **dict.fromkeys(("no", "off", "false"), "false"),
+}
 _TYPE_WORDS = {
     "integer": "a whole number",
     "number": "a number",
@@ -218,6 +235,8 @@ def _enum(value: object, details: Mapping[str, Any]) -> str:
 
 
 def _pattern(value: object, details: Mapping[str, Any]) -> str:
+    if value is None:
+        return f"is empty; write {_pattern_words(details['pattern'])}"
     return f"{_shown(value)} is not {_pattern_words(details['pattern'])}"
 
 
@@ -237,6 +256,10 @@ _PATTERN_WORDS = {
     r"^https?://": "a URL; begin it with https://",
     r"^[0-9a-fA-F.:]{2,45}$": "an IP address",
     r"^[A-Za-z_][A-Za-z0-9_]*$": "a variable's name; use letters, digits and _",
+    r"^\s*(>=|<=|==|!=|~=|<|>)\s*[0-9]+(\.[0-9]+)*"
+    r"(\s*,\s*(>=|<=|==|!=|~=|<|>)\s*[0-9]+(\.[0-9]+)*)*\s*$": (
+        'a range of versions; write ">=0.3" or ">=0.3,<1"'
+    ),
 }
 
 

@@ -17,6 +17,7 @@ from reconciler.fleet import Fleet, Origin
 from reconciler.problem import RULES, Counts, Finding, Problem, Severity
 from reconciler.source import places
 from reconciler.source.documents import Document, decode, read_documents
+from reconciler.source.explain import Mistake, explain
 from reconciler.source.model_files import HeaderCache, read_model_files
 from reconciler.source.places import Place, Places, field_path
 from reconciler.source.rules import Declared, check_all
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from reconciler.memory import ModelFacts
     from reconciler.runtime import Runtime
     from reconciler.source.checkout import Checkout, YamlFile
-    from reconciler.source.explain import Mistake
 
 MAX_PROBLEMS = 1_000  # in one report; whoever fixes these sees the rest
 
@@ -200,8 +200,6 @@ def _make(document: Document) -> Resource | tuple[Mistake, ...]:
     """The object that a document declares, or what is wrong with the document."""
     check = validator(document.kind)
     if not check.is_valid(document.content):
-        from reconciler.source.explain import explain
-
         return explain(check, document.content)
     from pydantic import ValidationError
 
@@ -212,8 +210,6 @@ def _make(document: Document) -> Resource | tuple[Mistake, ...]:
 
 
 def _mistakes(error: Any) -> Iterator[Mistake]:  # noqa: ANN401  # pydantic is imported late
-    from reconciler.source.explain import Mistake
-
     for detail in error.errors(include_url=False, include_context=False, include_input=False):
         yield Mistake("Schema", field_path(detail["loc"]), detail["msg"])
 

@@ -19,8 +19,10 @@ from reconciler.api.model import Model
 from reconciler.api.quantity import parse_bytes
 from reconciler.problem import Finding
 from reconciler.runtime import ignored_fields
+from reconciler.source.explain import explain
 from reconciler.source.places import field_path
 from reconciler.source.suggest import did_you_mean
+from reconciler.source.validators import validator
 
 if TYPE_CHECKING:
     from reconciler.runtime import Runtime
@@ -137,27 +139,13 @@ def runtime_options(declared: Declared) -> Iterator[Finding]:
         if service.spec.runtime or not options:
             continue
         for row in declared.runtimes_of(service):
-            known = {f.alias or name for name, f in row.options.model_fields.items()}
-            unknown = sorted(set(options) - known)
-            for name in unknown:
-                hint = did_you_mean(name, known) or "; remove it"
-                where = field_path(["spec", "runtimeOptions", name])
-                message = f"runtime {row.name} has no such option{hint}"
-                yield Finding("RuntimeOptions", service.ref, where, message)
-            if not unknown:
-                yield from _wrong_options(service, row)
-
-
-def _wrong_options(service: InferenceService, row: Runtime) -> Iterator[Finding]:
-    from pydantic import ValidationError
-
-    try:
-        row.options.model_validate(service.spec.runtime_options)
-    except ValidationError as error:
-        for detail in error.errors(include_url=False, include_context=False, include_input=False):
-            where = field_path(["spec", "runtimeOptions", *detail["loc"]])
-            message = f"{detail['msg']} (options of runtime {row.name})"
-            yield Finding("RuntimeOptions", service.ref, where, message)
+            # Ask the schema what it would say if the service named the runtime.
+            content = service.model_dump(by_alias=True, mode="json", exclude_unset=True)
+            content["spec"]["runtime"] = row.name
+            for mistake in explain(validator(service.kind), content):
+                if mistake.rule == "RuntimeOptions":
+                    message = f"{mistake.message} (runtime {row.name})"
+                    yield Finding("RuntimeOptions", service.ref, mistake.field, message)
 
 
 def runtime_rules(declared: Declared) -> Iterator[Finding]:
