@@ -82,7 +82,6 @@ def test_every_kind_has_a_schema_with_words_for_every_pattern(kind: str) -> None
 KNOWN_RAW_PATTERNS = {
     r"^[A-Za-z0-9:/.,*\[\]-]{1,1024}$",
     r"^[a-z0-9][a-z0-9_-]{0,63}$",
-    r"^\s*(>=|<=|==|!=|~=|<|>)\s*[0-9]+(\.[0-9]+)*(\s*,\s*(>=|<=|==|!=|~=|<|>)\s*[0-9]+(\.[0-9]+)*)*\s*$",
 }
 
 EXCLUSION = [

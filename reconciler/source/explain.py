@@ -224,6 +224,8 @@ def _wishes(alternatives: list[dict[str, Any]]) -> Iterator[str]:
                 yield _shown(constant)
             case {"pattern": pattern}:
                 yield _pattern_words(pattern)
+            case {"type": "boolean"}:
+                yield from ("true", "false")
             case {"type": str(name)}:
                 yield _TYPE_WORDS[name]
 
