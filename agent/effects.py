@@ -170,7 +170,9 @@ class Effects:
             found = health.check(
                 pid, launch.host, launch.port, launch.command.probe, known=ask.known
             )
-            event = events.Answered(ask.question, found.ready, found.reason, found.message)
+            event = events.Answered(
+                ask.question, found.ready, found.reason, found.message, found.listening
+            )
         except Exception as error:  # noqa: BLE001  unanswered, it would be the last question
             _log.exception("bug in the probe of %s", ref.label)
             event = events.Answered(ask.question, False, "Loading", f"probe failed: {error}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-from agent.launch import Child, Launch, Phase
+from agent.launch import Child, Launch, Listening, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,7 @@ class Answered:
     ready: bool
     reason: str = ""
     message: str = ""
+    listening: Listening | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +137,12 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class AskReady:
-    """Does the live process own its port and serve its model? `known`: it did before."""
+    """Does the live process own its port and serve its model? `known` says that it did before."""
 
     question: int
     launch: Launch
     child: Child
-    known: bool
+    known: Listening | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +196,7 @@ class Unit:
     interval_s: float = 0.0  # between two probes while loading
     question: int = 0  # number of the last question asked
     asking: bool = False  # its answer is still due
+    listening: Listening | None = None  # since it was ready
     missed: int = 0  # probes in a row, since it was ready
     busy: int | None = None  # requests in flight, as last heard while draining
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.exits import printable
 from agent.identity import describe
-from agent.ports import listener
+from agent.launch import Listening
+from agent.sockets import listener, listening_socket, still_listens
 from reconciler.workload import Probe
 
 ANSWER_TIMEOUT_S = 2.0
@@ -27,6 +28,7 @@ class Verdict:
     ready: bool
     reason: str = "Ready"
     message: str = ""
+    listening: Listening | None = None
 
 
 def check(
@@ -35,11 +37,11 @@ def check(
     port: int,
     probe: Probe,
     *,
-    known: bool,
+    known: Listening | None = None,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> Verdict:
     """Ready: GET of the path is 200, the pid (or a child of it) owns the socket, and the model is
-    listed. `known` True leaves out the last one, for a process that passed all three before."""
+    listed. `known`, the proof of an earlier check, makes this one cheap."""
     try:
         status, body = _get(host, port, probe.path, timeout_s)
     except ConnectionRefusedError:
@@ -47,15 +49,18 @@ def check(
     except (OSError, http.client.HTTPException, ValueError) as error:
         text = printable(str(error)) or type(error).__name__
         return Verdict(False, "Loading", f"no answer on port {port}: {text}")
-    if not owns_port(pid, port):
+    if status != 200:
+        return Verdict(False, "Loading", f"{probe.path} answers {status}{_error_message(body)}")
+    if known is not None and still_listens(known):
+        return Verdict(True, listening=known)
+    listening = listening_socket(pid, port)
+    if listening is None:
         owner = describe(listener(port))
         return Verdict(False, "PortInUse", f"port {port} is answered by {owner}, not by this one")
-    if status != 200:
-        detail = _error_message(body)
-        return Verdict(False, "Loading", f"{probe.path} answers {status}{detail}")
-    if known or probe.models_path is None or probe.alias is None:
-        return Verdict(True)
-    return _serves(host, port, probe.models_path, probe.alias, timeout_s)
+    if probe.models_path is None or probe.alias is None:
+        return Verdict(True, listening=listening)
+    found = _serves(host, port, probe.models_path, probe.alias, timeout_s)
+    return replace(found, listening=listening)
 
 
 def busy_slots(
@@ -70,29 +75,6 @@ def busy_slots(
     if status != 200 or not isinstance(slots, list):
         return None
     return sum(1 for slot in slots if isinstance(slot, dict) and slot.get("is_processing"))
-
-
-def owns_port(pid: int, port: int) -> bool:
-    """Whether the process, or one below it, has the listening socket of a port."""
-    import psutil
-
-    try:
-        process = psutil.Process(pid)
-        if _listens(process, port):
-            return True
-        return any(_listens(child, port) for child in process.children(recursive=True))
-    except psutil.Error:
-        return False
-
-
-def _listens(process: object, port: int) -> bool:
-    import psutil
-
-    assert isinstance(process, psutil.Process)
-    return any(
-        connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,)
-        for connection in process.net_connections(kind="tcp")
-    )
 
 
 def _serves(host: str, port: int, path: str, alias: str, timeout_s: float) -> Verdict:

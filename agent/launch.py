@@ -76,6 +76,19 @@ class Child:
     adopted: bool = False  # not our own child: its exit code will not be known
 
 
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Proof that a process has the listening socket of its port, and how to see that it still does.
+
+    `descriptor` and `socket` are what /proc calls them; empty on other platforms.
+    """
+
+    pid: int
+    port: int
+    descriptor: str = ""
+    socket: str = ""
+
+
 class Phase(StrEnum):
     """Where a service's process stands."""
 

@@ -13,6 +13,7 @@ import threading
 from dataclasses import dataclass, field
 
 from agent.identity import describe
+from agent.sockets import listener
 from agent.state import StateDir, atomic_write, set_aside
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import StateError
@@ -121,17 +122,6 @@ def taken_by(host: str, port: int) -> str | None:
     if port < 1024 and not _answers(host, port):
         return f"port {port} may not be used without privileges; state one above 1023"
     return f"port {port} is taken by {describe(listener(port))}"
-
-
-def listener(port: int) -> int | None:
-    """The pid that listens on a port; None where that may not be seen."""
-    import psutil
-
-    with contextlib.suppress(psutil.Error, OSError):
-        for connection in psutil.net_connections(kind="tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr[1:] == (port,):
-                return connection.pid
-    return None
 
 
 def _answers(host: str, port: int) -> bool:

@@ -270,6 +270,7 @@ def _back_off(
         failures=failures,
         exit_code=exit_code,
         ready_at=None,
+        listening=None,
         spawned_at=None,
         asking=False,
         missed=0,
@@ -313,6 +314,7 @@ def _loading(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
         unit,
         phase=Phase.READY,
         ready_at=now.monotonic,
+        listening=event.listening,
         missed=0,
         start_seconds=unit.start_seconds if took is None else round(took, 3),
         wake_at=now.monotonic + timing.probe_ready_s,
@@ -343,8 +345,7 @@ def _tick(unit: Unit, now: Moment, timing: Timing) -> Step:
             return _spawn(unit, unit.launch, now)
         case Phase.LOADING | Phase.READY:
             assert unit.child is not None
-            known = unit.phase is Phase.READY
-            ask = AskReady(unit.question + 1, unit.launch, unit.child, known)
+            ask = AskReady(unit.question + 1, unit.launch, unit.child, unit.listening)
             return replace(unit, question=ask.question, asking=True, wake_at=None), (ask,)
         case Phase.DRAINING if now.monotonic >= unit.drain_until:
             return _end_drain(unit, now, timing)

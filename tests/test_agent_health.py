@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 
@@ -10,9 +11,10 @@ import pytest
 
 from agent import health
 from agent.ports import can_bind
+from agent.sockets import listening_socket, still_listens
 from reconciler.workload import Probe
 from tests.support import servers
-from tests.support.owner import free_port, wait_until
+from tests.support.owner import alive, free_port, wait_until
 
 PROBE = Probe(alias="tiny", slots_path="/slots")
 
@@ -31,13 +33,13 @@ def server() -> Iterator[tuple[int, int]]:
 def test_the_right_process_with_the_right_model_is_ready(server: tuple[int, int]) -> None:
     pid, port = server
 
-    assert health.check(pid, "127.0.0.1", port, PROBE, known=False).ready
+    assert health.check(pid, "127.0.0.1", port, PROBE).ready
 
 
 def test_an_answer_by_another_process_is_no_readiness(server: tuple[int, int]) -> None:
     pid, port = server
     with subprocess.Popen(["sleep", "600"]) as other:
-        found = health.check(other.pid, "127.0.0.1", port, PROBE, known=True)
+        found = health.check(other.pid, "127.0.0.1", port, PROBE)
         other.kill()
 
     assert (found.ready, found.reason) == (False, "PortInUse")
@@ -47,7 +49,7 @@ def test_an_answer_by_another_process_is_no_readiness(server: tuple[int, int]) -
 def test_a_socket_of_a_child_counts_as_the_parents(server: tuple[int, int]) -> None:
     _, port = server
 
-    assert health.owns_port(os.getpid(), port)
+    assert listening_socket(os.getpid(), port) is not None
 
 
 def test_a_dead_process_owns_nothing(server: tuple[int, int]) -> None:
@@ -55,11 +57,24 @@ def test_a_dead_process_owns_nothing(server: tuple[int, int]) -> None:
     child = subprocess.Popen(["true"])
     child.wait()
 
-    assert not health.owns_port(child.pid, port)
+    assert listening_socket(child.pid, port) is None
+
+
+def test_the_proof_of_ownership_ends_with_the_process(server: tuple[int, int]) -> None:
+    pid, port = server
+    proof = health.check(pid, "127.0.0.1", port, PROBE).listening
+    assert proof is not None
+
+    before = still_listens(proof)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not alive(pid))
+
+    assert before
+    assert not still_listens(proof)
 
 
 def test_nothing_on_the_port_is_loading() -> None:
-    found = health.check(os.getpid(), "127.0.0.1", free_port(), PROBE, known=False)
+    found = health.check(os.getpid(), "127.0.0.1", free_port(), PROBE)
 
     assert found == health.Verdict(False, "Loading", "does not listen yet")
 
