@@ -15,10 +15,11 @@ from agent.records import Record, Records
 from agent.state import StateDir
 from agent.target import Renderer, target_state
 from reconciler.api.model import Model
+from reconciler.errors import ReconcilerError
 from reconciler.memory import ModelFacts
 from reconciler.plan import Change, Instance, Observation
 from reconciler.target import Outcome
-from reconciler.workload import Workload
+from reconciler.workload import Command, Workload
 
 
 class RecordedNode:
@@ -37,6 +38,14 @@ class RecordedNode:
         """What the records say, checked against the living processes."""
         state = target_state(self._node, self._renderer, workloads, time.time())
         return Observation({state.target: state}, recorded_instances(self._state, self._node))
+
+    def command(self, workload: Workload) -> Command | None:
+        """How the workload is, or would be, started here; None while something is missing."""
+        try:
+            rendered = self._renderer.render(workload, keep_port=False)
+        except ReconcilerError:
+            return None
+        return rendered.command if rendered else None
 
     def apply(self, change: Change) -> Outcome:
         raise AssertionError(f"a dry run applies nothing, not even {change.ref}")
@@ -74,7 +83,7 @@ def _instance(record: Record, target: str) -> Instance:
         message = record.message or "its process ended and nobody watches it"
         return replace(found, gone=True, reason=record.reason or "ProcessGone", message=message)
     pid = child.identity.pid
-    verdict = health.check(pid, launch.host, launch.port, launch.command.probe, known=False)
+    verdict = health.check(pid, launch.host, launch.port, launch.command.probe, known=None)
     return replace(
         found,
         pid=pid,

@@ -57,7 +57,7 @@ class Router(Spec):
 
 class Placement(Spec):
     nodes: tuple[Name, ...] = ()
-    node_selector: dict[str, str] = {}
+    node_selector: dict[str, str] = Field(default_factory=dict)
 
 
 class EnvVar(Spec):
@@ -66,8 +66,8 @@ class EnvVar(Spec):
 
 
 class ResourceRequirements(Spec):
-    requests: Resources = {}
-    limits: Resources = {}
+    requests: Resources = Field(default_factory=dict)
+    limits: Resources = Field(default_factory=dict)
 
 
 class Endpoint(Spec):
@@ -132,7 +132,7 @@ class InferenceServiceSpec(ModelSettings):
     sleep_idle: Duration | None = None
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64)] = ()
     devices: Annotated[int, Field(ge=1, le=64)] = 1
-    runtime_options: dict[str, Any] = {}
+    runtime_options: dict[str, Any] = Field(default_factory=dict)
     resources: ResourceRequirements = ResourceRequirements.model_construct()
     endpoint: Endpoint = Endpoint.model_construct()
     memory: ServiceMemory = ServiceMemory.model_construct()

@@ -66,8 +66,8 @@ class Spec(BaseModel):
 class Metadata(Spec):
     name: Name
     namespace: Name = DEFAULT_NAMESPACE
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
 
 
 class Resource(Spec):

@@ -1,0 +1,299 @@
+"""Which service runs where: cases over small fleets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.api import KINDS
+from reconciler.api.meta import API_VERSION, ObjectRef, Resource
+from reconciler.fleet import Fleet, Origin
+from reconciler.memory import ModelFacts
+from reconciler.placement import Assignment, assign
+from reconciler.problem import Finding
+
+GIB = 2**30
+DOCUMENTS: dict[str, dict[str, Any]] = {
+    "FleetNode": {"agent": {}, "hardware": {"os": "linux", "memory": "16Gi"}},
+    "Model": {"source": "https://models.test/m.gguf"},
+    "InferenceService": {"modelRef": "m", "placement": {"nodes": ["mac"]}},
+}
+
+
+def declared(kind: str, name: str, spec: dict[str, Any] | None = None, **metadata: Any) -> Resource:
+    """An object with a spec that is valid by default; `spec` replaces whole fields of it."""
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "metadata": {"name": name, **metadata},
+        "spec": DOCUMENTS[kind] | (spec or {}),
+    }
+    return KINDS[kind].model_validate(document)
+
+
+def node(name: str = "mac", **spec: Any) -> Resource:
+    labels = spec.pop("labels", {})
+    return declared("FleetNode", name, spec, labels=labels)
+
+
+def model(name: str = "m", **spec: Any) -> Resource:
+    return declared("Model", name, spec)
+
+
+def service(name: str = "chat", **spec: Any) -> Resource:
+    return declared("InferenceService", name, spec)
+
+
+def fleet(*objects: Resource, held: tuple[Finding, ...] = ()) -> Fleet:
+    return Fleet(
+        revision="dir:00000000",
+        commit=None,
+        objects={o.ref: o for o in objects},
+        origins={o.ref: Origin(f"{o.metadata.name}.yaml", 1) for o in objects},
+        held=held,
+    )
+
+
+def facts(weights_bytes: int = GIB) -> ModelFacts:
+    """A llama of two layers whose weights are nearly everything."""
+    keys: dict[str, Any] = {
+        "llama.block_count": 2,
+        "llama.embedding_length": 64,
+        "llama.attention.head_count": 2,
+        "llama.feed_forward_length": 128,
+        "llama.context_length": 32768,
+    }
+    return ModelFacts("llama", weights_bytes, weights_bytes, 0, 20, 512, keys)
+
+
+def known(weights_bytes: int = GIB, *names: str) -> dict[ObjectRef, ModelFacts]:
+    return {ObjectRef("Model", "default", n): facts(weights_bytes) for n in names or ("m",)}
+
+
+def rules(assignment: Assignment) -> dict[str, str]:
+    return {held.finding.ref.name: held.finding.rule for held in assignment.held}
+
+
+def homes(assignment: Assignment) -> dict[str, str]:
+    return {w.ref.name: w.node for w in assignment.workloads}
+
+
+def test_a_service_runs_where_the_fleet_states_it() -> None:
+    assignment = assign(fleet(node(), node("other"), model(), service()), {})
+
+    assert homes(assignment) == {"chat": "mac"}
+    assert assignment.held == ()
+
+
+def test_the_only_eligible_node_needs_no_statement() -> None:
+    assignment = assign(fleet(node(), model(), service(placement={})), {})
+
+    assert homes(assignment) == {"chat": "mac"}
+
+
+def test_two_eligible_nodes_are_not_chosen_between_and_the_line_to_add_is_given() -> None:
+    assignment = assign(fleet(node(), node("other"), model(), service(placement={})), {})
+
+    assert rules(assignment) == {"chat": "PlacementNotLocked"}
+    assert "placement: {nodes: [mac]}" in assignment.held[0].finding.message
+
+
+def test_a_selector_narrows_to_the_node_that_has_the_label() -> None:
+    nodes = node(labels={"site": "lab"}), node("other")
+
+    assignment = assign(
+        fleet(*nodes, model(), service(placement={"nodeSelector": {"site": "lab"}})), {}
+    )
+
+    assert homes(assignment) == {"chat": "mac"}
+
+
+@pytest.mark.parametrize(
+    ("on", "of", "with_", "rule"),
+    [
+        ({"drain": True}, {}, {}, "NodeUnavailable"),
+        ({"runtimes": ["mlx-server"]}, {}, {}, "NodeCapability"),
+        ({}, {"format": "mlx"}, {}, "FormatMismatch"),
+        ({}, {"hardware": {"accelerator": "metal"}}, {}, "NodeCapability"),
+        ({}, {}, {"replicas": 2}, "PlacementNotLocked"),
+    ],
+)
+def test_what_a_node_cannot_take_is_blocked_by_name(
+    on: dict[str, Any], of: dict[str, Any], with_: dict[str, Any], rule: str
+) -> None:
+    assignment = assign(fleet(node(**on), model(**of), service(**with_)), {})
+
+    assert rules(assignment) == {"chat": rule}
+    assert assignment.workloads == ()
+
+
+def test_the_nodes_default_runtime_decides_where_the_service_names_none() -> None:
+    assignment = assign(
+        fleet(node(defaultRuntime="mlx-server"), model(format="mlx"), service()), {}
+    )
+
+    assert [w.runtime for w in assignment.workloads] == ["mlx-server"]
+
+
+def test_an_alias_of_a_runtime_is_the_runtime() -> None:
+    assignment = assign(
+        fleet(node(runtimes=["llama.cpp"]), model(), service(runtime="llamacpp")), {}
+    )
+
+    assert [w.runtime for w in assignment.workloads] == ["llama-server"]
+
+
+def test_a_service_on_a_kubernetes_pool_is_elsewhere() -> None:
+    pool = declared("FleetNode", "pool")
+    assert pool.ref.name == "pool"
+    pool = KINDS["FleetNode"].model_validate(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "FleetNode",
+            "metadata": {"name": "pool"},
+            "spec": {"kubernetes": {"cluster": "prod"}},
+        }
+    )
+
+    assignment = assign(fleet(pool, model(), service(placement={"nodes": ["pool"]})), {})
+
+    assert [ref.name for ref in assignment.elsewhere] == ["chat"]
+    assert assignment.workloads == ()
+
+
+def test_a_port_that_two_services_state_goes_to_the_more_important() -> None:
+    port = {"port": 8080}
+
+    assignment = assign(
+        fleet(
+            node(),
+            model(),
+            service("a", endpoint=port),
+            service("b", endpoint=port, priority="high"),
+        ),
+        {},
+    )
+
+    assert homes(assignment) == {"b": "mac"}
+    assert rules(assignment) == {"a": "PortConflict"}
+    assert "default/b" in assignment.held[0].finding.message
+
+
+def test_replicas_run_on_distinct_nodes_in_the_stated_order() -> None:
+    nodes = [node("a"), node("b"), node("c")]
+
+    assignment = assign(
+        fleet(*nodes, model(), service(replicas=2, placement={"nodes": ["c", "a", "b"]})), {}
+    )
+
+    assert sorted(w.node for w in assignment.workloads) == ["a", "c"]
+
+
+def test_an_unreadable_model_holds_its_services_and_no_others() -> None:
+    broken = Finding("ModelUnreadable", model("bad").ref, "spec.source", "not a GGUF")
+
+    assignment = assign(
+        fleet(
+            node(),
+            model(),
+            model("bad"),
+            service(),
+            service("late", modelRef="bad"),
+            held=(broken,),
+        ),
+        {},
+    )
+
+    assert homes(assignment) == {"chat": "mac"}
+    assert [(h.finding.rule, [s.name for s in h.services]) for h in assignment.held] == [
+        ("ModelUnreadable", ["late"])
+    ]
+
+
+def test_two_that_fit_alone_but_not_together_are_not_both_admitted() -> None:
+    models = model("m"), model("n", source="https://models.test/n.gguf")
+
+    assignment = assign(
+        fleet(node(), *models, service("a"), service("b", modelRef="n")),
+        known(7 * GIB, "m", "n"),
+    )
+
+    assert homes(assignment) == {"a": "mac"}
+    assert rules(assignment) == {"b": "MemoryFits"}
+    assert "default/a" in assignment.held[0].finding.message
+
+
+def test_two_services_of_one_model_share_its_weights() -> None:
+    assignment = assign(fleet(node(), model(), service("a"), service("b")), known(8 * GIB))
+
+    assert homes(assignment) == {"a": "mac", "b": "mac"}
+
+
+def test_a_refusal_names_another_node_that_has_room() -> None:
+    large = node("large", hardware={"os": "linux", "memory": "64Gi"})
+
+    assignment = assign(fleet(node(), large, model(), service()), known(20 * GIB))
+
+    assert rules(assignment) == {"chat": "MemoryFits"}
+    assert "large" in assignment.held[0].finding.message
+
+
+def test_mode_warn_admits_what_does_not_fit_and_says_so() -> None:
+    assignment = assign(fleet(node(), model(), service(memory={"mode": "warn"})), known(20 * GIB))
+
+    assert homes(assignment) == {"chat": "mac"}
+    assert [f.rule for f in assignment.warnings] == ["MemoryOverridden"]
+
+
+def test_the_closest_statement_of_a_budget_counts() -> None:
+    roomy = service(memory={"budget": "24Gi"})
+
+    assignment = assign(fleet(node(), model(), roomy), known(20 * GIB))
+
+    assert homes(assignment) == {"chat": "mac"}
+
+
+def test_an_unknown_model_is_a_warning_and_not_a_refusal() -> None:
+    assignment = assign(fleet(node(), model(), service()), {})
+
+    assert [f.rule for f in assignment.warnings] == ["MemoryUnknown"]
+    assert [w.memory for w in assignment.workloads] == [None]
+
+
+names = st.sampled_from(["a", "b", "c", "d", "e"])
+
+
+@given(
+    st.dictionaries(names, st.sampled_from([1024, 8192, 65536]), min_size=1),
+    st.sampled_from([1024, 65536]),
+)
+def test_adding_a_service_moves_no_other_and_changes_nothing_about_it(
+    contexts: dict[str, int], added: int
+) -> None:
+    nodes = node("mac"), node("other")
+    services = [
+        service(n, contextSize=c, placement={"nodes": ["mac" if c > 2048 else "other"]})
+        for n, c in contexts.items()
+    ]
+    small = known(2**20)
+
+    before = assign(fleet(*nodes, model(), *services), small)
+    after = assign(fleet(*nodes, model(), *services, service("new", contextSize=added)), small)
+
+    kept = tuple(w for w in after.workloads if w.ref.name != "new")
+    assert kept == before.workloads
+
+
+@given(st.permutations(["a", "b", "c", "d"]))
+def test_the_order_of_declaration_does_not_matter(order: list[str]) -> None:
+    models = [model(n, source=f"https://models.test/{n}.gguf") for n in order]
+    services = [service(n, modelRef=n) for n in order]
+    large = known(4 * GIB, *order)
+
+    assignment = assign(fleet(node(), *models, *services), large)
+
+    assert homes(assignment) == {"a": "mac", "b": "mac"}
+    assert rules(assignment) == {"c": "MemoryFits", "d": "MemoryFits"}
