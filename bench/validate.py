@@ -78,8 +78,8 @@ def _stages(root: Path) -> None:
         for line in out.splitlines():
             name, seconds = line.split("\t")
             found[name] = min(float(seconds), found.get(name, 1e9))
-    for name, seconds in found.items():
-        print(f"{'':>9} {seconds:>7.3f}  {name}")
+    for name, least in found.items():
+        print(f"{'':>9} {least:>7.3f}  {name}")
 
 
 def _one_change(root: Path) -> None:
@@ -95,9 +95,9 @@ def _one_change(root: Path) -> None:
         os.utime(path, (old, old))
     best = 1e9
     load(source.fetch(), RUNTIMES, cache)
-    for run in range(RUNS):
+    for attempt in range(RUNS):
         text = changed.read_text()
-        changed.write_text(text.replace("drainTimeout: 3", f"drainTimeout: {run + 1}3"))
+        changed.write_text(text.replace("drainTimeout: 3", f"drainTimeout: {attempt + 1}3"))
         begin = time.process_time()
         loaded = load(source.fetch(), RUNTIMES, cache)
         best = min(best, time.process_time() - begin)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reconciler.api.meta import API_VERSION
 from reconciler.source.documents import MAX_DOCUMENTS, read_documents
-from reconciler.source.places import content_lines, field_path, locate
+from reconciler.source.places import content_lines, field_path, locate, top_level_place
 from reconciler.source.tree import MAX_FILE_BYTES
 from tests.support.fleets import model, service
 
@@ -241,3 +241,29 @@ def test_odd_keys_have_a_field_that_finds_them() -> None:
 
     assert field == 'metadata.labels["flexinfer.ai/gpu.vendor"]'
     assert places.find(field) == (3, 5)
+
+
+SPECS = [
+    *(HEAD, "spec:\n  a: 1\n", "spec: {a: 1}\n", "x: |\n  spec:\n", "---\n", "spec : 1\n", "\n"),
+    *(
+        '"spec": 1\n',
+        "# spec:\n",
+        "x: 'a\n  spec:\n  b'\n",
+        "specs: 1\n",
+        "é: 1\n",
+        "? spec\n: 1\n",
+    ),
+]
+
+
+@given(st.lists(st.sampled_from(SPECS), max_size=8))
+def test_a_plain_top_level_key_is_where_the_parser_finds_it(parts: list[str]) -> None:
+    text = HEAD + "".join(parts)
+    lines = content_lines(text)
+    for document in read_documents("a.yaml", text.encode()).documents:
+        places = locate(text)[document.index]
+
+        plain = top_level_place(text, lines[document.index], "spec")
+
+        assert plain in (None, places.find("spec"))
+        assert "spec" in document.content or plain is None

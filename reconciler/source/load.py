@@ -99,6 +99,7 @@ def load(
         runtimes=runtimes,
         default_runtime=_default_runtime(),
         check_source=check_source or _check_source(),
+        hosts_of=_hosts_of(),
     )
     findings = check_all(declared)
     bad_sources = {f.ref for f in findings if f.rule == "SourceInvalid"}
@@ -111,7 +112,7 @@ def load(
             objects=MappingProxyType(objects),
             origins=MappingProxyType(origins),
             files=models.files,
-            held=models.findings,
+            held=(*models.findings, *(f for f in findings if f.severity is Severity.BLOCKED)),
         ),
         problems=(),
         facts=models.facts,
@@ -264,7 +265,11 @@ class _Located:
 
     def find(self, origin: Origin, field: str) -> Place:
         if origin.path not in self._places:
-            self._places[origin.path] = places.locate(decode(self._data[origin.path]))
+            text = decode(self._data[origin.path])
+            plain = places.top_level_place(text, origin.line, field)
+            if plain:
+                return plain
+            self._places[origin.path] = places.locate(text)
         return self._places[origin.path][origin.document].find(field)
 
 
@@ -284,3 +289,9 @@ def _check_source() -> Callable[[str], str | None]:
     from reconciler.models import check_source
 
     return check_source
+
+
+def _hosts_of() -> Callable[[str], Collection[str]]:
+    from reconciler.models import hosts_of
+
+    return hosts_of
