@@ -35,7 +35,7 @@ _TELLTALES = tuple(
         (
             r"failed to open GGUF file|model .*(not found|does not exist)|no such file.*\.gguf",
             "ModelMissing",
-            "the model file is not there or may not be read; it is fetched again on the next apply",
+            "the model file is not there, or may not be read by this user",
         ),
         (
             r"failed to read magic|invalid magic|failed to read key-value"
@@ -56,8 +56,13 @@ _TELLTALES = tuple(
             "lower contextSize, parallelSlots or promptCache, or use a smaller quantisation",
         ),
         (
-            r"^error: |error while handling argument|unrecognized arguments"
-            r"|unknown argument|quantized V cache requires|does not support different K",
+            r"quantized V cache requires|does not support different K",
+            "BadFlag",
+            "these settings exclude each other: correct the service's fields",
+        ),
+        (  # the embedded engine ends with a line of its own, which proves nothing
+            r"^error: (?!the server could not start)|error while handling argument"
+            r"|unrecognized arguments|unknown argument",
             "BadFlag",
             "the engine refuses its arguments: correct the service's fields or extraArgs",
         ),
@@ -66,6 +71,7 @@ _TELLTALES = tuple(
 
 _SENT_BY_OTHERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 _LONGEST_LINE = 300
+_STAMP = re.compile(r"^[\d.]+ [DIWE] ")  # llama.cpp's time and level
 
 
 def classify(status: int | None, tail: str, *, oom_kills: int = 0) -> Reason:
@@ -116,15 +122,19 @@ def _from_log(tail: str) -> Reason | None:
     for pattern, reason, advice in _TELLTALES:
         for line in reversed(lines):
             if pattern.search(line):
-                return Reason(reason, f"{printable(line)} ({advice})")
+                return Reason(reason, f"{_said(line)} ({advice})")
     return None
 
 
 def _last_line(tail: str) -> str:
     for line in reversed(tail.splitlines()):
-        if text := printable(line):
+        if text := _said(line):
             return f"; its last line: {text}"
     return "; it logged nothing"
+
+
+def _said(line: str) -> str:
+    return printable(_STAMP.sub("", line))
 
 
 def printable(text: str) -> str:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.exits import PERMANENT, classify, printable
+from tests.support.gguf_models import tiny_llama
+from tests.support.owner import free_port
 
 LOGS = [
     ("gguf_init_from_file: failed to open GGUF file 'a.gguf' (No such file or directory)",
@@ -75,6 +81,42 @@ def test_an_adopted_process_that_died_is_explained_by_its_log_alone() -> None:
 def test_only_what_must_come_again_is_permanent() -> None:
     assert {"ModelCorrupt", "BadFlag"} <= PERMANENT
     assert not PERMANENT & {"PortInUse", "OutOfMemory", "KilledBySignal", "Crashed", "Exited"}
+
+
+def test_the_time_stamp_of_the_log_is_left_out() -> None:
+    found = classify(1, "0.00.005.760 E gguf_init_from_reader: failed to read magic\n")
+
+    assert found.message.startswith("gguf_init_from_reader: failed")
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("-m", "{dir}/none.gguf"), "ModelMissing"),
+        (("-m", "{dir}/cut.gguf"), "ModelCorrupt"),
+        (("-m", "{dir}/text.gguf"), "ModelCorrupt"),
+        (("-m", "{dir}/whole.gguf", "-ctv", "q4_0", "-fa", "off"), "BadFlag"),
+        (("-m", "{dir}/whole.gguf", "--frobnicate"), "BadFlag"),
+    ],
+)
+def test_what_a_real_llama_cpp_prints_is_understood(
+    tmp_path: Path, options: tuple[str, ...], reason: str
+) -> None:
+    whole = tiny_llama(tmp_path / "whole.gguf").read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(whole[:-2000])
+    (tmp_path / "text.gguf").write_text("no model at all" * 100)
+    words = [word.format(dir=tmp_path) for word in options]
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "agent.embedded", *words, "--port", str(free_port())],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=30,
+    )
+
+    found = classify(ended.returncode, ended.stdout.decode(errors="replace"))
+    assert found.reason == reason
 
 
 @given(status=st.one_of(st.none(), st.integers(-200, 255)), tail=st.text(max_size=2000))
