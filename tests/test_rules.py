@@ -22,7 +22,6 @@ OF_PLACEMENT = {  # what only a node can decide: reconciler.placement
     "FormatMismatch",
     "PortConflict",
     "MemoryFits",
-    "SourceNotAllowed",
     "ModelNotReachable",
     "MemoryUnknown",
     "MemoryOverridden",

@@ -35,7 +35,8 @@ class Declared:
     """What one revision declares, as far as the rules look at it.
 
     `refused` are objects that are there but did not pass their schema: a reference to one is not
-    wrong. `check_source` says why a model source cannot be fetched, or None.
+    wrong. `check_source` says why a model source cannot be fetched, or None; `hosts_of` names the
+    hosts that it would be fetched from.
     """
 
     objects: Mapping[ObjectRef, Resource]
@@ -43,6 +44,7 @@ class Declared:
     runtimes: Mapping[str, Runtime]
     default_runtime: str
     check_source: Callable[[str], str | None]
+    hosts_of: Callable[[str], Collection[str]]
 
     @cached_property
     def services(self) -> tuple[InferenceService, ...]:
@@ -175,6 +177,22 @@ def sources(declared: Declared) -> Iterator[Finding]:
                 yield Finding("SourceInvalid", model.ref, "spec.mmproj", problem)
 
 
+def allowed_hosts(declared: Declared) -> Iterator[Finding]:
+    """Models from a host that the Fleet does not allow: held, since nobody may fetch them."""
+    policies = (o for o in declared.objects.values() if isinstance(o, FleetPolicy))
+    allowed = next((policy.spec.allowed_hosts for policy in policies), None)
+    if allowed is None:
+        return
+    for thing in declared.objects.values():
+        if isinstance(thing, Model):
+            for host in declared.hosts_of(thing.spec.source):
+                if host not in allowed:
+                    message = (
+                        f"{host} is not in the Fleet's allowedHosts; add it there if it may be"
+                    )
+                    yield Finding("SourceNotAllowed", thing.ref, "spec.source", message)
+
+
 def mixed_placements(declared: Declared) -> Iterator[Finding]:
     for service in declared.services:
         if len(service.spec.placement.nodes) < 2:
@@ -257,6 +275,7 @@ CHECKS: tuple[Check, ...] = (
     runtime_rules,
     equal_names,
     sources,
+    allowed_hosts,
     mixed_placements,
     memory_annotations,
     ignored,
