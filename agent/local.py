@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from agent.launch import InstanceState
 from agent.ports import PortBook
 from agent.probe import performance_cores
 from agent.processes import Processes
+from agent.revisions import KeptModels
 from agent.state import StateDir, default_root
 from agent.store import Download, DownloadState, ModelStore
 from agent.target import ProcessTarget, Renderer
 from agent.view import RecordedNode
+from reconciler.workload import ModelFile, Workload
+
+_log = logging.getLogger(__name__)
 
 
 def state_root(given: str | None) -> Path:
@@ -42,6 +48,7 @@ class LocalAgent:
         self.state.lock()
         self.store = ModelStore(self.state.models, changed=changed)
         self.processes = Processes(self.state, changed=changed)
+        self._kept = KeptModels(self.state.desired / "models.json")
         renderer = _renderer(self.state, self.store, programs)
         self.facts = renderer.facts
         self.target = ProcessTarget(node, renderer, self.processes, time.time)
@@ -55,11 +62,37 @@ class LocalAgent:
         """Take over what an earlier life of this program left running."""
         self.processes.start()
 
+    def settled(self, revision: str, workloads: Iterable[Workload], keep: int) -> None:
+        """Everything runs as `revision` says: remove models that neither it, nor the `keep` - 1
+        revisions before it, nor a process that still runs, needs."""
+        wanted = [model for workload in workloads for model in workload.models]
+        running = [model for state in self.processes.snapshot() for model in _models_of(state)]
+        digests = {d for m in (*wanted, *running) if (d := self._digest(m))}
+        try:
+            kept = self._kept.note(revision, digests, keep)
+        except OSError as error:
+            _log.warning("models are not cleaned up: %s", error)
+            return
+        for digest in self.store.collect(kept | digests):
+            _log.info("model %s removed from the store: no revision needs it", digest[:12])
+
+    def _digest(self, model: ModelFile) -> str | None:
+        found = self.store.lookup(model)
+        return found.digest if found else None
+
     def close(self, *, stop_children: bool) -> None:
         """Stop watching; the models go on answering unless they are to stop too."""
         self.store.close()
         self.processes.close(stop_children=stop_children)
         self.state.unlock()
+
+
+def _models_of(state: InstanceState) -> tuple[ModelFile, ...]:
+    """The models that a process was started from."""
+    return tuple(
+        ModelFile(m["name"], m["source"], m["format"], m["sha256"])
+        for m in state.launch.inputs["models"]
+    )
 
 
 def _renderer(state: StateDir, store: ModelStore, programs: Mapping[str, str]) -> Renderer:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from reconciler.desired import CachedFacts, Desired, no_facts
 from reconciler.errors import ReconcilerError, SourceError
@@ -24,6 +24,7 @@ from reconciler.source.load import Loaded
 from reconciler.target import Outcome, Result, Target
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _REMOVALS = (Action.DELETE, Action.MOVE)
 _SHOWN_ONLY = (Action.UNKNOWN, Action.DEFERRED)
@@ -123,13 +124,14 @@ class Loop:
     cached: CachedFacts = no_facts
     accepts: Callable[[Loaded], str | None] = lambda _: None  # why a valid revision is held
     follows: Callable[[Desired], None] = lambda _: None  # told of each revision, before its plan
+    settled: Callable[[Desired], None] = lambda _: None  # once a revision has nothing left to do
     busy: Callable[[], str | None] = lambda: None
     confirmed: frozenset[str] = frozenset()
     desired: Desired | None = None
     _seen: str | None = None  # the revision that was read last, good or bad
     _moved_at: float = field(default_factory=time.monotonic)
     _lost_since: float | None = None
-    _last_plan: Plan | None = None
+    _settled: str | None = None
 
     def run(self) -> None:
         """Until `wake.stop()`."""
@@ -138,12 +140,23 @@ class Loop:
         while not self.wake.stopped:
             now = time.monotonic()
             if fetch or now >= next_poll:
-                self.fetch()
+                self._guarded(self.fetch)
                 # Jitter, so that a fleet of agents does not ask one git server all at once.
                 next_poll = time.monotonic() + self.timing.poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - not for secrets
-            again_s = self.look()
-            pause = min(next_poll - time.monotonic(), self.timing.resync_s, again_s)
+            again_s = self._guarded(self.look) or self.timing.resync_s
+            pause = min(next_poll - time.monotonic(), again_s)
             fetch = self.wake.wait(max(0.0, pause))
+
+    def _guarded(self, step: Callable[[], T]) -> T | None:
+        """The loop's edge: what goes wrong in one pass is said, and the next pass tries again."""
+        try:
+            return step()
+        except (ReconcilerError, OSError) as error:
+            self.report.held(str(error))
+        except Exception as error:
+            log.exception("a bug of ours stopped this pass")
+            self.report.held(f"a bug of ours stopped this pass: {type(error).__name__}: {error}")
+        return None
 
     def fetch(self) -> None:
         """Read the source; keep the last good revision when it is gone, wrong or too old."""
@@ -213,13 +226,18 @@ class Loop:
         self.report.looked(observed)
         plan = self.desired.plan(observed, self.confirmed)
         quiet_in = self._moved_at + self.timing.quiet_s - time.monotonic()
-        outcomes = apply_plan(plan, self.target, hold_removals=quiet_in > 0)
         self.report.planned(plan, self.desired)
-        self._last_plan = plan
-        self.report.applied(outcomes)
+        self.report.applied(apply_plan(plan, self.target, hold_removals=quiet_in > 0))
         self.journal.applied(self.desired)
+        self._settle(plan)
         waiting = quiet_in > 0 and any(c.action in _REMOVALS for c in plan.changes)
         return quiet_in if waiting else self.timing.resync_s
+
+    def _settle(self, plan: Plan) -> None:
+        assert self.desired is not None
+        if not plan.changes and self._settled != plan.revision:
+            self._settled = plan.revision
+            self.settled(self.desired)
 
 
 def apply_plan(plan: Plan, target: Target, *, hold_removals: bool = False) -> tuple[Outcome, ...]:

@@ -30,6 +30,7 @@ _QUESTION = "What is the capital of France?"
 # The model of the example completes text and was not taught to chat: this form it answers.
 _PROMPT = "Question: {question}\nAnswer:"
 _ANSWER_DEADLINE_S = 120.0
+_DEADLINE_S = 900.0  # without a terminal: 240 MB over a slow line, and an answer
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
         }
     )
     demo = _Demo(fleet, follows)
-    return demo.code(serve(words, Service(on_ready=demo.ready)))
+    deadline_s = None if follows else _DEADLINE_S
+    code = serve(words, Service(on_ready=demo.ready, deadline_s=deadline_s))
+    return demo.code(code)
 
 
 def private_copy(folder: Path, *, fresh: bool) -> Path:
@@ -106,14 +109,21 @@ class _Demo:
             return False
         if self._follows:
             screen.say(self._invitation(instance))
-        else:
+            self._answered = True
+            return False
+        try:
             screen.out(f"> {_QUESTION}\n{ask(instance, _QUESTION)}\n")
-        self._answered = True
-        return not self._follows
+            self._answered = True
+        except StateError as error:
+            screen.say(str(error), Tone.BAD)
+        return True
 
     def code(self, code: int) -> int:
         """Ctrl-C after it answered is how the demo ends: nothing went wrong."""
-        return Exit.OK if self._answered else code or Exit.FAILED
+        if self._answered:
+            return Exit.OK
+        print("the demo ends without an answer", file=sys.stderr)
+        return code or Exit.BLOCKED
 
     def _invitation(self, instance: Instance) -> str:
         body = json.dumps(_body(instance, "What is the largest planet?"))

@@ -37,6 +37,7 @@ class Service:
     interval_s: float = 30.0
     timeout_s: float = 600.0
     on_ready: Callable[[Instance, Screen], bool] | None = None
+    deadline_s: float | None = None  # stop after so long, whatever happened
 
 
 def serve(args: argparse.Namespace, service: Service) -> int:
@@ -49,12 +50,16 @@ def serve(args: argparse.Namespace, service: Service) -> int:
             screen.say(here.journal.damage)
         loop = _build(args, source, here, wake, console, service.interval_s)
         progress = Progress(screen, here.agent.active_downloads)
+        alarm = threading.Timer(service.deadline_s or 0.0, wake.stop)
         try:
+            if service.deadline_s is not None:
+                alarm.start()
             with _signals(wake) as received:
                 if args.once:
                     return _once(loop, console, args, service.timeout_s)
                 return _follow(loop, source, args.watch, received)
         finally:
+            alarm.cancel()
             progress.close()
 
 
@@ -130,6 +135,11 @@ def _build(
             open_repository=desired.checkout.open,
         )
 
+    def settled(desired: Desired) -> None:
+        fleet, workloads = desired.fleet, desired.assignment.workloads
+        own = [w for w in workloads if w.node == here.node]
+        here.agent.settled(fleet.revision, own, fleet.policy.keep_revisions)
+
     return Loop(
         source=source,
         read=reader(),
@@ -144,6 +154,7 @@ def _build(
         cached=here.agent.facts,
         accepts=here.accepts,
         follows=follow,
+        settled=settled,
         busy=_busy(source) if args.watch else lambda: None,
         confirmed=frozenset(args.confirm),
     )

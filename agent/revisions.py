@@ -1,0 +1,46 @@
+"""Which models the last applied revisions need, so that going back needs no download."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Collection
+from pathlib import Path
+
+from agent.state import atomic_write, set_aside
+
+_log = logging.getLogger(__name__)
+
+
+class KeptModels:
+    """Digests by applied revision, the newest last, in one file. One thread uses it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._entries = self._load()
+
+    def note(self, revision: str, digests: Collection[str], keep: int) -> frozenset[str]:
+        """Make this revision the newest of the `keep` that count; the digests that they all need.
+
+        A revision that comes back is the newest again. OSError when the disk does not take it.
+        """
+        entries = [entry for entry in self._entries if entry[0] != revision]
+        entries = [*entries, (revision, tuple(sorted(digests)))][-keep:]
+        if entries != self._entries:
+            text = json.dumps([{"revision": r, "models": list(d)} for r, d in entries], indent=1)
+            atomic_write(self._path, text.encode())
+            self._entries = entries
+        return frozenset(digest for _, found in entries for digest in found)
+
+    def _load(self) -> list[tuple[str, tuple[str, ...]]]:
+        try:
+            data = json.loads(self._path.read_bytes())
+            return [(str(e["revision"]), tuple(str(d) for d in e["models"])) for e in data]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            # then only the next revisions are known: models of older ones are fetched again
+            with contextlib.suppress(OSError):
+                _log.warning("%s: %s; moved to %s", self._path, error, set_aside(self._path).name)
+            return []
