@@ -15,7 +15,7 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -113,7 +113,10 @@ class Processes:
         self._post(partial(self._feed, ref, events.Stop()))
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run a short function in the owner thread, after everything submitted before."""
+        """Run a short function in the owner thread, after everything submitted before.
+
+        Never from `changed`, which is in that thread already.
+        """
         future: Future[T] = Future()
 
         def task() -> None:
@@ -123,6 +126,9 @@ class Processes:
                 future.set_exception(error)
 
         self._post(task)
+        while not wait((future,), timeout=1.0).done:
+            if not self._thread.is_alive():
+                raise StateError("the owner of the processes is closed")
         return future.result()
 
     def snapshot(self) -> tuple[InstanceState, ...]:

@@ -477,6 +477,34 @@ def test_a_closed_owner_takes_no_orders(state: StateDir) -> None:
         processes.stop(service("chat"))
 
 
+def test_an_error_in_a_call_is_the_callers(owner: Processes) -> None:
+    def fail() -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        owner.call(fail)
+
+    owner.run(launch("chat", free_port()))
+    assert wait_ready(owner, "chat").ready
+
+
+def test_a_surprise_in_a_callback_does_not_end_the_owner(
+    state: StateDir, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("surprise")
+
+    processes = Processes(state, timing=QUICK, changed=fail)
+    processes.start()
+
+    processes.run(launch("chat", free_port()))
+    found = wait_ready(processes, "chat")
+    processes.close(stop_children=True, deadline_s=5)
+
+    assert found.ready
+    assert "surprise" in caplog.text
+
+
 def test_a_restart_gives_a_new_process_of_the_same_launch(owner: Processes) -> None:
     owner.run(launch("chat", free_port()))
     before = wait_ready(owner, "chat")
