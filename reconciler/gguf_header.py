@@ -24,22 +24,20 @@ from reconciler.gguf_limits import (
     KEY,
     MAX_ALIGNMENT,
     MAX_ARRAY_KEPT,
-    MAX_DIMS,
     MAX_KEY_BYTES,
     MAX_KEYS,
     MAX_NUMBERS_KEPT,
     MAX_STRING_BYTES,
     MAX_STRINGS,
-    MAX_TENSOR_NAME_BYTES,
     MAX_TENSORS,
     NUMBERS,
-    REPACKED,
     SMALLEST_KEY,
     SMALLEST_TENSOR,
     STRING,
-    TENSOR_TYPES,
     limits_of,
+    shown,
 )
+from reconciler.gguf_tensor import tensor
 from reconciler.gguf_window import Window
 from reconciler.layers import FactValue, Number
 from reconciler.memory import ModelFacts
@@ -88,8 +86,6 @@ _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _ARRAY_HEAD = struct.Struct("<IQ")
 _COUNTS = struct.Struct("<qq")
-_TENSOR_TAIL = struct.Struct("<IQ")
-_DIMS = tuple(struct.Struct(f"<{n}q") for n in range(MAX_DIMS + 1))
 
 
 class _Walk:
@@ -160,10 +156,10 @@ class _Walk:
             raise HeaderError(f"a key has {length} bytes; 1 to {MAX_KEY_BYTES} are allowed")
         raw = window.take(length, "a key")
         if not KEY.fullmatch(raw):
-            raise HeaderError(f"the key {_shown(raw)} has characters other than printable ASCII")
+            raise HeaderError(f"the key {shown(raw)} has characters other than printable ASCII")
         mark = raw if length <= 64 else hashlib.sha256(raw).digest()
         if mark in self._seen:
-            raise HeaderError(f"the key {_shown(raw)} stands twice")
+            raise HeaderError(f"the key {shown(raw)} stands twice")
         self._seen.add(mark)
         (kind,) = window.unpack(_U32, "a value's type")
         name = raw.decode("ascii")
@@ -177,15 +173,15 @@ class _Walk:
             if limits is not None:
                 self._keep(name, self._in_range(name, kind, (value,), limits)[0], 1)
         else:
-            raise HeaderError(f"the key {_shown(raw)} has the unknown type {kind}")
+            raise HeaderError(f"the key {shown(raw)} has the unknown type {kind}")
 
     def _string(self, name: str, limits: tuple[int, int] | None) -> None:
         window = self._window
         (length,) = window.unpack(_U64, "a string's length")
         if limits is not None:
-            raise HeaderError(f"the key {_shown(name)} must be a number, not text")
+            raise HeaderError(f"the key {shown(name)} must be a number, not text")
         if name not in ("general.architecture", "general.type"):
-            window.skip(length, f"the text of {_shown(name)}")
+            window.skip(length, f"the text of {shown(name)}")
             return
         if length > MAX_STRING_BYTES:
             raise HeaderError(f"{name} has {length} bytes; at most {MAX_STRING_BYTES} are allowed")
@@ -196,14 +192,14 @@ class _Walk:
             self._architecture = text
         else:
             raise HeaderError(
-                f"general.architecture is {_shown(text)};"
+                f"general.architecture is {shown(text)};"
                 " 1 to 64 characters of a-z, 0-9, '.', '_' and '-' are allowed"
             )
 
     def _array(self, name: str, limits: tuple[int, int] | None) -> None:
         window = self._window
         kind, count = window.unpack(_ARRAY_HEAD, "an array's length")
-        what = f"the array {_shown(name)} of {count} elements"
+        what = f"the array {shown(name)} of {count} elements"
         if name == "tokenizer.ggml.tokens":
             self._vocabulary = count
         if kind == STRING:
@@ -212,13 +208,13 @@ class _Walk:
             if self._strings > MAX_STRINGS:
                 raise HeaderError(f"{what} makes more than {MAX_STRINGS} strings in one header")
             if limits is not None:
-                raise HeaderError(f"the key {_shown(name)} must be a list of numbers, not of texts")
+                raise HeaderError(f"the key {shown(name)} must be a list of numbers, not of texts")
             window.skip_strings(count, what)
             return
         if kind == ARRAY:
-            raise HeaderError(f"the array {_shown(name)} holds arrays; llama.cpp reads none such")
+            raise HeaderError(f"the array {shown(name)} holds arrays; llama.cpp reads none such")
         if kind not in NUMBERS:
-            raise HeaderError(f"the array {_shown(name)} has the unknown type {kind}")
+            raise HeaderError(f"the array {shown(name)} has the unknown type {kind}")
         form = NUMBERS[kind]
         window.require(count * form.size, what)
         if limits is None:
@@ -240,11 +236,11 @@ class _Walk:
         self, name: str, kind: int, values: tuple[Number, ...], limits: tuple[int, int]
     ) -> tuple[Number, ...]:
         if kind not in INTEGERS:
-            raise HeaderError(f"the key {_shown(name)} must be a whole number")
+            raise HeaderError(f"the key {shown(name)} must be a whole number")
         low, high = limits
         for value in values:
             if not low <= value <= high:
-                raise HeaderError(f"{_shown(name)} is {value}; {low} to {high} are allowed")
+                raise HeaderError(f"{shown(name)} is {value}; {low} to {high} are allowed")
         return values
 
     def _checked_architecture(self) -> str:
@@ -272,7 +268,7 @@ class _Walk:
         """Walk the tensor infos -> bytes of all weights, and of those that a CPU repacks."""
         weights = repackable = furthest = 0
         for _ in range(count):
-            offset, size, repacks = self._tensor(alignment)
+            offset, size, repacks = tensor(self._window, alignment)
             weights += size
             repackable += size if repacks else 0
             furthest = max(furthest, offset + size)
@@ -285,45 +281,3 @@ class _Walk:
         if count and data_at + weights > self._window.size:
             raise HeaderError("tensors lie over each other: they are larger than the file")
         return weights, repackable
-
-    def _tensor(self, alignment: int) -> tuple[int, int, bool]:
-        """The next tensor's offset in the data, its bytes, and whether a CPU repacks it."""
-        window = self._window
-        (length,) = window.unpack(_U64, "a tensor's name")
-        if not 1 <= length <= MAX_TENSOR_NAME_BYTES:
-            raise HeaderError(
-                f"a tensor's name has {length} bytes; 1 to {MAX_TENSOR_NAME_BYTES} are allowed"
-            )
-        raw = window.take(length, "a tensor's name")
-        (n_dims,) = window.unpack(_U32, "a tensor's shape")
-        if n_dims > MAX_DIMS:
-            raise HeaderError(
-                f"the tensor {_shown(raw)} has {n_dims} dimensions; at most {MAX_DIMS} are allowed"
-            )
-        dims = window.unpack(_DIMS[n_dims], "a tensor's shape")
-        kind, offset = window.unpack(_TENSOR_TAIL, "a tensor's type")
-        if kind not in TENSOR_TYPES:
-            raise HeaderError(f"the tensor {_shown(raw)} has the unknown type {kind}")
-        block, block_bytes = TENSOR_TYPES[kind]
-        elements = 1
-        for dim in dims:
-            elements *= dim
-            if dim < 1 or elements >= 2**63:
-                raise HeaderError(f"the tensor {_shown(raw)} has the impossible shape {dims}")
-        if (dims[0] if dims else 1) % block:
-            raise HeaderError(
-                f"the rows of the tensor {_shown(raw)} are no whole number of blocks of {block}"
-            )
-        if offset % alignment or offset > window.size:
-            raise HeaderError(
-                f"the tensor {_shown(raw)} lies at {offset}, which is outside the file"
-                f" or no multiple of {alignment}"
-            )
-        repacks = kind in REPACKED and n_dims > 1 and dims[1] % 8 == 0
-        return offset, elements // block * block_bytes, repacks and raw != b"token_embd.weight"
-
-
-def _shown(text: str | bytes) -> str:
-    """Text from a model for a message: quoted, ASCII, escaped, short."""
-    shown = ascii(text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text)
-    return shown if len(shown) <= 80 else shown[:76] + "...'"

@@ -78,3 +78,9 @@ def limits_of(name: str) -> tuple[int, int] | None:
             return limits
         dot = name.find(".", dot + 1)
     return None
+
+
+def shown(text: str | bytes) -> str:
+    """Text from a model for a message: quoted, ASCII, escaped, short."""
+    text = ascii(text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text)
+    return text if len(text) <= 80 else text[:76] + "...'"

@@ -33,6 +33,8 @@ class Shape:
     window: int  # cells that a sliding layer looks back; 0: none slides
     state_layers: int
     state_elements: int  # of one recurrent layer and one slot
+    state_width: int  # elements that a recurrent layer's inner projection has for a token
+    cached: bool  # False: an encoder, which looks at one batch only
     widest_values: int  # elements of V of the widest layer: the row of V without flash attention
     index_elements: int  # of an indexer's key in each layer; 0: none
     heads: int
@@ -78,6 +80,8 @@ def shape(architecture: str, keys: Mapping[str, FactValue]) -> Shape:
         window=window,
         state_layers=sum(recurs),
         state_elements=state,
+        state_width=max(read.number("ssm.inner_size"), read.number("kda.head_dim") * most_heads),
+        cached=row is None or row.cached,
         widest_values=max((e.kv_heads * e.value for e in every), default=0),
         index_elements=read.number("attention.indexer.key_length") if row is None else 0,
         heads=most_heads,

@@ -29,6 +29,7 @@ CACHE_TYPES: Mapping[str, tuple[int, int]] = MappingProxyType(
 _PROCESS_BYTES = 18 * 2**20
 _BYTES_PER_TOKEN = 183
 _BYTES_PER_CELL = 220
+_HYBRID_BYTES = 26 * 2**20  # more where layers with and without attention alternate
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,8 @@ def estimate(facts: ModelFacts, settings: MemorySettings) -> MemoryEstimate:
     """Predict the memory of one llama.cpp process that serves one model.
 
     Cache and state are exact for the architectures in the table; compute and overhead are fitted
-    (within 4 % of a full server for Gemma 3 270M, llama and DeepSeek shapes). Never raises.
+    (within 4 % of a full server for Gemma 3 270M and llama and DeepSeek shapes, and not
+    below the buffers of Mamba and Qwen 3.5 shapes). Never raises.
     """
     model = shape(facts.architecture, facts.keys)
     cells = _cells(settings, facts, model)
@@ -123,7 +125,7 @@ def estimate(facts: ModelFacts, settings: MemorySettings) -> MemoryEstimate:
     rows = max(settings.u_batch, settings.slots) if settings.embeddings else settings.slots
     logits = rows * facts.vocabulary * 4
     compute, compute_line = _compute(model, settings, cells)
-    overhead, overhead_line = _overhead(facts, settings, cells)
+    overhead, overhead_line = _overhead(facts, model, settings, cells)
     cache = settings.prompt_cache_bytes
     lines = [
         f"weights  {show_bytes(facts.weights_bytes)} = {facts.tensor_count} tensors of the file",
@@ -170,6 +172,10 @@ def _cells(settings: MemorySettings, facts: ModelFacts, model: Shape) -> _Cells:
     streams = 1 if settings.kv_unified else slots
     full = _pad256(_pad256(context) // streams)
     sliding = 0
+    if not model.cached:  # a batch attends to itself
+        return _Cells(settings.u_batch, settings.u_batch if model.window else 0, 1)
+    if not model.layers:
+        return _Cells(0, 0, streams)
     if any(layer.sliding for layer in model.layers):
         seen = model.window * (slots if settings.kv_unified else 1) + settings.u_batch
         sliding = full if settings.swa_full else _pad256(min(full, seen))
@@ -245,25 +251,31 @@ def _state(model: Shape, settings: MemorySettings, cells: _Cells) -> tuple[int, 
 def _compute(model: Shape, settings: MemorySettings, cells: _Cells) -> tuple[int, str]:
     """The buffer of one micro-batch: masks, activations, and scores without flash attention."""
     batch = settings.u_batch
-    widths = 3 * model.feed_forward + 4 * model.embedding + 2 * model.heads * model.widest_head
+    attention = 3 * model.feed_forward + 2 * model.heads * model.widest_head
+    widths = 4 * model.embedding + max(attention, 6 * model.state_width)
     activations = 4 * batch * widths
+    moving = 8 * settings.slots * model.state_elements if model.state_layers else 0
     mask = (cells.full + cells.sliding) * batch * (2 if settings.flash_attention else 4)
     scores = 0 if settings.flash_attention else model.heads * cells.full * batch * 4
-    total = activations + mask + scores
+    total = activations + moving + mask + scores
     line = (
         f"compute  {show_bytes(total)} = {batch} tokens x ({widths} activations x 4 B"
         f" + {cells.full + cells.sliding} cells of mask x {2 if settings.flash_attention else 4} B"
         + (f" + {model.heads} heads x {cells.full} cells x 4 B)" if scores else ")")
+        + (f" + {show_bytes(moving)} of state" if moving else "")
     )
     return total, line
 
 
-def _overhead(facts: ModelFacts, settings: MemorySettings, cells: _Cells) -> tuple[int, str]:
+def _overhead(
+    facts: ModelFacts, model: Shape, settings: MemorySettings, cells: _Cells
+) -> tuple[int, str]:
+    process = _PROCESS_BYTES + (_HYBRID_BYTES if model.layers and model.state_layers else 0)
     repacked = facts.repackable_bytes if settings.repack else 0
     tokens, in_use = facts.vocabulary, cells.in_use
-    total = _PROCESS_BYTES + _BYTES_PER_TOKEN * tokens + _BYTES_PER_CELL * in_use + repacked
+    total = process + _BYTES_PER_TOKEN * tokens + _BYTES_PER_CELL * in_use + repacked
     line = (
-        f"overhead  {show_bytes(total)} = {show_bytes(_PROCESS_BYTES)} of the process"
+        f"overhead  {show_bytes(total)} = {show_bytes(process)} of the process"
         f" + {tokens} tokens x {_BYTES_PER_TOKEN} B + {in_use} cells x {_BYTES_PER_CELL} B"
         + (f" + {show_bytes(repacked)} of weights repacked for the CPU" if repacked else "")
     )

@@ -278,6 +278,64 @@ def test_the_arithmetic_names_every_part_and_its_numbers() -> None:
     ]
 
 
+# embedding, inner size, state size, slots; the server's compute buffer, MiB, at 4096 cells
+RECURRENT = [
+    (256, 512, 16, 1, 7.54),
+    (256, 512, 16, 4, 7.66),
+    (256, 512, 64, 4, 8.03),
+    (512, 1024, 16, 4, 15.30),
+]
+
+
+@pytest.mark.parametrize(("embedding", "inner", "state", "slots", "mib"), RECURRENT)
+def test_mambas_compute_buffer_is_bounded_closely(
+    embedding: int, inner: int, state: int, slots: int, mib: float
+) -> None:
+    facts = model(
+        "mamba",
+        embedding_length=embedding,
+        feed_forward_length=0,
+        attention__head_count=0,
+        attention__head_count_kv=0,
+        ssm__conv_kernel=4,
+        ssm__inner_size=inner,
+        ssm__state_size=state,
+    )
+
+    found = estimate(facts, told(4096, slots=slots))
+
+    assert mib <= found.compute_bytes / MIB < 1.15 * mib
+
+
+@pytest.mark.parametrize(
+    ("head", "slots", "mib"), [(64, 1, 9.52), (128, 1, 10.77), (128, 4, 12.57)]
+)
+def test_a_hybrids_compute_buffer_is_bounded(head: int, slots: int, mib: float) -> None:
+    facts = model(
+        "qwen35",
+        embedding_length=256,
+        feed_forward_length=512,
+        attention__head_count=4,
+        ssm__conv_kernel=4,
+        ssm__inner_size=4 * head,
+        ssm__state_size=head,
+        ssm__group_count=2,
+    )
+
+    found = estimate(facts, told(4096, slots=slots))
+
+    assert mib <= found.compute_bytes / MIB < 1.2 * mib
+    assert found.kv_bytes == 4096 * LAYER  # as llama.cpp logs it: 2.00 MiB
+    assert found.state_bytes == pytest.approx(slots * {64: 0.21, 128: 0.785}[head] * MIB, rel=0.03)
+
+
+def test_an_encoders_mask_grows_with_the_batch_and_not_with_the_context() -> None:
+    small, large = (estimate(model("bert"), told(size, u_batch=2048)) for size in (4096, 32768))
+
+    assert small.compute_bytes == large.compute_bytes
+    assert small.compute_bytes > 2048 * 2048 * 2
+
+
 def test_checkpoints_are_copies_of_the_sliding_layers() -> None:
     found = estimate(GEMMA, told(checkpoints=2, slots=4))
 
