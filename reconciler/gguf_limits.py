@@ -6,7 +6,7 @@ import re
 import struct
 
 MAX_KEYS = 65_536
-MAX_TENSORS = 1_000_000
+MAX_TENSORS = 2**17  # the largest models have some thousands; each costs 7 us to check
 MAX_KEY_BYTES = 65_535
 MAX_STRING_BYTES = 2**20  # of a string that is kept; others may be as long as the header
 MAX_STRINGS = 2**22  # in all arrays together; the largest vocabularies have 2**18
