@@ -192,6 +192,7 @@ def _record(unit: Unit, marker: str | None) -> Record:
         boot=boot_id(),
         marker=marker,
         child=unit.child,
+        served=unit.served,
         failures=unit.failures,
         reason=unit.reason,
         message=unit.message,

@@ -192,6 +192,7 @@ class Unit:
     wake_at: float | None = None  # when the next Tick is due
     spawned_at: float | None = None  # None: spawned in an earlier life
     ready_at: float | None = None
+    served: bool = False  # the process was ready once: requests may be in flight
     drain_until: float = 0.0
     interval_s: float = 0.0  # between two probes while loading
     question: int = 0  # number of the last question asked

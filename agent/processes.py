@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -88,11 +88,15 @@ class Processes:
         self._closed = False
         self._clock_gap = 0.0
 
-    def start(self) -> None:
-        """Take over what an earlier life of this program left running, then begin."""
+    def start(self, *, revive: bool = True) -> None:
+        """Take over what an earlier life of this program left running, then begin.
+
+        `revive` False leaves recorded services without a living process as they are: for a command
+        that came to stop something.
+        """
         self._clock_gap = self._gap()
         for record in self._effects.load():
-            self._take_over(record)
+            self._take_over(record, revive)
         self._publish()
         self._thread.start()
 
@@ -263,19 +267,23 @@ class Processes:
             for effect in effects:
                 following = self._effects.perform(ref, unit, effect) or following
 
-    def _take_over(self, record: Record) -> None:
+    def _take_over(self, record: Record, revive: bool) -> None:
         """Go on with one record: adopt its process, or treat its absence as a death."""
         ref, child = record.launch.ref, self._effects.find(record)
         if child is None and not record.wanted:
             self._effects.forget(ref)
             return
         if child is None:
-            self._units[ref] = self._absent(record)
+            unit = self._absent(record)
+            self._units[ref] = unit if revive else replace(unit, wake_at=None)
+            if not revive:
+                return
         else:
             self._units[ref] = supervisor.adopted(
                 record.launch,
                 child,
                 self._now(),
+                served=record.served,
                 failures=record.failures,
                 start_seconds=record.start_seconds,
             )

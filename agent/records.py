@@ -33,6 +33,7 @@ class Record:
     boot: str
     marker: str | None = None
     child: Child | None = None
+    served: bool = False  # the process was ready once
     failures: int = 0
     reason: str = ""
     message: str = ""
@@ -102,6 +103,7 @@ def _dump(record: Record) -> dict[str, Any]:
             "boot": child.identity.boot,
             "spawnedAt": child.spawned_at,
         },
+        "served": record.served,
         "failures": record.failures,
         "reason": record.reason,
         "message": record.message,
@@ -144,6 +146,7 @@ def _parse(data: Mapping[str, Any]) -> Record:
         boot=str(data["boot"]),
         marker=None if marker is None else str(marker),
         child=_parse_child(data["process"], marker),
+        served=bool(data["served"]),
         failures=int(data["failures"]),
         reason=str(data["reason"]),
         message=str(data["message"]),

@@ -88,6 +88,7 @@ def adopted(
     child: Child,
     now: Moment,
     *,
+    served: bool = False,
     failures: int = 0,
     start_seconds: float | None = None,
 ) -> Unit:
@@ -99,6 +100,7 @@ def adopted(
         reason="Adopted",
         message="found running; asking whether it answers",
         child=child,
+        served=served,
         failures=failures,
         start_seconds=start_seconds,
         wake_at=now.monotonic,
@@ -195,7 +197,7 @@ def _stop(unit: Unit, now: Moment, timing: Timing) -> Step:
 def _begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: Timing) -> Step:
     unit = replace(unit, successor=successor, asking=False, busy=None)
     unit = _said(unit, "Replacing" if successor else "Stopping", "", now)
-    if unit.phase is not Phase.READY or unit.launch.command.probe.slots_path is None:
+    if not unit.served or unit.launch.command.probe.slots_path is None:
         return _terminate(unit, now, timing, Save())
     drain_s = max(unit.launch.drain_timeout_s, timing.least_drain_s)
     unit = replace(unit, phase=Phase.DRAINING, drain_until=now.monotonic + drain_s)
@@ -270,6 +272,7 @@ def _back_off(
         failures=failures,
         exit_code=exit_code,
         ready_at=None,
+        served=False,
         listening=None,
         spawned_at=None,
         asking=False,
@@ -314,6 +317,7 @@ def _loading(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
         unit,
         phase=Phase.READY,
         ready_at=now.monotonic,
+        served=True,
         listening=event.listening,
         missed=0,
         start_seconds=unit.start_seconds if took is None else round(took, 3),

@@ -28,6 +28,7 @@ from tests.support.owner import (
     free_port,
     get,
     launch,
+    post,
     service,
     state_of,
     wait_gone,
@@ -116,6 +117,42 @@ def test_an_adopted_process_is_stopped_like_an_own_one(state: StateDir, start: S
     wait_gone(owner, "chat")
 
     assert not alive(pids["chat"])
+
+
+def test_a_stop_right_after_adoption_still_drains(state: StateDir, start: Start) -> None:
+    port = free_port()
+    pids = killed_owner(state, f"chat:{port}")
+    post(port, "/busy/1")
+
+    owner = start()
+    owner.stop(service("chat"))
+    wait_state(owner, "chat", lambda s: s.message == "waiting for 1 request")
+    still_there = alive(pids["chat"])
+    post(port, "/busy/0")
+    wait_gone(owner, "chat")
+
+    assert still_there
+
+
+def test_an_owner_that_came_to_stop_something_starts_nothing(
+    state: StateDir, clock: MovedClock
+) -> None:
+    pids = killed_owner(state, f"down:{free_port()}", f"up:{free_port()}")
+    os.kill(pids["down"], signal.SIGKILL)
+    wait_until(lambda: not alive(pids["down"]))
+    before = state.record_file(service("down")).read_bytes()
+    owner = Processes(state, clock=clock, timing=QUICK)
+
+    owner.start(revive=False)
+    clock.passed_s += 1000
+    owner.stop(service("up"))
+    wait_gone(owner, "up")
+    down = state_of(owner, "down")
+    owner.close(stop_children=False)
+
+    assert down is not None
+    assert down.phase is Phase.WAITING
+    assert state.record_file(service("down")).read_bytes() == before
 
 
 def test_running_an_adopted_launch_changes_nothing(state: StateDir, start: Start) -> None:
