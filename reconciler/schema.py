@@ -31,7 +31,7 @@ def schemas(runtimes: Mapping[str, Runtime]) -> dict[str, str]:
     kinds = {kind: kind_schema(kind, runtimes) for kind in KINDS}
     files = {schema_file(kind): schema for kind, schema in kinds.items()}
     files[ANY_KIND] = _any_kind(kinds)
-    return {name: _text(name, schema) for name, schema in sorted(files.items())}
+    return {name: schema_document(name, schema) for name, schema in sorted(files.items())}
 
 
 def kind_schema(kind: str, runtimes: Mapping[str, Runtime]) -> dict[str, Any]:
@@ -124,7 +124,8 @@ def _any_kind(kinds: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _text(name: str, schema: Mapping[str, Any]) -> str:
+def schema_document(name: str, schema: Mapping[str, Any]) -> str:
+    """A schema as its file holds it."""
     whole = {"$schema": DIALECT, "$id": f"urn:fleet-reconciler:schema:{name}", **schema}
     return json.dumps(whole, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 

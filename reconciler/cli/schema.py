@@ -19,10 +19,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 written or current, 1 stale with --check."""
-    from reconciler.schema import schemas
+    from reconciler.report.plan_json import plan_schema
+    from reconciler.schema import schema_document, schemas
 
     folder = Path(args.to)
-    wanted = schemas(RUNTIMES)
+    wanted = schemas(RUNTIMES) | {"plan.json": schema_document("plan.json", plan_schema())}
     stale = [name for name, text in wanted.items() if _read(folder / name) != text]
     if args.check:
         for name in stale:

@@ -142,7 +142,6 @@ def plan_schema() -> dict[str, Any]:
     unreachable = _closed(target=text, message=text, seenAt={"type": ["number", "null"]})
     summary = _closed(**{str(a): whole for a in Action}, unchanged=whole, blocked=whole)
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Plan",
         **_closed(
             formatVersion={"const": FORMAT_VERSION},

@@ -1,0 +1,83 @@
+"""A target in memory that can fail on cue: the one fake that the loop's tests use.
+
+tests/test_target_contract.py holds it against the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from reconciler.api.meta import ObjectRef
+from reconciler.errors import ApplyError
+from reconciler.plan import Action, Change, Instance, Observation, Source, TargetState
+from reconciler.target import Outcome, Result
+from reconciler.workload import Workload
+
+
+@dataclass
+class InMemoryTarget:
+    """Runs nothing and remembers everything. `fails` are refs whose next change goes wrong."""
+
+    node: str = "mac"
+    reachable: bool = True
+    missing: dict[str, str] = field(default_factory=dict)
+    fails: set[ObjectRef] = field(default_factory=set)
+    instances: dict[ObjectRef, Instance] = field(default_factory=dict)
+    pids: int = 1000
+
+    def observe(self, workloads: Iterable[Workload]) -> Observation:
+        target = f"node/{self.node}"
+        if not self.reachable:
+            return Observation({target: TargetState(target, False, message="unplugged")}, ())
+        state = TargetState(target, True, missing=self.missing)
+        return Observation({target: state}, tuple(self.instances.values()))
+
+    def apply(self, change: Change) -> Outcome:
+        if change.ref in self.fails:
+            self.fails.discard(change.ref)
+            raise ApplyError(change.ref, "failed on cue")
+        match change.action:
+            case Action.DELETE | Action.MOVE:
+                self.instances.pop(change.ref, None)
+            case Action.UPDATE:
+                self.instances[change.ref] = self._described(change)
+            case Action.UNKNOWN | Action.DEFERRED:
+                return Outcome(change, Result.SKIPPED)
+            case _:
+                self.pids += 1
+                self.instances[change.ref] = self._started(change)
+        return Outcome(change, Result.APPLIED)
+
+    def names(self) -> set[str]:
+        return {ref.name for ref in self.instances}
+
+    def pid(self, name: str) -> int | None:
+        return next(i.pid for ref, i in self.instances.items() if ref.name == name)
+
+    def _described(self, change: Change) -> Instance:
+        assert change.desired is not None
+        return replace(
+            self.instances[change.ref],
+            inputs=change.desired.inputs,
+            inputs_digest=change.desired.inputs_digest,
+        )
+
+    def _started(self, change: Change) -> Instance:
+        want = change.desired
+        assert want is not None
+        commit = change.source.commit if change.source else None
+        return Instance(
+            ref=want.ref,
+            target=f"node/{self.node}",
+            runtime=want.runtime,
+            inputs=want.inputs,
+            inputs_digest=want.inputs_digest,
+            render_digest=None,
+            source=Source(want.origin.path, want.origin.line, commit),
+            ready=True,
+            reason="Ready",
+            pid=self.pids,
+            needs=want.needs,
+            models=tuple(m.name for m in want.models),
+        )

@@ -1,0 +1,311 @@
+"""The loop, with real folders and a target in memory: what it follows, holds and survives."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.desired import Desired
+from reconciler.errors import SourceError
+from reconciler.journal import NoJournal, SourceJournal
+from reconciler.loop import Loop, Timing, Wake
+from reconciler.plan import Observation, Plan
+from reconciler.problem import Problem
+from reconciler.runtimes import RUNTIMES
+from reconciler.source.directory import DirectorySource
+from reconciler.source.history import HistoryFile
+from reconciler.source.load import LoadCache, load
+from reconciler.target import Outcome
+from tests.support.fleets import model, node, service, small_fleet, write_fleet
+from tests.support.targets import InMemoryTarget
+
+
+@dataclass
+class Said:
+    """A Reporter that keeps what it is told."""
+
+    plans: list[Plan] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    holds: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    back: int = 0
+
+    def planned(self, plan: Plan, desired: Desired) -> None:
+        self.plans.append(plan)
+
+    def applied(self, outcomes: tuple[Outcome, ...]) -> None:
+        self.outcomes += outcomes
+
+    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+        self.problems += problems
+
+    def held(self, why: str) -> None:
+        self.holds.append(why)
+
+    def source_lost(self, why: str, since: float) -> None:
+        self.lost.append(why)
+
+    def source_back(self) -> None:
+        self.back += 1
+
+    def looked(self, observed: Observation) -> None:
+        """Nothing to keep."""
+
+
+def make_loop(root: Path, target: InMemoryTarget, **options: Any) -> tuple[Loop, Said]:
+    said, cache = Said(), LoadCache()
+    loop = Loop(
+        **{
+            "source": DirectorySource(root),
+            "read": lambda checkout, held: load(checkout, RUNTIMES, cache, held),
+            "target": target,
+            "journal": NoJournal(),
+            "report": said,
+            "wake": Wake(),
+            "timing": Timing(),
+        }
+        | options
+    )
+    return loop, said
+
+
+def one_pass(loop: Loop) -> None:
+    loop.fetch()
+    loop.look()
+
+
+def test_a_pass_makes_the_target_what_the_folder_says(tmp_path: Path) -> None:
+    target = InMemoryTarget()
+    loop, said = make_loop(write_fleet(tmp_path, small_fleet()), target)
+
+    one_pass(loop)
+    loop.look()
+
+    assert target.names() == {"chat"}
+    assert [len(plan.changes) for plan in said.plans] == [1, 0]
+
+
+def test_an_invalid_revision_is_refused_whole_and_the_last_good_one_stays(tmp_path: Path) -> None:
+    target = InMemoryTarget()
+    loop, said = make_loop(write_fleet(tmp_path, small_fleet()), target)
+    one_pass(loop)
+    write_fleet(tmp_path, {"service.yaml": service() + "oops: [", "more.yaml": service("more")})
+
+    one_pass(loop)
+
+    assert target.names() == {"chat"}
+    assert [(p.rule, p.path) for p in said.problems] == [("YamlSyntax", "service.yaml")]
+
+
+def test_a_file_that_lost_its_header_is_an_error_and_no_removal(tmp_path: Path) -> None:
+    root = write_fleet(tmp_path / "fleet", small_fleet())
+    target, source = InMemoryTarget(), DirectorySource(root)
+    journal = SourceJournal(HistoryFile(tmp_path / "history.json"), source)
+    loop, said = make_loop(root, target, source=source, journal=journal)
+    one_pass(loop)
+    write_fleet(root, {"service.yaml": ""})
+
+    one_pass(loop)
+
+    assert target.names() == {"chat"}
+    assert [(p.rule, p.path) for p in said.problems] == [("HeaderLost", "service.yaml")]
+
+
+def test_a_deleted_file_is_a_removal(tmp_path: Path) -> None:
+    root = write_fleet(tmp_path / "fleet", small_fleet())
+    target, source = InMemoryTarget(), DirectorySource(root)
+    journal = SourceJournal(HistoryFile(tmp_path / "history.json"), source)
+    loop, _ = make_loop(root, target, source=source, journal=journal)
+    one_pass(loop)
+    (root / "service.yaml").unlink()
+
+    one_pass(loop)
+
+    assert target.names() == set()
+
+
+def test_a_lost_source_changes_nothing_and_is_said_until_it_is_back(tmp_path: Path) -> None:
+    root = write_fleet(tmp_path / "fleet", small_fleet())
+    target = InMemoryTarget()
+    loop, said = make_loop(root, target)
+    one_pass(loop)
+    root.rename(tmp_path / "away")
+
+    one_pass(loop)
+    (tmp_path / "away").rename(root)
+    one_pass(loop)
+
+    assert target.names() == {"chat"}
+    assert len(said.lost) == 1
+    assert said.back == 1
+
+
+def test_a_change_that_fails_does_not_stop_the_others_and_is_tried_again(tmp_path: Path) -> None:
+    files = small_fleet() | {"b.yaml": service("b"), "c.yaml": service("c")}
+    target = InMemoryTarget()
+    loop, said = make_loop(write_fleet(tmp_path, files), target)
+    loop.fetch()
+    assert loop.desired is not None
+    target.fails = {w.ref for w in loop.desired.assignment.workloads if w.ref.name == "b"}
+
+    loop.look()
+    after_one = target.names()
+    loop.look()
+
+    assert after_one == {"chat", "c"}
+    assert target.names() == {"chat", "b", "c"}
+    assert [o.message for o in said.outcomes if o.message] == ["default/b: failed on cue"]
+
+
+def test_a_second_service_leaves_the_first_ones_process_alone(tmp_path: Path) -> None:
+    target = InMemoryTarget()
+    loop, _ = make_loop(write_fleet(tmp_path, small_fleet()), target)
+    one_pass(loop)
+    before = target.pid("chat")
+    write_fleet(tmp_path, {"more.yaml": service("more")})
+
+    one_pass(loop)
+
+    assert target.names() == {"chat", "more"}
+    assert target.pid("chat") == before
+
+
+def test_removals_wait_for_quiet_and_everything_else_does_not(tmp_path: Path) -> None:
+    root = write_fleet(tmp_path, small_fleet())
+    target = InMemoryTarget()
+    loop, _ = make_loop(root, target, timing=Timing(quiet_s=3600))
+    one_pass(loop)
+    (root / "service.yaml").unlink()
+    write_fleet(root, {"new.yaml": service("new")})
+
+    loop.fetch()
+    again_s = loop.look()
+
+    assert target.names() == {"chat", "new"}
+    assert 0 < again_s <= 3600
+
+
+def test_a_busy_source_is_not_read(tmp_path: Path) -> None:
+    target = InMemoryTarget()
+    loop, said = make_loop(
+        write_fleet(tmp_path, small_fleet()),
+        target,
+        busy=lambda: "a rebase is going on",
+        timing=Timing(busy_s=0.01),
+    )
+
+    one_pass(loop)
+
+    assert target.names() == set()
+    assert said.plans == []
+    loop.wake.wait(5)  # the timer that looks again
+
+
+def test_a_valid_revision_that_does_not_know_the_node_is_held(tmp_path: Path) -> None:
+    target = InMemoryTarget()
+    loop, said = make_loop(
+        write_fleet(tmp_path, small_fleet()), target, accepts=lambda _: "no FleetNode: held"
+    )
+
+    one_pass(loop)
+
+    assert target.names() == set()
+    assert said.holds == ["no FleetNode: held"]
+
+
+def test_drift_that_is_only_reported_is_not_applied(tmp_path: Path) -> None:
+    fleet = (
+        "apiVersion: inference.llmkube.dev/v1alpha1\nkind: Fleet\nmetadata: {name: home}\n"
+        "spec: {drift: report}\n"
+    )
+    target = InMemoryTarget()
+    loop, said = make_loop(write_fleet(tmp_path, small_fleet() | {"fleet.yaml": fleet}), target)
+    one_pass(loop)
+    ref, running = next(iter(target.instances.items()))
+    target.instances[ref] = replace(running, drift="another argv")
+
+    loop.look()
+
+    assert [c.reason for c in said.plans[-1].changes] == ["DriftReported"]
+    assert target.pid("chat") == running.pid
+
+
+def test_the_loop_survives_what_a_pass_raises(tmp_path: Path) -> None:
+    class Broken(DirectorySource):
+        tries = 0
+
+        def fetch(self) -> Any:
+            self.tries += 1
+            if self.tries == 1:
+                raise ValueError("a bug")
+            if self.tries == 2:
+                raise SourceError("gone")
+            return super().fetch()
+
+    target, source = InMemoryTarget(), Broken(write_fleet(tmp_path, small_fleet()))
+    loop, said = make_loop(tmp_path, target, source=source, timing=Timing(poll_s=0.01))
+    thread = threading.Thread(target=loop.run)
+
+    thread.start()
+    for _ in range(1000):
+        if target.names():
+            break
+        loop.wake.fetch()
+        thread.join(0.01)
+    loop.wake.stop()
+    thread.join(10)
+
+    assert not thread.is_alive()
+    assert target.names() == {"chat"}
+    assert any("a bug of ours" in text for text in said.holds)
+
+
+def test_any_number_of_reasons_is_one_look() -> None:
+    wake = Wake()
+    wake.wait(0)
+    for _ in range(5):
+        wake.fetch()
+        wake.look()
+
+    first, second = wake.wait(0), wake.wait(0)
+
+    assert (first, second) == (True, False)
+
+
+names = st.sets(st.sampled_from(["a", "b", "c"]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(wanted=names, running=names, broken=names)
+def test_from_any_failure_of_apply_the_next_passes_converge(
+    wanted: set[str], running: set[str], broken: set[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        _converges(Path(folder), wanted, running, broken)
+
+
+def _converges(root: Path, wanted: set[str], running: set[str], broken: set[str]) -> None:
+    files = {"node.yaml": node(), "model.yaml": model()}
+    write_fleet(root, files | {f"{n}.yaml": service(n) for n in running})
+    target = InMemoryTarget()
+    loop, said = make_loop(root, target)
+    one_pass(loop)
+    for name in running - wanted:
+        (root / f"{name}.yaml").unlink()
+    write_fleet(root, {f"{n}.yaml": service(n, contextSize=1024) for n in wanted})
+
+    loop.fetch()
+    assert loop.desired is not None
+    target.fails = {w.ref for w in loop.desired.assignment.workloads if w.ref.name in broken}
+    for _ in range(3):
+        loop.look()
+
+    assert target.names() == wanted
+    assert said.plans[-1].changes == ()
