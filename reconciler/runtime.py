@@ -5,6 +5,7 @@ A runtime is data and functions, not a base class. Adding one: `docs/runtimes.md
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -163,9 +164,10 @@ def lifecycle(service: InferenceService, runtime: Runtime) -> dict[str, Any]:
 
 def ignored_fields(service: InferenceService, runtime: Runtime) -> tuple[str, ...]:
     """Fields that the document sets and that have no effect under this runtime, by path."""
-    fields = InferenceServiceSpec.model_fields
-    given = {fields[name].alias or name for name in service.spec.model_fields_set}
-    return tuple(f"spec.{name}" for name in sorted(given & (PROCESS_FIELDS - runtime.fields)))
+    given = service.spec.model_fields_set
+    names = _attributes(InferenceServiceSpec)
+    unused = PROCESS_FIELDS - runtime.fields
+    return tuple(f"spec.{name}" for name in sorted(unused) if names[name] in given)
 
 
 def _of_model(
@@ -204,6 +206,11 @@ def _at(spec: BaseModel, path: str) -> object:
     for name in path.split("."):
         if not isinstance(value, BaseModel):
             return None
-        names = {field.alias: key for key, field in type(value).model_fields.items()}
-        value = getattr(value, names[name])
+        value = getattr(value, _attributes(type(value))[name])
     return value
+
+
+@functools.cache
+def _attributes(part: type[BaseModel]) -> Mapping[str, str]:
+    """camelCase name -> attribute. Kept: building it was most of the time of a large plan."""
+    return {field.alias or key: key for key, field in part.model_fields.items()}

@@ -82,8 +82,9 @@ def content_lines(text: str) -> tuple[int, ...]:
         text = _OTHER_BREAKS.sub("\n", text)
     lines: list[int] = []
     begin, is_explicit = 0, False
+    has_markers = "---" in text or "..." in text
     counted, line = 0, 1
-    for match in (*_MARKER.finditer(text), None):
+    for match in (*(_MARKER.finditer(text) if has_markers else ()), None):
         end = match.start() if match else len(text)
         skipped = _NO_CONTENT.match(text, begin, end)
         first = skipped.end() if skipped else begin
