@@ -87,7 +87,24 @@ def load(
     `held_paths` held documents of ours in the last applied revision: one that is still there and
     holds none any more is an error, not a removal.
     """
-    cache = cache if cache is not None else LoadCache()
+    was_enabled = gc.isenabled()
+    gc.disable()  # nothing here makes cycles, and looking for some is a quarter of 10,000 files
+    try:
+        cache = cache if cache is not None else LoadCache()
+        check = check_source or _check_source()
+        return _load(checkout, runtimes, cache, frozenset(held_paths), check)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _load(
+    checkout: Checkout,
+    runtimes: Mapping[str, Runtime],
+    cache: LoadCache,
+    held_paths: frozenset[str],
+    check_source: Callable[[str], str | None],
+) -> Loaded:
     yaml_files = list(checkout.yaml_files(held_paths))
     files = _read_all(yaml_files, cache)
     located = _Located({file.path: file.data for file in yaml_files})
@@ -99,7 +116,7 @@ def load(
         refused=frozenset(ref for file in files for ref in file.refused),
         runtimes=runtimes,
         default_runtime=_default_runtime(),
-        check_source=check_source or _check_source(),
+        check_source=check_source,
         hosts_of=_hosts_of(),
     )
     findings = check_all(declared)
@@ -162,15 +179,9 @@ class _File:
 
 def _read_all(yaml_files: list[YamlFile], cache: LoadCache) -> list[_File]:
     known, cache.files = cache.files, {}
-    was_enabled = gc.isenabled()
-    gc.disable()  # nothing here makes cycles, and looking for some is a quarter of 10,000 files
-    try:
-        for file in yaml_files:
-            key = (file.path, file.identity)
-            cache.files[key] = known.get(key) or _read_file(file.path, file.data)
-    finally:
-        if was_enabled:
-            gc.enable()
+    for file in yaml_files:
+        key = (file.path, file.identity)
+        cache.files[key] = known.get(key) or _read_file(file.path, file.data)
     return list(cache.files.values())
 
 

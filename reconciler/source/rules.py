@@ -66,14 +66,22 @@ class Declared:
         names = service.spec.placement.nodes
         return [self.nodes[name] for name in names if name in self.nodes]
 
-    def runtimes_of(self, service: InferenceService) -> list[Runtime]:
+    def runtimes_of(self, service: InferenceService) -> tuple[Runtime, ...]:
         """The rows it may run under: its own, else the defaults of the nodes it names."""
-        names = [service.spec.runtime] if service.spec.runtime else []
-        if not names:
-            defaults = (node.spec.default_runtime for node in self.stated_nodes(service))
-            names = [name or self.default_runtime for name in defaults] or [self.default_runtime]
-        rows = (self.rows.get(name) for name in dict.fromkeys(names))
-        return list({row.name: row for row in rows if row}.values())
+        key = (service.spec.runtime, service.spec.placement.nodes)
+        if key not in self._rows_of:
+            self._rows_of[key] = tuple(self._find_rows(*key))
+        return self._rows_of[key]
+
+    def _find_rows(self, runtime: str | None, nodes: tuple[str, ...]) -> Iterator[Runtime]:
+        stated = (self.nodes[name].spec.default_runtime for name in nodes if name in self.nodes)
+        names = [runtime] if runtime else [name or self.default_runtime for name in stated]
+        rows = [self.rows.get(name) for name in names or [self.default_runtime]]
+        yield from {row.name: row for row in rows if row}.values()
+
+    @cached_property
+    def _rows_of(self) -> dict[tuple[str | None, tuple[str, ...]], tuple[Runtime, ...]]:
+        return {}
 
 
 Check = Callable[[Declared], Iterable[Finding]]
