@@ -64,6 +64,7 @@ class Admission:
     admitted: list[Sized] = field(default_factory=list)
     refused: list[Sized] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
+    unknown: dict[ObjectRef, list[ObjectRef]] = field(default_factory=dict)  # Model -> services
 
     def room(self, of: Sized | None = None) -> Room:
         """The node with who is admitted, as `of` finds it."""
@@ -81,7 +82,7 @@ def admit(
     result = Admission(node)
     ledger = Ledger(())
     for candidate in candidates:
-        sized = _size(candidate, node, facts, estimates, result.warnings)
+        sized = _size(candidate, facts, estimates, result)
         ref = sized.workload.ref
         if sized.workload.suspended:
             result.admitted.append(sized)
@@ -119,38 +120,30 @@ def explain(sized: Sized, admission: Admission, others: Iterable[Admission]) -> 
     return Finding("MemoryFits", sized.workload.ref, field_path, message)
 
 
-def _size(
-    candidate: Candidate,
-    node: FleetNode,
-    facts: Facts,
-    estimates: Estimates,
-    warnings: list[Finding],
-) -> Sized:
-    workload, runtime = candidate.workload, candidate.runtime
+def _size(candidate: Candidate, facts: Facts, estimates: Estimates, result: Admission) -> Sized:
+    workload, runtime, node = candidate.workload, candidate.runtime, result.node
     if runtime.memory_settings is None:
         message = f"the memory of {runtime.name} is not estimated; nothing is checked"
-        warnings.append(Finding("MemoryUnknown", workload.ref, "spec", message))
+        result.warnings.append(Finding("MemoryUnknown", workload.ref, "spec", message))
         return Sized(candidate, workload, (), ())
     known = budgeted(pools(node), candidate.service, tuple(candidate.models.values()))
     requests: list[Request] = []
     made: list[MemoryEstimate] = []
     each: list[tuple[PoolNeed, ...]] = []
-    unknown: list[str] = []
+    unknown = [m for m in workload.models if candidate.models[m.name].ref not in facts]
+    for model in unknown:
+        result.unknown.setdefault(candidate.models[model.name].ref, []).append(workload.ref)
+    if unknown:
+        return Sized(candidate, workload, (), known)
     for model in workload.models:
         ref = candidate.models[model.name].ref
-        if (known_facts := facts.get(ref)) is None:
-            unknown.append(model.name)
-            continue
+        known_facts = facts[ref]
         layers = known_facts.block_count
         asked = settled(runtime.memory_settings(workload, model), node, layers)
         answer = estimates.of(ref, known_facts, asked)
         made.append(answer)
         each.append(needs(answer, asked, known, layers, _identity(model)))
         requests.append(Request(known_facts, asked, _identity(model)))
-    if unknown:
-        message = f"memory is known once {', '.join(unknown)} is on the node"
-        warnings.append(Finding("MemoryUnknown", workload.ref, "spec", message))
-        return Sized(candidate, workload, (), known)
     total = each[0] if not runtime.serves_many else resident(each, _places(candidate))
     sized = replace(workload, memory=max(made, key=lambda m: m.total_bytes), needs=total)
     return Sized(candidate, sized, tuple(requests), known)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from reconciler.admission import Admission, Candidate, Estimates, Facts, admit, explain
@@ -97,7 +97,20 @@ def _admit_all(nodes: Iterable[FleetNode], facts: Facts, draft: _Draft) -> list[
         for sized in admission.refused:
             finding = explain(sized, admission, admissions)
             draft.held.append(Held(finding, (finding.ref,), here))
+    draft.warnings += _unknown_models(admissions)
     return admissions
+
+
+def _unknown_models(admissions: Iterable[Admission]) -> Iterator[Finding]:
+    """One warning a model whose header nobody here has: its services are not weighed."""
+    services: defaultdict[ObjectRef, set[str]] = defaultdict(set)
+    for admission in admissions:
+        for model, refs in admission.unknown.items():
+            services[model] |= {ref.label for ref in refs}
+    for model, labels in services.items():
+        shown = ", ".join(sorted(labels)[:3]) + (", ..." if len(labels) > 3 else "")
+        message = f"its size is known once it is downloaded; not weighed yet: {shown}"
+        yield Finding("MemoryUnknown", model, "spec.source", message)
 
 
 def _unusable(fleet: Fleet, draft: _Draft) -> set[ObjectRef]:
