@@ -37,6 +37,7 @@ class World(RuleBasedStateMachine):
         self.recorded = False
         self.stubborn = False
         self.spawn_fails = False
+        self.asked: list[tuple[int, int]] = []  # pid and number of every question
 
     def feed(self, event: events.Event) -> None:
         following: events.Event | None = event
@@ -64,6 +65,9 @@ class World(RuleBasedStateMachine):
                 assert self.may_signal, "a signal that nobody asked for"
                 if number is signal.SIGKILL or not self.stubborn:
                     self.dying = child.identity.pid
+            case events.AskReady(question, _, child, _):
+                assert child.identity.pid in self.living
+                self.asked.append((child.identity.pid, question))
             case events.Save():
                 assert self.unit is not None
                 self.recorded = True
@@ -108,6 +112,15 @@ class World(RuleBasedStateMachine):
     def answer(self, ready: bool, late: bool) -> None:
         assert self.unit is not None
         self.feed(events.Answered(self.unit.question - late, ready, "Loading", ""))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.asked)
+    def answer_for_an_earlier_process(self, data: st.DataObject) -> None:
+        pid, question = data.draw(st.sampled_from(self.asked))
+        before = self.unit
+        if pid != self.pid:
+            self.feed(events.Answered(question, True))
+            assert self.unit == before
 
     @rule(busy=st.sampled_from([None, 0, 2]), late=st.booleans())
     @precondition(lambda self: self.unit is not None)
@@ -250,3 +263,18 @@ def test_a_drain_that_is_called_off_goes_back_to_work() -> None:
 
     assert unit is not None
     assert (unit.phase, unit.child, unit.launch.ref) == (Phase.READY, CHILD, service("chat"))
+
+
+def test_an_answer_for_an_earlier_process_means_nothing() -> None:
+    first = after(None, events.Run(LAUNCHES[0]), events.Spawned(CHILD))
+    first = after(first, events.Tick(), at=1.0)
+    assert first is not None
+    second = after(first, events.Exited("Crashed", ""), at=1.0)
+    second = after(second, events.Tick(), events.Spawned(CHILD), at=10.0)
+    second = after(second, events.Tick(), at=11.0)
+
+    third = after(second, events.Answered(first.question, True), at=11.0)
+
+    assert second is not None
+    assert second.asking
+    assert third == second
