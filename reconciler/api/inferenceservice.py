@@ -8,14 +8,13 @@ from pydantic import Field
 
 from reconciler.api.fleetnode import Fraction
 from reconciler.api.meta import (
-    MEMORY_BUDGET_ANNOTATION,
     Name,
     ObjectRef,
     Reference,
     Resource,
     Spec,
 )
-from reconciler.api.quantity import Bytes, Duration, parse_bytes
+from reconciler.api.quantity import Bytes, Duration
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 ContextSize = Annotated[int, Field(ge=128, le=2**27)]
@@ -154,14 +153,6 @@ class InferenceService(Resource):
         if self.spec.models is not None:
             return tuple(entry.name for entry in self.spec.models)
         return (self.spec.model_ref,) if self.spec.model_ref else ()
-
-    @property
-    def memory_budget(self) -> int | None:
-        """The absolute budget of the service itself, bytes: the field, else the annotation."""
-        if self.spec.memory.budget is not None:
-            return self.spec.memory.budget
-        text = self.metadata.annotations.get(MEMORY_BUDGET_ANNOTATION)
-        return None if text is None else parse_bytes(text)
 
     def references(self) -> tuple[Reference, ...]:
         if self.spec.models is None:

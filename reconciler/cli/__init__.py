@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 
 from reconciler import __version__
+from reconciler.cli.options import add_fleet_options
 from reconciler.edge import Exit, Parser, guarded
 from reconciler.errors import UsageError
 
@@ -70,22 +69,6 @@ def _no_command(word: str) -> str:
     near = get_close_matches(word, COMMANDS, 1)
     hint = f"did you mean `{near[0]}`?" if near else "see `reconcile --help`"
     return f"no command named {word!r}; {hint}"
-
-
-def add_fleet_options(parser: argparse.ArgumentParser) -> None:
-    """What every command accepts, before and after its name."""
-    fleet = parser.add_argument_group("the fleet")
-    fleet.add_argument(
-        "-C", dest="fleet", default=".", metavar="FLEET", help="a path or a git URL (default: .)"
-    )
-    fleet.add_argument("--ref", help="a branch, tag or commit of a git repository")
-    fleet.add_argument("--path", metavar="DIR", help="only this folder of the fleet")
-    fleet.add_argument("--cluster", action="append", default=[], help=argparse.SUPPRESS)
-    fleet.add_argument("-o", "--output", metavar="FORMAT", default="text", help="text, json, ...")
-    git = parser.add_argument_group("git credentials (each also an environment variable)")
-    for name in ("git-token-file", "ssh-key-file", "known-hosts-file", "ca-file"):
-        variable = "FLEET_" + name.upper().replace("-", "_")
-        git.add_argument(f"--{name}", default=os.environ.get(variable), help=f"or ${variable}")
 
 
 def _overview() -> str:

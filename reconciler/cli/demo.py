@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import sys
-import urllib.request
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from reconciler.api.meta import ObjectRef
-from reconciler.cli.console import Screen
-from reconciler.cli.serve import Service, serve
+from reconciler.cli.options import add_node_options
 from reconciler.edge import Exit
 from reconciler.errors import StateError
-from reconciler.plan import Instance
 from reconciler.report.terminal import Tone
 
+if TYPE_CHECKING:
+    from reconciler.cli.console import Screen
+    from reconciler.plan import Instance
+
 _NODE = "laptop"
-_SERVICE = ObjectRef("InferenceService", "default", "chat")
+_SERVICE = "default/chat"
 _QUESTION = "What is the capital of France?"
 # The model of the example completes text and was not taught to chat: this form it answers.
 _PROMPT = "Question: {question}\nAnswer:"
@@ -35,22 +34,19 @@ _DEADLINE_S = 900.0  # without a terminal: 240 MB over a slow line, and an answe
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fresh", action="store_true", help="begin with a new copy of the example")
-    parser.add_argument(
-        "--llama-server", metavar="PATH", default=os.environ.get("FLEET_LLAMA_SERVER")
-    )
-    parser.add_argument(
-        "--state-dir",
-        metavar="DIR",
-        default=os.environ.get("FLEET_DEMO_DIR"),
-        help="its own folder",
-    )
+    add_node_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when the model answered, 1 or 3 when it could not, 130 after Ctrl-C before that."""
     from agent.local import state_root
+    from reconciler.cli.serve import Service, serve
 
-    root = Path(args.state_dir) if args.state_dir else state_root(None).with_name("fleet-demo")
+    root = (
+        Path(args.state_dir)
+        if args.state_dir
+        else state_root(None).with_name("fleet-reconciler-demo")
+    )
     root = root.expanduser().absolute()
     fleet = private_copy(root / "fleet", fresh=args.fresh)
     follows = sys.stdin.isatty() and sys.stdout.isatty()
@@ -105,7 +101,7 @@ class _Demo:
     def ready(self, instance: Instance, screen: Screen) -> bool:
         """Say how to talk to it; without a terminal, ask by itself, and True: that was all."""
         screen.say(f"{instance.ref.label}  ready at {instance.endpoint}", Tone.GOOD)
-        if instance.ref != _SERVICE or self._answered:
+        if instance.ref.label != _SERVICE or self._answered:
             return False
         if self._follows:
             screen.say(self._invitation(instance))
@@ -137,6 +133,8 @@ class _Demo:
 
 def ask(instance: Instance, question: str) -> str:
     """The model's answer, one line. Raises StateError when it gives none."""
+    import urllib.request
+
     request = urllib.request.Request(  # noqa: S310 - the address is our own, http on loopback
         f"{instance.endpoint}/v1/completions",
         json.dumps(_body(instance, question)).encode(),

@@ -8,30 +8,30 @@ import sys
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from reconciler.api import KINDS
-from reconciler.api.inferenceservice import InferenceService
-from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
-from reconciler.cli import local
-from reconciler.cli.fleet import open_fleet, read_desired
+from reconciler.cli.options import add_local_options
 from reconciler.edge import Exit
 from reconciler.errors import UsageError
-from reconciler.explanation import Explanation, explain_service
-from reconciler.report.explain import explain_json, explain_text
-from reconciler.runtime import NodeFacts
-from reconciler.runtimes import RUNTIMES
 
 if TYPE_CHECKING:
+    from reconciler.api.meta import ObjectRef
     from reconciler.desired import Desired
+    from reconciler.explanation import Explanation
     from reconciler.workload import Command
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("object", metavar="REF", help="Kind/name or Kind/namespace/name")
-    local.add_options(parser)
+    add_local_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0. Raises UsageError for an unknown REF, InvalidFleet."""
+    from reconciler.api.inferenceservice import InferenceService
+    from reconciler.cli import local
+    from reconciler.cli.fleet import open_fleet, read_desired
+    from reconciler.explanation import explain_service
+    from reconciler.report.explain import explain_json, explain_text
+
     ref = parse_ref(args.object)
     desired = read_desired(open_fleet(args, working_tree=True))
     node = None
@@ -53,6 +53,9 @@ def run(args: argparse.Namespace) -> int:
 
 def parse_ref(text: str) -> ObjectRef:
     """`Kind/name` or `Kind/namespace/name`; a name alone is a service's. Raises UsageError."""
+    from reconciler.api import KINDS
+    from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
+
     parts = text.split("/")
     if len(parts) == 1:
         parts = ["InferenceService", *parts]
@@ -77,6 +80,9 @@ def _unknown(ref: ObjectRef, desired: Desired) -> str:
 
 def _placeholders(found: Explanation) -> Command | None:
     """The command with a node's facts left open, where no node could fill them in."""
+    from reconciler.runtime import NodeFacts
+    from reconciler.runtimes import RUNTIMES
+
     if found.sized is None:
         return None
     return RUNTIMES[found.sized.runtime].command(found.sized, NodeFacts())

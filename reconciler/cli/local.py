@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import platform
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -27,32 +26,6 @@ from reconciler.workload import Workload
 if TYPE_CHECKING:
     from agent.local import LocalAgent
     from agent.view import RecordedNode
-
-LOCAL_ANYHOW = ""  # --local without a name
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """What says how this machine serves."""
-    local = parser.add_argument_group("this machine")
-    local.add_argument(
-        "--local",
-        nargs="?",
-        const=LOCAL_ANYHOW,
-        metavar="NODE",
-        help="be NODE's agent (default: the only agent node, or the one of this host's name)",
-    )
-    local.add_argument(
-        "--state-dir",
-        metavar="DIR",
-        default=os.environ.get("FLEET_STATE_DIR"),
-        help="where models, records and logs are kept (or $FLEET_STATE_DIR)",
-    )
-    local.add_argument(
-        "--llama-server",
-        metavar="PATH",
-        default=os.environ.get("FLEET_LLAMA_SERVER"),
-        help="the llama-server to use (default: on PATH, else the embedded engine)",
-    )
 
 
 def programs(args: argparse.Namespace) -> dict[str, str]:

@@ -6,11 +6,7 @@ import argparse
 import json
 import shlex
 
-from reconciler.cli.fleet import open_fleet, read_desired
 from reconciler.edge import Exit
-from reconciler.report.plan_json import ref_json
-from reconciler.runtime import NodeFacts
-from reconciler.runtimes import RUNTIMES
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +15,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """One command a service and node. Raises InvalidFleet."""
+    from reconciler.cli.fleet import open_fleet, read_desired
+    from reconciler.report.plan_json import ref_json
+    from reconciler.runtime import NodeFacts
+    from reconciler.runtimes import RUNTIMES
+
     desired = read_desired(open_fleet(args, working_tree=True))
     rendered = [
         (w, RUNTIMES[w.runtime].command(w, NodeFacts())) for w in desired.assignment.workloads

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from reconciler.edge import Exit
-from reconciler.runtimes import RUNTIMES
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +19,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 0 written or current, 1 stale with --check."""
     from reconciler.report.plan_json import plan_schema
+    from reconciler.runtimes import RUNTIMES
     from reconciler.schema import schema_document, schemas
 
     folder = Path(args.to)

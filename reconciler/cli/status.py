@@ -7,21 +7,23 @@ import json
 import sys
 import time
 
-from reconciler.cli import local
-from reconciler.cli.console import wants_colour
-from reconciler.cli.fleet import open_fleet, read_desired
+from reconciler.cli.options import add_local_options
 from reconciler.edge import Exit
-from reconciler.report.status import status_json, status_text
-from reconciler.report.terminal import Style
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    local.add_options(parser)
+    add_local_options(parser)
     parser.add_argument("--allow-unreachable", action="store_true", help="exit 3 not for that")
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when everything that should run answers, 3 otherwise."""
+    from reconciler.cli import local
+    from reconciler.cli.console import wants_colour
+    from reconciler.cli.fleet import open_fleet, read_desired
+    from reconciler.report.status import status_json, status_text
+    from reconciler.report.terminal import Style
+
     desired = read_desired(open_fleet(args, working_tree=True))
     workloads = desired.assignment.workloads
     if args.local is None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from reconciler.cli.fleet import open_fleet, reader
 from reconciler.edge import Exit
 from reconciler.errors import UsageError
-from reconciler.problem import Severity
-from reconciler.report.problems import REPORTS
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -18,10 +15,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 valid (warnings allowed), 1 on any error or blocked object."""
+    from reconciler.cli.fleet import open_fleet, reader
+    from reconciler.placement import assign
+    from reconciler.problem import Severity
+    from reconciler.report.problems import REPORTS
+
     if args.output not in REPORTS:
         raise UsageError(f"-o {args.output}: validate prints {', '.join(REPORTS)}")
-    from reconciler.placement import assign
-
     checkout = open_fleet(args, working_tree=True).fetch()
     loaded = reader()(checkout, frozenset())
     problems = list(loaded.problems)

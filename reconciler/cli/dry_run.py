@@ -1,0 +1,107 @@
+"""Plan without applying: against this machine, another revision, or agents elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+from reconciler.cli import local
+from reconciler.cli.console import wants_colour
+from reconciler.cli.fleet import open_fleet, read_desired
+from reconciler.desired import Desired
+from reconciler.edge import Exit
+from reconciler.plan import Action, Instance, Observation, Plan, TargetState
+from reconciler.report.plan_json import plan_json
+from reconciler.report.plan_text import plan_text
+from reconciler.report.terminal import Style
+
+
+def dry_run(args: argparse.Namespace) -> int:
+    """The plan against a node, another revision or every agent; nothing is changed."""
+    source = open_fleet(args, working_tree=True)
+    if args.base:
+        desired = read_desired(source)
+        observed = _as_planned(_base(args), desired)
+    elif args.local is not None:
+        desired = read_desired(source)
+        node = local.look_at(args, local.node_of(args, desired.fleet))
+        desired = desired.refreshed(node.facts)
+        observed = node.observe(desired.assignment.workloads)
+    else:
+        desired = read_desired(source)
+        observed = local.AgentNodes(desired.fleet).observe(desired.assignment.workloads)
+    plan = desired.plan(observed, args.confirm)
+    _warn(desired)
+    _print(plan, args.output)
+    return _exit(plan, args)
+
+
+def _base(args: argparse.Namespace) -> Desired:
+    """The revision that --from names."""
+    words = vars(args) | {"ref": args.base}
+    return read_desired(open_fleet(argparse.Namespace(**words), working_tree=False))
+
+
+def _as_planned(base: Desired, desired: Desired) -> Observation:
+    """Another revision in the place of an observation: it runs exactly what it declares."""
+    workloads = [*base.assignment.workloads, *desired.assignment.workloads]
+    targets = {f"node/{w.node}": TargetState(f"node/{w.node}", True) for w in workloads}
+    return Observation(
+        targets,
+        tuple(
+            Instance(
+                ref=w.ref,
+                target=f"node/{w.node}",
+                runtime=w.runtime,
+                inputs=w.inputs,
+                inputs_digest=w.inputs_digest,
+                render_digest=None,
+                source=base.where(w.ref),
+                ready=True,
+                reason="Declared",
+                needs=w.needs,
+                models=tuple(m.name for m in w.models),
+            )
+            for w in base.assignment.workloads
+            if not w.suspended
+        ),
+    )
+
+
+def _warn(desired: Desired) -> None:
+    """Problems that refuse nothing, on stderr: the plan says the rest."""
+    found = [*desired.loaded.problems, *map(desired.loaded.problem, desired.assignment.warnings)]
+    for problem in found:
+        if problem.severity == "warning":
+            print(f"warning: {problem}", file=sys.stderr)
+    if elsewhere := len(desired.assignment.elsewhere):
+        print(f"{elsewhere} services on Kubernetes nodes: not planned here", file=sys.stderr)
+
+
+def _print(plan: Plan, output: str) -> None:
+    if output == "json":
+        print(json.dumps(plan_json(plan), indent=2))
+        return
+    sys.stdout.write(plan_text(plan, time.time(), Style(wants_colour(sys.stdout))))
+
+
+def _exit(plan: Plan, args: argparse.Namespace) -> int:
+    if plan.blocked or (plan.unreachable and not args.allow_unreachable):
+        return Exit.BLOCKED
+    shown = (Action.DEFERRED, Action.UNKNOWN)
+    return Exit.CHANGES if any(c.action not in shown for c in plan.changes) else Exit.OK
+
+
+def central(args: argparse.Namespace) -> int:
+    """Without a node of its own, this version can only say that it reaches none."""
+    desired = read_desired(open_fleet(args, working_tree=False))
+    observed = local.AgentNodes(desired.fleet).observe(desired.assignment.workloads)
+    plan = desired.plan(observed, args.confirm)
+    _print(plan, args.output)
+    print(
+        "agents are not read over the network yet: run this on the node with --local",
+        file=sys.stderr,
+    )
+    return Exit.OK if args.allow_unreachable else Exit.BLOCKED
