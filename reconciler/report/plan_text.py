@@ -46,6 +46,12 @@ _WORDS = {
     Action.UNKNOWN: "unknown",
     Action.DEFERRED: "deferred",
 }
+_RESTARTS = {
+    (Action.REPLACE, Restart.RESTART): "restart",
+    (Action.DRIFT, Restart.RESTART): "restart",
+    (Action.UPDATE, Restart.NONE): "no restart",
+}
+_PLAINLY = {Action.CREATE: "starts"}
 _ALWAYS_COUNTED = (Action.CREATE, Action.UPDATE, Action.REPLACE, Action.MOVE, Action.DELETE)
 
 
@@ -63,7 +69,7 @@ def _lines(plan: Plan, now: float, style: Style) -> Iterator[str]:
     if plan.blocked:
         yield style(Tone.BAD, f"blocked {len(plan.blocked)}")
         for item in plan.blocked:
-            yield f"  {_blocked_line(item)}"
+            yield from _blocked_lines(item, style)
     yield _summary_line(plan)
 
 
@@ -85,9 +91,14 @@ def _target_line(
     ]
     counts += [f"{unchanged} unchanged"] if unchanged or not counts else []
     if not state.reachable:
-        age = "never seen" if state.seen_at is None else f"last seen {age(now - state.seen_at)}"
-        return f"{style(Tone.STRONG, f'{kind} {name}')} ({age})  {', '.join(counts)}"
-    return f"{style(Tone.STRONG, f'{kind} {name}'):<32} {', '.join(counts)}"
+        seen = "never seen" if state.seen_at is None else f"last seen {age(now - state.seen_at)}"
+        return f"{_padded(style, f'{kind} {name} ({seen})')} {', '.join(counts)}"
+    return f"{_padded(style, f'{kind} {name}')} {', '.join(counts)}"
+
+
+def _padded(style: Style, text: str) -> str:
+    """Coloured after it was padded: escape codes have no width."""
+    return style(Tone.STRONG, text) + " " * (32 - len(text))
 
 
 def age(seconds: float) -> str:
@@ -106,8 +117,8 @@ def _change_lines(change: Change, style: Style) -> Iterator[str]:
     yield f"{head} {_where(change.source)}".rstrip()
     impact = _impact_text(change)
     if not change.fields:
-        words = change.message or REASONS[change.reason]
-        yield f"        {printable(words)}{'; ' + impact if impact else ''}"
+        words = printable(change.message) or _PLAINLY.get(change.action, REASONS[change.reason])
+        yield f"        {words}{'; ' + impact if impact else ''}"
     for i, field in enumerate(change.fields):
         before, after = _value(field, field.before), _value(field, field.after)
         line = f"        {field.path:<18} {before} -> {after}"
@@ -137,7 +148,7 @@ def _value(field: FieldChange, value: object) -> str:
 
 def _impact_text(change: Change) -> str:
     impact = change.impact
-    parts = ["restart" if impact.restart == Restart.RESTART else ""]
+    parts = [_RESTARTS.get((change.action, impact.restart), "")]
     if change.action in (Action.CREATE, Action.REPLACE, Action.DRIFT, Action.DELETE):
         parts += [_memory_text(m) for m in impact.memory]
         if change.desired and not impact.memory and change.action != Action.DELETE:
@@ -168,16 +179,19 @@ def _downtime_text(impact: Impact) -> str:
     return f"down ~{seconds:.1f} s" if seconds < 10 else f"down ~{format_duration(round(seconds))}"
 
 
-def _blocked_line(item: Blocked) -> str:
+def _blocked_lines(item: Blocked, style: Style) -> Iterator[str]:
+    service = item.ref.kind == "InferenceService"
+    name = item.ref.label if service else f"{item.ref.kind} {item.ref.label}"
+    yield f"  {style(Tone.BAD, 'x  ')} {name:<40} {_where(item.source)}".rstrip()
     holds = [ref.label for ref in item.holds if ref != item.ref]
     tail = f"; holds {', '.join(holds)}" if holds else ""
-    return (
-        f"{_where(item.source)}  {item.ref} {item.reason}: {printable(item.message)}{tail}".lstrip()
-    )
+    yield f"        {item.reason}: {printable(item.message)}{tail}"
 
 
 def _summary_line(plan: Plan) -> str:
     summary = plan.summary
+    if not plan.changes and not plan.blocked:
+        return f"Plan: nothing to do, {summary['unchanged']} unchanged."
     counts = [f"{summary[action]} {_WORDS[action]}" for action in _ALWAYS_COUNTED]
     counts += [
         f"{summary[action]} {word}"

@@ -1,0 +1,148 @@
+"""What a plan looks like: exact texts, so that a change of wording is a reviewed diff."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import jsonschema
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.plan import Blocked, Observation, Plan, TargetState
+from reconciler.planner import Policy, make_plan
+from reconciler.report.plan_json import plan_json
+from reconciler.report.plan_text import plan_text
+from reconciler.report.terminal import Style, printable
+from reconciler.workload import Workload
+from tests.support.builders import (
+    GIB,
+    FixedCauses,
+    instance,
+    model_file,
+    need,
+    observed,
+    ref,
+    workload,
+)
+
+SCHEMA = json.loads((Path(__file__).parent.parent / "schemas" / "plan.json").read_text())
+CASES = Path(__file__).parent / "cases" / "plans"
+NOW = 1_800_000_000.0
+
+
+def busy_plan() -> Plan:
+    """One of everything that a node can show."""
+    old = {name: workload(name, needs=need(GIB)) for name in ("stay", "grow", "slow", "gone")}
+    wanted: list[Workload] = [
+        old["stay"],
+        workload("grow", settings={"contextSize": 16384}, needs=need(2 * GIB)),
+        workload("slow", lifecycle={"rollout.drainTimeout": 5.0}, needs=need(GIB)),
+        workload(
+            "new", needs=need(GIB), models=(model_file(sha256="ef" * 32, size_bytes=3 * GIB),)
+        ),
+        workload("engineless", runtime="mlx-server"),
+    ]
+    seen = observed(
+        *(instance(name, of=of) for name, of in old.items()),
+        missing={"mlx-server": "no engine for mlx-server"},
+        cached=frozenset({"ab" * 32}),
+    )
+    held = Blocked(ref("large"), "MemoryFits", "needs 40 GiB", None, None, (ref("large"),))
+    return make_plan("0" * 40, wanted, [held], seen, Policy(), FixedCauses())
+
+
+def test_a_plan_reads_like_this() -> None:
+    expected = CASES / "busy.txt"
+
+    told = plan_text(busy_plan(), NOW)
+
+    if os.environ.get("FLEET_UPDATE_CASES"):
+        expected.write_text(told)
+    assert told == expected.read_text()
+
+
+def test_nothing_to_do_is_one_calm_line_a_node() -> None:
+    made = make_plan("r", [workload()], [], observed(instance()), Policy(), FixedCauses())
+
+    assert (
+        plan_text(made, NOW)
+        == """\
+node mac                         1 unchanged
+Plan: nothing to do, 1 unchanged.
+"""
+    )
+
+
+def test_a_node_that_does_not_answer_shows_since_when() -> None:
+    state = TargetState("node/mac", False, seen_at=NOW - 7800, message="connection refused")
+    seen = Observation({"node/mac": state}, ())
+
+    made = make_plan("r", [workload()], [], seen, Policy(), FixedCauses())
+
+    assert (
+        plan_text(made, NOW)
+        == """\
+node mac (last seen 2 h ago)     1 unknown
+  ?   default/chat                             services/chat.yaml:1   ccccccc
+        connection refused
+Plan: 0 to create, 0 to update, 0 to replace, 0 to move, 0 to delete, 1 unknown, 0 unchanged.
+"""
+    )
+
+
+def test_the_json_keeps_to_its_schema() -> None:
+    document = json.loads(json.dumps(plan_json(busy_plan())))
+
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    assert document["summary"] == {
+        "create": 1,
+        "update": 1,
+        "replace": 1,
+        "move": 0,
+        "delete": 1,
+        "drift": 0,
+        "unknown": 0,
+        "deferred": 0,
+        "unchanged": 1,
+        "blocked": 2,
+    }
+    replaced = next(c for c in document["changes"] if c["action"] == "replace")
+    assert replaced["source"] == {"file": "services/grow.yaml", "line": 7, "commit": "c" * 40}
+    assert replaced["impact"]["memory"] == [
+        {
+            "pool": "host",
+            "beforeBytes": 3 * GIB,
+            "afterBytes": 4 * GIB,
+            "peakBytes": 4 * GIB,
+            "budgetBytes": 10 * GIB,
+        }
+    ]
+
+
+def test_the_same_inputs_give_the_same_bytes() -> None:
+    assert json.dumps(plan_json(busy_plan())) == json.dumps(plan_json(busy_plan()))
+    assert plan_text(busy_plan(), NOW) == plan_text(busy_plan(), NOW)
+
+
+def test_colour_adds_nothing_but_colour() -> None:
+    coloured = plan_text(busy_plan(), NOW, Style(colour=True))
+
+    assert "\x1b[" in coloured
+    assert len(re.sub(r"\x1b\[\d+m", "", coloured).split()) == len(
+        plan_text(busy_plan(), NOW).split()
+    )
+
+
+@given(st.text())
+def test_nothing_that_a_file_holds_can_control_the_terminal(text: str) -> None:
+    held = Blocked(ref("x"), "ModelUnreadable", text, None)
+    made = make_plan("r", [], [held], observed(), Policy(), FixedCauses())
+
+    shown = plan_text(made, NOW)
+
+    assert all(char.isprintable() or char == "\n" for char in shown)
+    assert len(shown.splitlines()) == 5
+    assert printable(text).isprintable()
