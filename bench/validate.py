@@ -6,7 +6,6 @@ five cold runs, and where the time goes inside one process. Then one changed fil
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
@@ -90,10 +89,8 @@ def _one_change(root: Path) -> None:
 
     source, cache = DirectorySource(root), LoadCache()
     changed = root / "services" / "service-00000.yaml"
-    old = time.time() - 60
-    for path in root.rglob("*.yaml"):
-        os.utime(path, (old, old))
     best = 1e9
+    time.sleep(2.1)  # younger files are read again whatever their stamp says
     load(source.fetch(), RUNTIMES, cache)
     for attempt in range(RUNS):
         text = changed.read_text()

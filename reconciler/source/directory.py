@@ -6,16 +6,15 @@ import contextlib
 import hashlib
 import io
 import os
-import stat
-import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from reconciler.errors import SourceError
 from reconciler.fleet import RepositoryFile
 from reconciler.source.checkout import YamlFile
+from reconciler.source.folders import NOT_FOLLOWED, Folders, Stamp, is_settled, stamp
 from reconciler.source.tree import (
     GROUP_MARK,
     IGNORE_FILE,
@@ -30,11 +29,15 @@ from reconciler.source.tree import (
     subdirectory,
 )
 
-# A file that changed this recently may change again within one tick of its clock, with the same
-# size: its bytes are read again. Two seconds is the coarsest clock (FAT) that a fleet may lie on.
-_SETTLED_NS = 2_000_000_000
 _HEAD_BYTES = 64
-_Stamp = tuple[int, int, int, int]  # size, mtime_ns, inode, device
+
+
+class _Text(NamedTuple):
+    """The bytes of one file, and what tells that they are still the same."""
+
+    stamp: Stamp
+    data: bytes
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class _Entry:
     """One candidate as the listing saw it. `stamp` is None for a symbolic link."""
 
     path: str
-    stamp: _Stamp | None
+    stamp: Stamp | None
 
 
 class DirectorySource:
@@ -52,59 +55,51 @@ class DirectorySource:
         self.location = str(path)
         self._root = path
         self._subdir = subdir
-        self._texts: dict[str, tuple[_Stamp, bytes, str]] = {}
-        self._digests: dict[str, tuple[_Stamp, str]] = {}
+        self._texts: dict[str, _Text] = {}
+        self._digests: dict[str, tuple[Stamp, str]] = {}
 
     def fetch(self) -> DirectoryCheckout:
         """What the folder holds now. Raises SourceError: it is not there, or not readable."""
         subdir = subdirectory(self._subdir)
-        ignored = ignore_matcher(self._ignore_file())
-        self._require_folder(subdir)
+        try:
+            with Folders(self._root) as folders:
+                return self._fetch(folders, subdir)
+        except OSError as error:  # the root itself; files say what is wrong with them
+            raise SourceError(
+                f"{self._root / subdir}: {error.strerror}; give the folder of the fleet with -C"
+            ) from error
+
+    def _fetch(self, folders: Folders, subdir: str) -> DirectoryCheckout:
+        if subdir:
+            _require_folder(folders, subdir)
+        ignored = ignore_matcher(_ignore_text(folders))
         known, self._texts = self._texts, {}
         entries = [e for e in _candidates(self._root, subdir) if not ignored(e.path)]
         for entry in entries:
-            text = self._read(entry, known.get(entry.path))
+            text = self._read(folders, entry, known.get(entry.path))
             if text:
                 self._texts[entry.path] = text
         links = frozenset(entry.path for entry in entries if entry.stamp is None)
         return DirectoryCheckout(self._root, dict(self._texts), links, self._digests)
 
-    def _require_folder(self, subdir: str) -> None:
-        folder = self._root
-        for part in subdir.split("/") if subdir else ():
-            folder = folder / part
-            if folder.is_symlink():
-                raise SourceError(_describe_link(subdir))
-        try:
-            os.scandir(folder).close()
-        except OSError as error:
-            raise SourceError(
-                f"{folder}: {error.strerror}; give the folder of the fleet with -C"
-            ) from error
-
-    def _ignore_file(self) -> str | None:
-        with contextlib.suppress(OSError):
-            data = _read_regular(self._root / IGNORE_FILE, MAX_FILE_BYTES)
-            return data.decode("utf-8", errors="replace")
-        return None
-
-    def _read(
-        self, entry: _Entry, known: tuple[_Stamp, bytes, str] | None
-    ) -> tuple[_Stamp, bytes, str] | None:
-        """(stamp, bytes, digest) of a file; None where it vanished or cannot be read."""
+    def _read(self, folders: Folders, entry: _Entry, known: _Text | None) -> _Text | None:
+        """None where it vanished, or became a link, since it was listed."""
         if entry.stamp is None:
             return None
-        if known and known[0] == entry.stamp and _is_settled(entry.stamp):
+        if known and known.stamp == entry.stamp and is_settled(entry.stamp):
             return known
         try:
-            data = _read_regular(self._root / entry.path, MAX_FILE_BYTES + 1)
-        except FileNotFoundError:  # deleted since the listing: absent, as the next look will say
-            return None
+            with folders.open(entry.path) as file:
+                data = file.read(MAX_FILE_BYTES + 1)
         except OSError as error:
-            raise SourceError(f"{self._root / entry.path}: {error.strerror}") from error
+            if isinstance(error, FileNotFoundError) or error.errno in NOT_FOLLOWED:
+                return None
+            raise SourceError(
+                f"{self._root / entry.path}: {error.strerror}; make it readable"
+            ) from error
         digest = hashlib.sha256(data).hexdigest()
         # Of what is not ours only the first line matters: a Flux repository has much of it.
-        return entry.stamp, data if GROUP_MARK in data else data[:_HEAD_BYTES], digest
+        return _Text(entry.stamp, data if GROUP_MARK in data else data[:_HEAD_BYTES], digest)
 
 
 class DirectoryCheckout:
@@ -113,15 +108,15 @@ class DirectoryCheckout:
     def __init__(
         self,
         root: Path,
-        texts: dict[str, tuple[_Stamp, bytes, str]],
+        texts: dict[str, _Text],
         links: frozenset[str],
-        digests: dict[str, tuple[_Stamp, str]],
+        digests: dict[str, tuple[Stamp, str]],
     ) -> None:
         self._root, self._texts, self._links, self._digests = root, texts, links, digests
         whole = hashlib.sha256()
-        for path, (_, data, digest) in sorted(texts.items()):
-            if is_fleet_file(data):
-                whole.update(f"{path}\0{digest}\0".encode("utf-8", errors="surrogateescape"))
+        for path, text in sorted(texts.items()):
+            if is_fleet_file(text.data):
+                whole.update(f"{path}\0{text.digest}\0".encode("utf-8", errors="surrogateescape"))
         self.revision = f"dir:{whole.hexdigest()[:8]}"
         self.commit: str | None = None
 
@@ -130,23 +125,23 @@ class DirectoryCheckout:
             if path in self._links:  # a file of the fleet that became a link holds nothing now
                 yield YamlFile(path, b"", "link")
                 continue
-            _, data, digest = self._texts[path]
-            if is_fleet_file(data) or (path in held and not is_excluded(data)):
-                yield YamlFile(path, data, digest)
+            text = self._texts[path]
+            if is_fleet_file(text.data) or (path in held and not is_excluded(text.data)):
+                yield YamlFile(path, text.data, text.digest)
 
     def model_file(self, path: str) -> RepositoryFile:
         path = repository_path(path)
         with self._open(path) as file:
-            stamp = _stamp(os.fstat(file.fileno()))
+            found = stamp(os.fstat(file.fileno()))
             known = self._digests.get(path)
-            if known and known[0] == stamp and _is_settled(stamp):
-                return RepositoryFile(path, stamp[0], known[1])
+            if known and known[0] == found and is_settled(found):
+                return RepositoryFile(path, found.size, known[1])
             try:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError as error:
                 raise SourceError(f"{path}: {error.strerror}") from error
-        self._digests[path] = (stamp, digest)
-        return RepositoryFile(path, stamp[0], digest)
+        self._digests[path] = (found, digest)
+        return RepositoryFile(path, found.size, digest)
 
     def open(self, path: str) -> BinaryIO:
         return self._open(repository_path(path))
@@ -156,22 +151,33 @@ class DirectoryCheckout:
         return None
 
     def _open(self, path: str) -> io.BufferedReader:
-        """Step by step from the root, so that no folder on the way is a link either."""
-        folder = self._root
-        for part in path.split("/")[:-1]:
-            folder = folder / part
-            if folder.is_symlink():
-                raise SourceError(_describe_link(str(folder.relative_to(self._root))))
         try:
-            file = _open_regular(self._root / path)
+            with Folders(self._root) as folders:
+                file = folders.open(path)
         except OSError as error:
-            raise SourceError(_describe(self._root / path, path, error)) from error
+            raise SourceError(_why_not(self._root, path, error)) from error
         head = file.read(len(LFS_MARK))
         file.seek(0)
         if head == LFS_MARK:
             file.close()
             raise SourceError(describe_lfs(path))
         return file
+
+
+def _require_folder(folders: Folders, subdir: str) -> None:
+    """`--path` must be there: an empty answer would look like a fleet without anything."""
+    try:
+        folders.stat(f"{subdir}/.")
+    except OSError as error:
+        raise SourceError(
+            f"--path {subdir}: there is no such folder (links do not count)"
+        ) from error
+
+
+def _ignore_text(folders: Folders) -> str | None:
+    with contextlib.suppress(OSError), folders.open(IGNORE_FILE) as file:
+        return file.read(MAX_FILE_BYTES).decode("utf-8", errors="replace")
+    return None
 
 
 def _candidates(root: Path, subdir: str) -> list[_Entry]:
@@ -200,44 +206,23 @@ def _entry(item: os.DirEntry[str], path: str) -> list[_Entry]:
     """Of a file or a link; nothing of a pipe, a socket or what vanished."""
     if item.is_symlink():
         return [_Entry(path, None)]
-    try:
-        status = item.stat(follow_symlinks=False)
-    except OSError:
+    if not item.is_file(follow_symlinks=False):
         return []
-    return [_Entry(path, _stamp(status))] if stat.S_ISREG(status.st_mode) else []
+    with contextlib.suppress(FileNotFoundError):
+        return [_Entry(path, stamp(item.stat(follow_symlinks=False)))]
+    return []
 
 
-def _stamp(status: os.stat_result) -> _Stamp:
-    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_dev
-
-
-def _is_settled(stamp: _Stamp) -> bool:
-    return time.time_ns() - stamp[1] > _SETTLED_NS
-
-
-def _open_regular(path: Path) -> io.BufferedReader:
-    """Open a file that is no link and no pipe (O_NONBLOCK: opening a pipe would wait)."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(0, "is no file")
-    return os.fdopen(descriptor, "rb")
-
-
-def _read_regular(path: Path, limit: int) -> bytes:
-    with _open_regular(path) as file:
-        return file.read(limit)
-
-
-def _describe(path: Path, name: str, error: OSError) -> str:
-    if path.is_symlink():
-        return _describe_link(name)
+def _why_not(root: Path, path: str, error: OSError) -> str:
+    """Why a model file cannot be opened, and what to do."""
+    at = root
+    for part in path.split("/"):
+        at = at / part
+        if at.is_symlink():
+            name = at.relative_to(root)
+            return f"{name} is a symbolic link, which is never followed; put the file itself there"
     if isinstance(error, FileNotFoundError):
-        return f"{name} is not in the fleet's folder; put it there, or correct spec.source"
-    if path.is_dir():
-        return f"{name} is a folder; name one file in it"
-    return f"{name} cannot be read: {error.strerror}; make it a readable file"
-
-
-def _describe_link(name: str) -> str:
-    return f"{name} is a symbolic link, which is never followed; put the file itself there"
+        return f"{path} is not in the fleet's folder; put it there, or correct spec.source"
+    if at.is_dir():
+        return f"{path} is a folder; name one file in it"
+    return f"{path} cannot be read: {error.strerror}; make it a readable file"
