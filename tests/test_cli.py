@@ -1,0 +1,259 @@
+"""The command line: exit codes, formats, and words instead of tracebacks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from agent.cli import main as agent_main
+from reconciler.cli import COMMANDS, main
+from tests.support.fleets import node, service, small_fleet, write_fleet
+
+SCHEMAS = Path(__file__).parent.parent / "schemas"
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the person who runs the tests is read or written."""
+    for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    return write_fleet(tmp_path / "fleet", small_fleet())
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
+    code = main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return code, out, err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["frobnicate"],
+        ["--frobnicate"],
+        ["--once", "--watch"],
+        ["--dry-run", "-o", "yaml"],
+        ["validate", "-o", "yaml"],
+        ["--from", "HEAD"],
+        ["--dry-run", "--cluster", "prod"],
+        ["-C", "cluster://prod", "validate"],
+        ["-C", ""],
+        ["--interval", "soon", "--watch"],
+        ["explain"],
+        ["explain", "a/b/c/d"],
+        ["explain", "Potato/x"],
+        ["explain", "InferenceService/absent"],
+        ["explain", "Model/gemma"],
+        ["--dry-run", "--local=nobody"],
+    ],
+)
+def test_what_makes_no_sense_is_exit_64_with_a_line_on_stderr(
+    words: list[str], fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = [] if "-C" in words else ["-C", fleet]
+
+    code, out, err = run(capsys, *place, *words)
+
+    assert code == 64
+    assert err.startswith("reconcile: ")
+    assert out == ""
+
+
+def test_a_fleet_that_is_not_there_is_exit_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "validate", "-C", tmp_path / "absent")
+
+    assert code == 1
+    assert "there is no such folder" in err
+
+
+def test_options_of_the_fleet_stand_before_and_after_the_commands_name(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = run(capsys, "-C", fleet, "-o", "json", "validate")
+    after = run(capsys, "validate", "-C", fleet, "-o", "json")
+
+    assert before == after
+    assert before[0] == 0
+
+
+def test_validate_prints_the_documented_json(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_fleet(fleet, {"broken.yaml": service("broken", "gema")})
+
+    code, out, _ = run(capsys, "validate", "-C", fleet, "-o", "json")
+
+    document = json.loads(out)
+    assert code == 1
+    assert document["valid"] is False
+    (problem,) = [p for p in document["problems"] if p["severity"] == "error"]
+    assert problem | {"message": ""} == {
+        "path": "broken.yaml",
+        "line": 5,
+        "column": 3,
+        "field": "spec.modelRef",
+        "severity": "error",
+        "rule": "DanglingReference",
+        "message": "",
+    }
+    assert 'did you mean "gemma"?' in problem["message"]
+
+
+def test_validate_says_what_only_placement_can_know(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_fleet(fleet, {"node2.yaml": node("other")})
+
+    code, out, _ = run(capsys, "validate", "-C", fleet)
+
+    assert code == 1
+    assert "service.yaml:4:1 spec: 2 nodes could take it (mac, other)" in out
+    assert "placement: {nodes: [mac]}" in out
+
+
+@pytest.mark.parametrize("output", ["text", "json", "sarif", "github"])
+def test_every_format_of_validate_is_there(
+    output: str, fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "validate", "-C", fleet, "-o", output)
+
+    assert code == 0
+    assert out
+    if output in ("json", "sarif"):
+        json.loads(out)
+
+
+def test_a_dry_run_against_this_machine_exits_2_and_touches_nothing(
+    fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "state"
+
+    code, out, _ = run(
+        capsys, "--dry-run", "-C", fleet, "--local", "--state-dir", state, "-o", "json"
+    )
+
+    plan = json.loads(out)
+    jsonschema.validate(plan, json.loads((SCHEMAS / "plan.json").read_text()))
+    assert code == 2
+    assert plan["summary"]["create"] == 1
+    assert not state.exists()
+
+
+def test_agents_elsewhere_are_unknown_and_not_asked(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "--dry-run", "-C", fleet, "-o", "json")
+    allowed, _, _ = run(capsys, "--dry-run", "-C", fleet, "--allow-unreachable")
+
+    plan = json.loads(out)
+    assert (code, allowed) == (3, 0)
+    assert [change["action"] for change in plan["changes"]] == ["unknown"]
+    assert [u["target"] for u in plan["unreachable"]] == ["node/mac"]
+
+
+def test_a_blocked_plan_exits_3(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_fleet(fleet, {"node.yaml": node(runtimes=["mlx-server"])})
+
+    code, out, _ = run(capsys, "--dry-run", "-C", fleet, "--local")
+
+    assert code == 3
+    assert "NodeCapability" in out
+
+
+def test_an_invalid_fleet_exits_1_with_every_error(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_fleet(fleet, {"a.yaml": service("a", "no"), "b.yaml": service("b", contxtSize=1)})
+
+    code, out, err = run(capsys, "--dry-run", "-C", fleet, "--local")
+
+    assert code == 1
+    assert out == ""
+    assert "a.yaml:" in err
+    assert "b.yaml:" in err
+
+
+def test_explain_prints_the_documented_json(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "explain", "InferenceService/chat", "-C", fleet, "-o", "json")
+
+    document = json.loads(out)
+    assert code == 0
+    assert document["ref"] == {
+        "kind": "InferenceService",
+        "namespace": "default",
+        "name": "chat",
+    }
+    assert document["placement"]["node"] == "mac"
+    assert document["placement"]["candidates"] == [
+        {"node": "mac", "fits": True, "reasons": ["it is placed here"]}
+    ]
+    assert document["memory"] is None
+    assert document["command"][:3] == ["{binary}", "--model", "{store}/gemma"]
+    assert "{port}" in document["command"]
+
+
+def test_status_of_a_node_where_nothing_runs_exits_3(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = run(capsys, "status", "-C", fleet, "--local", "-o", "json")
+
+    document = json.loads(out)
+    assert code == 3
+    assert [(s["ref"]["name"], s["ready"], s["reason"]) for s in document["services"]] == [
+        ("chat", False, "NotRunning")
+    ]
+
+
+def test_render_prints_a_command_a_service(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "render", "-C", fleet, "-o", "json")
+
+    (rendered,) = json.loads(out)
+    assert code == 0
+    assert rendered["argv"][0] == "{binary}"
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+
+    assert ended.value.code == 0
+    assert command in capsys.readouterr().out
+
+
+def test_the_agent_says_the_same_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = ["--state-dir", str(tmp_path / "state")]
+
+    codes = [
+        agent_main([]),
+        agent_main(["stop", *state]),
+        agent_main(["stop", "--all", *state]),
+        agent_main(["status", *state]),
+        agent_main(["probe"]),
+    ]
+
+    assert codes == [64, 64, 0, 0, 0]
+    assert "hardware:" in capsys.readouterr().out
+
+
+def test_a_reader_that_goes_away_is_no_error(fleet: Path) -> None:
+    command = f"{sys.executable} -m reconciler validate -C {fleet} -o sarif | head -c 1"
+
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+
+    assert done.stderr == ""
