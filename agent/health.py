@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent.exits import printable
@@ -18,6 +19,8 @@ from agent.sockets import listener, listening_socket, still_listens
 from reconciler.workload import Probe
 
 ANSWER_TIMEOUT_S = 2.0
+_LOADED = ("loaded", "sleeping")
+_Entry = dict[str, object]  # one model in the answer of /v1/models
 _LARGEST_ANSWER = 4 * 1024 * 1024  # a router with 500 models answers 262 KiB
 
 
@@ -40,8 +43,9 @@ def check(
     known: Listening | None = None,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> Verdict:
-    """Ready: GET of the path is 200, the pid (or a child of it) owns the socket, and the model is
-    listed. `known`, the proof of an earlier check, makes this one cheap."""
+    """Ready: GET of the path is 200, the pid (or a child of it) owns the socket, and the list
+    of models holds what the probe demands. `known`, the proof of an earlier check, saves all but
+    the first."""
     try:
         status, body = _get(host, port, probe.path, timeout_s)
     except ConnectionRefusedError:
@@ -57,9 +61,7 @@ def check(
     if listening is None:
         owner = describe(listener(port))
         return Verdict(False, "PortInUse", f"port {port} is answered by {owner}, not by this one")
-    if probe.models_path is None or probe.alias is None:
-        return Verdict(True, listening=listening)
-    found = _serves(host, port, probe.models_path, probe.alias, timeout_s)
+    found = _serves(host, port, probe, timeout_s)
     return replace(found, listening=listening)
 
 
@@ -77,30 +79,48 @@ def busy_slots(
     return sum(1 for slot in slots if isinstance(slot, dict) and slot.get("is_processing"))
 
 
-def _serves(host: str, port: int, path: str, alias: str, timeout_s: float) -> Verdict:
+def _serves(host: str, port: int, probe: Probe, timeout_s: float) -> Verdict:
+    """Whether the list of models holds what the probe demands."""
+    path = probe.models_path
+    if path is None or (probe.alias is None and not probe.loaded):
+        return Verdict(True)
     try:
         status, body = _get(host, port, path, timeout_s)
-        names = _model_names(json.loads(body)) if status == 200 else set()
+        entries = _entries(json.loads(body)) if status == 200 else ()
     except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
         return Verdict(False, "Loading", f"{path} gives no list of models: {type(error).__name__}")
     if status != 200:
         return Verdict(False, "Loading", f"{path} answers {status}")
-    if alias in names:
-        return Verdict(True)
-    found = printable(", ".join(sorted(names))) or "nothing"
-    return Verdict(False, "WrongModel", f"serves {found} instead of {alias}")
+    names = {name for entry in entries for name in _names(entry)}
+    if probe.alias is not None and probe.alias not in names:
+        found = printable(", ".join(sorted(names))) or "nothing"
+        return Verdict(False, "WrongModel", f"serves {found} instead of {probe.alias}")
+    if probe.loaded and not any(_status(entry).get("value") in _LOADED for entry in entries):
+        return _none_loaded(entries)
+    return Verdict(True)
 
 
-def _model_names(document: object) -> set[str]:
-    """Names in the answer of /v1/models, aliases included."""
+def _none_loaded(entries: Sequence[_Entry]) -> Verdict:
+    failed = [name for entry in entries if _status(entry).get("failed") for name in _names(entry)]
+    if failed:
+        return Verdict(False, "ModelsFailed", printable(f"failed to load: {', '.join(failed)}"))
+    return Verdict(False, "Loading", "no model is loaded yet")
+
+
+def _entries(document: object) -> tuple[_Entry, ...]:
     data = document.get("data") if isinstance(document, dict) else None
-    names: set[str] = set()
-    for entry in data if isinstance(data, list) else ():
-        if isinstance(entry, dict):
-            aliases = entry.get("aliases")
-            words = [entry.get("id"), *(aliases if isinstance(aliases, list) else ())]
-            names.update(word for word in words if isinstance(word, str))
-    return names
+    return tuple(e for e in (data if isinstance(data, list) else ()) if isinstance(e, dict))
+
+
+def _names(entry: _Entry) -> tuple[str, ...]:
+    aliases = entry.get("aliases")
+    words = (entry.get("id"), *(aliases if isinstance(aliases, list) else ()))
+    return tuple(word for word in words if isinstance(word, str))
+
+
+def _status(entry: _Entry) -> _Entry:
+    status = entry.get("status")
+    return status if isinstance(status, dict) else {}
 
 
 def _error_message(body: bytes) -> str:

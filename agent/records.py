@@ -130,6 +130,7 @@ def _dump(record: Record) -> dict[str, Any]:
                 "modelsPath": command.probe.models_path,
                 "alias": command.probe.alias,
                 "slotsPath": command.probe.slots_path,
+                "loaded": command.probe.loaded,
             },
         },
     }
@@ -173,7 +174,13 @@ def _parse_launch(data: Mapping[str, Any]) -> Launch:
         argv=tuple(str(word) for word in data["argv"]),
         env={str(key): str(value) for key, value in data["env"].items()},
         files={str(key): str(value) for key, value in data["files"].items()},
-        probe=Probe(probe["path"], probe["modelsPath"], probe["alias"], probe["slotsPath"]),
+        probe=Probe(
+            path=str(probe["path"]),
+            models_path=probe["modelsPath"],
+            alias=probe["alias"],
+            slots_path=probe["slotsPath"],
+            loaded=bool(probe["loaded"]),
+        ),
     )
     launch = Launch(
         ref=ObjectRef(str(kind), str(namespace), str(name)),

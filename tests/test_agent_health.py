@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -34,6 +35,29 @@ def test_the_right_process_with_the_right_model_is_ready(server: tuple[int, int]
     pid, port = server
 
     assert health.check(pid, "127.0.0.1", port, PROBE).ready
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"value": "unloaded"}, ("Loading", "no model is loaded yet")),
+        ({"value": "unloaded", "failed": True}, ("ModelsFailed", "failed to load: tiny")),
+        ({"value": "loaded"}, ("Ready", "")),
+        ({"value": "sleeping"}, ("Ready", "")),
+        ("strange", ("Loading", "no model is loaded yet")),
+    ],
+)
+def test_a_router_is_ready_once_one_model_is_loaded(
+    status: object, expected: tuple[str, str]
+) -> None:
+    port = free_port()
+    with subprocess.Popen(servers.argv(port, "--model-status", json.dumps(status))) as router:
+        wait_until(lambda: not can_bind("127.0.0.1", port))
+
+        found = health.check(router.pid, "127.0.0.1", port, Probe(loaded=True))
+        router.kill()
+
+    assert (found.reason, found.message) == expected
 
 
 def test_an_answer_by_another_process_is_no_readiness(server: tuple[int, int]) -> None:

@@ -312,6 +312,22 @@ def test_draining_one_service_does_not_hold_up_another(owner: Processes) -> None
     post(slow.launch.port, "/busy/0")
 
 
+def test_changes_in_quick_succession_end_in_the_last_one(owner: Processes) -> None:
+    port = free_port()
+    owner.run(launch("chat", port))
+    wait_ready(owner, "chat")
+
+    for busy in ("0", "00", "000", "0000"):
+        owner.run(launch("chat", port, "--busy", busy))
+    found = wait_state(
+        owner, "chat", lambda s: s.ready and s.launch.inputs == {"options": ["--busy", "0000"]}
+    )
+
+    started = [notice for notice in owner.notices() if notice.text.startswith("started")]
+    assert found.reason == "Ready"
+    assert len(started) == 2
+
+
 def test_services_do_not_disturb_each_other(owner: Processes) -> None:
     owner.run(launch("one", free_port()))
     one = wait_ready(owner, "one")

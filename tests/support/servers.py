@@ -46,7 +46,10 @@ class _Handler(BaseHTTPRequestHandler):
             failing = options.fail_health and Path(options.fail_health).exists()
             self._send({"status": "ok"}, 500 if failing else 200)
         elif self.path == "/v1/models":
-            self._send({"data": [{"id": options.alias}]})
+            entry: dict[str, Any] = {"id": options.alias}
+            if options.model_status:
+                entry["status"] = json.loads(options.model_status)
+            self._send({"data": [entry]})
         elif self.path == "/slots":
             busy = options.busy
             self._send([{"id": n, "is_processing": n < busy} for n in range(max(busy, 2))])
@@ -105,6 +108,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--print", help="one line to log first")
     parser.add_argument("--spam", type=int, default=0, help="lines to log first")
     parser.add_argument("--busy", type=int, default=0, help="slots that are processing")
+    parser.add_argument("--model-status", help="JSON: status of the model, as a router lists it")
     parser.add_argument("--fail-health", help="/health is 500 while this file exists")
     parser.add_argument("--child", help="start a child and write its pid to this file")
     return parser.parse_args()
