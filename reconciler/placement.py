@@ -65,12 +65,12 @@ def assign(fleet: Fleet, facts: Facts) -> Assignment:
     """
     draft = _Draft()
     unusable = _unusable(fleet, draft)
-    nodes = fleet.all(FleetNode)
+    nodes = {node.metadata.name: node for node in fleet.all(FleetNode)}
     for service in fleet.all(InferenceService):
         needed = {service.ref, *(_model_ref(service, name) for name in service.model_names)}
         if not needed & unusable:
             _place(service, fleet, nodes, draft)
-    admissions = _admit_all(nodes, facts, draft)
+    admissions = _admit_all(nodes.values(), facts, draft)
     workloads = [sized.workload for admission in admissions for sized in admission.admitted]
     return Assignment(
         tuple(sorted(workloads, key=lambda w: (w.node, w.ref))),
@@ -128,17 +128,18 @@ def _unusable(fleet: Fleet, draft: _Draft) -> set[ObjectRef]:
 
 
 def _place(
-    service: InferenceService, fleet: Fleet, nodes: Iterable[FleetNode], draft: _Draft
+    service: InferenceService, fleet: Fleet, nodes: Mapping[str, FleetNode], draft: _Draft
 ) -> None:
     stated = service.spec.placement.nodes
     if stated:
-        known = {node.metadata.name: node for node in nodes}
-        homes = [known[name] for name in stated if name in known]
+        homes = [nodes[name] for name in stated if name in nodes]
     else:
         selector = service.spec.placement.node_selector
-        homes = [n for n in nodes if _selected(n, selector) and not misfit(service, n, fleet)]
+        homes = [
+            n for n in nodes.values() if _selected(n, selector) and not misfit(service, n, fleet)
+        ]
         if not homes or (len(homes) > 1 and not _all_kubernetes(homes)):
-            draft.hold(service, *_not_stated(service, homes, nodes, fleet))
+            draft.hold(service, *_not_stated(service, homes, nodes.values(), fleet))
             return
     if _all_kubernetes(homes):
         draft.elsewhere.append(service.ref)

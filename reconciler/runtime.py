@@ -6,6 +6,7 @@ A runtime is data and functions, not a base class. Adding one: `docs/runtimes.md
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -195,19 +196,36 @@ def _of_service(spec: InferenceServiceSpec, runtime: Runtime) -> Iterator[tuple[
         for variable in spec.env:
             yield f"env.{variable.name}", variable.value
     if "runtimeOptions" in runtime.fields:
-        options = runtime.options.model_validate(spec.runtime_options)
-        for name, value in options.model_dump(mode="json", by_alias=True).items():
-            yield f"runtimeOptions.{name}", value
+        given = spec.runtime_options
+        values = _options(runtime.options, given) if given else _no_options(runtime.options)
+        yield from values.items()
+
+
+def _options(kind: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
+    dumped = kind.model_validate(given).model_dump(mode="json", by_alias=True)
+    return {f"runtimeOptions.{name}": value for name, value in dumped.items()}
+
+
+@functools.cache
+def _no_options(kind: type[BaseModel]) -> dict[str, Any]:
+    """What most services have. Never changed by those who read it."""
+    return _options(kind, {})
 
 
 def _at(spec: BaseModel, path: str) -> object:
     """The value of a field by its camelCase path."""
-    value: object = spec
+    return _getter(type(spec), path)(spec)
+
+
+@functools.cache
+def _getter(part: type[BaseModel], path: str) -> Callable[[BaseModel], object]:
+    """Reads that path of such a part. Kept, as `_attributes` is."""
+    attributes = []
     for name in path.split("."):
-        if not isinstance(value, BaseModel):
-            return None
-        value = getattr(value, _attributes(type(value))[name])
-    return value
+        attributes.append(_attributes(part)[name])
+        inner = part.model_fields[attributes[-1]].annotation
+        part = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else part
+    return operator.attrgetter(".".join(attributes))
 
 
 @functools.cache

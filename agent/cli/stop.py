@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         have = ", ".join(ref.label for ref in sorted(known)) or "nothing"
         raise UsageError(f"{', '.join(unknown)}: not started here; there is {have}")
     processes = Processes(state)
-    processes.start()
+    processes.start(revive=False)
     for ref in sorted(wanted):
         print(f"{ref.label}: drains and stops", file=sys.stderr)
         processes.stop(ref)

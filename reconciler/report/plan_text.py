@@ -61,8 +61,11 @@ def plan_text(plan: Plan, now: float, style: Style = PLAIN) -> str:
 
 
 def _lines(plan: Plan, now: float, style: Style) -> Iterator[str]:
+    by_target: dict[str, list[Change]] = {target: [] for target in plan.targets}
+    for change in sorted(plan.changes, key=_by_cause):
+        by_target[change.target].append(change)
     for target, state in sorted(plan.targets.items()):
-        changes = sorted((c for c in plan.changes if c.target == target), key=_by_cause)
+        changes = by_target[target]
         yield _target_line(state, changes, plan.unchanged.get(target, 0), now, style)
         for change in changes:
             yield from _change_lines(change, style)
