@@ -267,3 +267,17 @@ def test_a_plain_top_level_key_is_where_the_parser_finds_it(parts: list[str]) ->
 
         assert plain in (None, places.find("spec"))
         assert "spec" in document.content or plain is None
+
+
+def test_what_the_second_parser_does_not_take_still_has_a_line() -> None:
+    text = f"{model()}---\n{HEAD}metadata: {{name:# a}}\nspec: {{}}\n---\n{service()}"
+
+    first, second, third = locate(text)
+
+    assert first.find("spec.source") == (5, 3)
+    assert second.find("spec.source") == (10, 1)
+    assert third.find("spec.modelRef") == (16, 3)
+
+
+def test_an_error_at_the_end_of_the_file_is_on_its_last_line() -> None:
+    assert problems(f"{HEAD}metadata: {{name: \n\n\n")[0][:2] == (3, 17)

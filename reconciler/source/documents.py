@@ -157,6 +157,7 @@ def _syntax(text: str, message: str) -> _Refused:
     if position:
         before = text.encode()[: int(position[1])].decode(errors="replace")
         place = _place_of(before, len(before))
+    place = _inside(text, place)
     if "recursion limit" in message:
         return _too_deep(place)
     if "repetition limit" in message:
@@ -253,6 +254,15 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 def _place_of(text: str, offset: int) -> Place:
     line_start = text.rfind("\n", 0, offset) + 1
     return Place(text.count("\n", 0, offset) + 1, offset - line_start + 1)
+
+
+def _inside(text: str, place: Place) -> Place:
+    """The end of the last line that says something, for a place that is behind it."""
+    text = places.with_plain_breaks(text)
+    last = text.rstrip().count("\n") + 1
+    if place.line <= last:
+        return place
+    return Place(last, len(_line(text, Place(last, 1)).rstrip()) + 1)
 
 
 def _line(text: str, place: Place) -> str:

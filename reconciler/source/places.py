@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_$-]+")
 _LAST_PART = re.compile(r"""(\.?[^.\[\]"]+|\[[0-9]+\]|\["(?:[^"\\]|\\.)*"\])$""")
 _MARKER = re.compile(r"^(---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
+_LINE_KEY = re.compile(r"^([A-Za-z0-9_-]+):(?=\s)", re.MULTILINE)
 _NO_CONTENT = re.compile(r"(?:[ \t\n\ufeff]++|#[^\n]*+|%[^\n]*+)*+")
 _OTHER_BREAKS = re.compile("\r\n?|[\x85\u2028\u2029]")  # line breaks for YAML 1.1 parsers
 
@@ -62,14 +63,13 @@ def field_path(parts: Iterable[str | int]) -> str:
 
 
 def locate(text: str) -> tuple[Places, ...]:
-    """The places in every document of a file, in order; up to where it stops being YAML."""
-    documents: list[_Walk] = []
-    for event in _events(text):
-        if event.kind == "DocumentStart":
-            documents.append(_Walk())
-        elif documents:
-            documents[-1].take(event)
-    return tuple(Places(walk.fields, tuple(walk.duplicates)) for walk in documents)
+    """The places in every document of a file, in order: as many as `content_lines` has.
+
+    Each document is parsed on its own, because the fast reader takes a few texts that this parser
+    does not (`{a:# b}`). In such a one only the keys at the start of a line have a place.
+    """
+    text = with_plain_breaks(text)
+    return tuple(_locate_one(text, segment) for segment in _segments(text))
 
 
 def content_lines(text: str) -> tuple[int, ...]:
@@ -78,12 +78,28 @@ def content_lines(text: str) -> tuple[int, ...]:
     `---` or `...` at the start of a line ends whatever was before it, a block of text included, so
     looking for the markers is enough. A document without content has the line of its marker.
     """
-    if "\r" in text or not text.isascii():
-        text = _OTHER_BREAKS.sub("\n", text)
-    lines: list[int] = []
+    return tuple(segment.line for segment in _segments(with_plain_breaks(text)))
+
+
+class _Segment(NamedTuple):
+    """One document in the text of a file: where its content begins, and the line of that."""
+
+    line: int
+    begin: int
+    end: int
+
+
+def with_plain_breaks(text: str) -> str:
+    """Every line break that YAML parsers count, as `\\n`."""
+    has_others = "\r" in text or not text.isascii()
+    return _OTHER_BREAKS.sub("\n", text) if has_others else text
+
+
+def _segments(text: str) -> list[_Segment]:
+    found: list[_Segment] = []
     begin, is_explicit = 0, False
-    has_markers = "---" in text or "..." in text
     counted, line = 0, 1
+    has_markers = "---" in text or "..." in text
     for match in (*(_MARKER.finditer(text) if has_markers else ()), None):
         end = match.start() if match else len(text)
         skipped = _NO_CONTENT.match(text, begin, end)
@@ -92,10 +108,27 @@ def content_lines(text: str) -> tuple[int, ...]:
             place = first if first < end else begin
             line += text.count("\n", counted, place)
             counted = place
-            lines.append(line)
+            found.append(_Segment(line, place, end))
         if match:
             begin, is_explicit = match.end(), match[1] == "---"
-    return tuple(lines)
+    return found
+
+
+def _locate_one(text: str, segment: _Segment) -> Places:
+    start_of_line = text.rfind("\n", 0, segment.begin) + 1
+    column = segment.begin - start_of_line
+    # Spaces in place of a marker on the same line keep the columns as they are.
+    walk = _Walk(segment.line - 1)
+    is_whole = False
+    for event in _events(" " * column + text[segment.begin : segment.end]):
+        walk.take(event)
+        is_whole = event.kind == "StreamEnd"
+    walk.fields.setdefault("", Place(segment.line, column + 1))
+    if not is_whole:
+        for key in _LINE_KEY.finditer(text, segment.begin, segment.end):
+            line = segment.line + text.count("\n", segment.begin, key.start())
+            walk.fields.setdefault(key[1], Place(line, 1))
+    return Places(walk.fields, tuple(walk.duplicates))
 
 
 def top_level_place(text: str, first_line: int, key: str) -> Place | None:
@@ -161,20 +194,22 @@ class _Level:
 
 
 class _Walk:
-    """Turns the events of one document into {field: place}."""
+    """Turns the events of one document, `lines` below the top, into {field: place}."""
 
-    def __init__(self) -> None:
+    def __init__(self, lines: int) -> None:
+        self._lines = lines
         self.fields: dict[str, Place] = {}
         self.duplicates: list[Duplicate] = []
         self._levels: list[_Level] = []
         self._inside_key = 0  # depth within a key that is itself a collection
 
     def take(self, event: _Event) -> None:
+        place = Place(event.place.line + self._lines, event.place.column)
         match event.kind:
             case "Scalar" | "Alias":
-                self._node(event.place, event.value)
+                self._node(place, event.value)
             case "MappingStart" | "SequenceStart":
-                field = self._node(event.place, None, opens=True)
+                field = self._node(place, None, opens=True)
                 self._levels.append(_Level(field, event.kind == "MappingStart"))
             case "MappingEnd" | "SequenceEnd":
                 self._levels.pop()
