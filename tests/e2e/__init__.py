@@ -1,0 +1,1 @@
+"""The real commands against real repositories, real pushes and a real llama.cpp."""
