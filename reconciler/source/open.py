@@ -22,12 +22,15 @@ def open_source(
     """The source of a path or git URL. `working_tree`: a work tree means its files as they are.
 
     A path inside a work tree, without `ref`, is then read from disk; otherwise its committed
-    blobs count. A folder that git ignores is a plain folder. Raises UsageError or SourceError.
+    blobs count. A folder that git ignores is a plain folder. A repository that is gone and was
+    fetched before counts as a remote that does not answer. Raises UsageError or SourceError.
     """
     if not location.strip():
         raise UsageError("-C is empty: give a folder or a git URL")
     path = parse_address(location).path
     if path is None:
+        return _git(location, cache_dir, ref, "", subdir, credentials)
+    if not path.exists() and not working_tree and _was_fetched(location, cache_dir):
         return _git(location, cache_dir, ref, "", subdir, credentials)
     _check_folder(path)
     kind, top, prefix = _classify(path)
@@ -57,6 +60,12 @@ def _git(
     return GitSource(
         location, cache_dir=cache_dir, ref=ref, root=root, subdir=subdir, credentials=credentials
     )
+
+
+def _was_fetched(location: str, cache_dir: Path) -> bool:
+    from reconciler.source.mirror import Mirror
+
+    return Mirror.of(parse_address(location), cache_dir).folder.is_dir()
 
 
 def _check_folder(path: Path) -> None:
