@@ -132,13 +132,15 @@ class Console:
         self._said_held = ""
 
     def planned(self, plan: Plan, desired: Desired) -> None:
-        """Print a plan that says something new. Downloads that end bring up their change again."""
-        if plan.revision != self._revision:
+        """Print every revision's plan, one without changes too, and then whatever is new in it.
+        Downloads that end bring up their change again."""
+        is_first = plan.revision != self._revision
+        if is_first:
             self._revision = plan.revision
             self._shown.clear()
         steps = {(str(c.action), c.target, c.ref) for c in plan.changes}
         blocked = frozenset(_key(item) for item in plan.blocked)
-        if steps <= self._shown and blocked == self._blocked:
+        if not is_first and steps <= self._shown and blocked == self._blocked:
             return
         self._shown |= steps
         self._blocked = blocked

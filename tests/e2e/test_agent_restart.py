@@ -1,0 +1,164 @@
+"""Our own process ends, by accident or on purpose, and the models go on answering."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.support.reconciler import Fleet, Machine, alive, complete, get
+from tests.support.wait import wait_for
+
+pytestmark = pytest.mark.e2e
+
+
+@dataclass
+class Asking:
+    """What a client saw that asks again and again."""
+
+    answers: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def asking(endpoint: str) -> Iterator[Asking]:
+    """Ask every 50 ms, as a load balancer would."""
+    seen, stop = Asking(), threading.Event()
+
+    def ask() -> None:
+        while not stop.wait(0.05):
+            try:
+                assert get(endpoint, "/health") == {"status": "ok"}
+                seen.answers += 1
+            except (OSError, AssertionError) as error:
+                seen.failures.append(repr(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_after_a_sigkill_the_model_keeps_answering_and_is_adopted(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    first = machine.start("-C", fleet.url, "--local")
+    before = machine.wait_ready("chat")
+    assert before.endpoint
+    assert before.pid
+
+    with asking(before.endpoint) as seen:
+        first.end(signal.SIGKILL)
+        second = machine.start("-C", fleet.url, "--local")
+        second.wait_said("default/chat  ready")
+        enough = seen.answers + 5
+        wait_for(lambda: seen.answers >= enough)
+
+    assert seen.failures == []
+    adopted = machine.instance("chat")
+    assert adopted
+    assert (adopted.pid, adopted.ready) == (before.pid, True)
+    second.wait_planned("1 unchanged")  # nothing to do
+
+    # It is owned again: a push changes it.
+    fleet.push_service("chat", contextSize=1024)
+    machine.wait_ready("chat", not_pid=before.pid)
+    wait_for(lambda: not alive(before.pid or 0))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_the_models_running(
+    machine: Machine, fleet: Fleet, number: signal.Signals
+) -> None:
+    fleet.push_service("chat")
+    running = machine.start("-C", fleet.url, "--local")
+    chat = machine.wait_ready("chat")
+    assert chat.endpoint
+
+    code = running.end(number)
+
+    assert code == (130 if number is signal.SIGINT else 0)
+    assert complete(chat.endpoint)
+
+    # What was left running can be seen and stopped without us.
+    status = machine.agent("status", "-o", "json")
+    assert status.code == 0
+    service = status.json()["services"][0]
+    assert service["placements"][0]["pid"] == chat.pid
+    stopped = machine.agent("stop", "--all")
+    assert stopped.code == 0
+    assert machine.processes() == []
+    assert machine.agent("status", "-o", "json").json()["services"] == []
+
+
+def test_stop_on_exit_stops_the_models_too(machine: Machine, fleet: Fleet) -> None:
+    fleet.push_service("chat")
+    fleet.push_service("more")
+    running = machine.start("-C", fleet.url, "--local", "--stop-on-exit")
+    machine.wait_ready("chat")
+    machine.wait_ready("more")
+
+    assert running.end() == 0
+
+    assert machine.processes() == []
+    assert machine.instances() == {}
+
+
+def test_a_hangup_fetches_at_once(machine: Machine, fleet: Fleet) -> None:
+    running = machine.start("-C", fleet.url, "--local", "--interval", "10m")
+    running.wait_planned("Plan: ")
+    fleet.push_service("chat")
+
+    running.process.send_signal(signal.SIGHUP)
+
+    machine.wait_ready("chat")
+
+
+def test_a_second_program_on_one_state_directory_is_refused_with_the_pid_of_the_first(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    running = machine.start("-C", fleet.url, "--local")
+    chat = machine.wait_ready("chat")
+
+    second = machine.reconcile("-C", fleet.url, "--local", "--once")
+    stop = machine.agent("stop", "--all")
+
+    for refused in (second, stop):
+        assert refused.code == 1
+        assert f"already in use by pid {running.pid}" in refused.err
+        assert "--state-dir" in refused.err
+    now = machine.instance("chat")
+    assert now
+    assert (now.pid, now.ready) == (chat.pid, True)
+
+
+def test_a_service_that_died_while_nobody_watched_comes_back(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    first = machine.start("-C", fleet.url, "--local")
+    before = machine.wait_ready("chat")
+    first.end(signal.SIGKILL)
+    for process in machine.processes():
+        process.kill()
+    wait_for(lambda: not machine.processes())
+    gone = machine.reconcile("status", "-C", fleet.url, "--local", "-o", "json")
+    assert gone.code == 3
+    assert gone.json()["services"][0]["ready"] is False
+
+    began = time.monotonic()
+    machine.start("-C", fleet.url, "--local")
+
+    after = machine.wait_ready("chat", not_pid=before.pid)
+    assert after.port == before.port
+    assert time.monotonic() - began >= 0.9  # it failed once: the first pause is a second
