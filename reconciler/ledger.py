@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.api.meta import ObjectRef
 from reconciler.api.quantity import show_bytes
-from reconciler.plan import MemoryImpact
 from reconciler.workload import PoolNeed
 
 Needs = tuple[PoolNeed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryImpact:
+    """A pool of the node, all its services together. Bytes; None where a part is not known."""
+
+    pool: str
+    before_bytes: int | None
+    after_bytes: int | None
+    peak_bytes: int | None
+    budget_bytes: int | None
 
 
 class Tenant(Protocol):

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from reconciler.api.meta import ObjectRef
+from reconciler.ledger import MemoryImpact
 from reconciler.workload import PoolNeed, Workload
 
 
@@ -132,17 +133,6 @@ class FieldChange:
     before: Any
     after: Any
     forces_restart: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryImpact:
-    """A pool of the node, all its services together. Bytes; None where a part is not known."""
-
-    pool: str
-    before_bytes: int | None
-    after_bytes: int | None
-    peak_bytes: int | None
-    budget_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)

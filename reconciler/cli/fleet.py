@@ -7,15 +7,18 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reconciler.api.fleetnode import FleetNode
-from reconciler.desired import CachedFacts, Desired, no_facts
 from reconciler.errors import InvalidFleet, UsageError
 from reconciler.fleet import Fleet
 from reconciler.problem import Problem, Severity
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import Checkout, Source
 from reconciler.source.load import LoadCache, Loaded, load
+
+if TYPE_CHECKING:
+    from reconciler.desired import Desired
 
 
 def open_fleet(args: argparse.Namespace, *, working_tree: bool) -> Source:
@@ -56,13 +59,16 @@ def reader() -> Callable[[Checkout, frozenset[str]], Loaded]:
     return lambda checkout, held: load(checkout, RUNTIMES, cache, held)
 
 
-def read_desired(source: Source, cached: CachedFacts = no_facts) -> Desired:
-    """The newest revision, decided. Raises SourceError, or InvalidFleet with every problem."""
+def read_desired(source: Source) -> Desired:
+    """The newest revision, decided by what is in it. Raises SourceError, or InvalidFleet with
+    every error."""
+    from reconciler.desired import Desired, no_facts
+
     checkout = source.fetch()
     loaded = reader()(checkout, frozenset())
     if loaded.fleet is None:
         raise InvalidFleet(errors_of(loaded.problems))
-    return Desired.of(checkout, loaded, loaded.fleet, cached)
+    return Desired.of(checkout, loaded, loaded.fleet, no_facts)
 
 
 def errors_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:
