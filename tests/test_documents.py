@@ -177,13 +177,14 @@ MARKERS = ["---\n", "--- # c\n", "...\n---\n", "---\r\n"]
 
 
 @given(st.binary(max_size=400))
+@settings(deadline=None)
 def test_no_bytes_crash_the_reader(data: bytes) -> None:
     read_documents("a.yaml", data)
     read_documents("a.yaml", HEAD.encode() + data)
 
 
 @given(YAML_ISH)
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 def test_no_text_crashes_the_reader_and_every_refusal_names_a_line(parts: list[str]) -> None:
     text = "".join(parts)
     for whole in (text, HEAD + text):
@@ -195,6 +196,7 @@ def test_no_text_crashes_the_reader_and_every_refusal_names_a_line(parts: list[s
 
 
 @given(st.lists(st.sampled_from(WHOLE), max_size=6), st.sampled_from(MARKERS))
+@settings(deadline=None)
 def test_the_cheap_first_lines_are_the_parsers(parts: list[str], marker: str) -> None:
     text = "# head\n" + marker.join(parts)
 
@@ -206,7 +208,7 @@ def test_the_cheap_first_lines_are_the_parsers(parts: list[str], marker: str) ->
 
 
 @given(YAML_ISH)
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 def test_the_cheap_first_lines_agree_for_whatever_is_yaml(parts: list[str]) -> None:
     text = "".join(parts)
     for whole in (text, HEAD + text):
@@ -257,6 +259,7 @@ SPECS = [
 
 
 @given(st.lists(st.sampled_from(SPECS), max_size=8))
+@settings(deadline=None)
 def test_a_plain_top_level_key_is_where_the_parser_finds_it(parts: list[str]) -> None:
     text = HEAD + "".join(parts)
     lines = content_lines(text)

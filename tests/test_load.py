@@ -250,7 +250,7 @@ SERVICE_SPECS = st.fixed_dictionaries(
 
 
 @given(SERVICE_SPECS)
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_dump_then_load_is_the_same_fleet(spec: dict[str, Any]) -> None:
     first = load_texts(node(), model(), document("InferenceService", "chat", spec))
 
@@ -263,7 +263,7 @@ def test_dump_then_load_is_the_same_fleet(spec: dict[str, Any]) -> None:
 
 
 @given(SERVICE_SPECS, st.randoms(use_true_random=False))
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 def test_file_order_and_key_order_do_not_matter(spec: dict[str, Any], order: random.Random) -> None:
     texts = [node(), model(), document("InferenceService", "chat", spec)]
     keys = list(spec)
@@ -301,7 +301,7 @@ def mutate(document: Any, path: list[str], value: object) -> Any:
         st.tuples(st.lists(KEYS, min_size=1, max_size=4), JSON_VALUES), min_size=1, max_size=4
     ),
 )
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_no_document_crashes_and_every_refusal_names_a_line(
     text: str, mutations: list[tuple[list[str], Any]]
 ) -> None:
@@ -319,7 +319,7 @@ def test_no_document_crashes_and_every_refusal_names_a_line(
 
 
 @given(st.lists(st.binary(max_size=200), max_size=4))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_no_bytes_crash_the_loader(files: list[bytes]) -> None:
     load_texts(*(b"# inference.llmkube.dev/\n" + data for data in files))
 
