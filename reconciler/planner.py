@@ -140,8 +140,21 @@ def _create(want: Workload, state: TargetState, causes: Causes) -> Change | Bloc
         return Blocked(want.ref, "NodeTakesNothingNew", message, cause, state.target, (want.ref,))
     impact = Impact(download_bytes=_download_bytes(want, state))
     return Change(
-        Action.CREATE, state.target, want.ref, "Added", cause, impact=impact, desired=want
+        Action.CREATE,
+        state.target,
+        want.ref,
+        "Added",
+        cause,
+        _unlocked(want),
+        impact=impact,
+        desired=want,
     )
+
+
+def _unlocked(want: Workload) -> str:
+    """Said where nothing in the fleet pins a model's bytes: the first download decides them."""
+    names = [model.name for model in want.models if model.sha256 is None]
+    return f"unlocked: {', '.join(names)} has no sha256" if names else ""
 
 
 def _remove(have: Instance, home: str | None, causes: Causes) -> Change | Blocked:

@@ -120,8 +120,9 @@ def _change_lines(change: Change, style: Style) -> Iterator[str]:
     yield f"{head} {_where(change.source)}".rstrip()
     impact = _impact_text(change)
     if not change.fields:
-        words = printable(change.message) or _PLAINLY.get(change.action, REASONS[change.reason])
-        yield f"        {words}{'; ' + impact if impact else ''}"
+        said = printable(change.message)
+        plainly = _PLAINLY.get(change.action) or ("" if said else REASONS[change.reason])
+        yield "        " + "; ".join(part for part in (plainly, impact, said) if part)
     for i, field in enumerate(change.fields):
         before, after = _value(field, field.before), _value(field, field.after)
         line = f"        {field.path:<18} {before} -> {after}"
