@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import NoReturn
 
 from reconciler.errors import InvalidFleet, ReconcilerError, UsageError
+from reconciler.report.terminal import printable
 
 
 class Exit(IntEnum):
@@ -29,13 +30,14 @@ def guarded(run: Callable[[], int], program: str) -> int:
     try:
         return run()
     except UsageError as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        print(f"{program}: {printable(str(error))}", file=sys.stderr)
         return Exit.USAGE
     except InvalidFleet as error:
-        print(error, file=sys.stderr)
+        for problem in error.problems:
+            print(printable(str(problem)), file=sys.stderr)
         return Exit.FAILED
     except ReconcilerError as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        print(f"{program}: {printable(str(error))}", file=sys.stderr)
         return Exit.FAILED
     except KeyboardInterrupt:
         return Exit.INTERRUPTED

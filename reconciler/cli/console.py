@@ -101,13 +101,16 @@ class Progress:
 
     def _run(self) -> None:
         while not self._stop.wait(_BAR_EVERY_S):
-            self._screen.bar("   ".join(_bar(d) for d in self._downloads()))
+            now = time.monotonic()
+            self._screen.bar("   ".join(_bar(d, now) for d in self._downloads()))
 
 
-def _bar(download: Download) -> str:
+def _bar(download: Download, now: float) -> str:
+    """How full it is, or, where nobody knows the size, that it moves."""
     name, got, total = printable(download.model), download.received_bytes, download.total_bytes
     if not total:
-        return f"{name}  {show_bytes(got)}"
+        at = int(now / _BAR_EVERY_S) % (_BAR_WIDTH - 3)
+        return f"{name} [{'-' * at}###{'-' * (_BAR_WIDTH - 3 - at)}] {show_bytes(got)}"
     filled = min(_BAR_WIDTH, _BAR_WIDTH * got // total)
     bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
     return (
@@ -157,21 +160,23 @@ class Console:
                 )
 
     def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+        self._revision = ""  # once it is valid again, its plan is news even without a change
         for problem in problems:
-            self._screen.say(str(problem), Tone.BAD)
+            self._screen.say(printable(str(problem)), Tone.BAD)
         short = revision.split("+")[0][:12] if "+" not in revision else revision
         self._screen.say(f"{short} is refused; what runs stays as it is", Tone.BAD)
 
     def held(self, why: str) -> None:
         if why != self._said_held:
             self._said_held = why
-            self._screen.say(why, Tone.CHANGE)
+            self._screen.say(printable(why), Tone.CHANGE)
 
     def source_lost(self, why: str, since: float) -> None:
         if why != self._lost:
             self._lost = why
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
-            self._screen.say(f"{why}; unreachable since {at}, what runs stays as it is", Tone.BAD)
+            words = f"{printable(why)}; unreachable since {at}, what runs stays as it is"
+            self._screen.say(words, Tone.BAD)
 
     def source_back(self) -> None:
         self._lost = ""

@@ -15,7 +15,7 @@ from reconciler.edge import Exit
 from reconciler.plan import Action, Instance, Observation, Plan, TargetState
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
-from reconciler.report.terminal import Style
+from reconciler.report.terminal import Style, printable
 
 
 def dry_run(args: argparse.Namespace) -> int:
@@ -75,7 +75,7 @@ def _warn(desired: Desired) -> None:
     found = [*desired.loaded.problems, *map(desired.loaded.problem, desired.assignment.warnings)]
     for problem in found:
         if problem.severity == "warning":
-            print(f"warning: {problem}", file=sys.stderr)
+            print(printable(f"warning: {problem}"), file=sys.stderr)
     if elsewhere := len(desired.assignment.elsewhere):
         print(f"{elsewhere} services on Kubernetes nodes: not planned here", file=sys.stderr)
 

@@ -61,6 +61,9 @@ def serve(args: argparse.Namespace, service: Service) -> int:
         finally:
             alarm.cancel()
             progress.close()
+            if args.stop_on_exit and (running := here.agent.processes.snapshot()):
+                names = ", ".join(state.ref.label for state in running)
+                screen.say(f"stops {names}: requests in flight may finish first")
 
 
 def _ready_line(service: Service, screen: Screen, wake: Wake) -> Callable[[Instance], None] | None:
