@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from reconciler import __version__
 from reconciler.edge import Exit, Parser, guarded
 
+# A command's module is imported when it is asked for, and imports the agent when it runs.
 COMMANDS = {
     "probe": "print this machine as the hardware block of its FleetNode",
     "status": "what this machine's records say, and whether it answers",

@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 
-from agent.probe import probe
 from reconciler.edge import Exit
 
 
@@ -15,6 +14,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from agent.probe import probe
+
     facts = probe().model_dump(by_alias=True, mode="json", exclude_none=True)
     if args.output == "json":
         print(json.dumps({"hardware": facts}))

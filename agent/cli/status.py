@@ -8,12 +8,7 @@ import platform
 import sys
 import time
 
-from agent.local import state_root
-from agent.state import StateDir
-from agent.view import recorded_instances
 from reconciler.edge import Exit
-from reconciler.plan import Observation, TargetState
-from reconciler.report.status import status_json, status_text
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +17,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when everything that should run is ready, 3 otherwise."""
+    from agent.local import state_root
+    from agent.state import StateDir
+    from agent.view import recorded_instances
+    from reconciler.plan import Observation, TargetState
+    from reconciler.report.status import status_json, status_text
+
     state = StateDir(state_root(args.state_dir).absolute())
     node = platform.node().partition(".")[0] or "this"
     target = f"node/{node}"

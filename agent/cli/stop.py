@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
-from agent.local import state_root
-from agent.processes import Processes
-from agent.records import Records
-from agent.state import StateDir
-from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
 from reconciler.edge import Exit
 from reconciler.errors import UsageError
+
+if TYPE_CHECKING:
+    from reconciler.api.meta import ObjectRef
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +24,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when they are stopped. Raises StateError while another process watches them."""
+    from agent.local import state_root
+    from agent.processes import Processes
+    from agent.records import Records
+    from agent.state import StateDir
+
     if bool(args.names) == args.all:
         raise UsageError("name the services to stop, or say --all")
     root = state_root(args.state_dir)
@@ -51,5 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _ref(name: str) -> ObjectRef:
+    from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
+
     namespace, _, own = name.rpartition("/")
     return ObjectRef("InferenceService", namespace or DEFAULT_NAMESPACE, own)
