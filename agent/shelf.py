@@ -191,7 +191,7 @@ def _load_facts(path: Path) -> ModelFacts | None:
 
 
 def _read_again(path: Path) -> ModelFacts | None:
-    from reconciler.gguf_header import read_path
+    from reconciler.gguf.header import read_path
 
     try:
         facts = read_path(path)

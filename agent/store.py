@@ -175,7 +175,7 @@ def _mismatch(model: ModelFile, expected: str, found: str) -> str:
 
 
 def _facts(path: Path) -> ModelFacts:
-    from reconciler.gguf_header import read_path
+    from reconciler.gguf.header import read_path
 
     try:
         return read_path(path)

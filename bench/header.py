@@ -13,7 +13,7 @@ import time
 import tracemalloc
 from pathlib import Path
 
-from reconciler.gguf_header import read_path
+from reconciler.gguf.header import read_path
 
 
 def main() -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from reconciler.admission import Facts
 from reconciler.api.fleet import FleetSpec
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
+from reconciler.capacity.admission import Facts
 from reconciler.fleet import Fleet
 from reconciler.memory import ModelFacts
 from reconciler.placement import Assignment, Held, assign
 from reconciler.plan import Blocked, Observation, Plan, Source
 from reconciler.planner import Policy, make_plan
+from reconciler.prune import PruneLimits
 from reconciler.source.checkout import Checkout
 from reconciler.source.load import Loaded
 
@@ -96,7 +97,9 @@ def _concerns(held: Held, observed: Observation) -> bool:
 def _policy(spec: FleetSpec, confirmed: Iterable[str]) -> Policy:
     return Policy(
         drift_enforced=spec.drift == "enforce",
-        prune_max_count=spec.prune.max_count,
-        prune_max_share=spec.prune.max_share,
-        confirmed=frozenset((*spec.confirm, *confirmed)),
+        prune=PruneLimits(
+            max_count=spec.prune.max_count,
+            max_share=spec.prune.max_share,
+            confirmed=frozenset((*spec.confirm, *confirmed)),
+        ),
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reconciler.admission import Admission, Estimates, Facts, admit, reason
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
+from reconciler.capacity.admission import Admission, Estimates, Facts, admit, reason
 from reconciler.fleet import Fleet
 from reconciler.placement import Assignment, candidate, misfit
 from reconciler.workload import Workload

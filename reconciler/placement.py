@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from reconciler.admission import Admission, Candidate, Estimates, Facts, admit, explain
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
 from reconciler.api.model import Model
+from reconciler.capacity.admission import Admission, Candidate, Estimates, Facts, admit, explain
 from reconciler.fleet import Fleet
 from reconciler.problem import Finding
 from reconciler.runtime import Runtime, lifecycle, settings

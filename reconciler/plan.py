@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from reconciler.api.meta import ObjectRef
-from reconciler.ledger import MemoryImpact
+from reconciler.capacity.ledger import MemoryImpact
 from reconciler.workload import PoolNeed, Workload
 
 

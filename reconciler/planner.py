@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from reconciler.api.meta import ObjectRef
-from reconciler.ledger import Ledger
 from reconciler.plan import (
     Action,
     Blocked,
@@ -22,7 +21,17 @@ from reconciler.plan import (
     Source,
     TargetState,
 )
+from reconciler.prune import PruneLimits, guard_removals
+from reconciler.transition import order_and_weigh
 from reconciler.workload import Workload, digest
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The Fleet's rules for carrying out a plan."""
+
+    drift_enforced: bool = True
+    prune: PruneLimits = field(default_factory=PruneLimits)
 
 
 class Causes(Protocol):
@@ -33,19 +42,6 @@ class Causes(Protocol):
 
     def removal(self, last: Source | None) -> Source | None:
         """The line that an object last stood on, with the commit that removed it."""
-
-
-_ORDER = {Action.DELETE: 0, Action.MOVE: 0, Action.UPDATE: 1, Action.REPLACE: 2, Action.DRIFT: 2}
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The Fleet's rules for carrying out a plan."""
-
-    drift_enforced: bool = True
-    prune_max_count: int = 10
-    prune_max_share: float = 0.3
-    confirmed: frozenset[str] = frozenset()
 
 
 def make_plan(
@@ -87,9 +83,9 @@ def make_plan(
                 held_back.append(step)
             case Change():
                 changes.append(step)
-    kept, unconfirmed = _guard_removals(changes, observed, policy)
+    kept, unconfirmed = guard_removals(changes, observed, policy.prune)
     held_back += unconfirmed
-    ordered, unfit = _order_and_weigh(kept, observed)
+    ordered, unfit = order_and_weigh(kept, observed)
     held_back += unfit
     return Plan(
         revision=revision,
@@ -287,74 +283,3 @@ def _first_cause(want: Workload, fields: tuple[FieldChange, ...], causes: Causes
         return causes.where(want.ref, f"spec.{path}" if path else "")
     _, name, field = fields[0].path.split(".", 2)[0], *fields[0].path[6:].rsplit(".", 1)
     return causes.where(ObjectRef("Model", want.ref.namespace, name), f"spec.{field}")
-
-
-def prune_token(removals: Collection[Change]) -> str:
-    """The word that releases exactly these removals and no others."""
-    return "prune-" + digest(sorted([c.target, *c.ref] for c in removals))[:8]
-
-
-def _guard_removals(
-    changes: list[Change], observed: Observation, policy: Policy
-) -> tuple[list[Change], list[Blocked]]:
-    """Hold back removals beyond the Fleet's limits, until their token is confirmed."""
-    removals = [c for c in changes if c.action == Action.DELETE and c.reason == "Removed"]
-    total = len({(i.target, i.ref) for i in observed.instances})
-    many = len(removals) > policy.prune_max_count
-    large = len(removals) >= 4 and len(removals) > policy.prune_max_share * total
-    token = prune_token(removals)
-    if not (many or large) or token in policy.confirmed:
-        return changes, []
-    message = (
-        f"{len(removals)} of {total} services would stop; the limits are"
-        f" {policy.prune_max_count} and {policy.prune_max_share:.0%}."
-        f" If that is meant, commit `confirm: [{token}]` to the Fleet or add --confirm {token}"
-    )
-    held = Blocked(
-        removals[0].ref,
-        "NeedsConfirmation",
-        message,
-        removals[0].source,
-        removals[0].target,
-        tuple(c.ref for c in removals),
-        token,
-    )
-    return [c for c in changes if c not in removals], [held]
-
-
-def _order_and_weigh(
-    changes: list[Change], observed: Observation
-) -> tuple[list[Change], list[Blocked]]:
-    """Give every change its place in the order and what it does to its node's memory.
-
-    What would push a node over its budget is held back: services that run keep their memory.
-    """
-    instances: defaultdict[str, list[Instance]] = defaultdict(list)
-    for instance in observed.instances:
-        instances[instance.target].append(instance)
-    ledgers = {target: Ledger(running) for target, running in instances.items()}
-    ordered: list[Change] = []
-    unfit: list[Blocked] = []
-    for change in sorted(changes, key=lambda c: (c.target, _ORDER.get(c.action, 3), c.ref)):
-        ledger = ledgers.setdefault(change.target, Ledger(()))
-        if change.action in (Action.UNKNOWN, Action.DEFERRED):
-            ordered.append(change)
-            continue
-        needs = change.desired.needs if change.desired and change.reason != "Suspended" else ()
-        memory = ledger.replace(change.ref, needs)
-        if refusal := _refusal(change, ledger):
-            ledger.undo()
-            unfit.append(refusal)
-            continue
-        impact = replace(change.impact, memory=memory, order=len(ordered))
-        ordered.append(replace(change, impact=impact))
-    return ordered, unfit
-
-
-def _refusal(change: Change, ledger: Ledger) -> Blocked | None:
-    if change.desired is None or change.desired.lifecycle.get("memory.mode") == "warn":
-        return None
-    over = ledger.over_budget(change.ref)
-    if over is None:
-        return None
-    return Blocked(change.ref, "MemoryFits", over, change.source, change.target, (change.ref,))

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from reconciler.errors import HeaderError
-from reconciler.gguf_header import combine, read_header, read_path
+from reconciler.gguf.header import combine, read_header, read_path
 from reconciler.memory import MemorySettings, ModelFacts, estimate
 from tests.support.gguf_models import (
     ARCHITECTURE_KEY,

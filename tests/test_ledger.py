@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.ledger import Ledger
-from reconciler.pools import taken_bytes
+from reconciler.capacity.ledger import Ledger
+from reconciler.capacity.pools import taken_bytes
 from reconciler.workload import PoolNeed
 from tests.support.builders import ref, workload
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.architectures import ARCHITECTURES
-from reconciler.gguf_limits import LIMITS
-from reconciler.layers import FactValue, shape
+from reconciler.gguf.limits import LIMITS
 from reconciler.memory import CACHE_TYPES, MemorySettings, ModelFacts, estimate
+from reconciler.memory.architectures import ARCHITECTURES
+from reconciler.memory.layers import FactValue, shape
 
 MIB = 2**20
 

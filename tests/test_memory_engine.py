@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconciler.gguf_header import read_path
+from reconciler.gguf.header import read_path
 from reconciler.memory import MemorySettings, estimate
 from reconciler.workload import Command
 from tests.support.engines import Server, free_port

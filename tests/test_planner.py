@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.plan import Action, Blocked, Instance, Observation, Plan, TargetState
-from reconciler.planner import Policy, make_plan, prune_token
+from reconciler.planner import Policy, make_plan
+from reconciler.prune import PruneLimits, prune_token
 from reconciler.workload import Workload
 from tests.support.builders import (
     GIB,
@@ -25,8 +26,16 @@ from tests.support.builders import (
 )
 
 
-def plan(desired: list[Workload], seen: Observation, blocked: Any = (), **policy: Any) -> Plan:
-    return make_plan("rev", desired, blocked, seen, Policy(**policy), FixedCauses())
+def plan(
+    desired: list[Workload],
+    seen: Observation,
+    blocked: Any = (),
+    *,
+    drift_enforced: bool = True,
+    **limits: Any,
+) -> Plan:
+    policy = Policy(drift_enforced, PruneLimits(**limits))
+    return make_plan("rev", desired, blocked, seen, policy, FixedCauses())
 
 
 def actions(made: Plan) -> dict[str, str]:
@@ -179,7 +188,7 @@ def test_a_lost_process_is_drift_and_the_policy_decides(enforced: bool, reason: 
 
 def test_removals_beyond_the_limits_wait_for_exactly_their_token() -> None:
     have = [instance(f"s{i}") for i in range(6)]
-    free = plan([], observed(*have), prune_max_count=100, prune_max_share=1.0)
+    free = plan([], observed(*have), max_count=100, max_share=1.0)
     token = prune_token(free.changes)
 
     guarded = plan([], observed(*have))
@@ -289,7 +298,7 @@ def test_the_order_of_what_is_handed_in_does_not_matter(world: Any, random: Any)
 @given(worlds())
 def test_after_one_pass_a_second_plan_is_empty(world: Any) -> None:
     wanted, running = world
-    everything = {"prune_max_count": 100, "prune_max_share": 1.0}
+    everything = {"max_count": 100, "max_share": 1.0}
     first = plan(wanted, observed(*running), **everything)
     after = {i.ref: i for i in running}
     for change in first.changes:
@@ -309,7 +318,7 @@ def test_no_node_is_given_more_memory_than_its_budget(world: Any) -> None:
     wanted, running = world
     fits_now = sum(n.bytes for i in running for n in i.needs) <= 10 * GIB
 
-    made = plan(wanted, observed(*running), prune_max_count=100, prune_max_share=1.0)
+    made = plan(wanted, observed(*running), max_count=100, max_share=1.0)
 
     for change in made.changes:
         for memory in change.impact.memory:
@@ -321,7 +330,7 @@ def test_no_node_is_given_more_memory_than_its_budget(world: Any) -> None:
 def test_adding_a_service_changes_nothing_about_the_others_that_run(world: Any) -> None:
     wanted, running = world
     more = [*wanted, workload("zz-new", needs=need(3 * GIB))]
-    guard = {"prune_max_count": 100, "prune_max_share": 1.0}
+    guard = {"max_count": 100, "max_share": 1.0}
 
     before = plan(wanted, observed(*running), **guard)
     after = plan(more, observed(*running), **guard)

@@ -14,9 +14,9 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import API_VERSION, MEMORY_BUDGET_ANNOTATION
 from reconciler.api.model import Model
+from reconciler.capacity.pools import Pool, budgeted, needs, pools, resident, settled, taken_bytes
+from reconciler.capacity.remedies import Neighbour, Request, Room, refusal, shortfall
 from reconciler.memory import MemorySettings, ModelFacts, estimate
-from reconciler.pools import Pool, budgeted, needs, pools, resident, settled, taken_bytes
-from reconciler.remedies import Neighbour, Request, Room, refusal, shortfall
 from reconciler.workload import PoolNeed
 
 GIB = 2**30

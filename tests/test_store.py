@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from agent.store import DownloadState, ModelStore
-from reconciler.gguf_header import read_path
+from reconciler.gguf.header import read_path
 from reconciler.models import FetchContext
 from reconciler.workload import ModelFile
 from tests.support.gemma import GEMMA, gemma_store

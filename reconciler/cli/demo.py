@@ -122,7 +122,7 @@ class _Demo:
         return code or Exit.BLOCKED
 
     def _invitation(self, instance: Instance) -> str:
-        body = json.dumps(_body(instance, "What is the largest planet?"))
+        body = json.dumps(_body(instance, "What is the capital of Japan?"))
         return (
             "\nTalk to it:\n"
             f"  curl {instance.endpoint}/v1/completions -d '{body}'\n\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reconciler.api.quantity import format_duration, show_bytes
-from reconciler.ledger import MemoryImpact
+from reconciler.capacity.ledger import MemoryImpact
 from reconciler.plan import (
     REASONS,
     Action,

@@ -82,7 +82,7 @@ def _read_header(
 ) -> str | None:
     """Put the header's facts into `facts`; or say why the file is none that an engine can load."""
     if found.sha256 not in cache.known:
-        from reconciler.gguf_header import read_header
+        from reconciler.gguf.header import read_header
 
         try:
             with checkout.open(found.path) as file:

@@ -9,11 +9,11 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
-from reconciler.ledger import Ledger
+from reconciler.capacity.ledger import Ledger
+from reconciler.capacity.pools import Pool, budgeted, needs, pools, resident, settled
+from reconciler.capacity.remedies import Neighbour, Request, Room, refusal, shortfall
 from reconciler.memory import MemoryEstimate, MemorySettings, ModelFacts, estimate
-from reconciler.pools import Pool, budgeted, needs, pools, resident, settled
 from reconciler.problem import Finding
-from reconciler.remedies import Neighbour, Request, Room, refusal, shortfall
 from reconciler.runtime import Runtime
 from reconciler.workload import ModelFile, PoolNeed, Workload
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from reconciler.api.quantity import show_bytes
+from reconciler.capacity.pools import Pool, needs, taken_bytes
 from reconciler.memory import CACHE_TYPES, MemorySettings, ModelFacts, estimate
-from reconciler.pools import Pool, needs, taken_bytes
 from reconciler.workload import PoolNeed
 
 SMALLEST_CONTEXT = 512

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from reconciler.api.quantity import show_bytes
-from reconciler.layers import FactValue, Layer, Shape, shape
+from reconciler.memory.layers import FactValue, Layer, Shape, shape
 
 # cache type -> (elements in a block, bytes of a block)
 CACHE_TYPES: Mapping[str, tuple[int, int]] = MappingProxyType(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from reconciler.architectures import ARCHITECTURES, Architecture, Recurrent, Sliding
+from reconciler.memory.architectures import ARCHITECTURES, Architecture, Recurrent, Sliding
 
 Number = int | float | bool
 FactValue = Number | str | tuple[Number, ...]

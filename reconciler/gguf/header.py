@@ -14,9 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
-from reconciler.architectures import is_recurrent
 from reconciler.errors import HeaderError
-from reconciler.gguf_limits import (
+from reconciler.gguf.limits import (
     ARCHITECTURE,
     ARRAY,
     GENERAL,
@@ -37,10 +36,11 @@ from reconciler.gguf_limits import (
     limits_of,
     shown,
 )
-from reconciler.gguf_tensor import tensor
-from reconciler.gguf_window import Window
-from reconciler.layers import FactValue, Number
+from reconciler.gguf.tensor import tensor
+from reconciler.gguf.window import Window
 from reconciler.memory import ModelFacts
+from reconciler.memory.architectures import is_recurrent
+from reconciler.memory.layers import FactValue, Number
 
 
 def read_path(path: Path) -> ModelFacts:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 
 from reconciler.errors import HeaderError
-from reconciler.gguf_limits import (
+from reconciler.gguf.limits import (
     MAX_DIMS,
     MAX_TENSOR_NAME_BYTES,
     REPACKED,
     TENSOR_TYPES,
     shown,
 )
-from reconciler.gguf_window import Window
+from reconciler.gguf.window import Window
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")

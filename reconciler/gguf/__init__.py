@@ -1,0 +1,1 @@
+"""What a GGUF file's header says, read within limits."""
