@@ -197,7 +197,8 @@ class Console:
                 message = f": {printable(state[2])}" if state[2] else ""
                 self._screen.say(f"{instance.ref.label}  {instance.reason}{message}")
         for ref in self._states.keys() - states.keys():
-            self._screen.say(f"{ref.label}  stopped")
+            if self._states[ref][1] != "Downloading":  # what was on its way starts in this pass
+                self._screen.say(f"{ref.label}  stopped")
         self._states = states
 
     def _say_ready(self, instance: Instance) -> None:

@@ -1,12 +1,13 @@
 """Gemma 3 270M (253 MB), downloaded through our own pypi:// once a machine.
 
-store = gemma_store()                              # tests that need an agent's own state: use
-path = gemma_path()                                # file:// with this, or link the folder
+path = gemma_path()                                # the file itself, for file://
+link_gemma(state / "models")                       # a store of one's own that holds it already
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -41,6 +42,18 @@ def gemma_path() -> Path:
     found = ModelStore(gemma_store()).lookup(GEMMA)
     assert found is not None
     return found.path
+
+
+def link_gemma(models: Path) -> None:
+    """Put Gemma into another store, as if it had been downloaded there: hard links, no copy."""
+    shutil.copytree(gemma_store(), models, copy_function=_link, dirs_exist_ok=True)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
 
 
 def _arrived(store: ModelStore) -> bool:

@@ -27,6 +27,11 @@ _CMAKE_ARGS = "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_CURL=O
 
 def llama_server(environment: Mapping[str, str] = os.environ) -> Path:
     """The path of a llama-server, built now if it must be. Raises SystemExit with what to do."""
+    return found_llama_server(environment) or _built(_kept_folder(environment))
+
+
+def found_llama_server(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The path of one that is there already. Raises SystemExit: LLAMA_SERVER names none."""
     stated = environment.get("LLAMA_SERVER")
     if stated:
         if not os.access(stated, os.X_OK):
@@ -35,19 +40,18 @@ def llama_server(environment: Mapping[str, str] = os.environ) -> Path:
     on_path = shutil.which("llama-server")
     if on_path:
         return Path(on_path)
-    return _cached(_cache_folder(environment) / f"llama-server-{VERSION}")
+    kept = _kept_folder(environment) / "llama-server"
+    return kept if kept.exists() else None
 
 
-def _cache_folder(environment: Mapping[str, str]) -> Path:
+def _kept_folder(environment: Mapping[str, str]) -> Path:
     stated = environment.get("XDG_CACHE_HOME")
     base = Path(stated) if stated else Path.home() / ".cache"
-    return base / "fleet-reconciler"
+    return base / "fleet-reconciler" / f"llama-server-{VERSION}"
 
 
-def _cached(folder: Path) -> Path:
+def _built(folder: Path) -> Path:
     program = folder / "llama-server"
-    if program.exists():
-        return program
     lacking = missing([COMPILER, MAKE])
     if lacking:
         sys.exit("\n".join(["llama-server cannot be built; this machine lacks:", *lacking]))
