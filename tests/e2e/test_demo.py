@@ -1,0 +1,187 @@
+"""`reconcile demo`: a real small model, on a terminal and without one."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+
+from tests.support.fleets import model
+from tests.support.gemma import link_gemma
+from tests.support.http import FileServer
+from tests.support.reconciler import DEADLINE_S, Fleet, Machine, complete, context_size
+from tests.support.wait import wait_for
+
+pytestmark = pytest.mark.e2e
+PROGRAM = Path(sys.executable).parent / "reconcile"
+
+
+def _with_model(folder: Path) -> Path:
+    """A demo folder whose store has the model, as after an earlier demo."""
+    link_gemma(folder / "state/models")
+    return folder
+
+
+def test_without_a_terminal_it_asks_answers_stops_everything_and_ends_with_0(
+    machine: Machine,
+) -> None:
+    folder = _with_model(machine.root / "demo")
+
+    done = machine.reconcile("demo", "--state-dir", str(folder))
+
+    assert done.code == 0, done.err
+    assert "> What is the capital of France?" in done.out
+    assert "Paris" in done.out.partition("France?")[2]
+    assert "1 to create" in done.out
+    assert machine.processes() == []
+
+    again = machine.reconcile("demo", "--state-dir", str(folder))
+    assert again.code == 0
+    assert "download" not in again.out.lower()
+
+
+def test_two_demos_run_at_once_and_beside_an_agent_that_is_at_work(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")  # of the same name as the demo's own
+    machine.start("-C", fleet.url, "--local")
+    chat = machine.wait_ready("chat")
+
+    folders = [_with_model(machine.root / name) for name in ("one", "two")]
+    demos = [machine.start("demo", "--state-dir", str(folder)) for folder in folders]
+
+    for demo in demos:
+        assert demo.process.wait(timeout=120) == 0, demo.err
+        assert "Paris" in demo.out
+    after = machine.instance("chat")
+    assert after
+    assert (after.pid, after.ready) == (chat.pid, True)
+    assert chat.endpoint
+    assert complete(chat.endpoint)
+
+
+@dataclass
+class Terminal:
+    """A program on a pseudo-terminal, and what it has shown."""
+
+    process: subprocess.Popen[bytes]
+    _shown: bytearray = field(default_factory=bytearray)
+
+    @property
+    def shown(self) -> str:
+        return self._shown.decode(errors="replace")
+
+    @property
+    def plain(self) -> str:
+        """Without colours and cursor movements."""
+        return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", self.shown)
+
+    def read(self, descriptor: int) -> None:
+        with suppress(OSError):  # EIO: the program has closed its side
+            while data := os.read(descriptor, 65536):
+                self._shown += data
+
+    def wait_shown(self, text: str, timeout_s: float = DEADLINE_S) -> None:
+        try:
+            wait_for(
+                lambda: text in self.plain or self.process.poll() is not None, timeout_s=timeout_s
+            )
+            assert text in self.plain
+        except AssertionError:
+            raise AssertionError(f"never {text!r} on the terminal:\n{self.plain}") from None
+
+
+@contextmanager
+def _terminal(machine: Machine, *words: str) -> Iterator[Terminal]:
+    outer, inner = pty.openpty()
+    ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    process = subprocess.Popen(
+        [str(PROGRAM), *words],
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        env=machine.environment | {"TERM": "xterm-256color"},
+        cwd=machine.root,
+        start_new_session=True,
+    )
+    os.close(inner)
+    terminal = Terminal(process)
+    reader = threading.Thread(target=terminal.read, args=(outer,))
+    reader.start()
+    try:
+        yield terminal
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        reader.join(timeout=10)
+        os.close(outer)
+
+
+def test_on_a_terminal_it_shows_plan_and_address_follows_an_edit_and_ctrl_c_stops_it(
+    machine: Machine,
+) -> None:
+    folder = _with_model(machine.root / "demo")
+
+    with _terminal(machine, "demo", "--state-dir", str(folder)) as terminal:
+        terminal.wait_shown("Ctrl-C stops everything.")
+        shown = terminal.plain
+        assert "1 to create" in shown
+        assert "default/chat  ready at http://127.0.0.1:" in shown
+        assert "\x1b[" in terminal.shown  # with colours
+        curl = re.search(r"curl (http://\S+)/v1/completions -d '(.+)'", shown)
+        assert curl
+        endpoint = curl[1]
+        answer = subprocess.run(
+            ["curl", "-sS", f"{endpoint}/v1/completions", "-d", curl[2].replace("\r\n", "")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "Tokyo" in answer.stdout, answer
+
+        file = folder / "fleet/services/chat.yaml"
+        text = file.read_text()
+        assert "contextSize: 8192" in text
+        file.write_text(text.replace("contextSize: 8192", "contextSize: 4096"))
+        terminal.wait_shown("8192 -> 4096")
+        wait_for(lambda: _context(endpoint) == 4096, timeout_s=DEADLINE_S)
+        assert re.search(r"contextSize\s+8192 -> 4096\s+restart", terminal.plain)
+
+        terminal.process.send_signal(signal.SIGINT)
+        assert terminal.process.wait(timeout=DEADLINE_S) == 0
+
+    assert machine.processes() == []
+    assert "Traceback" not in terminal.plain
+
+
+def _context(endpoint: str) -> int | None:
+    try:
+        return context_size(endpoint)
+    except OSError:  # while it restarts
+        return None
+
+
+def test_a_download_on_a_terminal_has_a_progress_bar(machine: Machine, fleet: Fleet) -> None:
+    with FileServer(b"GGUF" + bytes(1 << 20)) as server:
+        server.go_on.clear()  # it stops after its first 64 KiB
+        fleet.repo.write("models/slow.yaml", model("slow", source=server.url))
+        fleet.push_service("slow", "slow")
+
+        with _terminal(machine, "-C", fleet.url, "--local") as terminal:
+            terminal.wait_shown("slow [#---------------------------] 6 %")
+            terminal.process.send_signal(signal.SIGTERM)
+            assert terminal.process.wait(timeout=DEADLINE_S) == 0

@@ -1,0 +1,188 @@
+"""`--dry-run`: what would happen, with nothing touched and, with --from, nobody asked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.support.fleets import service
+from tests.support.reconciler import Fleet, Machine
+
+pytestmark = pytest.mark.e2e
+PLAN_SCHEMA = Path(__file__).parents[2] / "schemas" / "plan.json"
+OK, FAILED, CHANGES, BLOCKED, USAGE = 0, 1, 2, 3, 64
+
+
+def _assert_plan(document: Any) -> None:
+    schema = json.loads(PLAN_SCHEMA.read_text())
+    jsonschema.Draft202012Validator(schema).validate(document)
+
+
+def _without_network() -> tuple[str, ...]:
+    """A command prefix that leaves no network at all, not even loopback; empty where the machine
+    does not permit that."""
+    prefix = ("unshare", "--map-root-user", "--net")
+    if shutil.which("unshare") is None:
+        return ()
+    tried = subprocess.run([*prefix, "true"], check=False, capture_output=True)
+    return prefix if tried.returncode == 0 else ()
+
+
+def _tree(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Every file and folder below: mode, time of change, bytes."""
+    return {
+        str(path.relative_to(folder)): (
+            path.stat().st_mode,
+            path.stat().st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def test_the_plan_against_another_revision_needs_no_network_and_no_state(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat", contextSize=1024)
+    fleet.push_service("gone")
+    base = fleet.repo.head()
+    fleet.repo.git("checkout", "-q", "-b", "change")
+    changed = fleet.push_service("chat", contextSize=2048)
+    removed = fleet.push_removal("gone")
+    added = fleet.push_service("new")
+
+    done = machine.reconcile(
+        *("-C", str(fleet.repo.work), "--dry-run", "--from", base, "-o", "json"),
+        prefix=_without_network(),
+    )
+
+    assert done.code == CHANGES
+    plan = done.json()
+    _assert_plan(plan)
+    assert plan["revision"] == added
+    found = {c["ref"]["name"]: c for c in plan["changes"]}
+    assert {name: c["action"] for name, c in found.items()} == {
+        "chat": "replace",
+        "gone": "delete",
+        "new": "create",
+    }
+    assert found["chat"]["source"] == {"file": "services/chat.yaml", "line": 6, "commit": changed}
+    assert found["chat"]["fields"] == [
+        {"path": "contextSize", "before": 1024, "after": 2048, "forcesRestart": True}
+    ]
+    assert found["chat"]["impact"]["restart"] == "restart"
+    assert found["gone"]["source"] == {"file": "services/gone.yaml", "line": 1, "commit": removed}
+    assert not machine.state.exists()
+
+
+def test_the_plan_of_a_remote_against_its_own_history(machine: Machine, fleet: Fleet) -> None:
+    fleet.push_service("chat", contextSize=1024)
+    fleet.push_service("chat", contextSize=2048)
+
+    text = machine.reconcile("-C", fleet.url, "--dry-run", "--from", "HEAD~1")
+    same = machine.reconcile("-C", fleet.url, "--dry-run", "--from", "HEAD", "-o", "json")
+
+    assert text.code == CHANGES
+    assert "contextSize        1024 -> 2048" in text.out
+    assert same.code == OK
+    assert same.json()["changes"] == []
+
+
+def test_a_local_dry_run_changes_nothing_on_disk_and_takes_no_lock(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat", contextSize=1024)
+    work = str(fleet.repo.work)
+    never_ran = machine.reconcile("-C", work, "--dry-run", "--local", "-o", "json")
+    assert never_ran.code == CHANGES
+    _assert_plan(never_ran.json())
+    assert not machine.state.exists()
+
+    running = machine.start("-C", work, "--local")
+    chat = machine.wait_ready("chat")
+    machine.wait_instance("chat", lambda i: i.start_seconds is not None)
+    running.wait_said("ready")
+    current = machine.reconcile("-C", work, "--dry-run", "--local", "-o", "json")
+    assert current.code == OK
+    assert current.json()["summary"]["unchanged"] == 1
+    fleet.repo.write("services/chat.yaml", service("chat", "tiny", contextSize=2048))
+    fleet.repo.write("services/new.yaml", service("new", "tiny"))
+    before = _tree(machine.state)
+
+    # Beside the program that owns the directory: it is not in anybody's way.
+    plan = machine.reconcile("-C", work, "--dry-run", "--local", "-o", "json")
+
+    assert _tree(machine.state) == before
+    assert plan.code == CHANGES
+    _assert_plan(plan.json())
+    assert plan.json()["revision"].startswith(f"{fleet.repo.head()}+dirty.")
+    found = {c["ref"]["name"]: c for c in plan.json()["changes"]}
+    assert {name: c["action"] for name, c in found.items()} == {
+        "chat": "replace",
+        "new": "create",
+    }
+    assert found["chat"]["impact"]["downtimeBasis"] == "measured"
+    assert found["chat"]["source"]["commit"] is None  # not committed yet
+    after = machine.instance("chat")
+    assert after
+    assert (after.pid, after.ready) == (chat.pid, True)
+
+
+def test_a_fleet_with_errors_has_no_plan_and_every_problem_is_listed(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.repo.write("services/one.yaml", service("one", "nothing"))
+    fleet.repo.write("services/two.yaml", service("two", "tiny", contextSize=-1))
+
+    done = machine.reconcile("-C", str(fleet.repo.work), "--dry-run", "--local")
+
+    assert done.code == FAILED
+    assert done.out == ""
+    assert "services/one.yaml:5:" in done.err
+    assert "services/two.yaml:6:" in done.err
+
+
+def test_a_blocked_service_and_an_unreachable_node_end_with_3(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+
+    elsewhere = machine.reconcile("-C", str(fleet.repo.work), "--dry-run", "-o", "json")
+    allowed = machine.reconcile(
+        "-C", str(fleet.repo.work), "--dry-run", "--allow-unreachable", "-o", "json"
+    )
+
+    assert elsewhere.code == BLOCKED
+    _assert_plan(elsewhere.json())
+    assert [c["action"] for c in elsewhere.json()["changes"]] == ["unknown"]
+    assert allowed.code == OK
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--dry-run", "--once"),
+        ("--from", "HEAD"),
+        ("--dry-run", "--local=nowhere"),
+        ("--dry-run", "-o", "yaml"),
+        ("--interval", "soon", "--local"),
+        ("sattus",),
+    ],
+    ids=" ".join,
+)
+def test_words_that_cannot_be_meant_end_with_64_and_one_line(
+    machine: Machine, fleet: Fleet, words: tuple[str, ...]
+) -> None:
+    fleet.push_service("chat")
+
+    done = machine.reconcile("-C", str(fleet.repo.work), *words)
+
+    assert done.code == USAGE
+    assert len(done.err.strip().splitlines()) == 1
+    assert done.out == ""

@@ -1,0 +1,108 @@
+"""Services beside each other on one machine: their ports, their memory, their model files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.engines import free_port
+from tests.support.fleets import model
+from tests.support.gguf_models import tiny_llama
+from tests.support.reconciler import Fleet, Machine, complete, get
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_second_service_leaves_the_first_alone_and_shares_its_model_file(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    machine.start("-C", fleet.url, "--local")
+    before = machine.wait_ready("chat")
+
+    fleet.push_service("more", contextSize=1024)
+    more = machine.wait_ready("more")
+
+    chat = machine.instance("chat")
+    assert chat
+    assert (chat.pid, chat.port, chat.since) == (before.pid, before.port, before.since)
+    assert more.port != chat.port
+    assert chat.endpoint
+    assert more.endpoint
+    assert complete(chat.endpoint)
+    assert complete(more.endpoint)
+    assert len(list((machine.state / "models").rglob("*.gguf"))) == 1
+
+
+def test_a_service_keeps_its_allocated_port_and_moves_to_a_stated_one(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    running = machine.start("-C", fleet.url, "--local", "--stop-on-exit")
+    first = machine.wait_ready("chat")
+    assert running.end() == 0
+
+    machine.start("-C", fleet.url, "--local")
+    second = machine.wait_ready("chat")
+
+    assert second.port == first.port
+    stated = free_port()
+    fleet.push_service("chat", endpoint={"port": stated})
+    third = machine.wait_ready("chat", not_pid=second.pid)
+    assert third.port == stated
+    assert third.endpoint
+    assert get(third.endpoint, "/v1/models")["data"][0]["id"] == "tiny"
+
+
+def test_a_service_over_budget_is_refused_with_the_arithmetic_before_anything_is_spawned(
+    machine: Machine, fleet: Fleet, tmp_path: Path
+) -> None:
+    big = tiny_llama(tmp_path / "big.gguf", layers=16, heads=8, kv_heads=8, embedding=256)
+    fleet.repo.write("models/big.yaml", model("big", source="models/big.gguf"))
+    fleet.repo.write("models/big.gguf", big.read_bytes())
+    # 1.5 million tokens of 16 layers of two times 256 values of two bytes: 24 GiB
+    fleet.push_service("huge", "big", contextSize=1_572_864)
+    fleet.push_service("chat")
+    running = machine.start("-C", fleet.url, "--local")
+
+    chat = machine.wait_ready("chat")
+
+    assert chat.endpoint
+    assert complete(chat.endpoint)
+    assert "services/huge.yaml:6 " in running.out
+    refused = _line(running.out, "MemoryFits")
+    assert "16.0 GiB x 0.67 = 10.7 GiB budget" in refused
+    assert "contextSize: " in refused  # the remedy
+    assert [p.pid for p in machine.processes()] == [chat.pid]
+    assert not list((machine.state / "logs").glob("*huge*/*"))
+    once = machine.reconcile("-C", fleet.url, "--dry-run", "--local")
+    assert once.code == 3
+
+    # With less context it fits.
+    fleet.push_service("huge", "big", contextSize=1024)
+    huge = machine.wait_ready("huge")
+    assert huge.endpoint
+    assert complete(huge.endpoint, "big")
+    still = machine.instance("chat")
+    assert still
+    assert still.pid == chat.pid
+
+
+def test_a_change_that_would_not_fit_leaves_the_running_process_as_it_is(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat", contextSize=1024)
+    running = machine.start("-C", fleet.url, "--local")
+    before = machine.wait_ready("chat")
+
+    fleet.push_service("chat", contextSize=100_000_000)
+    running.wait_planned("MemoryFits")
+
+    chat = machine.instance("chat")
+    assert chat
+    assert (chat.pid, chat.ready) == (before.pid, True)
+
+
+def _line(text: str, word: str) -> str:
+    return next(line for line in text.splitlines() if word in line)

@@ -1,0 +1,195 @@
+"""`--watch` follows files while somebody edits them, with all that editors and git do to them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support.fleets import service
+from tests.support.reconciler import Fleet, Machine, Running, complete, context_size
+from tests.support.wait import wait_for
+
+pytestmark = pytest.mark.e2e
+QUIET_S = 2.0
+
+
+@pytest.fixture
+def watching(machine: Machine, fleet: Fleet) -> Running:
+    """Follows the clone, where `chat` with a context of 1024 is ready."""
+    fleet.push_service("chat", contextSize=1024)
+    running = machine.start("-C", str(fleet.repo.work), "--watch")
+    machine.wait_ready("chat")
+    return running
+
+
+def _chat(context: int) -> str:
+    return service("chat", "tiny", contextSize=context)
+
+
+def test_a_saved_file_is_planned_and_applied_in_well_under_a_second(
+    machine: Machine, fleet: Fleet, watching: Running, record_property: pytest.RecordProperty
+) -> None:
+    before = machine.wait_ready("chat")
+
+    fleet.repo.write("services/chat.yaml", _chat(2048))
+    saved = time.monotonic()
+    watching.wait_planned("-/+")
+    planned_s = time.monotonic() - saved
+    after = machine.wait_ready("chat", not_pid=before.pid)
+    ready_s = time.monotonic() - saved
+
+    print(f"saved -> planned {planned_s:.2f} s, ready again {ready_s:.2f} s")
+    record_property("planned_s", round(planned_s, 3))
+    assert planned_s < 2.0  # measured: 0.1 s
+    assert "services/chat.yaml:6   uncommitted" in watching.out
+    assert after.endpoint
+    assert context_size(after.endpoint) == 2048
+
+
+def test_two_saves_within_50_ms_end_in_the_last_one(
+    machine: Machine, fleet: Fleet, watching: Running
+) -> None:
+    fleet.repo.write("services/chat.yaml", _chat(2048))
+    time.sleep(0.03)  # the two saves of the requirement
+    fleet.repo.write("services/chat.yaml", _chat(3072))
+
+    chat = machine.wait_instance("chat", lambda i: i.ready and _setting(i.inputs) == 3072)
+
+    assert chat.endpoint
+    assert context_size(chat.endpoint) == 3072
+    assert watching.process.poll() is None
+
+
+def _setting(inputs: object) -> object:
+    assert isinstance(inputs, dict)
+    return inputs["settings"]["contextSize"]
+
+
+def test_half_written_and_invalid_saves_change_nothing_until_they_are_right(
+    machine: Machine, fleet: Fleet, watching: Running
+) -> None:
+    before = machine.wait_ready("chat")
+    text = _chat(2048)
+
+    fleet.repo.write("services/chat.yaml", text[: len(text) // 2])
+    watching.wait_said("is refused")
+    fleet.repo.write("services/chat.yaml", "")
+    watching.wait_said("holds none now")
+    fleet.repo.write("services/chat.yaml", "{{{")
+    watching.wait_said("is refused", count=3)
+    chat = machine.instance("chat")
+    assert chat
+    assert (chat.pid, chat.ready) == (before.pid, True)
+
+    fleet.repo.write("services/chat.yaml", text)
+    after = machine.wait_ready("chat", not_pid=before.pid)
+    assert after.endpoint
+    assert context_size(after.endpoint) == 2048
+
+
+def test_saving_the_same_bytes_again_restarts_nothing(
+    machine: Machine, fleet: Fleet, watching: Running
+) -> None:
+    before = machine.wait_ready("chat")
+    plans = watching.out.count("Plan: ")
+
+    fleet.repo.write("services/chat.yaml", _chat(1024))
+    fleet.repo.write("services/new.yaml", service("new", "tiny"))
+    machine.wait_ready("new")
+
+    chat = machine.instance("chat")
+    assert chat
+    assert chat.pid == before.pid
+    assert watching.out.count("-/+") == 0
+    assert watching.out.count("Plan: ") > plans
+
+
+def test_removals_wait_until_the_files_were_quiet_for_two_seconds(
+    machine: Machine, fleet: Fleet, watching: Running
+) -> None:
+    chat = machine.wait_ready("chat")
+    file = fleet.repo.work / "services/chat.yaml"
+    text = file.read_text()
+
+    # An editor that writes a file anew, slowly.
+    file.unlink()
+    watching.wait_planned("1 to delete")
+    file.write_text(text)
+    watching.wait_planned("Plan: nothing to do, 1 unchanged")
+    still = machine.instance("chat")
+    assert still
+    assert (still.pid, still.ready) == (chat.pid, True)
+
+    file.unlink()
+    removed = time.monotonic()
+    assert chat.pid
+    machine.wait_gone("chat", chat.pid)
+    assert time.monotonic() - removed >= QUIET_S - 0.1
+
+
+def test_a_rebase_is_waited_out(machine: Machine, fleet: Fleet, watching: Running) -> None:
+    """Stopped half-way it shows neither the old state nor the new one."""
+    before = machine.wait_ready("chat")
+    git = fleet.repo.git
+    git("checkout", "-q", "-b", "side")
+    fleet.repo.write("services/chat.yaml", _chat(2048))
+    fleet.repo.commit("On the side", push=False)
+    second = machine.wait_ready("chat", not_pid=before.pid)
+    git("checkout", "-q", "main")
+    third = machine.wait_ready("chat", not_pid=second.pid)  # it follows the files
+    fleet.repo.write("services/chat.yaml", _chat(3072))
+    fleet.repo.commit("On main", push=False)
+    fourth = machine.wait_ready("chat", not_pid=third.pid)
+
+    git("checkout", "-q", "--detach")  # so that the files change once, in the rebase
+    with pytest.raises(AssertionError, match="could not apply"):
+        git("rebase", "-q", "main", "side")
+    refused = watching.err.count("is refused")
+    assert "<<<<<<<" in (fleet.repo.work / "services/chat.yaml").read_text()
+    until = time.monotonic() + 1.5
+    wait_for(lambda: time.monotonic() > until)  # long enough to have seen the conflict
+    assert watching.err.count("is refused") == refused
+    during = machine.instance("chat")
+    assert during
+    assert (during.pid, during.ready) == (fourth.pid, True)
+
+    fleet.repo.write("services/chat.yaml", _chat(4096))
+    git("add", "services/chat.yaml")
+    git("-c", "core.editor=true", "rebase", "--continue")
+    after = machine.wait_ready("chat", not_pid=fourth.pid)
+    assert after.endpoint
+    assert context_size(after.endpoint) == 4096
+
+
+def test_a_stash_does_not_stop_what_it_takes_away_for_a_moment(
+    machine: Machine, fleet: Fleet, watching: Running
+) -> None:
+    chat = machine.wait_ready("chat")
+    fleet.repo.write("services/new.yaml", service("new", "tiny"))
+    new = machine.wait_ready("new")
+
+    fleet.repo.git("stash", "-q", "--include-untracked")
+    watching.wait_planned("1 to delete")
+    fleet.repo.git("stash", "pop", "-q")
+    fleet.repo.write("services/third.yaml", service("third", "tiny"))
+    machine.wait_ready("third")
+
+    now = machine.instances()
+    assert (now["chat"].pid, now["new"].pid) == (chat.pid, new.pid)
+
+
+def test_a_plain_folder_is_followed_too(machine: Machine, fleet: Fleet) -> None:
+    fleet.push_service("chat")
+    folder = machine.root / "folder"
+    fleet.repo.work.rename(folder)
+    (folder / ".git").rename(machine.root / "no-git")
+    running = machine.start("-C", str(folder), "--watch")
+    chat = machine.wait_ready("chat")
+    assert chat.endpoint
+    assert complete(chat.endpoint)
+
+    (folder / "services/more.yaml").write_text(service("more", "tiny"))
+    machine.wait_ready("more")
+
+    assert running.end() == 0
