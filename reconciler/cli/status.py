@@ -6,9 +6,15 @@ import argparse
 import json
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from reconciler.cli.options import add_local_options
 from reconciler.edge import Exit
+
+if TYPE_CHECKING:
+    from reconciler.desired import Desired
+    from reconciler.plan import Observation
+    from reconciler.report.status import Declared
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -25,14 +31,10 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.report.terminal import Style
 
     desired = read_desired(open_fleet(args, working_tree=True))
-    workloads = desired.assignment.workloads
-    if args.local is None:
-        observed = local.AgentNodes(desired.fleet).observe(workloads)
-        declared = [w.ref for w in workloads if not w.suspended]
-    else:
-        node = local.node_of(args, desired.fleet)
-        observed = local.look_at(args, node).observe(workloads)
-        declared = [w.ref for w in workloads if w.node == node and not w.suspended]
+    node = None if args.local is None else local.node_of(args, desired.fleet)
+    observer = local.look_at(args, node) if node else local.AgentNodes(desired.fleet)
+    observed = observer.observe(desired.assignment.workloads)
+    declared = _declared(desired, node, observed)
     if args.output == "json":
         print(json.dumps(status_json(observed, declared), indent=2))
     else:
@@ -42,4 +44,25 @@ def run(args: argparse.Namespace) -> int:
     ready = {i.ref for i in observed.instances if i.ready}
     if not reachable:
         return Exit.OK if args.allow_unreachable else Exit.BLOCKED
-    return Exit.OK if set(declared) <= ready else Exit.BLOCKED
+    return Exit.OK if {service.ref for service in declared} <= ready else Exit.BLOCKED
+
+
+def _declared(desired: Desired, node: str | None, observed: Observation) -> list[Declared]:
+    """What should run, there or anywhere; what cannot, with the reason."""
+    from reconciler.report.status import Declared
+
+    held = {
+        ref: Declared(ref, h.finding.rule, h.finding.message)
+        for h in desired.assignment.held
+        if node is None or not h.nodes or node in h.nodes
+        for ref in h.services
+    }
+    missing = {k: why for state in observed.targets.values() for k, why in state.missing.items()}
+    placed = {
+        w.ref: Declared(w.ref, "EngineMissing", missing[w.runtime])
+        if w.runtime in missing
+        else Declared(w.ref)
+        for w in desired.assignment.workloads
+        if node in (None, w.node) and not w.suspended
+    }
+    return [*(placed | held).values()]

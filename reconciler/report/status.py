@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from reconciler.api.meta import ObjectRef
@@ -14,14 +15,27 @@ from reconciler.report.terminal import PLAIN, Style, Tone, printable
 _HEADER = ("SERVICE", "NODE", "STATE", "PID", "ENDPOINT", "SINCE", "")
 
 
-def status_json(observed: Observation, declared: Iterable[ObjectRef] = ()) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A service that should run here; `reason` and `message` say why, where it may not."""
+
+    ref: ObjectRef
+    reason: str = "NotRunning"
+    message: str = ""
+
+
+def status_json(observed: Observation, declared: Iterable[Declared] = ()) -> dict[str, Any]:
     """`{nodes[], services[]}`; a declared service that runs nowhere is there, not ready."""
-    by_ref: dict[ObjectRef, list[Instance]] = {ref: [] for ref in declared}
+    absent = {service.ref: service for service in declared}
+    by_ref: dict[ObjectRef, list[Instance]] = {ref: [] for ref in absent}
     for instance in observed.instances:
         by_ref.setdefault(instance.ref, []).append(instance)
     return {
         "nodes": [_node_json(state) for _, state in sorted(observed.targets.items())],
-        "services": [_service_json(ref, found) for ref, found in sorted(by_ref.items())],
+        "services": [
+            _service_json(found, absent.get(ref, Declared(ref)))
+            for ref, found in sorted(by_ref.items())
+        ],
     }
 
 
@@ -35,14 +49,14 @@ def _node_json(state: TargetState) -> dict[str, Any]:
     }
 
 
-def _service_json(ref: ObjectRef, found: list[Instance]) -> dict[str, Any]:
+def _service_json(found: list[Instance], declared: Declared) -> dict[str, Any]:
     ready = bool(found) and all(instance.ready for instance in found)
     worst = next((i for i in found if not i.ready), found[0] if found else None)
     return {
-        "ref": ref_json(ref),
+        "ref": ref_json(declared.ref),
         "ready": ready,
-        "reason": worst.reason if worst else "NotRunning",
-        "message": worst.message if worst else "",
+        "reason": worst.reason if worst else declared.reason,
+        "message": worst.message if worst else declared.message,
         "placements": [
             {
                 "node": instance.target.partition("/")[2],
@@ -67,16 +81,16 @@ def _chat_url(instance: Instance) -> str:
 def status_text(
     observed: Observation,
     now: float,
-    declared: Iterable[ObjectRef] = (),
+    declared: Iterable[Declared] = (),
     style: Style = PLAIN,
 ) -> str:
     """A table of services, then the nodes that did not answer. Ends in a newline."""
     rows = [_row(instance, now) for instance in observed.instances]
     running = {instance.ref for instance in observed.instances}
     rows += [
-        (ref.label, "-", "NotRunning", "-", "-", "-", "")
-        for ref in sorted(declared)
-        if ref not in running
+        (service.ref.label, "-", service.reason, "-", "-", "-", printable(service.message))
+        for service in sorted(declared, key=lambda service: service.ref)
+        if service.ref not in running
     ]
     lines = list(_table(rows, style)) if rows else ["nothing runs here"]
     for _, state in sorted(observed.targets.items()):
