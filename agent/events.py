@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from agent.clock import Moment
 from agent.launch import Child, Launch, Listening, Phase
 
 
@@ -207,3 +208,12 @@ class Unit:
 
     def is_ready(self, timing: Timing) -> bool:
         return self.phase is Phase.READY and self.missed < timing.misses
+
+
+Step = tuple[Unit | None, tuple[Effect, ...]]
+
+
+def said(unit: Unit, reason: str, message: str, now: Moment) -> Unit:
+    """Set reason and message; `since` moves only when the reason does."""
+    since = unit.since if reason == unit.reason else now.wall
+    return replace(unit, reason=reason, message=message, since=since)

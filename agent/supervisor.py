@@ -17,7 +17,6 @@ probes of a live process are shown and change nothing.
 
 from __future__ import annotations
 
-import signal
 from dataclasses import replace
 from typing import assert_never
 
@@ -25,8 +24,6 @@ from agent.clock import Moment
 from agent.events import (
     Answered,
     AskReady,
-    AskSlots,
-    Effect,
     Event,
     Exited,
     Forget,
@@ -34,22 +31,22 @@ from agent.events import (
     Restart,
     Run,
     Save,
-    Signal,
     SlotsAnswered,
     Spawn,
     Spawned,
     SpawnFailed,
+    Step,
     Stop,
     Tick,
     Timing,
     Unit,
     Update,
     Woke,
+    said,
 )
 from agent.exits import PERMANENT
 from agent.launch import Child, InstanceState, Launch, Phase
-
-Step = tuple[Unit | None, tuple[Effect, ...]]
+from agent.stopping import ask_slots, begin_stop, end_drain, kill, slots_answered
 
 
 def step(unit: Unit | None, event: Event, now: Moment, timing: Timing) -> Step:
@@ -74,7 +71,7 @@ def step(unit: Unit | None, event: Event, now: Moment, timing: Timing) -> Step:
         case Answered():
             return _answered(unit, event, now, timing)
         case SlotsAnswered():
-            return _slots_answered(unit, event, now, timing)
+            return slots_answered(unit, event, now, timing)
         case Tick():
             return _tick(unit, now, timing)
         case Woke():
@@ -164,12 +161,12 @@ def _run(unit: Unit | None, launch: Launch, now: Moment, timing: Timing) -> Step
     if unit.phase is Phase.DRAINING and same:  # nothing was sent to it yet
         return _back_to_work(_update(unit, launch), now), (Save(),)
     if unit.phase.is_stopping:
-        return _said(replace(unit, successor=launch), "Replacing", "", now), (Save(),)
+        return said(replace(unit, successor=launch), "Replacing", "", now), (Save(),)
     if same:
         return _update(unit, launch), (Save(),)
     if unit.phase is Phase.WAITING:
         return _spawn(unit, launch, now)
-    return _begin_stop(unit, launch, now, timing)
+    return begin_stop(unit, launch, now, timing)
 
 
 def _update(unit: Unit, launch: Launch) -> Unit:
@@ -183,42 +180,15 @@ def _restart(unit: Unit, now: Moment, timing: Timing) -> Step:
         return _spawn(unit, unit.launch, now)
     if unit.phase.is_stopping:  # a new process is coming, or none is wanted
         return unit, ()
-    return _begin_stop(unit, unit.launch, now, timing)
+    return begin_stop(unit, unit.launch, now, timing)
 
 
 def _stop(unit: Unit, now: Moment, timing: Timing) -> Step:
     if unit.phase is Phase.WAITING:
         return None, (Forget(), Note("stopped: it had no process"))
     if unit.phase.is_stopping:
-        return _said(replace(unit, successor=None), "Stopping", unit.message, now), (Save(),)
-    return _begin_stop(unit, None, now, timing)
-
-
-def _begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: Timing) -> Step:
-    unit = replace(unit, successor=successor, asking=False, busy=None)
-    unit = _said(unit, "Replacing" if successor else "Stopping", "", now)
-    if not unit.served or unit.launch.command.probe.slots_path is None:
-        return _terminate(unit, now, timing, Save())
-    drain_s = max(unit.launch.drain_timeout_s, timing.least_drain_s)
-    unit = replace(unit, phase=Phase.DRAINING, drain_until=now.monotonic + drain_s)
-    unit, ask = _ask_slots(unit)
-    return unit, (Save(), Note("draining"), ask)
-
-
-def _terminate(unit: Unit, now: Moment, timing: Timing, *before: Effect) -> Step:
-    assert unit.child is not None
-    end = Signal(unit.child, signal.SIGTERM)
-    wake_at = now.monotonic + timing.terminate_s
-    return replace(unit, phase=Phase.TERMINATING, wake_at=wake_at, asking=False), (*before, end)
-
-
-def _end_drain(unit: Unit, now: Moment, timing: Timing) -> Step:
-    """The deadline is there: say what it cuts."""
-    text = "requests in flight are unknown: cut"
-    if unit.busy is not None:
-        text = f"{unit.busy} request{'' if unit.busy == 1 else 's'} cut"
-    text += f" after {unit.launch.drain_timeout_s:g} s of draining"
-    return _terminate(replace(unit, message=text), now, timing, Note(text))
+        return said(replace(unit, successor=None), "Stopping", unit.message, now), (Save(),)
+    return begin_stop(unit, None, now, timing)
 
 
 def _spawn(unit: Unit, launch: Launch, now: Moment) -> Step:
@@ -248,7 +218,7 @@ def _spawned(unit: Unit, child: Child, now: Moment, timing: Timing) -> Step:
         wake_at=now.monotonic + timing.probe_first_s,
     )
     note = Note(f"started pid {child.identity.pid} on port {unit.launch.port}")
-    return _said(unit, "Loading", "", now), (Save(), note)
+    return said(unit, "Loading", "", now), (Save(), note)
 
 
 def _exited(unit: Unit, event: Exited, now: Moment, timing: Timing) -> Step:
@@ -296,7 +266,7 @@ def _answered(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
     if event.ready:
         unit = replace(unit, missed=0, wake_at=now.monotonic + timing.probe_ready_s)
         notes = (Note("answers again"),) if unit.reason != "Ready" else ()
-        return _said(unit, "Ready", "", now), notes
+        return said(unit, "Ready", "", now), notes
     missed = unit.missed + 1
     lost = missed == timing.misses
     pause_s = timing.probe_ready_s if missed >= timing.misses else timing.probe_missed_s
@@ -304,14 +274,14 @@ def _answered(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
     if not lost:
         return unit, ()
     message = f"{missed} probes in a row failed, left running: {event.message}"
-    return _said(unit, "NotResponding", message, now), (Note(f"NotResponding: {message}"),)
+    return said(unit, "NotResponding", message, now), (Note(f"NotResponding: {message}"),)
 
 
 def _loading(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
     if not event.ready:
         interval_s = min(max(unit.interval_s * 2, timing.probe_first_s), timing.probe_loading_max_s)
         unit = replace(unit, interval_s=interval_s, wake_at=now.monotonic + interval_s)
-        return _said(unit, event.reason or "Loading", event.message, now), ()
+        return said(unit, event.reason or "Loading", event.message, now), ()
     took = None if unit.spawned_at is None else now.monotonic - unit.spawned_at
     unit = replace(
         unit,
@@ -324,21 +294,7 @@ def _loading(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
         wake_at=now.monotonic + timing.probe_ready_s,
     )
     note = "ready" if took is None else f"ready after {took:.2f} s"
-    return _said(unit, "Ready", "", now), (Save(), Note(note))
-
-
-def _slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: Timing) -> Step:
-    if not unit.asking or event.question != unit.question or unit.phase is not Phase.DRAINING:
-        return unit, ()
-    busy = event.busy if event.busy is not None else unit.busy  # a failed reading is not 0
-    unit = replace(unit, asking=False, busy=busy)
-    if event.busy == 0:
-        return _terminate(unit, now, timing)
-    if now.monotonic >= unit.drain_until:
-        return _end_drain(unit, now, timing)
-    message = "" if busy is None else f"waiting for {busy} request{'' if busy == 1 else 's'}"
-    wake_at = min(now.monotonic + timing.slots_s, unit.drain_until)
-    return replace(unit, message=message, wake_at=wake_at), ()
+    return said(unit, "Ready", "", now), (Save(), Note(note))
 
 
 def _tick(unit: Unit, now: Moment, timing: Timing) -> Step:
@@ -352,31 +308,14 @@ def _tick(unit: Unit, now: Moment, timing: Timing) -> Step:
             ask = AskReady(unit.question + 1, unit.launch, unit.child, unit.listening)
             return replace(unit, question=ask.question, asking=True, wake_at=None), (ask,)
         case Phase.DRAINING if now.monotonic >= unit.drain_until:
-            return _end_drain(unit, now, timing)
+            return end_drain(unit, now, timing)
         case Phase.DRAINING:
-            unit, question = _ask_slots(unit)
+            unit, question = ask_slots(unit)
             return unit, (question,)
         case Phase.TERMINATING | Phase.KILLING:
-            return _kill(unit, now, timing)
+            return kill(unit, now, timing)
         case Phase.SPAWNING:
             return unit, ()
-
-
-def _ask_slots(unit: Unit) -> tuple[Unit, Effect]:
-    """Ask, and wake at the deadline even when nobody answers."""
-    unit = replace(unit, question=unit.question + 1, asking=True, wake_at=unit.drain_until)
-    return unit, AskSlots(unit.question, unit.launch)
-
-
-def _kill(unit: Unit, now: Moment, timing: Timing) -> Step:
-    assert unit.child is not None
-    child = unit.child
-    text = "did not end by SIGTERM: killed"
-    if unit.phase is Phase.KILLING:
-        text = f"pid {child.identity.pid} survives SIGKILL: it hangs in the kernel"
-    wake_at = now.monotonic + timing.kill_again_s
-    unit = replace(unit, phase=Phase.KILLING, wake_at=wake_at, message=text)
-    return unit, (Note(text), Signal(child, signal.SIGKILL))
 
 
 def _woke(unit: Unit, now: Moment) -> Step:
@@ -390,10 +329,4 @@ def _woke(unit: Unit, now: Moment) -> Step:
 
 def _back_to_work(unit: Unit, now: Moment) -> Unit:
     unit = replace(unit, phase=Phase.READY, asking=False, missed=0, wake_at=now.monotonic)
-    return _said(unit, "Ready", "", now)
-
-
-def _said(unit: Unit, reason: str, message: str, now: Moment) -> Unit:
-    """Set reason and message; `since` moves only when the reason does."""
-    since = unit.since if reason == unit.reason else now.wall
-    return replace(unit, reason=reason, message=message, since=since)
+    return said(unit, "Ready", "", now)
