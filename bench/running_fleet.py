@@ -1,0 +1,112 @@
+"""The loop over a fleet that runs in memory: everything real but the machines."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+from reconciler.cli.fleet import reader
+from reconciler.desired import Desired
+from reconciler.journal import NoJournal
+from reconciler.loop import Loop, Wake
+from reconciler.plan import Change, Instance, Observation, Plan, TargetState
+from reconciler.problem import Problem
+from reconciler.source.open import open_source
+from reconciler.target import Outcome, Result
+from reconciler.workload import Workload
+
+
+class _Memory:
+    """A target whose services run, ready at once, exactly as they were last wanted."""
+
+    def __init__(self) -> None:
+        self.running: dict[object, Instance] = {}
+
+    def observe(self, workloads: Iterable[Workload]) -> Observation:
+        names = {f"node/{w.node}" for w in workloads}
+        targets = {name: TargetState(name, reachable=True) for name in names}
+        return Observation(targets, tuple(self.running.values()))
+
+    def apply(self, change: Change) -> Outcome:
+        return Outcome(change, Result.SKIPPED)
+
+    def become(self, desired: Desired) -> None:
+        self.running = {w.ref: _instance(w, desired) for w in desired.assignment.workloads}
+
+
+class _Silent:
+    """A Reporter that keeps the plan and fails on anything that a benchmark should not meet."""
+
+    plan: Plan
+
+    def planned(self, plan: Plan, desired: Desired) -> None:
+        self.plan = plan
+
+    def applied(self, outcomes: tuple[Outcome, ...]) -> None:
+        """Nothing was."""
+
+    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+        raise AssertionError("\n".join(map(str, problems)))
+
+    def held(self, why: str) -> None:
+        raise AssertionError(why)
+
+    def source_lost(self, why: str, since: float) -> None:
+        raise AssertionError(why)
+
+    def source_back(self) -> None:
+        """It never was away."""
+
+    def looked(self, observed: Observation) -> None:
+        """Nothing to say."""
+
+
+class RunningFleet:
+    """A loop as `--watch` builds it, with a target in memory that has become the files."""
+
+    def __init__(self, root: Path) -> None:
+        self._target, self._report = _Memory(), _Silent()
+        with tempfile.TemporaryDirectory() as cache:
+            source = open_source(str(root), cache_dir=Path(cache), working_tree=True)
+        self._loop = Loop(source, reader(), self._target, NoJournal(), self._report, Wake())
+
+    @classmethod
+    def started(cls, root: Path) -> Self:
+        """Read once, and again when the files are old enough to be known by their stamps."""
+        fleet = cls(root)
+        fleet._loop.fetch()
+        time.sleep(2.1)
+        fleet._loop.fetch()
+        fleet.apply()
+        return fleet
+
+    def plan_again(self) -> None:
+        """What a wake does."""
+        self._loop.fetch()
+        self._loop.look()
+
+    def changed(self) -> list[str]:
+        return [change.ref.name for change in self._report.plan.changes]
+
+    def apply(self) -> None:
+        assert self._loop.desired
+        self._target.become(self._loop.desired)
+
+
+def _instance(workload: Workload, desired: Desired) -> Instance:
+    return Instance(
+        ref=workload.ref,
+        target=f"node/{workload.node}",
+        runtime=workload.runtime,
+        inputs=workload.inputs,
+        inputs_digest=workload.inputs_digest,
+        render_digest=None,
+        source=desired.where(workload.ref),
+        ready=True,
+        reason="Ready",
+        needs=workload.needs,
+        models=tuple(model.name for model in workload.models),
+    )
