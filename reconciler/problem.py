@@ -62,6 +62,7 @@ _RULES = (
     Rule("ModelNotReachable", Severity.WARNING, "The node cannot reach the model file's path."),
     Rule("MemoryUnknown", Severity.WARNING, "The memory need is unknown until the model is here."),
     Rule("MemoryOverridden", Severity.WARNING, "Over budget, let through by memory.mode: warn."),
+    Rule("VersionRequired", Severity.WARNING, "The Fleet asks for another version of us."),
     Rule("FieldIgnored", Severity.WARNING, "A field that has no effect where the service runs."),
 )
 RULES: Mapping[str, Rule] = MappingProxyType({rule.id: rule for rule in _RULES})

@@ -140,3 +140,21 @@ def test_suggestions_among_very_many_names_stay_quick_and_right() -> None:
 @pytest.mark.parametrize("value", [1, None, "", "x" * 500])
 def test_nothing_is_suggested_for_what_is_no_name(value: Any) -> None:
     assert did_you_mean(value, ["x"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("requirement", "fits"),
+    [
+        (">=0.0.1", True),
+        (">=99", False),
+        ("<99, >=0", True),
+        (">=0.1,!=0.1.0", False),
+        ("~=0.1", True),
+        ("~=1.0", False),
+        ("==0.1", True),
+    ],
+)
+def test_a_required_version_is_compared_number_by_number(requirement: str, fits: bool) -> None:
+    fleet = document("Fleet", "home", {"requires": requirement})
+
+    assert rules(fleet) == ([] if fits else [("VersionRequired", "spec.requires")])

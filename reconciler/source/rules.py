@@ -6,11 +6,14 @@ it finds. Adding a rule is a function, a row here and a row in reconciler.proble
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from reconciler import __version__
 from reconciler.api.fleet import FleetPolicy
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
@@ -18,8 +21,8 @@ from reconciler.api.meta import MEMORY_BUDGET_ANNOTATION, ObjectRef, Resource
 from reconciler.api.model import Model
 from reconciler.api.quantity import parse_bytes
 from reconciler.problem import Finding
-from reconciler.runtime import ignored_fields
 from reconciler.source.explain import explain
+from reconciler.source.ignored import ignored
 from reconciler.source.places import field_path
 from reconciler.source.suggest import did_you_mean
 from reconciler.source.validators import validator
@@ -97,6 +100,39 @@ def one_fleet(declared: Declared) -> Iterator[Finding]:
     for extra in fleets[1:]:
         message = f'at most one Fleet, and "{fleets[0].metadata.name}" is there; remove one of them'
         yield Finding("DuplicateObject", extra.ref, "metadata.name", message)
+
+
+def required_version(declared: Declared) -> Iterator[Finding]:
+    for thing in declared.objects.values():
+        if isinstance(thing, FleetPolicy) and thing.spec.requires:
+            if not _satisfies(__version__, thing.spec.requires):
+                message = f"this is fleet-reconciler {__version__}; install one that fits"
+                yield Finding("VersionRequired", thing.ref, "spec.requires", message)
+
+
+def _satisfies(version: str, requirement: str) -> bool:
+    """`>=0.3, <1`: every clause, compared number by number. The schema has checked its form."""
+    return all(
+        _COMPARE[match[1]](_numbers(version), _numbers(match[2]))
+        for match in re.finditer(r"(>=|<=|==|!=|~=|<|>)\s*([0-9.]+)", requirement)
+    )
+
+
+_COMPARE: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "~=": lambda have, want: have >= want and have[:1] == want[:1],
+}
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """`0.3` is `0.3.0`."""
+    numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
+    return numbers + (0,) * (4 - len(numbers))
 
 
 def dangling_references(declared: Declared) -> Iterator[Finding]:
@@ -229,54 +265,9 @@ def memory_annotations(declared: Declared) -> Iterator[Finding]:
             yield Finding("Schema", service.ref, where, str(error))
 
 
-def ignored(declared: Declared) -> Iterator[Finding]:
-    """What the document says to no effect, so that nobody relies on it."""
-    for thing in declared.objects.values():
-        for where, why in _ignored_fields(thing, declared):
-            yield Finding("FieldIgnored", thing.ref, where, f"{why}; remove it")
-
-
-def _ignored_fields(thing: Resource, declared: Declared) -> Iterator[tuple[str, str]]:
-    if not thing.namespaced and "namespace" in thing.metadata.model_fields_set:
-        yield "metadata.namespace", f"a {thing.kind} has no namespace"
-    if isinstance(thing, FleetNode):
-        yield from _two_budgets("spec.memory", thing.spec.memory.budget, thing.spec.memory.fraction)
-    if isinstance(thing, InferenceService):
-        yield from _ignored_by_service(thing, declared)
-
-
-def _ignored_by_service(service: InferenceService, declared: Declared) -> Iterator[tuple[str, str]]:
-    spec = service.spec
-    given = spec.model_fields_set
-    if "memory" in given:
-        yield from _two_budgets("spec.memory", spec.memory.budget, spec.memory.fraction)
-    rows = declared.runtimes_of(service)
-    if len(rows) == 1:
-        for where in ignored_fields(service, rows[0]):
-            yield where, f"runtime {rows[0].name} does not use it"
-    on_kubernetes_only = [f for f in _KUBERNETES_ONLY if f in given]
-    nodes = declared.stated_nodes(service) if on_kubernetes_only else []
-    if nodes and all(node.spec.agent is not None for node in nodes):
-        for name in on_kubernetes_only:
-            yield f"spec.{_KUBERNETES_ONLY[name]}", "it has no effect on nodes with an agent"
-
-
-_KUBERNETES_ONLY = {
-    "autoscaling": "autoscaling",
-    "image": "image",
-    "image_pull_secrets": "imagePullSecrets",
-}
-
-
-def _two_budgets(
-    where: str, budget: int | None, fraction: float | None
-) -> Iterator[tuple[str, str]]:
-    if budget is not None and fraction is not None:
-        yield f"{where}.fraction", "budget is given, which decides"
-
-
 CHECKS: tuple[Check, ...] = (
     one_fleet,
+    required_version,
     dangling_references,
     forbidden_flags,
     runtime_options,

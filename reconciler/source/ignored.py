@@ -1,0 +1,96 @@
+"""What a document says to no effect, so that nobody relies on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import Resource
+from reconciler.problem import Finding
+from reconciler.runtime import ignored_fields
+
+if TYPE_CHECKING:
+    from reconciler.source.rules import Declared
+
+
+def ignored(declared: Declared) -> Iterator[Finding]:
+    """What the document says to no effect, so that nobody relies on it."""
+    for thing in declared.objects.values():
+        for where, why in _ignored_fields(thing, declared):
+            yield Finding("FieldIgnored", thing.ref, where, f"{why}; remove it")
+        for where in _NOT_USED_YET.get(thing.kind, ()):
+            if _is_given(thing, where):
+                message = "this version does not act on it yet"
+                yield Finding("FieldIgnored", thing.ref, where, message)
+
+
+# Part of the kinds, and without effect so far: nobody shall rely on them.
+_NOT_USED_YET: Mapping[str, tuple[str, ...]] = {
+    "FleetNode": (
+        "spec.agent.certSha256",
+        "spec.agent.clusters",
+        "spec.agent.expose",
+        "spec.agent.hostIP",
+        "spec.costPerHour",
+    ),
+    "InferenceService": ("spec.benchmark", "spec.rollout.handover"),
+    "Model": ("spec.files", "spec.mmproj", "spec.sourceSecretRef"),
+}
+
+
+def _is_given(thing: BaseModel, path: str) -> bool:
+    """Whether the document gives that field another value than its default."""
+    part: object = thing
+    default: object = None
+    for name in path.split("."):
+        if not isinstance(part, BaseModel):
+            return False
+        fields = type(part).model_fields
+        key = next((k for k, field in fields.items() if (field.alias or k) == name), "")
+        if key not in part.model_fields_set:
+            return False
+        default, part = fields[key].default, getattr(part, key)
+    return part != default
+
+
+def _ignored_fields(thing: Resource, declared: Declared) -> Iterator[tuple[str, str]]:
+    if not thing.namespaced and "namespace" in thing.metadata.model_fields_set:
+        yield "metadata.namespace", f"a {thing.kind} has no namespace"
+    if isinstance(thing, FleetNode):
+        yield from _two_budgets("spec.memory", thing.spec.memory.budget, thing.spec.memory.fraction)
+    if isinstance(thing, InferenceService):
+        yield from _ignored_by_service(thing, declared)
+
+
+def _ignored_by_service(service: InferenceService, declared: Declared) -> Iterator[tuple[str, str]]:
+    spec = service.spec
+    given = spec.model_fields_set
+    if "memory" in given:
+        yield from _two_budgets("spec.memory", spec.memory.budget, spec.memory.fraction)
+    rows = declared.runtimes_of(service)
+    if len(rows) == 1:
+        for where in ignored_fields(service, rows[0]):
+            yield where, f"runtime {rows[0].name} does not use it"
+    on_kubernetes_only = [f for f in _KUBERNETES_ONLY if f in given]
+    nodes = declared.stated_nodes(service) if on_kubernetes_only else []
+    if nodes and all(node.spec.agent is not None for node in nodes):
+        for name in on_kubernetes_only:
+            yield f"spec.{_KUBERNETES_ONLY[name]}", "it has no effect on nodes with an agent"
+
+
+_KUBERNETES_ONLY = {
+    "autoscaling": "autoscaling",
+    "image": "image",
+    "image_pull_secrets": "imagePullSecrets",
+}
+
+
+def _two_budgets(
+    where: str, budget: int | None, fraction: float | None
+) -> Iterator[tuple[str, str]]:
+    if budget is not None and fraction is not None:
+        yield f"{where}.fraction", "budget is given, which decides"
