@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,14 +140,14 @@ def settings(service: InferenceService, runtime: Runtime) -> dict[str, Any]:
     passed validation: pydantic.ValidationError else.
     """
     spec = service.spec
-    values: dict[str, Any] = {}
     if spec.models is None:
-        values.update(_of_model(spec, spec, runtime))
+        values = _of_model(spec, spec, runtime)
     else:
+        values = {}
         preloads = any(entry.preload for entry in spec.models)
         for position, entry in enumerate(spec.models):
             values[f"models[{entry.name}].preload"] = entry.preload if preloads else position == 0
-            for name, value in _of_model(entry, spec, runtime):
+            for name, value in _of_model(entry, spec, runtime).items():
                 values[f"models[{entry.name}].{name}"] = value
     values.update(_of_service(spec, runtime))
     return values
@@ -158,9 +158,7 @@ def lifecycle(service: InferenceService, runtime: Runtime) -> dict[str, Any]:
 
     What the runtime does render from (a router's `rollout.drainTimeout`) is in `settings` instead.
     """
-    return {
-        field: _at(service.spec, field) for field in LIFECYCLE_FIELDS if field not in runtime.fields
-    }
+    return _read(service.spec, (f for f in LIFECYCLE_FIELDS if f not in runtime.fields))
 
 
 def ignored_fields(service: InferenceService, runtime: Runtime) -> tuple[str, ...]:
@@ -171,34 +169,33 @@ def ignored_fields(service: InferenceService, runtime: Runtime) -> tuple[str, ..
     return tuple(f"spec.{name}" for name in sorted(unused) if names[name] in given)
 
 
-def _of_model(
-    entry: ModelSettings, spec: InferenceServiceSpec, runtime: Runtime
-) -> Iterator[tuple[str, Any]]:
-    for name in MODEL_FIELDS:
-        if name not in runtime.fields:
-            continue
-        if name == "extraArgs":
-            own = () if entry is spec else entry.extra_args
-            yield name, [*spec.extra_args, *own]
-            continue
-        stated = [_at(part, name) for part in (entry, spec)]
-        yield name, next((v for v in stated if v is not None), _MODEL_DEFAULTS[name])
+def _of_model(entry: ModelSettings, spec: InferenceServiceSpec, runtime: Runtime) -> dict[str, Any]:
+    names = [name for name in _MODEL_DEFAULTS if name in runtime.fields]
+    stated = _read(entry, names)
+    inherited = stated if entry is spec else _read(spec, names)
+    values = {name: _first(stated[name], inherited[name], _MODEL_DEFAULTS[name]) for name in names}
+    if "extraArgs" in runtime.fields:
+        own = () if entry is spec else entry.extra_args
+        values["extraArgs"] = [*spec.extra_args, *own]
+    return values
 
 
-def _of_service(spec: InferenceServiceSpec, runtime: Runtime) -> Iterator[tuple[str, Any]]:
+def _first(*values: object) -> object:
+    """The first that is stated; the last one counts when none is."""
+    return next((value for value in values if value is not None), None)
+
+
+def _of_service(spec: InferenceServiceSpec, runtime: Runtime) -> dict[str, Any]:
     simple = ("flashAttention", "promptCache", "jinja", "sleepIdle", "devices")
-    for name in (*simple, *LIFECYCLE_FIELDS):
-        if name in runtime.fields:
-            yield name, _at(spec, name)
+    values = _read(spec, (f for f in (*simple, *LIFECYCLE_FIELDS) if f in runtime.fields))
     if "router" in runtime.fields:
-        yield "router.resident", spec.router.resident
+        values["router.resident"] = spec.router.resident
     if "env" in runtime.fields:
-        for variable in spec.env:
-            yield f"env.{variable.name}", variable.value
+        values |= {f"env.{variable.name}": variable.value for variable in spec.env}
     if "runtimeOptions" in runtime.fields:
         given = spec.runtime_options
-        values = _options(runtime.options, given) if given else _no_options(runtime.options)
-        yield from values.items()
+        values |= _options(runtime.options, given) if given else _no_options(runtime.options)
+    return values
 
 
 def _options(kind: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,14 +209,20 @@ def _no_options(kind: type[BaseModel]) -> dict[str, Any]:
     return _options(kind, {})
 
 
-def _at(spec: BaseModel, path: str) -> object:
-    """The value of a field by its camelCase path."""
-    return _getter(type(spec), path)(spec)
+def _read(part: BaseModel, paths: Iterable[str]) -> dict[str, Any]:
+    """The values of fields by their camelCase paths."""
+    return {path: read(part) for path, read in _readers(type(part), tuple(paths))}
 
 
 @functools.cache
-def _getter(part: type[BaseModel], path: str) -> Callable[[BaseModel], object]:
-    """Reads that path of such a part. Kept, as `_attributes` is."""
+def _readers(
+    part: type[BaseModel], paths: tuple[str, ...]
+) -> tuple[tuple[str, Callable[[BaseModel], object]], ...]:
+    """Each path with what reads it off such a part. Kept, as `_attributes` is."""
+    return tuple((path, _reader(part, path)) for path in paths)
+
+
+def _reader(part: type[BaseModel], path: str) -> Callable[[BaseModel], object]:
     attributes = []
     for name in path.split("."):
         attributes.append(_attributes(part)[name])

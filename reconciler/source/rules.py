@@ -104,10 +104,10 @@ def one_fleet(declared: Declared) -> Iterator[Finding]:
 
 def required_version(declared: Declared) -> Iterator[Finding]:
     for thing in declared.objects.values():
-        if isinstance(thing, FleetPolicy) and thing.spec.requires:
-            if not _satisfies(__version__, thing.spec.requires):
-                message = f"this is fleet-reconciler {__version__}; install one that fits"
-                yield Finding("VersionRequired", thing.ref, "spec.requires", message)
+        wanted = thing.spec.requires if isinstance(thing, FleetPolicy) else None
+        if wanted and not _satisfies(__version__, wanted):
+            message = f"this is fleet-reconciler {__version__}; install one that fits"
+            yield Finding("VersionRequired", thing.ref, "spec.requires", message)
 
 
 def _satisfies(version: str, requirement: str) -> bool:
