@@ -171,18 +171,14 @@ def ignored_fields(service: InferenceService, runtime: Runtime) -> tuple[str, ..
 
 def _of_model(entry: ModelSettings, spec: InferenceServiceSpec, runtime: Runtime) -> dict[str, Any]:
     names = [name for name in _MODEL_DEFAULTS if name in runtime.fields]
-    stated = _read(entry, names)
-    inherited = stated if entry is spec else _read(spec, names)
-    values = {name: _first(stated[name], inherited[name], _MODEL_DEFAULTS[name]) for name in names}
+    stated = _read(spec, names)
+    if entry is not spec:
+        stated |= {name: own for name, own in _read(entry, names).items() if own is not None}
+    values = {n: _MODEL_DEFAULTS[n] if value is None else value for n, value in stated.items()}
     if "extraArgs" in runtime.fields:
         own = () if entry is spec else entry.extra_args
         values["extraArgs"] = [*spec.extra_args, *own]
     return values
-
-
-def _first(*values: object) -> object:
-    """The first that is stated; the last one counts when none is."""
-    return next((value for value in values if value is not None), None)
 
 
 def _of_service(spec: InferenceServiceSpec, runtime: Runtime) -> dict[str, Any]:
