@@ -1,0 +1,195 @@
+"""Other things that people do to a fleet, its files and its machine."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.fleets import model, node, service
+from tests.support.gguf_models import tiny_llama
+from tests.support.http import FileServer
+from tests.support.reconciler import Fleet, Machine, complete
+from tests.support.wait import wait_for
+
+pytestmark = pytest.mark.e2e
+
+
+def test_new_bytes_of_a_model_restart_the_services_that_use_it(
+    machine: Machine, fleet: Fleet, tmp_path: Path
+) -> None:
+    fleet.push_service("chat")
+    running = machine.start("-C", fleet.url, "--local")
+    before = machine.wait_ready("chat")
+
+    other = tiny_llama(tmp_path / "other.gguf", seed=7)
+    fleet.repo.publish({"models/tiny.gguf": other.read_bytes()}, "Train it again")
+
+    after = machine.wait_ready("chat", not_pid=before.pid)
+    assert "model.tiny.sha256" in running.out
+    digest = hashlib.sha256(other.read_bytes()).hexdigest()
+    assert digest in " ".join(psutil.Process(after.pid).cmdline())
+    assert after.endpoint
+    assert complete(after.endpoint)
+
+
+def test_a_push_of_other_things_restarts_nothing(machine: Machine, fleet: Fleet) -> None:
+    fleet.push_service("chat")
+    running = machine.start("-C", fleet.url, "--local")
+    before = machine.wait_ready("chat")
+
+    fleet.repo.publish({"README.md": "Nothing of ours", "ci.yaml": "on: push"}, "Write about it")
+
+    running.wait_planned("Plan: nothing to do, 1 unchanged")
+    chat = machine.instance("chat")
+    assert chat
+    assert chat.pid == before.pid
+
+
+def test_a_suspended_service_stops_and_comes_back(machine: Machine, fleet: Fleet) -> None:
+    fleet.push_service("chat")
+    running = machine.start("-C", fleet.url, "--local")
+    chat = machine.wait_ready("chat")
+
+    fleet.push_service("chat", suspend=True)
+    machine.wait_gone("chat", chat.pid)
+    assert "services/chat.yaml:6" in running.out
+
+    fleet.push_service("chat")
+    again = machine.wait_ready("chat")
+    assert again.port == chat.port
+
+
+def test_without_its_own_node_a_revision_is_held(machine: Machine, fleet: Fleet) -> None:
+    fleet.push_service("chat")
+    running = machine.start("-C", fleet.url, "--local")
+    before = machine.wait_ready("chat")
+
+    (fleet.repo.work / "nodes/here.yaml").unlink()
+    fleet.repo.write("nodes/there.yaml", node("there", hardware={"memory": "16Gi"}))
+    fleet.repo.commit("Rename the node")
+
+    running.wait_said("has no FleetNode here: held")
+    chat = machine.instance("chat")
+    assert chat
+    assert (chat.pid, chat.ready) == (before.pid, True)
+
+
+def test_a_service_that_is_removed_while_its_model_downloads_is_forgotten(
+    machine: Machine, fleet: Fleet, tiny: Path
+) -> None:
+    with FileServer(tiny.read_bytes()) as server:
+        server.go_on.clear()
+        fleet.repo.write("models/slow.yaml", model("slow", source=server.url))
+        fleet.push_service("slow", "slow")
+        fleet.push_service("chat")
+        running = machine.start("-C", fleet.url, "--local")
+        running.wait_said("default/slow  Downloading")
+        machine.wait_ready("chat")  # nobody waits for another's download
+
+        fleet.push_removal("slow")
+        running.wait_planned("1 to delete")
+        server.go_on.set()
+        fleet.push_service("last")
+        machine.wait_ready("last")
+
+    assert set(machine.instances()) == {"chat", "last"}
+
+
+def test_a_download_goes_on_after_our_process_was_stopped(
+    machine: Machine, fleet: Fleet, tiny: Path
+) -> None:
+    data = tiny.read_bytes()
+    with FileServer(data) as server:
+        server.go_on.clear()
+        fleet.repo.write("models/slow.yaml", model("slow", source=server.url))
+        fleet.push_service("slow", "slow")
+        first = machine.start("-C", fleet.url, "--local")
+        first.wait_said("default/slow  Downloading")
+        wait_for(lambda: _arrived(machine) >= 32 << 10)
+        assert first.end() == 0
+        server.go_on.set()
+
+        machine.start("-C", fleet.url, "--local")
+        slow = machine.wait_ready("slow")
+
+    assert slow.endpoint
+    assert complete(slow.endpoint, "slow")
+    assert server.ranges[0] is None
+    again = server.ranges[-1]
+    assert again is not None  # not from the first byte
+    assert int(again.removeprefix("bytes=").removesuffix("-")) >= 32 << 10
+
+
+def _arrived(machine: Machine) -> int:
+    """Bytes of files on their way, without the notes beside them."""
+    files = (machine.state / "models/partial").iterdir()
+    return sum(path.stat().st_size for path in files if ".json" not in path.suffixes)
+
+
+def test_the_watched_folder_goes_away_and_comes_back(machine: Machine, fleet: Fleet) -> None:
+    fleet.push_service("chat")
+    work = fleet.repo.work
+    running = machine.start("-C", str(work), "--watch")
+    before = machine.wait_ready("chat")
+
+    work.rename(work.with_name("away"))
+    running.process.send_signal(signal.SIGHUP)
+    running.wait_said("unreachable since 20")
+    chat = machine.instance("chat")
+    assert chat
+    assert (chat.pid, chat.ready) == (before.pid, True)
+
+    work.with_name("away").rename(work)
+    running.process.send_signal(signal.SIGHUP)
+    running.wait_said("the fleet's source answers again")
+    fleet.repo.write("services/more.yaml", service("more", "tiny"))
+    machine.wait_ready("more")
+
+
+def test_what_was_remembered_is_damaged_and_nothing_stops(machine: Machine, fleet: Fleet) -> None:
+    fleet.push_service("chat")
+    first = machine.start("-C", fleet.url, "--local")
+    before = machine.wait_ready("chat")
+    assert first.end() == 0
+    (machine.state / "desired/history.json").write_text('{"half')
+    (machine.state / "ports.json").write_text("")
+
+    second = machine.start("-C", fleet.url, "--local")
+
+    second.wait_said("history.json was damaged")
+    second.wait_said("default/chat  ready")
+    chat = machine.instance("chat")
+    assert chat
+    assert (chat.pid, chat.port) == (before.pid, before.port)
+
+
+def test_a_lost_mirror_is_fetched_again(machine: Machine, fleet: Fleet) -> None:
+    fleet.push_service("chat")
+    machine.start("-C", fleet.url, "--local")
+    before = machine.wait_ready("chat")
+
+    (machine.root / "cache").rename(machine.root / "old-cache")
+    fleet.push_service("more")
+
+    machine.wait_ready("more")
+    chat = machine.instance("chat")
+    assert chat
+    assert chat.pid == before.pid
+
+
+def test_a_state_directory_that_cannot_be_is_said_in_one_line(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    file = machine.root / "file"
+    file.write_text("")
+
+    done = machine.reconcile("-C", fleet.url, "--local", "--once", "--state-dir", f"{file}/state")
+
+    assert done.code == 1
+    assert "--state-dir" in done.err
+    assert len(done.err.strip().splitlines()) == 1
