@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -175,13 +177,25 @@ def test_an_lfs_pointer_is_refused_and_its_model_on_disk_is_clean(repo: Repo) ->
     assert read(repo).model_file("model.gguf").size_bytes == 9
 
 
-def test_a_file_that_cannot_be_read_is_an_error_and_not_an_absence(repo: Repo) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root reads everything")
-    (repo.work / "a.yaml").chmod(0)
+# root reads every file, unless it gives that up
+_WITHOUT_PRIVILEGES = (
+    ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+)
 
-    with pytest.raises(SourceError, match=r"a\.yaml: cannot be read"):
-        read(repo)
+
+def test_a_file_that_cannot_be_read_is_an_error_and_not_an_absence(repo: Repo) -> None:
+    (repo.work / "a.yaml").chmod(0)
+    code = (
+        "from pathlib import Path; from reconciler.source.worktree import WorktreeSource;"
+        f"list(WorktreeSource(Path({str(repo.work)!r})).fetch().yaml_files())"
+    )
+
+    ran = subprocess.run(
+        [*_WITHOUT_PRIVILEGES, sys.executable, "-c", code], capture_output=True, text=True
+    )
+
+    assert "SourceError" in ran.stderr
+    assert "a.yaml: cannot be read" in ran.stderr
 
 
 def test_a_rebase_in_progress_is_busy_and_a_stale_lock_is_not(repo: Repo) -> None:
