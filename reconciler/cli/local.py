@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.fleetnode import FleetNode
 from reconciler.cli.fleet import choose_node, reader
-from reconciler.errors import InvalidFleet, ReconcilerError
+from reconciler.errors import InvalidFleet, ReconcilerError, UsageError
 from reconciler.fleet import Fleet
 from reconciler.journal import SourceJournal
 from reconciler.loop import Wake
@@ -79,13 +79,28 @@ def owned(
 
     state = StateDir.open(root_of(args))
     journal = SourceJournal(HistoryFile(state.desired / "history.json"), source)
-    node = args.local or node_of(args, _newest_fleet(source, journal))
+    node = _which_node(args, source, journal, state.desired / "node")
     agent = LocalAgent(node, state.root, programs(args), changed=wake.look)
     agent.start()
+    (state.desired / "node").write_text(node)
     try:
         yield Local(node, agent, journal)
     finally:
         agent.close(stop_children=stop_children)
+
+
+def _which_node(
+    args: argparse.Namespace, source: Source, journal: SourceJournal, remembered: Path
+) -> str:
+    """As the fleet says; where it cannot be read now, or lost the node, as it was before."""
+    before = remembered.read_text() if remembered.is_file() else None
+    try:
+        return node_of(args, _newest_fleet(source, journal))
+    except ReconcilerError as error:
+        known = args.local or before
+        if known is None or (isinstance(error, UsageError) and known != before):
+            raise
+        return known
 
 
 def _newest_fleet(source: Source, journal: SourceJournal) -> Fleet:

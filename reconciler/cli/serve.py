@@ -21,6 +21,7 @@ from reconciler.edge import Exit
 from reconciler.loop import Loop, Timing, Wake
 from reconciler.models.scheme import FetchContext
 from reconciler.plan import Instance, Observation, Plan
+from reconciler.problem import Problem
 from reconciler.report.plan_json import change_json, plan_json
 from reconciler.source.checkout import Source
 from reconciler.target import Outcome
@@ -96,6 +97,15 @@ class _Recorder(Console):
         self.last: Plan | None = None
         self.observed: Observation | None = None
         self.outcomes: list[Outcome] = []
+        self.failed = False  # the newest revision could not be had, or is invalid
+
+    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+        self.failed = True
+        super().refused(revision, problems)
+
+    def source_lost(self, why: str, since: float) -> None:
+        self.failed = True
+        super().source_lost(why, since)
 
     def planned(self, plan: Plan, desired: Desired) -> None:
         self.first = self.first or plan
@@ -183,6 +193,8 @@ def _once(loop: Loop, console: _Recorder, args: argparse.Namespace, timeout_s: f
         waiting = _waiting(loop.desired, console.last, console.observed)
         if not waiting or monotonic() >= deadline or all(map(_is_final, waiting)):
             console.print_once()
+            if console.failed:
+                return Exit.FAILED
             return Exit.BLOCKED if waiting or console.last.blocked else Exit.OK
         loop.wake.wait(min(1.0, max(0.0, deadline - monotonic())))
     return Exit.INTERRUPTED
