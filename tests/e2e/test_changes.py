@@ -126,8 +126,8 @@ def test_a_download_goes_on_after_our_process_was_stopped(
 
 def _arrived(machine: Machine) -> int:
     """Bytes of files on their way, without the notes beside them."""
-    files = (machine.state / "models/partial").iterdir()
-    return sum(path.stat().st_size for path in files if ".json" not in path.suffixes)
+    files = (machine.state / "models/partial").rglob("*")
+    return sum(path.stat().st_size for path in files if path.is_file() and ".json" not in path.name)
 
 
 def test_the_watched_folder_goes_away_and_comes_back(machine: Machine, fleet: Fleet) -> None:
