@@ -38,17 +38,26 @@ class Desired:
     assignment: Assignment
 
     @classmethod
-    def of(cls, checkout: Checkout, loaded: Loaded, fleet: Fleet, cached: CachedFacts) -> Desired:
-        """Decide who runs where, from model headers in the repository and in the cache."""
+    def of(
+        cls,
+        checkout: Checkout,
+        loaded: Loaded,
+        fleet: Fleet,
+        cached: CachedFacts,
+        before: Desired | None = None,
+    ) -> Desired:
+        """Decide who runs where, from model headers in the repository and in the cache. What is
+        like `before` takes no time."""
         facts = _facts(loaded, fleet, cached)
-        return cls(checkout, loaded, fleet, facts, assign(fleet, facts))
+        earlier = before.assignment if before else None
+        return cls(checkout, loaded, fleet, facts, assign(fleet, facts, earlier))
 
     def refreshed(self, cached: CachedFacts) -> Desired:
         """The same revision with what is known of its models now: downloads may have ended."""
         facts = _facts(self.loaded, self.fleet, cached)
         if facts == self.facts:
             return self
-        return replace(self, facts=facts, assignment=assign(self.fleet, facts))
+        return replace(self, facts=facts, assignment=assign(self.fleet, facts, self.assignment))
 
     def plan(self, observed: Observation, confirmed: Iterable[str] = ()) -> Plan:
         """What to change on the observed targets so that they become this revision."""

@@ -200,7 +200,7 @@ class Loop:
         if checkout is not None:
             loaded = self.read(checkout, frozenset())
             if loaded.fleet is not None:
-                self._turn_to(Desired.of(checkout, loaded, loaded.fleet, self.cached))
+                self._turn_to(Desired.of(checkout, loaded, loaded.fleet, self.cached, self.desired))
 
     def _turn_to(self, desired: Desired) -> None:
         self.desired = desired
@@ -214,7 +214,7 @@ class Loop:
         elif why := self.accepts(loaded):
             self.report.held(why)
         else:
-            self._turn_to(Desired.of(checkout, loaded, loaded.fleet, self.cached))
+            self._turn_to(Desired.of(checkout, loaded, loaded.fleet, self.cached, self.desired))
 
     def look(self) -> float:
         """Compare and apply once. Returns in how many seconds to look again at the latest."""

@@ -11,6 +11,7 @@ from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
 from reconciler.api.model import Model
 from reconciler.capacity.admission import Admission, Candidate, Estimates, Facts, admit, explain
+from reconciler.capacity.earlier import Earlier
 from reconciler.fleet import Fleet
 from reconciler.problem import Finding
 from reconciler.runtime import Runtime, lifecycle, settings
@@ -36,13 +37,15 @@ class Held:
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """What runs where. `held` is every blocked object with the services that stay as they are;
-    `warnings` change nothing; `elsewhere` are services on Kubernetes nodes."""
+    `warnings` change nothing; `elsewhere` are services on Kubernetes nodes; `facts` are what was
+    known of models."""
 
     workloads: tuple[Workload, ...]
     held: tuple[Held, ...]
     warnings: tuple[Finding, ...]
     elsewhere: tuple[ObjectRef, ...]
     admissions: tuple[Admission, ...]
+    facts: Facts
 
 
 @dataclass(slots=True)
@@ -57,20 +60,24 @@ class _Draft:
         self.held.append(Held(Finding(rule, service.ref, path, message), (service.ref,), nodes))
 
 
-def assign(fleet: Fleet, facts: Facts) -> Assignment:
+def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assignment:
     """Give every service its nodes, its settings and its memory, or the reason why not.
 
     `facts` are the header facts of the models that are known, by the Model's ref. A service that
     does not fit does not take another's place: the more important go first, then by name.
+    `before`, an earlier answer for any revision, changes how long this takes and nothing else.
     """
     draft = _Draft()
+    earlier = Earlier(
+        before.admissions if before else (), fleet, facts, before.facts if before else {}
+    )
     unusable = _unusable(fleet, draft)
     nodes = {node.metadata.name: node for node in fleet.all(FleetNode)}
     for service in fleet.all(InferenceService):
         needed = {service.ref, *(_model_ref(service, name) for name in service.model_names)}
         if not needed & unusable:
-            _place(service, fleet, nodes, draft)
-    admissions = _admit_all(nodes.values(), facts, draft)
+            _place(service, fleet, nodes, draft, earlier)
+    admissions = _admit_all(nodes.values(), facts, draft, earlier)
     workloads = [sized.workload for admission in admissions for sized in admission.admitted]
     return Assignment(
         tuple(sorted(workloads, key=lambda w: (w.node, w.ref))),
@@ -78,10 +85,13 @@ def assign(fleet: Fleet, facts: Facts) -> Assignment:
         tuple(sorted(draft.warnings, key=lambda f: (f.ref, f.rule))),
         tuple(sorted(draft.elsewhere)),
         tuple(admissions),
+        facts,
     )
 
 
-def _admit_all(nodes: Iterable[FleetNode], facts: Facts, draft: _Draft) -> list[Admission]:
+def _admit_all(
+    nodes: Iterable[FleetNode], facts: Facts, draft: _Draft, earlier: Earlier
+) -> list[Admission]:
     """What each agent node takes; holds in the draft what does not fit, or wants a taken port."""
     estimates = Estimates()
     admissions = []
@@ -90,7 +100,8 @@ def _admit_all(nodes: Iterable[FleetNode], facts: Facts, draft: _Draft) -> list[
         candidates.sort(key=lambda c: (_PRIORITY[c.service.spec.priority], c.service.ref))
         placed = _without_port_conflicts(candidates, draft)
         if node.spec.agent is not None:
-            admissions.append(admit(node, placed, facts, estimates))
+            known = earlier.admission(node, placed)
+            admissions.append(known or admit(node, placed, facts, estimates))
     for admission in admissions:
         draft.warnings += admission.warnings
         here = frozenset({admission.node.metadata.name})
@@ -128,7 +139,11 @@ def _unusable(fleet: Fleet, draft: _Draft) -> set[ObjectRef]:
 
 
 def _place(
-    service: InferenceService, fleet: Fleet, nodes: Mapping[str, FleetNode], draft: _Draft
+    service: InferenceService,
+    fleet: Fleet,
+    nodes: Mapping[str, FleetNode],
+    draft: _Draft,
+    earlier: Earlier,
 ) -> None:
     stated = service.spec.placement.nodes
     if stated:
@@ -153,10 +168,11 @@ def _place(
         draft.hold(service, "PlacementNotLocked", "spec.replicas", message)
         return
     for node in homes[:wanted]:
-        if why := misfit(service, node, fleet):
+        known = earlier.candidate(service, node)
+        if known is None and (why := misfit(service, node, fleet)):
             draft.hold(service, *why)
             continue
-        draft.by_node[node.metadata.name].append(candidate(service, node, fleet))
+        draft.by_node[node.metadata.name].append(known or candidate(service, node, fleet))
 
 
 def _all_kubernetes(nodes: list[FleetNode]) -> bool:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -45,7 +46,7 @@ class PoolNeed:
     weights: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Workload:
     """One instance of a service on one node.
 
@@ -53,6 +54,8 @@ class Workload:
     document below `spec` (`contextSize`, `models[phi4-mini].contextSize`; see runtime.settings);
     `lifecycle` are the ones that only the target acts on (`rollout.drainTimeout`). A change of the
     second kind never restarts a process. Values are JSON scalars or lists.
+
+    No slots: it keeps its digest, which every pass of the loop asks for.
     """
 
     ref: ObjectRef
@@ -84,7 +87,7 @@ class Workload:
             "lifecycle": dict(self.lifecycle),
         }
 
-    @property
+    @cached_property
     def inputs_digest(self) -> str:
         return digest(self.inputs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.api import KINDS
 from reconciler.api.meta import API_VERSION, ObjectRef, Resource
-from reconciler.fleet import Fleet, Origin
+from reconciler.fleet import Fleet, Origin, RepositoryFile
 from reconciler.memory import ModelFacts
 from reconciler.placement import Assignment, assign
 from reconciler.problem import Finding
@@ -297,3 +298,55 @@ def test_the_order_of_declaration_does_not_matter(order: list[str]) -> None:
 
     assert homes(assignment) == {"a": "mac", "b": "mac"}
     assert rules(assignment) == {"c": "MemoryFits", "d": "MemoryFits"}
+
+
+# Objects that stand in several revisions are the same ones there, as after a load.
+VARIANTS: tuple[tuple[Resource | None, ...], ...] = (
+    (node("mac"), node("mac", defaultRuntime="mlx-server"), node("mac", drain=True)),
+    (node("edge"), node("edge", hardware={"memory": "3Gi"}), node("edge", unschedulable=True)),
+    (model("m", source="m.gguf"), model("m", format="mlx")),
+    (model("n"), model("n", sha256="ab" * 32)),
+    *(
+        (
+            None,
+            service(name),
+            service(name, contextSize=1024, endpoint={"port": 8080}),
+            service(name, placement={"nodes": ["edge"]}, modelRef="n"),
+            service(name, placement={"nodes": ["edge"]}, priority="low"),
+            service(name, placement={}),
+        )
+        for name in ("a", "b", "c", "d")
+    ),
+)
+
+
+Revision = tuple[Fleet, dict[ObjectRef, ModelFacts]]
+DIGESTS, WEIGHTS = ("11" * 32, "22" * 32), (GIB, 4 * GIB)
+
+
+@st.composite
+def two_revisions(draw: st.DrawFn) -> tuple[Revision, Revision]:
+    """A revision, and one that differs in a few things: objects, bytes of a file in the
+    repository, what is known of a model."""
+    choices = (*VARIANTS, DIGESTS, WEIGHTS)
+    first = [draw(st.sampled_from(some)) for some in choices]
+    second = list(first)
+    for at in draw(st.sets(st.integers(0, len(choices) - 1), min_size=1, max_size=2)):
+        second[at] = draw(st.sampled_from([c for c in choices[at] if c is not first[at]]))
+    return revision(first), revision(second)
+
+
+def revision(chosen: list[Any]) -> Revision:
+    *objects, digest, weights_bytes = chosen
+    made = fleet(*(thing for thing in objects if thing is not None))
+    stored = {"m.gguf": RepositoryFile("m.gguf", GIB, digest)}
+    return replace(made, files=stored), known(weights_bytes)
+
+
+@given(two_revisions())
+def test_an_earlier_answer_changes_nothing_about_the_next(two: tuple[Revision, Revision]) -> None:
+    first, second = two
+
+    before = assign(*first)
+
+    assert assign(*second, before) == assign(*second)

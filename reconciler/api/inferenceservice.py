@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -147,7 +148,7 @@ class InferenceService(Resource):
     kind: Literal["InferenceService"]
     spec: InferenceServiceSpec
 
-    @property
+    @cached_property
     def model_names(self) -> tuple[str, ...]:
         """Names of the Models it serves, in the order of the document."""
         if self.spec.models is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -82,7 +83,7 @@ class Resource(Spec):
         default=None, exclude=True, description="Written by the controllers; ignored here."
     )
 
-    @property
+    @cached_property
     def ref(self) -> ObjectRef:
         namespace = self.metadata.namespace if self.namespaced else ""
         return ObjectRef(self.kind, namespace, self.metadata.name)

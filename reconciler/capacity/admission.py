@@ -58,9 +58,11 @@ class Estimates:
 
 @dataclass(slots=True)
 class Admission:
-    """What one node takes. `refused` do not fit; why, `explain` says when all nodes are known."""
+    """What one node takes of whom it was `asked` about. `refused` do not fit; why, `explain` says
+    when all nodes are known."""
 
     node: FleetNode
+    asked: tuple[Candidate, ...] = ()
     admitted: list[Sized] = field(default_factory=list)
     refused: list[Sized] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
@@ -79,9 +81,9 @@ def admit(
     node: FleetNode, candidates: Iterable[Candidate], facts: Facts, estimates: Estimates
 ) -> Admission:
     """Take candidates in their order as long as the pools last."""
-    result = Admission(node)
+    result = Admission(node, tuple(candidates))
     ledger = Ledger(())
-    for candidate in candidates:
+    for candidate in result.asked:
         sized = _size(candidate, facts, estimates, result)
         ref = sized.workload.ref
         if sized.workload.suspended:
