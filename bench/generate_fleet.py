@@ -18,8 +18,7 @@ metadata:
   name: node-{n:04}
   labels: {{site: site-{site}, rack: "{n}"}}
 spec:
-  agent:
-    hostIP: 10.0.{high}.{low}
+  agent: {{}}
   runtimes: [llama-server]
   defaultRuntime: llama-server
   hardware:
@@ -71,7 +70,7 @@ def generate(root: Path, services: int) -> None:
     for folder in ("nodes", "models", "services"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     for n in range(-(-services // PER_NODE)):
-        text = NODE.format(n=n, site=n % 7, high=n // 250, low=n % 250 + 1)
+        text = NODE.format(n=n, site=n % 7)
         (root / "nodes" / f"node-{n:04}.yaml").write_text(HEAD + text)
     for n in range(-(-services // PER_MODEL)):
         (root / "models" / f"model-{n:05}.yaml").write_text(HEAD + MODEL.format(n=n))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -49,12 +50,18 @@ def _is_given(thing: BaseModel, path: str) -> bool:
     for name in path.split("."):
         if not isinstance(part, BaseModel):
             return False
-        fields = type(part).model_fields
-        key = next((k for k, field in fields.items() if (field.alias or k) == name), "")
+        key, default = _attribute(type(part), name)
         if key not in part.model_fields_set:
             return False
-        default, part = fields[key].default, getattr(part, key)
+        part = getattr(part, key)
     return part != default
+
+
+@functools.cache
+def _attribute(part: type[BaseModel], name: str) -> tuple[str, object]:
+    """The attribute of a camelCase name, and its default. Kept: every object is asked."""
+    fields = part.model_fields.items()
+    return next((key, f.default) for key, f in fields if (f.alias or key) == name)
 
 
 def _ignored_fields(thing: Resource, declared: Declared) -> Iterator[tuple[str, str]]:
