@@ -16,19 +16,22 @@ from reconciler.plan import Action, Instance, Observation, Plan, TargetState
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
 from reconciler.report.terminal import Style, printable
+from reconciler.source.checkout import Source
 
 
 def dry_run(args: argparse.Namespace) -> int:
     """The plan against a node, another revision or every agent; nothing is changed."""
     source = open_fleet(args, working_tree=True)
     if args.base:
-        desired = read_desired(source)
-        observed = _as_planned(_base(args), desired)
+        base = _base(args)
+        desired = read_desired(source, frozenset(o.path for o in base.fleet.origins.values()))
+        observed = _as_planned(base, desired)
     elif args.local is not None:
         desired = read_desired(source)
         node = local.look_at(args, local.node_of(args, desired.fleet))
         desired = desired.refreshed(node.facts)
         observed = node.observe(desired.assignment.workloads)
+        _refuse_lost_files(source, desired, observed)
     else:
         desired = read_desired(source)
         observed = local.AgentNodes(desired.fleet).observe(desired.assignment.workloads)
@@ -36,6 +39,14 @@ def dry_run(args: argparse.Namespace) -> int:
     _warn(desired)
     _print(plan, args.output)
     return _exit(plan, args)
+
+
+def _refuse_lost_files(source: Source, desired: Desired, observed: Observation) -> None:
+    """A file that declared what runs and is there with nothing in it is no removal: the loop would
+    refuse it. Raises InvalidFleet."""
+    declared = {origin.path for origin in desired.fleet.origins.values()}
+    if lost := {i.source.file for i in observed.instances if i.source} - declared:
+        read_desired(source, frozenset(lost))
 
 
 def _base(args: argparse.Namespace) -> Desired:

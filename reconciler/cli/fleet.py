@@ -59,13 +59,14 @@ def reader() -> Callable[[Checkout, frozenset[str]], Loaded]:
     return lambda checkout, held: load(checkout, RUNTIMES, cache, held)
 
 
-def read_desired(source: Source) -> Desired:
-    """The newest revision, decided by what is in it. Raises SourceError, or InvalidFleet with
+def read_desired(source: Source, held: frozenset[str] = frozenset()) -> Desired:
+    """The newest revision, decided by what is in it. `held` are files that were the fleet's before:
+    one that is there and declares nothing now is an error. Raises SourceError, or InvalidFleet with
     every error."""
     from reconciler.desired import Desired, no_facts
 
     checkout = source.fetch()
-    loaded = reader()(checkout, frozenset())
+    loaded = reader()(checkout, held)
     if loaded.fleet is None:
         raise InvalidFleet(errors_of(loaded.problems))
     return Desired.of(checkout, loaded, loaded.fleet, no_facts)

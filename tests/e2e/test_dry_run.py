@@ -148,6 +148,27 @@ def test_a_fleet_with_errors_has_no_plan_and_every_problem_is_listed(
     assert "services/two.yaml:6:" in done.err
 
 
+def test_a_file_that_was_cut_to_nothing_is_no_removal_in_a_plan_either(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    base = fleet.repo.head()
+    assert machine.reconcile("-C", fleet.url, "--local", "--once").code == OK
+    fleet.repo.publish({"services/chat.yaml": ""}, "Cut it")
+
+    local = machine.reconcile("-C", fleet.url, "--dry-run", "--local")
+    merge = machine.reconcile("-C", str(fleet.repo.work), "--dry-run", "--from", base)
+    fleet.push_removal("chat")
+    removed = machine.reconcile("-C", fleet.url, "--dry-run", "--local", "-o", "json")
+
+    for refused in (local, merge):
+        assert refused.code == FAILED
+        assert refused.out == ""
+        assert "services/chat.yaml:1:1: held documents of the fleet" in refused.err
+    assert removed.code == CHANGES
+    assert [c["action"] for c in removed.json()["changes"]] == ["delete"]
+
+
 def test_a_blocked_service_and_an_unreachable_node_end_with_3(
     machine: Machine, fleet: Fleet
 ) -> None:
