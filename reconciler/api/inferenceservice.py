@@ -155,6 +155,7 @@ class InferenceService(Resource):
             return tuple(entry.name for entry in self.spec.models)
         return (self.spec.model_ref,) if self.spec.model_ref else ()
 
+    @cached_property
     def references(self) -> tuple[Reference, ...]:
         if self.spec.models is None:
             fields = [("spec.modelRef", name) for name in self.model_names]

@@ -88,6 +88,7 @@ class Resource(Spec):
         namespace = self.metadata.namespace if self.namespaced else ""
         return ObjectRef(self.kind, namespace, self.metadata.name)
 
+    @cached_property
     def references(self) -> tuple[Reference, ...]:
         """The objects that this one needs, and the field that says so."""
         return ()

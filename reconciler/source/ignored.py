@@ -18,15 +18,21 @@ if TYPE_CHECKING:
     from reconciler.source.rules import Declared
 
 
+def without_effect(thing: Resource) -> Iterator[Finding]:
+    """What an object says to no effect, wherever it runs."""
+    for where, why in _overruled(thing):
+        yield Finding("FieldIgnored", thing.ref, where, f"{why}; remove it")
+    for where in _NOT_USED_YET.get(thing.kind, ()):
+        if _is_given(thing, where):
+            message = "this version does not act on it yet"
+            yield Finding("FieldIgnored", thing.ref, where, message)
+
+
 def ignored(declared: Declared) -> Iterator[Finding]:
-    """What the document says to no effect, so that nobody relies on it."""
-    for thing in declared.objects.values():
-        for where, why in _ignored_fields(thing, declared):
-            yield Finding("FieldIgnored", thing.ref, where, f"{why}; remove it")
-        for where in _NOT_USED_YET.get(thing.kind, ()):
-            if _is_given(thing, where):
-                message = "this version does not act on it yet"
-                yield Finding("FieldIgnored", thing.ref, where, message)
+    """What services say to no effect under their runtime, or on their nodes."""
+    for service in declared.services:
+        for where, why in _ignored_by_service(service, declared):
+            yield Finding("FieldIgnored", service.ref, where, f"{why}; remove it")
 
 
 # Part of the kinds, and without effect so far: nobody shall rely on them.
@@ -64,20 +70,17 @@ def _attribute(part: type[BaseModel], name: str) -> tuple[str, object]:
     return next((key, f.default) for key, f in fields if (f.alias or key) == name)
 
 
-def _ignored_fields(thing: Resource, declared: Declared) -> Iterator[tuple[str, str]]:
+def _overruled(thing: Resource) -> Iterator[tuple[str, str]]:
     if not thing.namespaced and "namespace" in thing.metadata.model_fields_set:
         yield "metadata.namespace", f"a {thing.kind} has no namespace"
-    if isinstance(thing, FleetNode):
-        yield from _two_budgets("spec.memory", thing.spec.memory.budget, thing.spec.memory.fraction)
-    if isinstance(thing, InferenceService):
-        yield from _ignored_by_service(thing, declared)
+    if isinstance(thing, FleetNode | InferenceService):
+        memory = thing.spec.memory
+        if memory.budget is not None and memory.fraction is not None:
+            yield "spec.memory.fraction", "budget is given, which decides"
 
 
 def _ignored_by_service(service: InferenceService, declared: Declared) -> Iterator[tuple[str, str]]:
-    spec = service.spec
-    given = spec.model_fields_set
-    if "memory" in given:
-        yield from _two_budgets("spec.memory", spec.memory.budget, spec.memory.fraction)
+    given = service.spec.model_fields_set
     rows = declared.runtimes_of(service)
     if len(rows) == 1:
         for where in ignored_fields(service, rows[0]):
@@ -94,10 +97,3 @@ _KUBERNETES_ONLY = {
     "image": "image",
     "image_pull_secrets": "imagePullSecrets",
 }
-
-
-def _two_budgets(
-    where: str, budget: int | None, fraction: float | None
-) -> Iterator[tuple[str, str]]:
-    if budget is not None and fraction is not None:
-        yield f"{where}.fraction", "budget is given, which decides"

@@ -21,7 +21,7 @@ from reconciler.source.documents import Document, decode, read_documents
 from reconciler.source.explain import Mistake, explain
 from reconciler.source.model_files import HeaderCache, read_model_files
 from reconciler.source.places import Place, Places, field_path
-from reconciler.source.rules import Declared, check_all
+from reconciler.source.rules import Declared, check_all, check_one
 from reconciler.source.tree import GROUP_MARK
 from reconciler.source.validators import validator
 
@@ -119,7 +119,7 @@ def _load(
         check_source=check_source,
         hosts_of=_hosts_of(),
     )
-    findings = check_all(declared)
+    findings = (*_own_findings(files, origins), *check_all(declared))
     bad_sources = {f.ref for f in findings if f.rule == "SourceInvalid"}
     models = read_model_files(checkout, objects, bad_sources, cache.headers)
     counts = Counts(len(files), sum(f.count for f in files), sum(f.others for f in files))
@@ -158,11 +158,12 @@ def _judged(loaded: Loaded, problems: list[Problem], findings: Iterable[Finding]
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One object of a file: what Fleet will hold of it."""
+    """One object of a file: what Fleet will hold of it, and what is wrong with it alone."""
 
     ref: ObjectRef
     resource: Resource
     origin: Origin
+    findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ def _read_file(path: str, data: bytes) -> _File:
         made = _make(document)
         if isinstance(made, Resource):
             origin = Origin(path, lines[document.index], document.index)
-            items.append(_Item(made.ref, made, origin))
+            items.append(_Item(made.ref, made, origin, check_one(made)))
             continue
         located = located or places.locate(text)
         ref = _ref_of(document)
@@ -262,6 +263,14 @@ def _collect(
                 _problem(file.path, place, "DuplicateObject", "metadata.name", message, item.ref)
             )
     return objects, origins, duplicates
+
+
+def _own_findings(files: list[_File], origins: Mapping[ObjectRef, Origin]) -> Iterator[Finding]:
+    """What was found in each object alone; nothing of a second one with the same name."""
+    for file in files:
+        for item in file.items:
+            if item.findings and origins[item.ref] is item.origin:
+                yield from item.findings
 
 
 def _lost_headers(files: list[_File], held_paths: Collection[str]) -> Iterator[Problem]:

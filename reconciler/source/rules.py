@@ -1,4 +1,4 @@
-"""The rules that no JSON Schema can hold, one function each: CHECKS is the table.
+"""The rules that no JSON Schema can hold, one function each; CHECKS and OBJECT_CHECKS list them.
 
 A check sees every object that passed its schema, whatever became of the others, and says all that
 it finds. Adding a rule is a function, a row here and a row in reconciler.problem.
@@ -22,7 +22,7 @@ from reconciler.api.model import Model
 from reconciler.api.quantity import parse_bytes
 from reconciler.problem import Finding
 from reconciler.source.explain import explain
-from reconciler.source.ignored import ignored
+from reconciler.source.ignored import ignored, without_effect
 from reconciler.source.places import field_path
 from reconciler.source.suggest import did_you_mean
 from reconciler.source.validators import validator
@@ -88,11 +88,17 @@ class Declared:
 
 
 Check = Callable[[Declared], Iterable[Finding]]
+ObjectCheck = Callable[[Resource], Iterable[Finding]]
 
 
 def check_all(declared: Declared) -> tuple[Finding, ...]:
-    """Every violation of every rule in the table."""
+    """Every violation of the rules about objects together."""
     return tuple(finding for check in CHECKS for finding in check(declared))
+
+
+def check_one(thing: Resource) -> tuple[Finding, ...]:
+    """Every violation of the rules about one object: asked once for the bytes of a file."""
+    return tuple(finding for check in OBJECT_CHECKS for finding in check(thing))
 
 
 def one_fleet(declared: Declared) -> Iterator[Finding]:
@@ -139,7 +145,7 @@ def dangling_references(declared: Declared) -> Iterator[Finding]:
     by_scope: dict[tuple[str, str], list[str]] = {}
     hints = 0
     for thing in declared.objects.values():
-        for where, ref in thing.references():
+        for where, ref in thing.references:
             if ref in declared.objects or ref in declared.refused:
                 continue
             if not by_scope:
@@ -201,17 +207,6 @@ def runtime_rules(declared: Declared) -> Iterator[Finding]:
             yield from row.check(service)
 
 
-def equal_names(declared: Declared) -> Iterator[Finding]:
-    for service in declared.services:
-        seen: set[str] = set()
-        for i, entry in enumerate(service.spec.models or ()):
-            if entry.name in seen:
-                message = f'"{entry.name}" is listed twice, and clients choose by it; remove one'
-                where = f"spec.models[{i}].name"
-                yield Finding("NameNotRoutable", service.ref, where, message)
-            seen.add(entry.name)
-
-
 def sources(declared: Declared) -> Iterator[Finding]:
     for model in declared.objects.values():
         if isinstance(model, Model):
@@ -253,16 +248,25 @@ def mixed_placements(declared: Declared) -> Iterator[Finding]:
         yield Finding("PlacementMixed", service.ref, "spec.placement.nodes", message)
 
 
-def memory_annotations(declared: Declared) -> Iterator[Finding]:
-    where = field_path(["metadata", "annotations", MEMORY_BUDGET_ANNOTATION])
-    for service in declared.services:
-        text = service.metadata.annotations.get(MEMORY_BUDGET_ANNOTATION)
-        if text is None:
-            continue
-        try:
-            parse_bytes(text)
-        except ValueError as error:
-            yield Finding("Schema", service.ref, where, str(error))
+def equal_names(thing: Resource) -> Iterator[Finding]:
+    seen: set[str] = set()
+    entries = thing.spec.models if isinstance(thing, InferenceService) else None
+    for i, entry in enumerate(entries or ()):
+        if entry.name in seen:
+            message = f'"{entry.name}" is listed twice, and clients choose by it; remove one'
+            yield Finding("NameNotRoutable", thing.ref, f"spec.models[{i}].name", message)
+        seen.add(entry.name)
+
+
+def memory_annotation(thing: Resource) -> Iterator[Finding]:
+    text = thing.metadata.annotations.get(MEMORY_BUDGET_ANNOTATION)
+    if text is None or not isinstance(thing, InferenceService):
+        return
+    try:
+        parse_bytes(text)
+    except ValueError as error:
+        where = field_path(["metadata", "annotations", MEMORY_BUDGET_ANNOTATION])
+        yield Finding("Schema", thing.ref, where, str(error))
 
 
 CHECKS: tuple[Check, ...] = (
@@ -272,10 +276,10 @@ CHECKS: tuple[Check, ...] = (
     forbidden_flags,
     runtime_options,
     runtime_rules,
-    equal_names,
     sources,
     allowed_hosts,
     mixed_placements,
-    memory_annotations,
     ignored,
 )
+
+OBJECT_CHECKS: tuple[ObjectCheck, ...] = (equal_names, memory_annotation, without_effect)
