@@ -40,7 +40,9 @@ class SourceJournal:
         return last if same else None
 
     def accept(self, checkout: Checkout) -> Verdict:
-        """Whether a fetched revision may follow the applied one."""
+        """Whether a fetched revision may follow the applied one. Raises StateError."""
+        if self._record.refused and self._last and self._last.revision == checkout.revision:
+            self._write(Record(self._record.applied))  # the refused one was taken back
         git = self._git()
         if git is None:
             return Verdict(Course.NEWER, take=True)
@@ -64,9 +66,8 @@ class SourceJournal:
     def applied(self, desired: Desired) -> None:
         """Remember the revision, once. Raises StateError."""
         fleet = desired.fleet
-        refused = self._record.refused
-        if self._last and self._last.revision == fleet.revision and refused is None:
-            return
+        if self._last and self._last.revision == fleet.revision:
+            return  # also while a newer one is refused, which stays known
         if git := self._git():
             git.keep(fleet.revision)
         now = Applied(

@@ -3,12 +3,14 @@ right."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.support.fleets import service
 from tests.support.reconciler import Fleet, Machine, complete
+from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -78,6 +80,27 @@ def test_the_last_good_revision_runs_again_after_our_restart_with_a_broken_head(
     assert again.endpoint
     assert complete(again.endpoint)
     second.wait_said(f"{broken[:12]} is refused")
+
+
+def test_what_was_refused_stays_known_until_it_is_put_right(machine: Machine, fleet: Fleet) -> None:
+    fleet.push_service("chat")
+    running = machine.start("-C", fleet.url, "--local")
+    machine.wait_ready("chat")
+    good = fleet.repo.head()
+    history = machine.state / "desired/history.json"
+    broken = fleet.push_service("chat", contextSize="many")
+    running.wait_said("is refused")
+    machine.wait_ready("chat")
+    assert running.end() == 0
+
+    record = json.loads(history.read_text())
+
+    assert record["applied"]["revision"] == good
+    assert record["refused"]["revision"] == broken
+    assert "services/chat.yaml:6:" in record["refused"]["problems"][0]
+    machine.start("-C", fleet.url, "--local")
+    fleet.push_service("chat", contextSize=1024)
+    wait_for(lambda: json.loads(history.read_text())["refused"] is None)
 
 
 def test_a_revision_without_any_fleet_document_is_held(machine: Machine, fleet: Fleet) -> None:
