@@ -6,8 +6,8 @@ import contextlib
 import hashlib
 import io
 import os
+import stat
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -38,10 +38,10 @@ class _Text(NamedTuple):
     stamp: Stamp
     data: bytes
     digest: str
+    is_ours: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     """One candidate as the listing saw it. `stamp` is None for a symbolic link."""
 
     path: str
@@ -99,7 +99,8 @@ class DirectorySource:
             ) from error
         digest = hashlib.sha256(data).hexdigest()
         # Of what is not ours only the first line matters: a Flux repository has much of it.
-        return _Text(entry.stamp, data if GROUP_MARK in data else data[:_HEAD_BYTES], digest)
+        shown = data if GROUP_MARK in data else data[:_HEAD_BYTES]
+        return _Text(entry.stamp, shown, digest, is_fleet_file(shown))
 
 
 class DirectoryCheckout:
@@ -115,7 +116,7 @@ class DirectoryCheckout:
         self._root, self._texts, self._links, self._digests = root, texts, links, digests
         whole = hashlib.sha256()
         for path, text in sorted(texts.items()):
-            if is_fleet_file(text.data):
+            if text.is_ours:
                 whole.update(f"{path}\0{text.digest}\0".encode("utf-8", errors="surrogateescape"))
         self.revision = f"dir:{whole.hexdigest()[:8]}"
         self.commit: str | None = None
@@ -126,7 +127,7 @@ class DirectoryCheckout:
                 yield YamlFile(path, b"", "link")
                 continue
             text = self._texts[path]
-            if is_fleet_file(text.data) or (path in held and not is_excluded(text.data)):
+            if text.is_ours or (path in held and not is_excluded(text.data)):
                 yield YamlFile(path, text.data, text.digest)
 
     def model_file(self, path: str) -> RepositoryFile:
@@ -204,12 +205,12 @@ def _candidates(root: Path, subdir: str) -> list[_Entry]:
 
 def _entry(item: os.DirEntry[str], path: str) -> list[_Entry]:
     """Of a file or a link; nothing of a pipe, a socket or what vanished."""
-    if item.is_symlink():
-        return [_Entry(path, None)]
-    if not item.is_file(follow_symlinks=False):
-        return []
     with contextlib.suppress(FileNotFoundError):
-        return [_Entry(path, stamp(item.stat(follow_symlinks=False)))]
+        facts = item.stat(follow_symlinks=False)
+        if stat.S_ISLNK(facts.st_mode):
+            return [_Entry(path, None)]
+        if stat.S_ISREG(facts.st_mode):
+            return [_Entry(path, stamp(facts))]
     return []
 
 

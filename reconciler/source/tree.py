@@ -26,7 +26,9 @@ _BOM = b"\xef\xbb\xbf"
 
 def is_candidate(path: str, subdir: str = "") -> bool:
     """By its name alone: a YAML file below `subdir` and below no folder that begins with a dot."""
-    if not path.endswith(_SUFFIXES) or "/." in f"/{posixpath.dirname(path)}":
+    if not path.endswith(_SUFFIXES):
+        return False
+    if "/." in f"/{path}" and "/." in f"/{posixpath.dirname(path)}":
         return False
     return not subdir or path.startswith(f"{subdir}/")
 
