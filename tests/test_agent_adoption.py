@@ -35,8 +35,8 @@ from tests.support.owner import (
     wait_ready,
     wait_reason,
     wait_state,
-    wait_until,
 )
+from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
 Start = Callable[[], Processes]
@@ -139,7 +139,7 @@ def test_an_owner_that_came_to_stop_something_starts_nothing(
 ) -> None:
     pids = killed_owner(state, f"down:{free_port()}", f"up:{free_port()}")
     os.kill(pids["down"], signal.SIGKILL)
-    wait_until(lambda: not alive(pids["down"]))
+    wait_for(lambda: not alive(pids["down"]))
     before = state.record_file(service("down")).read_bytes()
     owner = Processes(state, clock=clock, timing=QUICK)
 
@@ -188,7 +188,7 @@ def test_a_process_that_died_meanwhile_is_started_again_after_the_backoff(
 ) -> None:
     pids = killed_owner(state, f"chat:{free_port()}")
     os.kill(pids["chat"], signal.SIGKILL)
-    wait_until(lambda: not alive(pids["chat"]))
+    wait_for(lambda: not alive(pids["chat"]))
 
     owner = start()
     down = state_of(owner, "chat")
@@ -224,7 +224,7 @@ def test_an_intent_without_a_process_starts_one_at_once(state: StateDir, start: 
 
     edit_record(state, "chat", never_spawned)
     os.kill(pids["chat"], signal.SIGKILL)
-    wait_until(lambda: not alive(pids["chat"]))
+    wait_for(lambda: not alive(pids["chat"]))
     owner = start()
 
     assert wait_ready(owner, "chat").failures == 0
@@ -248,7 +248,7 @@ def test_a_stranger_with_a_recorded_pid_is_never_touched(
         "boot": "another" if lie == "boot" else identity.boot,
         "spawnedAt": 0.0,
     }
-    wait_until(lambda: not can_bind("127.0.0.1", port))
+    wait_for(lambda: not can_bind("127.0.0.1", port))
     first = start()
     first.run(launch("chat", port))  # the stranger even has our port
     wait_reason(first, "chat", "PortInUse")
@@ -292,7 +292,7 @@ def test_after_a_reboot_services_start_at_once(state: StateDir, start: Start) ->
         record["failures"] = 7
 
     os.kill(pids["chat"], signal.SIGKILL)
-    wait_until(lambda: not alive(pids["chat"]))
+    wait_for(lambda: not alive(pids["chat"]))
     edit_record(state, "chat", rebooted)
     owner = start()
 

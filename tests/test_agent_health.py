@@ -15,7 +15,8 @@ from agent.ports import can_bind
 from agent.sockets import listening_socket, still_listens
 from reconciler.workload import Probe
 from tests.support import servers
-from tests.support.owner import alive, free_port, wait_until
+from tests.support.owner import alive, free_port
+from tests.support.wait import wait_for
 
 PROBE = Probe(alias="tiny", slots_path="/slots")
 
@@ -25,7 +26,7 @@ def server() -> Iterator[tuple[int, int]]:
     """A living server: its pid and port."""
     port = free_port()
     child = subprocess.Popen(servers.argv(port, "--busy", "1"))
-    wait_until(lambda: not can_bind("127.0.0.1", port))
+    wait_for(lambda: not can_bind("127.0.0.1", port))
     yield child.pid, port
     child.kill()
     child.wait()
@@ -52,7 +53,7 @@ def test_a_router_is_ready_once_one_model_is_loaded(
 ) -> None:
     port = free_port()
     with subprocess.Popen(servers.argv(port, "--model-status", json.dumps(status))) as router:
-        wait_until(lambda: not can_bind("127.0.0.1", port))
+        wait_for(lambda: not can_bind("127.0.0.1", port))
 
         found = health.check(router.pid, "127.0.0.1", port, Probe(loaded=True))
         router.kill()
@@ -91,7 +92,7 @@ def test_the_proof_of_ownership_ends_with_the_process(server: tuple[int, int]) -
 
     before = still_listens(proof)
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not alive(pid))
+    wait_for(lambda: not alive(pid))
 
     assert before
     assert not still_listens(proof)

@@ -30,8 +30,8 @@ from tests.support.owner import (
     wait_ready,
     wait_reason,
     wait_state,
-    wait_until,
 )
+from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
 Owner = Callable[..., Processes]
@@ -354,7 +354,7 @@ def test_children_of_a_dead_process_are_ended_too(owner: Processes, tmp_path: Pa
 
     os.kill(found.pid, signal.SIGKILL)
 
-    wait_until(lambda: not alive(grandchild))
+    wait_for(lambda: not alive(grandchild))
 
 
 def test_a_live_process_that_stops_answering_is_shown_and_left_running(

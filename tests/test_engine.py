@@ -18,9 +18,10 @@ from reconciler.runtime import NodeFacts
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.llamacpp_flags import ALLOWED
 from reconciler.workload import Command
-from tests.support.engines import Server, free_port, render, service, wait_until, workload
+from tests.support.engines import Server, free_port, render, service, workload
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
+from tests.support.wait import wait_for
 
 LLAMA = RUNTIMES["llama-server"]
 SETTLED = {"embedded": "serving until SIGTERM", "binary": "listening on"}  # handles signals
@@ -214,7 +215,7 @@ def test_an_idle_engine_ends_on_sigterm_with_0(
 ) -> None:
     with _server(engine, tiny, tmp_path) as server:
         server.wait_ready()
-        wait_until(lambda: SETTLED[engine.kind] in server.log, "handles signals")
+        wait_for(lambda: SETTLED[engine.kind] in server.log, "handles signals")
 
         assert server.terminate() == 0
         assert server.health() is None
@@ -225,7 +226,7 @@ def test_an_engine_that_loads_ends_on_sigterm_too(
     engine: EngineFound, tiny: Path, tmp_path: Path
 ) -> None:
     with _server(engine, tiny, tmp_path, contextSize=262144) as server:
-        wait_until(lambda: server.health() is not None, "listening")
+        wait_for(lambda: server.health() is not None, "listening")
 
         assert server.terminate() in (0, -signal.SIGTERM)  # 0 where it was quick
 

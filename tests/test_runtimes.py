@@ -20,9 +20,10 @@ from reconciler.runtime import NodeFacts, Runtime, ignored_fields, lifecycle, se
 from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, resolve
 from reconciler.runtimes.llamacpp_flags import ALLOWED, check_args, check_env, flags_of
 from reconciler.workload import Command
-from tests.support.engines import Server, free_port, render, service, wait_until, workload
+from tests.support.engines import Server, free_port, render, service, workload
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
+from tests.support.wait import wait_for
 
 CASES = Path(__file__).parent / "cases" / "runtimes"
 UPDATE = "UPDATE_CASES"  # set it to write the expected files anew, then review the difference
@@ -444,10 +445,10 @@ def test_the_real_llama_server_accepts_every_command(
 
     with Server(command, int(node.port), tmp_path) as server:
         server.wait_ready()
-        wait_until(lambda: "listening on" in server.log, "handles signals")
+        wait_for(lambda: "listening on" in server.log, "handles signals")
 
         if row.serves_many:
-            wait_until(lambda: _loaded(server) == _preloaded(wanted), f"preloads: {server.log}")
+            wait_for(lambda: _loaded(server) == _preloaded(wanted), f"preloads: {server.log}")
         else:
             assert [m["id"] for m in server.get("/v1/models")["data"]] == [wanted.spec.model_ref]
             assert server.get("/props")["default_generation_settings"]["n_ctx"] == (
@@ -478,7 +479,7 @@ def test_a_router_answers_for_every_model_and_lists_no_other(
         server.wait_ready()
         # A model that is told to leave before its loop runs does not hear it and stays until its
         # stop-timeout (b11434); its slots are only listed by the loop.
-        wait_until(
+        wait_for(
             lambda: server.request("/slots?model=a&autoload=false")[0] == 200, "the first is in"
         )
         answers = [

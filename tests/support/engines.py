@@ -7,10 +7,9 @@ import os
 import signal
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from reconciler.fleet import Origin
 from reconciler.runtime import NodeFacts, lifecycle, settings
 from reconciler.runtimes import DEFAULT_RUNTIME, resolve
 from reconciler.workload import Command, ModelFile, Workload
+from tests.support.wait import wait_for
 
 
 def service(name: str = "chat", **spec: Any) -> InferenceService:
@@ -69,14 +69,6 @@ def free_port() -> int:
         return port
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
-    """Poll until it holds. Raises AssertionError with `what` when the deadline passes."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
-        time.sleep(0.005)
-
-
 @dataclass
 class Server(AbstractContextManager["Server"]):
     """A command as a running process in `directory`; killed at the end of the `with` block."""
@@ -118,7 +110,7 @@ class Server(AbstractContextManager["Server"]):
         return (self.directory / "log").read_text(errors="replace")
 
     def wait_ready(self) -> Self:
-        wait_until(lambda: self.health() == 200 or self._ended(), f"ready: {self.log}")
+        wait_for(lambda: self.health() == 200 or self._ended(), f"ready: {self.log}")
         assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.log}"
         return self
 

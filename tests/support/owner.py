@@ -104,14 +104,6 @@ def wait_gone(processes: Processes, name: str) -> None:
     assert gone, state_of(processes, name)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Poll a condition of the world, with a deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        time.sleep(0.01)
-
-
 def get(port: int, path: str) -> Any:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
         return json.load(answer)
