@@ -26,6 +26,7 @@ def test_a_pushed_service_answers_a_change_restarts_it_and_its_removal_ends_only
     assert f"services/chat.yaml:1   {added[:7]}" in running.out
 
     # A push changes it: the plan says what that costs, then it is so.
+    running.wait_said("default/chat  ready")  # from now on it is known how long a start takes
     changed = fleet.push_service("chat", contextSize=2048)
     after = machine.wait_ready("chat", not_pid=chat.pid)
     assert after.port == chat.port
