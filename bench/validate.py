@@ -1,26 +1,28 @@
-"""How long `reconcile validate` takes, whole process: `python bench/validate.py [N ...]`.
+"""How long `reconcile validate` takes: `python -m bench.validate [N ...] [--stages]`.
 
-Prints user + system CPU seconds (a shared machine disturbs those least) and wall time, the best of
-five cold runs, and where the time goes inside one process. Then one changed file in a warm process.
+`--stages` says where the time goes inside one process, in CPU time.
 """
 
 from __future__ import annotations
 
-import resource
+import shutil
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from generate_fleet import generate
+from bench.generate_fleet import generate
+from bench.table import RECONCILE, RUNS, Row, program, show
 
-RUNS = 5
+BUDGET_MS = {1_000: 300}
+SCHEMAS = Path(__file__).parents[1] / "schemas"
 
-STAGES = """
-import sys, time
-begin = time.process_time()
+_STAGES = """
+import gc, sys, time
+from pathlib import Path
+gc.disable()  # as the command does
+begin = 0.0
 def stage(name):
     global begin
     now = time.process_time(); print(f"{name}\\t{now - begin:.4f}"); begin = now
@@ -29,78 +31,66 @@ import pydantic.main
 stage("import pydantic")
 import reconciler.api
 stage("import the kinds")
-import reconciler.source.load, reconciler.source.directory, reconciler.runtimes, reconciler.models
+import reconciler.cli.fleet, reconciler.source.directory, reconciler.source.open, reconciler.models
+import jsonschema_rs, ryaml
 stage("import the loader, runtimes, schemes")
-from pathlib import Path
-checkout = reconciler.source.directory.DirectorySource(Path(sys.argv[1])).fetch()
-stage("list and read files")
-loaded = reconciler.source.load.load(checkout, reconciler.runtimes.RUNTIMES)
-stage("parse, check, build, rules")
-assert loaded.fleet
-from reconciler.placement import assign
-assign(loaded.fleet, loaded.facts)
-stage("assign")
+checkout = reconciler.source.open.open_source(
+    sys.argv[1], cache_dir=Path("/nowhere"), working_tree=True
+).fetch()
+stage("ask git, list and read files")
+from reconciler.source.documents import read_documents
+files = list(checkout.yaml_files())
+documents = [d for f in files for d in read_documents(f.path, f.data).documents]
+stage("parse YAML")
+from reconciler.source.validators import validator
+for kind in reconciler.api.KINDS: validator(kind)
+stage("build the validators")
+assert all(validator(d.kind).is_valid(d.content) for d in documents)
+stage("check against the schemas")
+for kind in reconciler.api.KINDS.values(): kind.model_rebuild(force=True)
+stage("build the kinds' own validators")
+for d in documents: reconciler.api.KINDS[d.kind].model_validate(d.content)
+stage("make objects")
 """
 
 
-def main() -> None:
-    sizes = [int(text) for text in sys.argv[1:]] or [1_000, 10_000]
-    print(f"{'services':>9} {'cpu s':>7} {'wall s':>7}")
+def rows(sizes: tuple[int, ...] = (1_000, 10_000), stages: bool = False) -> Iterator[Row]:
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             generate(root, size)
-            runs = [_cold(root) for _ in range(RUNS)]
-            cpu, wall = min(run[0] for run in runs), min(run[1] for run in runs)
-            print(f"{size:>9,} {cpu:>7.2f} {wall:>7.2f}")
-            _stages(root)
-            _one_change(root)
+            argv = (*RECONCILE, "validate", "-C", folder)
+            documents = f"{size:,} services ({len(list(root.rglob('*.yaml'))):,} documents)"
+            yield program(
+                f"validate {documents}", argv, BUDGET_MS.get(size), "reconcile validate -C DIR"
+            )
+            if shutil.which("kubeconform"):
+                yield _kubeconform(root, f"kubeconform {documents}")
+            if stages:
+                yield from _stages(root)
 
 
-def _cold(root: Path) -> tuple[float, float]:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    begin = time.perf_counter()
-    command = [sys.executable, "-m", "reconciler", "validate", "-C", str(root)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    wall = time.perf_counter() - begin
-    if run.returncode:
-        sys.exit(f"validate failed ({run.returncode}):\n{run.stdout[-2000:]}{run.stderr[-2000:]}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
+def _kubeconform(root: Path, what: str) -> Row:
+    """The same files and the same schemas, for comparison."""
+    location = str(SCHEMAS / "{{.ResourceKind}}.json")
+    folders = [str(root / name) for name in ("nodes", "models", "services")]
+    argv = ("kubeconform", "-schema-location", location, *folders)
+    return program(what, argv, None, "kubeconform -schema-location DIR/KIND.json")
 
 
-def _stages(root: Path) -> None:
-    command = [sys.executable, "-c", STAGES, str(root)]
-    found: dict[str, float] = {}
+def _stages(root: Path) -> Iterator[Row]:
+    found: dict[str, list[float]] = {}
     for _ in range(RUNS):
-        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        argv = [sys.executable, "-c", _STAGES, str(root)]
+        out = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
         for line in out.splitlines():
             name, seconds = line.split("\t")
-            found[name] = min(float(seconds), found.get(name, 1e9))
-    for name, least in found.items():
-        print(f"{'':>9} {least:>7.3f}  {name}")
-
-
-def _one_change(root: Path) -> None:
-    """A saved file in a process that has read the fleet before: read, check and rules again."""
-    from reconciler.runtimes import RUNTIMES
-    from reconciler.source.directory import DirectorySource
-    from reconciler.source.load import LoadCache, load
-
-    source, cache = DirectorySource(root), LoadCache()
-    changed = root / "services" / "service-00000.yaml"
-    best = 1e9
-    time.sleep(2.1)  # younger files are read again whatever their stamp says
-    load(source.fetch(), RUNTIMES, cache)
-    for attempt in range(RUNS):
-        text = changed.read_text()
-        changed.write_text(text.replace("drainTimeout: 3", f"drainTimeout: {attempt + 1}3"))
-        begin = time.process_time()
-        loaded = load(source.fetch(), RUNTIMES, cache)
-        best = min(best, time.process_time() - begin)
-        assert loaded.fleet
-    print(f"{'':>9} {best:>7.3f}  one changed file, warm: list, read, check, rules")
+            found.setdefault(name, []).append(float(seconds) * 1e3)
+    for name, times in found.items():
+        yield Row(f"    {name}", "ms", times, "CPU time in one process")
 
 
 if __name__ == "__main__":
-    main()
+    words = sys.argv[1:]
+    sizes = tuple(int(word) for word in words if word != "--stages")
+    show(rows(sizes or (1_000, 10_000), "--stages" in words))
