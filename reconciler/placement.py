@@ -74,8 +74,8 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
     unusable = _unusable(fleet, draft)
     nodes = {node.metadata.name: node for node in fleet.all(FleetNode)}
     for service in fleet.all(InferenceService):
-        needed = {service.ref, *(_model_ref(service, name) for name in service.model_names)}
-        if not needed & unusable:
+        models = (_model_ref(service, name) for name in service.model_names)
+        if not unusable or unusable.isdisjoint((service.ref, *models)):
             _place(service, fleet, nodes, draft, earlier)
     admissions = _admit_all(nodes.values(), facts, draft, earlier)
     workloads = [sized.workload for admission in admissions for sized in admission.admitted]
@@ -211,9 +211,7 @@ def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[st
     if node.spec.drain:
         return "NodeUnavailable", "spec.placement", f"node {name} is drained (drain: true)"
     offered = node.spec.runtimes
-    if offered is not None and runtime.name not in {
-        row.name for text in offered if (row := resolve(text))
-    }:
+    if offered is not None and not any(resolve(text) is runtime for text in offered):
         message = f"node {name} offers {', '.join(offered) or 'no runtime'}, not {runtime.name}"
         return "NodeCapability", "spec.runtime", message
     for i, model_name in enumerate(service.model_names):

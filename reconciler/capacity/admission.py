@@ -82,9 +82,10 @@ def admit(
 ) -> Admission:
     """Take candidates in their order as long as the pools last."""
     result = Admission(node, tuple(candidates))
+    stated = pools(node)
     ledger = Ledger(())
     for candidate in result.asked:
-        sized = _size(candidate, facts, estimates, result)
+        sized = _size(candidate, stated, facts, estimates, result)
         ref = sized.workload.ref
         if sized.workload.suspended:
             result.admitted.append(sized)
@@ -122,13 +123,19 @@ def explain(sized: Sized, admission: Admission, others: Iterable[Admission]) -> 
     return Finding("MemoryFits", sized.workload.ref, field_path, message)
 
 
-def _size(candidate: Candidate, facts: Facts, estimates: Estimates, result: Admission) -> Sized:
+def _size(
+    candidate: Candidate,
+    stated: tuple[Pool, ...],
+    facts: Facts,
+    estimates: Estimates,
+    result: Admission,
+) -> Sized:
     workload, runtime, node = candidate.workload, candidate.runtime, result.node
     if runtime.memory_settings is None:
         message = f"the memory of {runtime.name} is not estimated; nothing is checked"
         result.warnings.append(Finding("MemoryUnknown", workload.ref, "spec", message))
         return Sized(candidate, workload, (), ())
-    known = budgeted(pools(node), candidate.service, tuple(candidate.models.values()))
+    known = budgeted(stated, candidate.service, tuple(candidate.models.values()))
     requests: list[Request] = []
     made: list[MemoryEstimate] = []
     each: list[tuple[PoolNeed, ...]] = []
