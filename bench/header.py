@@ -1,46 +1,41 @@
-"""How long a model file's header takes to read, and how much memory: one line a file.
+"""How long a model file's header takes to read: `python -m bench.header [MODEL.gguf ...]`.
 
-    python bench/header.py MODEL.gguf... [--runs 15]
-
-Budget: under 60 ms for a 250 MB model with 262,144 tokens in its vocabulary.
+Without a file: Gemma 3 270M, 253 MB with 262,144 tokens in its vocabulary, downloaded once.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
+import sys
 import tracemalloc
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
+from bench.table import Row, show, timed
 from reconciler.gguf.header import read_path
 
+BUDGET_MS = 60
+RUNS = 15
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("models", nargs="+", type=Path)
-    parser.add_argument("--runs", type=int, default=15)
-    options = parser.parse_args()
-    names = ("size MiB", "tokens", "median ms", "worst ms", "peak MiB")
-    print(f"{'model':40}", *(f"{name:>9}" for name in names))
-    for path in options.models:
+
+def rows(models: Iterable[Path] = ()) -> Iterator[Row]:
+    for path in tuple(models) or (_gemma(),):
         facts = read_path(path)
-        times = [_timed(path) for _ in range(options.runs)]
-        print(
-            f"{path.name[:40]:40} {facts.file_bytes / 2**20:9.1f} {facts.vocabulary:9}"
-            f" {statistics.median(times) * 1e3:9.1f} {max(times) * 1e3:9.1f} {_peak(path):9.2f}"
-        )
+        walls, cpus = zip(*(timed(partial(read_path, path)) for _ in range(RUNS)), strict=True)
+        what = f"header of {path.name[:36]}"
+        how = f"{facts.file_bytes / 1e6:.0f} MB, {facts.vocabulary:,} tokens, {RUNS} times"
+        yield Row(what, "ms", walls, how, BUDGET_MS, cpus)
+        yield Row(f"{what}: memory", "MiB", [_peak(path)], "most that Python held")
 
 
-def _timed(path: Path) -> float:
-    """Seconds of one walk."""
-    begin = time.perf_counter()
-    read_path(path)
-    return time.perf_counter() - begin
+def _gemma() -> Path:
+    from tests.support.gemma import gemma_path  # imports the agent
+
+    return gemma_path()
 
 
 def _peak(path: Path) -> float:
-    """Most MiB that Python held during a walk; measured apart, as tracing is slow."""
+    """In MiB; measured apart, as tracing is slow."""
     tracemalloc.start()
     read_path(path)
     peak = tracemalloc.get_traced_memory()[1]
@@ -49,4 +44,4 @@ def _peak(path: Path) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    show(rows(map(Path, sys.argv[1:])))
