@@ -14,11 +14,8 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.cli.fleet import choose_node, reader
 from reconciler.errors import InvalidFleet, ReconcilerError, UsageError
 from reconciler.fleet import Fleet
-from reconciler.journal import SourceJournal
-from reconciler.loop import Wake
 from reconciler.plan import Change, Observation, TargetState
 from reconciler.source.checkout import Source
-from reconciler.source.history import HistoryFile
 from reconciler.source.load import Loaded
 from reconciler.target import Outcome, Result
 from reconciler.workload import Workload
@@ -26,6 +23,8 @@ from reconciler.workload import Workload
 if TYPE_CHECKING:
     from agent.local import LocalAgent
     from agent.view import RecordedNode
+    from reconciler.journal import SourceJournal
+    from reconciler.loop import Wake
 
 
 def programs(args: argparse.Namespace) -> dict[str, str]:
@@ -76,6 +75,8 @@ def owned(
     """Be the agent of this machine for a while. Raises StateError when another process is."""
     from agent.local import LocalAgent
     from agent.state import StateDir
+    from reconciler.journal import SourceJournal
+    from reconciler.source.history import HistoryFile
 
     state = StateDir.open(root_of(args))
     journal = SourceJournal(HistoryFile(state.desired / "history.json"), source)
