@@ -187,11 +187,11 @@ def _compare(
     if want.lifecycle.get("hold") == "true":
         message = "changed, and left as it is by its hold annotation"
         return Blocked(want.ref, "Held", message, causes.where(want.ref), state.target, (want.ref,))
-    fields = _field_changes(
-        have.inputs, want.inputs, process_changes=not _only_lifecycle(want, have)
-    )
+    # The same command after all: a pinned digest that already runs, the port that it has.
+    keeps_process = (render is not None and same_render) or _only_lifecycle(want, have)
+    fields = _field_changes(have.inputs, want.inputs, process_changes=not keeps_process)
     cause = _first_cause(want, fields, causes)
-    if _only_lifecycle(want, have):
+    if keeps_process:
         return Change(
             Action.UPDATE,
             state.target,

@@ -89,6 +89,17 @@ def test_a_change_that_only_the_agent_acts_on_restarts_nothing() -> None:
     assert [f.forces_restart for f in change.fields] == [False]
 
 
+def test_a_change_that_renders_the_same_command_restarts_nothing() -> None:
+    pinned = workload("chat", models=(model_file(sha256="ab" * 32),))
+    before = instance("chat", of=workload("chat", models=(model_file(sha256=None),)))
+
+    made = plan([pinned], observed(before, renders={ref("chat"): "render"}))
+
+    (change,) = made.changes
+    assert (change.action, change.impact.restart) == (Action.UPDATE, "none")
+    assert [(f.path, f.forces_restart) for f in change.fields] == [("model.gemma.sha256", False)]
+
+
 def test_a_changed_model_says_so_and_counts_its_download() -> None:
     want = workload("chat", models=(model_file(source="https://x.test/b.gguf", sha256="cd" * 32),))
 
