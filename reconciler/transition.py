@@ -19,7 +19,8 @@ def order_and_weigh(
 ) -> tuple[list[Change], list[Blocked]]:
     """Give every change its place in the order and what it does to its node's memory.
 
-    What would push a node over its budget is held back: services that run keep their memory.
+    What would push a node over its budget is held back: services that run keep their memory. What
+    makes room may always happen, on a node that holds too much already as well.
     """
     instances: defaultdict[str, list[Instance]] = defaultdict(list)
     for instance in observed.instances:
@@ -43,7 +44,8 @@ def order_and_weigh(
             continue
         needs = change.desired.needs if change.desired and change.reason != "Suspended" else ()
         memory = ledger.replace(change.ref, needs)
-        if refusal := _refusal(change, ledger):
+        grows = any((m.after_bytes or 0) > (m.before_bytes or 0) for m in memory)
+        if grows and (refusal := _refusal(change, ledger)):
             ledger.undo()
             unfit.append(refusal)
             continue
