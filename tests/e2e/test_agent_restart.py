@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support.reconciler import Fleet, Machine, alive, complete, get
+from tests.support.client import complete, get
+from tests.support.reconciler import Fleet, Machine, alive
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e

@@ -9,10 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.client import complete
 from tests.support.fleets import model, node, service
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
-from tests.support.reconciler import Fleet, Machine, complete
+from tests.support.reconciler import Fleet, Machine
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e

@@ -16,9 +16,9 @@ from agent.state import StateDir
 from reconciler.runtime import NodeFacts
 from reconciler.runtimes import RUNTIMES
 from tests.support import engines
+from tests.support.client import complete
 from tests.support.owner import QUICK, MovedClock, wait_ready
 from tests.support.owner import service as ref_of
-from tests.support.reconciler import complete
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e

@@ -19,10 +19,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.client import complete, context_size
 from tests.support.fleets import model
 from tests.support.gemma import link_gemma
 from tests.support.http import FileServer
-from tests.support.reconciler import DEADLINE_S, Fleet, Machine, complete, context_size
+from tests.support.reconciler import DEADLINE_S, Fleet, Machine
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.client import complete
 from tests.support.fleets import model, service
-from tests.support.reconciler import Fleet, Machine, complete
+from tests.support.reconciler import Fleet, Machine
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e

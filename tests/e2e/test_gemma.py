@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.client import complete
 from tests.support.fleets import model
 from tests.support.gemma import GEMMA, link_gemma
-from tests.support.reconciler import Fleet, Machine, complete
+from tests.support.reconciler import Fleet, Machine
 
 pytestmark = pytest.mark.e2e
 

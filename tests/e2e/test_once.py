@@ -7,9 +7,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.client import complete, context_size
 from tests.support.fleets import model
 from tests.support.llama_server import llama_server
-from tests.support.reconciler import Fleet, Machine, complete, context_size
+from tests.support.reconciler import Fleet, Machine
 
 pytestmark = pytest.mark.e2e
 OK, FAILED, BLOCKED = 0, 1, 3

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.client import complete, get
 from tests.support.engines import free_port
 from tests.support.fleets import model
 from tests.support.gguf_models import tiny_llama
-from tests.support.reconciler import Fleet, Machine, complete, get
+from tests.support.reconciler import Fleet, Machine
 
 pytestmark = pytest.mark.e2e
 

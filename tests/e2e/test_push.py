@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.reconciler import Fleet, Machine, alive, complete, context_size
+from tests.support.client import complete, context_size
+from tests.support.reconciler import Fleet, Machine, alive
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e

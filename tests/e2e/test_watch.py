@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from tests.support.client import complete, context_size
 from tests.support.fleets import service
-from tests.support.reconciler import Fleet, Machine, Running, complete, context_size
+from tests.support.reconciler import Fleet, Machine, Running
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e

@@ -17,8 +17,6 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -316,28 +314,3 @@ def alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def get(endpoint: str, path: str) -> Any:
-    """The JSON that a server answers."""
-    with urllib.request.urlopen(f"{endpoint}{path}", timeout=20) as answer:
-        return json.load(answer)
-
-
-def complete(endpoint: str, model: str = "tiny", prompt: str = "w1 w2", tokens: int = 4) -> str:
-    """The text that a model adds to the prompt, through the API that clients use."""
-    body = {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0}
-    request = urllib.request.Request(
-        f"{endpoint}/v1/completions",
-        json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        reply = json.load(answer)
-    assert reply["usage"]["completion_tokens"] > 0, reply
-    return str(reply["choices"][0]["text"])
-
-
-def context_size(endpoint: str) -> int:
-    """The context that the server really has."""
-    return int(get(endpoint, "/props")["default_generation_settings"]["n_ctx"])

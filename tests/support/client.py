@@ -1,0 +1,32 @@
+"""What a client of a served model asks."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import Any
+
+
+def get(endpoint: str, path: str) -> Any:
+    """The JSON that a server answers."""
+    with urllib.request.urlopen(f"{endpoint}{path}", timeout=20) as answer:
+        return json.load(answer)
+
+
+def complete(endpoint: str, model: str = "tiny", prompt: str = "w1 w2", tokens: int = 4) -> str:
+    """The text that a model adds to the prompt, through the API that clients use."""
+    body = {"model": model, "prompt": prompt, "max_tokens": tokens, "temperature": 0}
+    request = urllib.request.Request(
+        f"{endpoint}/v1/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        reply = json.load(answer)
+    assert reply["usage"]["completion_tokens"] > 0, reply
+    return str(reply["choices"][0]["text"])
+
+
+def context_size(endpoint: str) -> int:
+    """The context that the server really has."""
+    return int(get(endpoint, "/props")["default_generation_settings"]["n_ctx"])
