@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from reconciler.api.meta import API_VERSION
 from reconciler.source.documents import MAX_DOCUMENTS, read_documents
-from reconciler.source.places import content_lines, field_path, locate, top_level_place
+from reconciler.source.places import content_lines, field_path, locate
+from reconciler.source.plain_place import plain_place
 from reconciler.source.tree import MAX_FILE_BYTES
 from tests.support.fleets import model, service
 
@@ -255,21 +256,48 @@ SPECS = [
         "é: 1\n",
         "? spec\n: 1\n",
     ),
+    *(
+        "spec:\n",
+        "spec: &x\n",
+        "  a: 1\n",
+        "  b:\n",
+        "    a: 2\n",
+        "  # a: 1\n",
+        "y:\n",
+        "  - a: 1\n",
+    ),
+    *(
+        "    - a: 1\n",
+        "      a: 2\n",
+        "- a: 1\n",
+        "  a: b\n    c\n",
+        "  b: *x\n",
+        "  a:\n",
+        " a: 1\n",
+    ),
 ]
 
 
 @given(st.lists(st.sampled_from(SPECS), max_size=8))
 @settings(deadline=None)
-def test_a_plain_top_level_key_is_where_the_parser_finds_it(parts: list[str]) -> None:
+def test_a_plain_field_is_where_the_parser_finds_it(parts: list[str]) -> None:
     text = HEAD + "".join(parts)
     lines = content_lines(text)
     for document in read_documents("a.yaml", text.encode()).documents:
         places = locate(text)[document.index]
 
-        plain = top_level_place(text, lines[document.index], "spec")
+        for field in ("spec", "spec.a"):
+            plain = plain_place(text, lines[document.index], field)
 
-        assert plain in (None, places.find("spec"))
-        assert "spec" in document.content or plain is None
+            assert plain in (None, places.find(field))
+            assert "spec" in document.content or plain is None
+
+
+def test_a_field_of_a_plain_spec_needs_no_parser() -> None:
+    text = f"{HEAD}spec:\n  # why\n  format: gguf\n  source: https://models.test/a.gguf\n"
+
+    assert plain_place(text, 1, "spec.source") == (6, 3)
+    assert plain_place(text, 1, "spec.sha256") is None
 
 
 def test_what_the_second_parser_does_not_take_still_has_a_line() -> None:

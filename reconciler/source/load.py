@@ -21,6 +21,7 @@ from reconciler.source.documents import Document, decode, read_documents
 from reconciler.source.explain import Mistake, explain
 from reconciler.source.model_files import HeaderCache, read_model_files
 from reconciler.source.places import Place, Places, field_path
+from reconciler.source.plain_place import plain_place
 from reconciler.source.rules import Declared, check_all, check_one
 from reconciler.source.tree import GROUP_MARK
 from reconciler.source.validators import validator
@@ -293,7 +294,7 @@ class _Located:
     def find(self, origin: Origin, field: str) -> Place:
         if origin.path not in self._places:
             text = decode(self._data[origin.path])
-            plain = places.top_level_place(text, origin.line, field)
+            plain = plain_place(text, origin.line, field)
             if plain:
                 return plain
             self._places[origin.path] = places.locate(text)

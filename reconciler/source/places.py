@@ -131,25 +131,6 @@ def _locate_one(text: str, segment: _Segment) -> Places:
     return Places(walk.fields, tuple(walk.duplicates))
 
 
-def top_level_place(text: str, first_line: int, key: str) -> Place | None:
-    """The place of a key such as `spec` in the document that begins on `first_line`, without
-    parsing: a thousand warnings about a thousand services are common. None where it is not plain.
-    """
-    if "\r" in text or not text.isascii() or not _PLAIN_KEY.fullmatch(key):
-        return None
-    start = 0
-    for _ in range(first_line - 1):
-        start = text.find("\n", start) + 1
-    marker = _MARKER.search(text, start)
-    end = marker.start() if marker else len(text)
-    found = [
-        m.start() for m in re.compile(rf"^{key}:(?=\s)", re.MULTILINE).finditer(text, start, end)
-    ]
-    if len(found) != 1:
-        return None
-    return Place(first_line + text.count("\n", start, found[0]), 1)
-
-
 def too_many_nodes(text: str, max_nodes: int) -> Place | None:
     """Where a file, every alias written out, holds more than `max_nodes` values; None: it does not.
 
