@@ -219,6 +219,20 @@ def test_status_of_a_node_where_nothing_runs_exits_3(
     ]
 
 
+def test_status_of_a_node_is_shown_although_its_fleet_cannot_be_read(
+    fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_fleet(fleet, {"broken.yaml": service("broken", "gema")})
+
+    invalid = run(capsys, "status", "-C", fleet, "--local=mac")
+    absent = run(capsys, "status", "-C", tmp_path / "absent", "--local=mac", "-o", "json")
+
+    assert (invalid[0], invalid[1]) == (1, "nothing runs here\n")
+    assert "gema" in invalid[2]
+    assert absent[0] == 1
+    assert json.loads(absent[1])["nodes"][0]["name"] == "mac"
+
+
 def test_render_prints_a_command_a_service(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "render", "-C", fleet, "-o", "json")
 

@@ -80,21 +80,29 @@ def owned(
 
     state = StateDir.open(root_of(args))
     journal = SourceJournal(HistoryFile(state.desired / "history.json"), source)
-    node = _which_node(args, source, journal, state.desired / "node")
+    node = _which_node(args, source, journal)
     agent = LocalAgent(node, state.root, programs(args), changed=wake.look)
     agent.start()
-    (state.desired / "node").write_text(node)
+    _node_file(args).write_text(node)
     try:
         yield Local(node, agent, journal)
     finally:
         agent.close(stop_children=stop_children)
 
 
-def _which_node(
-    args: argparse.Namespace, source: Source, journal: SourceJournal, remembered: Path
-) -> str:
+def remembered_node(args: argparse.Namespace) -> str | None:
+    """The node that this machine was the last time; None before the first."""
+    file = _node_file(args)
+    return file.read_text() if file.is_file() else None
+
+
+def _node_file(args: argparse.Namespace) -> Path:
+    return root_of(args) / "desired" / "node"
+
+
+def _which_node(args: argparse.Namespace, source: Source, journal: SourceJournal) -> str:
     """As the fleet says; where it cannot be read now, or lost the node, as it was before."""
-    before = remembered.read_text() if remembered.is_file() else None
+    before = remembered_node(args)
     try:
         return node_of(args, _newest_fleet(source, journal))
     except ReconcilerError as error:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.options import add_local_options
 from reconciler.edge import Exit
+from reconciler.errors import InvalidFleet, SourceError
+from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
     from reconciler.desired import Desired
@@ -23,28 +25,42 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 0 when everything that should run answers, 3 otherwise."""
+    """Exit 0 when everything that should run answers, 3 otherwise; 1 when the fleet cannot be
+    read: what runs here is shown all the same."""
     from reconciler.cli import local
-    from reconciler.cli.console import wants_colour
     from reconciler.cli.fleet import open_fleet, read_desired
-    from reconciler.report.status import status_json, status_text
-    from reconciler.report.terminal import Style
 
-    desired = read_desired(open_fleet(args, working_tree=True))
+    try:
+        desired = read_desired(open_fleet(args, working_tree=True))
+    except (SourceError, InvalidFleet) as error:
+        if args.local is None:
+            raise
+        print(printable(str(error)), file=sys.stderr)
+        node = args.local or local.remembered_node(args) or "this"
+        _print(args, local.look_at(args, node).observe(()), [])
+        return Exit.FAILED
     node = None if args.local is None else local.node_of(args, desired.fleet)
     observer = local.look_at(args, node) if node else local.AgentNodes(desired.fleet)
     observed = observer.observe(desired.assignment.workloads)
     declared = _declared(desired, node, observed)
-    if args.output == "json":
-        print(json.dumps(status_json(observed, declared), indent=2))
-    else:
-        style = Style(wants_colour(sys.stdout))
-        sys.stdout.write(status_text(observed, time.time(), declared, style))
+    _print(args, observed, declared)
     reachable = all(state.reachable for state in observed.targets.values())
     ready = {i.ref for i in observed.instances if i.ready}
     if not reachable:
         return Exit.OK if args.allow_unreachable else Exit.BLOCKED
     return Exit.OK if {service.ref for service in declared} <= ready else Exit.BLOCKED
+
+
+def _print(args: argparse.Namespace, observed: Observation, declared: list[Declared]) -> None:
+    from reconciler.cli.console import wants_colour
+    from reconciler.report.status import status_json, status_text
+    from reconciler.report.terminal import Style
+
+    if args.output == "json":
+        print(json.dumps(status_json(observed, declared), indent=2))
+        return
+    style = Style(wants_colour(sys.stdout))
+    sys.stdout.write(status_text(observed, time.time(), declared, style))
 
 
 def _declared(desired: Desired, node: str | None, observed: Observation) -> list[Declared]:
