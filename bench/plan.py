@@ -1,7 +1,7 @@
 """How long a plan takes: `python -m bench.plan [N ...]` (services; 1,000 and 10,000 by default).
 
 Cold is a whole process. In the loop is a running one that sees one changed file: from the wake to
-the plan, with everything that `reconcile --watch` does in between.
+the plan and the note of its revision, with everything that `reconcile --watch` does in between.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _again(root: Path, size: int, what: str, budget: float | None) -> Row:
         assert fleet.changed() == [name]
         fleet.apply()
     walls, cpus = zip(*times[1:], strict=True)
-    how = "one file saved: fetch, load, assign, observe, plan"
+    how = "one file saved: fetch, load, assign, observe, plan, note it"
     return Row(f"{what}, in the loop", "ms", walls, how, budget, cpus)
 
 

@@ -10,10 +10,11 @@ from typing import Self
 
 from reconciler.cli.fleet import reader
 from reconciler.desired import Desired
-from reconciler.journal import NoJournal
+from reconciler.journal import SourceJournal
 from reconciler.loop import Loop, Wake
 from reconciler.plan import Change, Instance, Observation, Plan, TargetState
 from reconciler.problem import Problem
+from reconciler.source.history import HistoryFile
 from reconciler.source.open import open_source
 from reconciler.target import Outcome, Result
 from reconciler.workload import Workload
@@ -65,13 +66,15 @@ class _Silent:
 
 
 class RunningFleet:
-    """A loop as `--watch` builds it, with a target in memory that has become the files."""
+    """A loop as `--watch` builds it, with a target in memory that has become the files. Its record
+    of what was applied is written beside `root`."""
 
     def __init__(self, root: Path) -> None:
         self._target, self._report = _Memory(), _Silent()
         with tempfile.TemporaryDirectory() as cache:
             source = open_source(str(root), cache_dir=Path(cache), working_tree=True)
-        self._loop = Loop(source, reader(), self._target, NoJournal(), self._report, Wake())
+        journal = SourceJournal(HistoryFile(root.parent / "history.json"), source)
+        self._loop = Loop(source, reader(), self._target, journal, self._report, Wake())
 
     @classmethod
     def started(cls, root: Path) -> Self:
