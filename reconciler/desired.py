@@ -59,14 +59,20 @@ class Desired:
             return self
         return replace(self, facts=facts, assignment=assign(self.fleet, facts, self.assignment))
 
-    def plan(self, observed: Observation, confirmed: Iterable[str] = ()) -> Plan:
-        """What to change on the observed targets so that they become this revision."""
+    def plan(
+        self,
+        observed: Observation,
+        confirmed: Iterable[str] = (),
+        other_fleet: str | None = None,
+    ) -> Plan:
+        """What to change on the observed targets so that they become this revision. `other_fleet`:
+        where what runs there was declared, if that is not where this revision comes from."""
         return make_plan(
             self.fleet.revision,
             self.assignment.workloads,
             [self._blocked(held) for held in self.assignment.held if _concerns(held, observed)],
             observed,
-            _policy(self.fleet.policy, confirmed),
+            _policy(self.fleet.policy, confirmed, other_fleet),
             self,
         )
 
@@ -75,8 +81,16 @@ class Desired:
         origin = self.fleet.origins.get(ref)
         if origin is None:
             return None
+        if field == "spec.sha256" and (file := self._model_file(ref)):
+            return Source(file, 1, self.checkout.commit_of(file))
         line = self.loaded.line(ref, field) if field else origin.line
         return Source(origin.path, line, self.checkout.commit_of(origin.path))
+
+    def _model_file(self, ref: ObjectRef) -> str | None:
+        """The file in the repository that holds a Model's bytes, where no line pins them."""
+        model = self.fleet.get(Model, ref)
+        stored = model and model.spec.sha256 is None and self.fleet.files.get(model.spec.source)
+        return stored.path if stored else None
 
     def removal(self, last: Source | None) -> Source | None:
         """The line that an object last stood on, with the commit that removed it."""
@@ -103,12 +117,13 @@ def _concerns(held: Held, observed: Observation) -> bool:
     return not held.nodes or any(f"node/{name}" in observed.targets for name in held.nodes)
 
 
-def _policy(spec: FleetSpec, confirmed: Iterable[str]) -> Policy:
+def _policy(spec: FleetSpec, confirmed: Iterable[str], other_fleet: str | None) -> Policy:
     return Policy(
         drift_enforced=spec.drift == "enforce",
         prune=PruneLimits(
             max_count=spec.prune.max_count,
             max_share=spec.prune.max_share,
             confirmed=frozenset((*spec.confirm, *confirmed)),
+            other_fleet=other_fleet,
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.desired import Desired
@@ -54,6 +55,27 @@ class SourceJournal:
             ref=self._ref,
         )
 
+    @property
+    def other_fleet(self) -> str | None:
+        """Where the services that run here came from, when that was another repository or folder:
+        what this one does not declare may be what that one still does."""
+        last = self._record.applied
+        there = last is not None and last.services and last.location != self._source.location
+        return last.location if last and there else None
+
+    def lost(self) -> float:
+        """The source gives nothing: since when (epoch seconds), across restarts."""
+        since = self._record.unreachable_since
+        if since is None:
+            since = time.time()
+            self._write(replace(self._record, unreachable_since=since))
+        return since
+
+    def found(self) -> None:
+        """The source answers."""
+        if self._record.unreachable_since is not None:
+            self._write(replace(self._record, unreachable_since=None))
+
     def held_paths(self) -> frozenset[str]:
         """Files that held fleet documents in the applied revision."""
         return frozenset(self._last.files) if self._last else frozenset()
@@ -84,7 +106,7 @@ class SourceJournal:
         """Remember that a revision was refused whole, and why. Raises StateError."""
         lines = tuple(str(problem) for problem in problems[:_MOST_PROBLEMS])
         entry = Refused(checkout.revision, time.time(), lines)
-        self._write(Record(self._record.applied, entry, self._record.unreachable_since))
+        self._write(replace(self._record, refused=entry))
 
     def _write(self, record: Record) -> None:
         self._file.write(record)
@@ -95,22 +117,3 @@ class SourceJournal:
         from reconciler.source.git import GitSource
 
         return self._source if isinstance(self._source, GitSource) else None
-
-
-class NoJournal:
-    """For passes that own nothing: nothing is remembered, every revision is the first."""
-
-    def accept(self, checkout: Checkout) -> Verdict:
-        return Verdict(Course.FIRST, take=True)
-
-    def held_paths(self) -> frozenset[str]:
-        return frozenset()
-
-    def last_good(self) -> Checkout | None:
-        return None
-
-    def applied(self, desired: Desired) -> None:
-        """Nothing to remember."""
-
-    def refused(self, checkout: Checkout, problems: tuple[Problem, ...]) -> None:
-        """Nothing to remember."""

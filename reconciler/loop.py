@@ -72,8 +72,18 @@ class Wake:
 class Journal(Protocol):
     """What was applied before, across our own restarts."""
 
+    @property
+    def other_fleet(self) -> str | None:
+        """Where the services that run now came from, if that is another fleet."""
+
     def accept(self, checkout: Checkout) -> Verdict:
         """Whether this revision may follow the applied one; an older head may not."""
+
+    def lost(self) -> float:
+        """The source gives nothing: since when, in epoch seconds."""
+
+    def found(self) -> None:
+        """The source answers."""
 
     def held_paths(self) -> frozenset[str]:
         """Files that held fleet documents in the revision that was applied last."""
@@ -130,7 +140,8 @@ class Loop:
     desired: Desired | None = None
     _seen: str | None = None  # the revision that was read last, good or bad
     _moved_at: float = field(default_factory=time.monotonic)
-    _lost_since: float | None = None
+    held: str | None = None  # why the newest revision is not followed, where it is not
+    _is_lost: bool = False
     _settled: str | None = None
 
     def run(self) -> None:
@@ -161,25 +172,27 @@ class Loop:
     def fetch(self) -> None:
         """Read the source; keep the last good revision when it is gone, wrong or too old."""
         if why := self.busy():
-            log.debug("the source is busy: %s", why)
+            self.report.held(f"{why}: the plan waits until that is over")
             self._moved_at = time.monotonic()
             threading.Timer(self.timing.busy_s, self.wake.fetch).start()
             return
         try:
             checkout = self.source.fetch()
         except SourceError as error:
-            self._lost_since = self._lost_since or time.time()
-            self.report.source_lost(str(error), self._lost_since)
+            self._is_lost = True
+            self.report.source_lost(str(error), self.journal.lost())
             self._resume()
             return
-        if self._lost_since is not None:
-            self._lost_since = None
+        self.journal.found()
+        if self._is_lost:
+            self._is_lost = False
             self.report.source_back()
         if checkout.revision == self._seen:
             return
         verdict = self.journal.accept(checkout)
         if verdict.message:
             self.report.held(verdict.message)
+        self.held = None if verdict.take else verdict.message
         if not verdict.take:
             self._resume()
             return
@@ -212,6 +225,7 @@ class Loop:
             self.journal.refused(checkout, loaded.problems)
             self.report.refused(checkout.revision, loaded.problems)
         elif why := self.accepts(loaded):
+            self.held = why
             self.report.held(why)
         else:
             self._turn_to(Desired.of(checkout, loaded, loaded.fleet, self.cached, self.desired))
@@ -224,13 +238,14 @@ class Loop:
         self.desired = self.desired.refreshed(self.cached)
         observed = self.target.observe(self.desired.assignment.workloads)
         self.report.looked(observed)
-        plan = self.desired.plan(observed, self.confirmed)
+        plan = self.desired.plan(observed, self.confirmed, self.journal.other_fleet)
         quiet_in = self._moved_at + self.timing.quiet_s - time.monotonic()
         self.report.planned(plan, self.desired)
         self.report.applied(apply_plan(plan, self.target, hold_removals=quiet_in > 0))
-        self.journal.applied(self.desired)
-        self._settle(plan)
         waiting = quiet_in > 0 and any(c.action in _REMOVALS for c in plan.changes)
+        if not waiting and not any(item.token for item in plan.blocked):
+            self.journal.applied(self.desired)
+        self._settle(plan)
         return quiet_in if waiting else self.timing.resync_s
 
     def _settle(self, plan: Plan) -> None:

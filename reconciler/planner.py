@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from reconciler.api.meta import ObjectRef
 from reconciler.plan import (
+    REASONS,
     Action,
     Blocked,
     Change,
@@ -76,6 +77,8 @@ def make_plan(
         step = _decide(want, have, state, None if (home, ref) in live else home, causes)
         if isinstance(step, Change) and step.action is Action.DRIFT and not policy.drift_enforced:
             step = replace(step, reason="DriftReported", impact=Impact())
+        if isinstance(step, Change) and have is not None and _is_held(want, have):
+            step = _leave_alone(step)
         match step:
             case None:
                 unchanged[target] += have is not None
@@ -124,6 +127,21 @@ def _decide(
         case Workload(), Instance():
             return _compare(want, have, state, causes)
     raise AssertionError("a pair has at least one side")
+
+
+def _is_held(want: Workload | None, have: Instance) -> bool:
+    """The annotation on the object; on one that is gone, what it said last."""
+    said = want.lifecycle if want else have.inputs.get("lifecycle", {})
+    return bool(said.get("hold") == "true")
+
+
+def _leave_alone(step: Change) -> Change | Blocked:
+    """Show what would happen to a held service. What touches no process may happen."""
+    if step.action in (Action.UPDATE, Action.UNKNOWN, Action.DEFERRED):
+        return step
+    fields = ", ".join(f"{f.path} {f.before} -> {f.after}" for f in step.fields)
+    message = f"{fields or REASONS[step.reason]}; left as it is by its hold annotation"
+    return Blocked(step.ref, "Held", message, step.source, step.target, (step.ref,))
 
 
 def _create(want: Workload, state: TargetState, causes: Causes) -> Change | Blocked:
@@ -184,9 +202,6 @@ def _compare(
             return _restarting(Action.REPLACE, "RenderChanged", want, have, state, cause)
         cause = causes.where(want.ref)
         return Change(Action.DEFERRED, state.target, want.ref, "RenderChanged", cause, desired=want)
-    if want.lifecycle.get("hold") == "true":
-        message = "changed, and left as it is by its hold annotation"
-        return Blocked(want.ref, "Held", message, causes.where(want.ref), state.target, (want.ref,))
     # The same command after all: a pinned digest that already runs, the port that it has.
     keeps_process = (render is not None and same_render) or _only_lifecycle(want, have)
     fields = _field_changes(have.inputs, want.inputs, process_changes=not keeps_process)

@@ -11,11 +11,13 @@ from reconciler.workload import digest
 
 @dataclass(frozen=True, slots=True)
 class PruneLimits:
-    """The Fleet's limits, and the tokens that somebody confirmed."""
+    """The Fleet's limits, and the tokens that somebody confirmed. `other_fleet` is where the
+    services were declared, if not in this fleet: then every removal has to be confirmed."""
 
     max_count: int = 10
     max_share: float = 0.3
     confirmed: frozenset[str] = frozenset()
+    other_fleet: str | None = None
 
 
 def prune_token(removals: Collection[Change]) -> str:
@@ -31,12 +33,15 @@ def guard_removals(
     total = len({(i.target, i.ref) for i in observed.instances})
     many = len(removals) > limits.max_count
     large = len(removals) >= 4 and len(removals) > limits.max_share * total
+    foreign = bool(removals) and limits.other_fleet is not None
     token = prune_token(removals)
-    if not (many or large) or token in limits.confirmed:
+    if not (many or large or foreign) or token in limits.confirmed:
         return changes, []
+    why = f"the limits are {limits.max_count} and {limits.max_share:.0%}"
+    if foreign:
+        why = f"they were started from another fleet, {limits.other_fleet}"
     message = (
-        f"{len(removals)} of {total} services would stop; the limits are"
-        f" {limits.max_count} and {limits.max_share:.0%}."
+        f"{len(removals)} of {total} services would stop; {why}."
         f" If that is meant, commit `confirm: [{token}]` to the Fleet or add --confirm {token}"
     )
     held = Blocked(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reconciler.desired import Desired
 from reconciler.errors import SourceError
-from reconciler.journal import NoJournal, SourceJournal
+from reconciler.journal import SourceJournal
 from reconciler.loop import Loop, Timing, Wake
 from reconciler.plan import Observation, Plan
 from reconciler.problem import Problem
@@ -23,7 +23,7 @@ from reconciler.source.history import HistoryFile
 from reconciler.source.load import LoadCache, load
 from reconciler.target import Outcome
 from tests.support.fleets import model, node, service, small_fleet, write_fleet
-from tests.support.targets import InMemoryTarget
+from tests.support.targets import InMemoryTarget, NoJournal
 
 
 @dataclass
@@ -309,3 +309,53 @@ def _converges(root: Path, wanted: set[str], running: set[str], broken: set[str]
 
     assert target.names() == wanted
     assert said.plans[-1].changes == ()
+
+
+def test_services_of_another_fleet_are_not_taken_for_removed_ones(tmp_path: Path) -> None:
+    target, file = InMemoryTarget(), HistoryFile(tmp_path / "history.json")
+    first = DirectorySource(write_fleet(tmp_path / "first", small_fleet()))
+    loop, _ = make_loop(
+        tmp_path / "first", target, source=first, journal=SourceJournal(file, first)
+    )
+    one_pass(loop)
+    files = {"node.yaml": node(), "model.yaml": model(), "other.yaml": service("other")}
+    second = DirectorySource(write_fleet(tmp_path / "second", files))
+
+    loop, said = make_loop(
+        tmp_path / "second", target, source=second, journal=SourceJournal(file, second)
+    )
+    one_pass(loop)
+    one_pass(loop)
+    running = target.names()
+    loop.confirmed = frozenset(item.token or "" for item in said.plans[-1].blocked)
+    loop.look()
+
+    assert running == {"chat", "other"}
+    assert target.names() == {"other"}
+
+
+def test_since_when_a_source_is_lost_outlives_our_restart(tmp_path: Path) -> None:
+    file, source = HistoryFile(tmp_path / "history.json"), DirectorySource(tmp_path / "gone")
+    since = SourceJournal(file, source).lost()
+
+    again = SourceJournal(file, source)
+
+    assert again.lost() == since
+    again.found()
+    assert SourceJournal(file, source).lost() > since
+
+
+def test_a_removal_that_waits_is_not_noted_as_done(tmp_path: Path) -> None:
+    root = write_fleet(tmp_path / "fleet", small_fleet())
+    source, file = DirectorySource(root), HistoryFile(tmp_path / "history.json")
+    journal = SourceJournal(file, source)
+    loop, _ = make_loop(
+        root, InMemoryTarget(), source=source, journal=journal, timing=Timing(quiet_s=0.0)
+    )
+    one_pass(loop)
+    (root / "service.yaml").unlink()
+    loop.timing = Timing(quiet_s=3600)
+
+    one_pass(loop)
+
+    assert "service.yaml" in SourceJournal(file, source).held_paths()

@@ -348,3 +348,49 @@ def test_adding_a_service_changes_nothing_about_the_others_that_run(world: Any) 
 
     kept = [replace(c, impact=c.impact) for c in after.changes if c.ref.name != "zz-new"]
     assert [(c.action, c.ref) for c in kept] == [(c.action, c.ref) for c in before.changes]
+
+
+@pytest.mark.parametrize(
+    "desired",
+    [
+        pytest.param([], id="removed"),
+        pytest.param(
+            [workload("chat", suspended=True, lifecycle={"hold": "true"})], id="suspended"
+        ),
+        pytest.param(
+            [workload("chat", settings={"contextSize": 1}, lifecycle={"hold": "true"})],
+            id="changed",
+        ),
+    ],
+)
+def test_whatever_happens_to_a_held_service_is_shown_and_not_done(desired: list[Workload]) -> None:
+    have = instance("chat", of=workload("chat", lifecycle={"hold": "true"}))
+
+    made = plan(desired, observed(have))
+
+    assert made.changes == ()
+    assert [b.reason for b in made.blocked] == ["Held"]
+
+
+def test_the_hold_itself_is_noted_without_a_restart() -> None:
+    made = plan([workload("chat", lifecycle={"hold": "true"})], observed(instance("chat")))
+
+    assert actions(made) == {"chat": "update"}
+    assert made.blocked == ()
+
+
+def test_what_another_fleet_started_is_removed_only_when_confirmed() -> None:
+    limits = {"other_fleet": "/srv/other"}
+    waiting = plan([workload("new")], observed(instance("theirs")), **limits)
+    (held,) = waiting.blocked
+
+    released = plan(
+        [workload("new")],
+        observed(instance("theirs")),
+        confirmed=frozenset({held.token}),
+        **limits,
+    )
+
+    assert actions(waiting) == {"new": "create"}
+    assert "/srv/other" in held.message
+    assert actions(released) == {"new": "create", "theirs": "delete"}

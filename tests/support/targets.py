@@ -9,10 +9,41 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from reconciler.api.meta import ObjectRef
+from reconciler.desired import Desired
 from reconciler.errors import ApplyError
 from reconciler.plan import Action, Change, Instance, Observation, Source, TargetState
+from reconciler.problem import Problem
+from reconciler.source.checkout import Checkout
+from reconciler.source.history import Course, Verdict
 from reconciler.target import Outcome, Result
 from reconciler.workload import Workload
+
+
+class NoJournal:
+    """Nothing is remembered, every revision is the first."""
+
+    other_fleet: str | None = None
+
+    def accept(self, checkout: Checkout) -> Verdict:
+        return Verdict(Course.FIRST, take=True)
+
+    def lost(self) -> float:
+        return 0.0
+
+    def found(self) -> None:
+        """Nothing to forget."""
+
+    def held_paths(self) -> frozenset[str]:
+        return frozenset()
+
+    def last_good(self) -> Checkout | None:
+        return None
+
+    def applied(self, desired: Desired) -> None:
+        """Nothing to remember."""
+
+    def refused(self, checkout: Checkout, problems: tuple[Problem, ...]) -> None:
+        """Nothing to remember."""
 
 
 @dataclass
