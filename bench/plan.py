@@ -1,7 +1,7 @@
 """How long a plan takes: `python -m bench.plan [N ...]` (services; 1,000 and 10,000 by default).
 
 Cold is a whole process. In the loop is a running one that sees one changed file: from the wake to
-the plan and the note of its revision, with everything that `reconcile --watch` does in between.
+the plan, with everything that `reconcile --watch` does in between.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.generate_fleet import generate
 from bench.running_fleet import RunningFleet
-from bench.table import RECONCILE, RUNS, Row, commit_all, program, show, timed
+from bench.table import RECONCILE, RUNS, Row, commit_all, program, show
 
 COLD_BUDGET_MS = {1_000: 1_000, 10_000: 6_000}
 AGAIN_BUDGET_MS = {1_000: 50}
@@ -60,11 +60,11 @@ def _again(root: Path, size: int, what: str, budget: float | None) -> Row:
     times = []
     for attempt in range(RUNS + 1):
         name = _change(root, attempt)
-        times.append(timed(fleet.plan_again))
+        times.append(fleet.plan_again())
         assert fleet.changed() == [name]
         fleet.apply()
     walls, cpus = zip(*times[1:], strict=True)
-    how = "one file saved: fetch, load, assign, observe, plan, note it"
+    how = "one file saved: fetch, load, assign, observe, plan"
     return Row(f"{what}, in the loop", "ms", walls, how, budget, cpus)
 
 

@@ -42,9 +42,11 @@ class _Silent:
     """A Reporter that keeps the plan and fails on anything that a benchmark should not meet."""
 
     plan: Plan
+    at: tuple[float, float]  # the clock and our CPU time when the plan was there
 
     def planned(self, plan: Plan, desired: Desired) -> None:
         self.plan = plan
+        self.at = time.perf_counter(), time.process_time()
 
     def applied(self, outcomes: tuple[Outcome, ...]) -> None:
         """Nothing was."""
@@ -86,10 +88,12 @@ class RunningFleet:
         fleet.apply()
         return fleet
 
-    def plan_again(self) -> None:
-        """What a wake does."""
+    def plan_again(self) -> tuple[float, float]:
+        """What a wake does. Milliseconds until the plan is there: wall, and CPU of this process."""
+        wall_s, cpu_s = time.perf_counter(), time.process_time()
         self._loop.fetch()
         self._loop.look()
+        return (self._report.at[0] - wall_s) * 1e3, (self._report.at[1] - cpu_s) * 1e3
 
     def changed(self) -> list[str]:
         return [change.ref.name for change in self._report.plan.changes]
