@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
-from reconciler.capacity.admission import Admission, Estimates, Facts, admit, reason
+from reconciler.capacity.admission import Admission, Facts, admit, reason
+from reconciler.capacity.estimates import Estimates
 from reconciler.fleet import Fleet
 from reconciler.placement import Assignment, candidate, misfit
 from reconciler.workload import Workload

@@ -10,8 +10,9 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
 from reconciler.api.model import Model
-from reconciler.capacity.admission import Admission, Candidate, Estimates, Facts, admit, explain
+from reconciler.capacity.admission import Admission, Candidate, Facts, admit, explain
 from reconciler.capacity.earlier import Earlier
+from reconciler.capacity.estimates import Estimates
 from reconciler.fleet import Fleet
 from reconciler.problem import Finding
 from reconciler.runtime import Runtime, lifecycle, settings
@@ -104,10 +105,8 @@ def _admit_all(
             admissions.append(known or admit(node, placed, facts, estimates))
     for admission in admissions:
         draft.warnings += admission.warnings
-        here = frozenset({admission.node.metadata.name})
-        for sized in admission.refused:
-            finding = explain(sized, admission, admissions)
-            draft.held.append(Held(finding, (finding.ref,), here))
+    for node_name, finding in explain(admissions):
+        draft.held.append(Held(finding, (finding.ref,), frozenset({node_name})))
     draft.warnings += _unknown_models(admissions)
     return admissions
 

@@ -14,10 +14,12 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import API_VERSION, MEMORY_BUDGET_ANNOTATION
 from reconciler.api.model import Model
+from reconciler.capacity.ledger import Ledger
 from reconciler.capacity.pools import Pool, budgeted, needs, pools, resident, settled, taken_bytes
-from reconciler.capacity.remedies import Neighbour, Request, Room, refusal, shortfall
+from reconciler.capacity.remedies import Request, Room, refusal, shortfall
 from reconciler.memory import MemorySettings, ModelFacts, estimate
-from reconciler.workload import PoolNeed
+from reconciler.workload import PoolNeed, Workload
+from tests.support.builders import workload
 
 GIB = 2**30
 METAL = {"vendor": "Apple", "memory": "unified"}
@@ -95,12 +97,12 @@ def told(**changes: Any) -> MemorySettings:
     return MemorySettings(**(plain | changes))
 
 
-def mac(memory: str = "32Gi", *neighbours: Neighbour, **rules: Any) -> Room:
-    return Room("mac", pools(node(memory, (METAL,), **rules)), neighbours)
+def mac(memory: str = "32Gi", *neighbours: Workload, **rules: Any) -> Room:
+    return Room("mac", pools(node(memory, (METAL,), **rules)), Ledger(neighbours))
 
 
-def embed(bytes_taken: int, pool: str = "unified") -> Neighbour:
-    return Neighbour("default/embed", (PoolNeed(pool, bytes_taken, 0),))
+def embed(bytes_taken: int, pool: str = "unified") -> Workload:
+    return workload("embed", needs=(PoolNeed(pool, bytes_taken, 0),))
 
 
 def test_a_machine_is_one_pool_unless_its_devices_have_memory_of_their_own() -> None:
@@ -292,7 +294,7 @@ def test_another_node_with_room_is_named() -> None:
 def test_a_shared_file_makes_room_for_a_second_process() -> None:
     request = Request(LARGE, told(), "sha")
     alone = mac()
-    first = Neighbour("default/first", request.needs_in(alone))
+    first = workload("first", needs=request.needs_in(alone))
     second = mac("36Gi", first)
 
     assert shortfall(request.needs_in(mac("36Gi")), mac("36Gi")) is None

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
+from reconciler.capacity.estimates import Estimates
 from reconciler.capacity.ledger import Ledger
 from reconciler.capacity.pools import Pool, budgeted, needs, pools, resident, settled
-from reconciler.capacity.remedies import Neighbour, Request, Room, refusal, shortfall
-from reconciler.memory import MemoryEstimate, MemorySettings, ModelFacts, estimate
+from reconciler.capacity.remedies import Request, Room, refusal, shortfall
+from reconciler.memory import MemoryEstimate, ModelFacts
 from reconciler.problem import Finding
 from reconciler.runtime import Runtime
 from reconciler.workload import ModelFile, PoolNeed, Workload
 
 Facts = Mapping[ObjectRef, ModelFacts]
+MAX_REMEDIES = 50  # looking for what fits takes milliseconds: whoever follows these sees the rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +37,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A candidate with what it would take; `requests` has one estimate's question a model."""
+    """A candidate with what it would take; `requests` has one estimate's question a model, `beside`
+    says how many the node had admitted when this one was asked about."""
 
     candidate: Candidate
     workload: Workload
     requests: tuple[Request, ...]
     pools: tuple[Pool, ...]  # with the budgets that count for this service
-
-
-@dataclass(slots=True)
-class Estimates:
-    """Estimates of one pass, each made once: many services share a model and its settings."""
-
-    _made: dict[tuple[ObjectRef, MemorySettings], MemoryEstimate] = field(default_factory=dict)
-
-    def of(self, model: ObjectRef, facts: ModelFacts, settings: MemorySettings) -> MemoryEstimate:
-        key = (model, settings)
-        if key not in self._made:
-            self._made[key] = estimate(facts, settings)
-        return self._made[key]
+    beside: int = 0
 
 
 @dataclass(slots=True)
@@ -68,13 +59,19 @@ class Admission:
     warnings: list[Finding] = field(default_factory=list)
     unknown: dict[ObjectRef, list[ObjectRef]] = field(default_factory=dict)  # Model -> services
 
-    def room(self, of: Sized | None = None) -> Room:
-        """The node with who is admitted, as `of` finds it."""
-        known = of.pools if of else pools(self.node)
-        neighbours = tuple(
-            Neighbour(s.workload.ref.label, s.workload.needs) for s in self.admitted if s is not of
-        )
-        return Room(self.node.metadata.name, known, neighbours)
+    def room(self) -> Room:
+        """The node with everyone who is admitted."""
+        return Room(self.node.metadata.name, pools(self.node), Ledger(_running(self.admitted)))
+
+    def refusals(self) -> Iterator[tuple[Sized, Room]]:
+        """Who does not fit, with the node as it was then. A room lasts until the next is asked for:
+        the ledger in it goes on."""
+        taken, admitted = Ledger(()), 0
+        for sized in self.refused:
+            for tenant in _running(self.admitted[admitted : sized.beside]):
+                taken.replace(tenant.ref, tenant.needs)
+            admitted = sized.beside
+            yield sized, Room(self.node.metadata.name, sized.pools, taken)
 
 
 def admit(
@@ -91,36 +88,61 @@ def admit(
             result.admitted.append(sized)
             continue
         ledger.replace(ref, sized.workload.needs)
-        over = ledger.over_budget(ref)
-        if over is not None and candidate.service.spec.memory.mode == "enforce":
+        fits = ledger.fits(ref)
+        if not fits and candidate.service.spec.memory.mode == "enforce":
             ledger.undo()
-            result.refused.append(sized)
+            result.refused.append(replace(sized, beside=len(result.admitted)))
             continue
-        if over is not None:
-            message = f"{over}; started all the same, by memory.mode: warn"
+        if not fits:
+            message = f"{ledger.over_budget(ref)}; started all the same, by memory.mode: warn"
             result.warnings.append(Finding("MemoryOverridden", ref, "spec.memory.mode", message))
         result.admitted.append(sized)
     return result
 
 
-def reason(sized: Sized, admission: Admission, others: Iterable[Admission] = ()) -> str | None:
-    """Why it does not fit beside who is admitted, and what would; None when it fits."""
-    room = admission.room(sized)
+def reason(sized: Sized, admission: Admission) -> str | None:
+    """Why it does not fit the node, and what would; None when it fits.
+
+    One that the node has refused finds it as it was then, any other finds everyone there.
+    """
+    ref = sized.workload.ref
+    for refused, room in admission.refusals():
+        if refused.workload.ref == ref:
+            return _reason(sized, room, ())
+    return _reason(sized, replace(admission.room(), pools=sized.pools), ())
+
+
+def explain(admissions: Sequence[Admission]) -> Iterator[tuple[str, Finding]]:
+    """Every refusal as (node, finding), at the setting that most likely has to change."""
+    rooms: list[Room] | None = None
+    helped = 0
+    for admission in admissions:
+        name = admission.node.metadata.name
+        for sized, room in admission.refusals():
+            if rooms is None:
+                rooms = [other.room() for other in admissions]
+            helped += 1
+            if helped <= MAX_REMEDIES:
+                message = _reason(sized, room, [other for other in rooms if other.node != name])
+            else:
+                message = shortfall(sized.workload.needs, room)
+            assert message is not None, "a refused service does not fit"
+            if helped > MAX_REMEDIES:
+                message += f"; what would fit is said for {MAX_REMEDIES} others, fix those first"
+            stated = "context_size" in sized.candidate.service.spec.model_fields_set
+            at = "spec.contextSize" if stated else "spec"
+            yield name, Finding("MemoryFits", sized.workload.ref, at, message)
+
+
+def _reason(sized: Sized, room: Room, elsewhere: Sequence[Room]) -> str | None:
     if len(sized.requests) != 1:
         return shortfall(sized.workload.needs, room)
-    elsewhere = [other.room() for other in others if other is not admission]
     return refusal(sized.requests[0], room, elsewhere)
 
 
-def explain(sized: Sized, admission: Admission, others: Iterable[Admission]) -> Finding:
-    """The refusal as a finding, at the setting that most likely has to change."""
-    stated = (
-        "contextSize" if "context_size" in sized.candidate.service.spec.model_fields_set else ""
-    )
-    message = reason(sized, admission, others)
-    assert message is not None, "a refused service does not fit"
-    field_path = f"spec.{stated}" if stated else "spec"
-    return Finding("MemoryFits", sized.workload.ref, field_path, message)
+def _running(admitted: Iterable[Sized]) -> Iterator[Workload]:
+    """The ones that take memory."""
+    return (s.workload for s in admitted if not s.workload.suspended)
 
 
 def _size(
@@ -149,10 +171,10 @@ def _size(
         known_facts = facts[ref]
         layers = known_facts.block_count
         asked = settled(runtime.memory_settings(workload, model), node, layers)
-        answer = estimates.of(ref, known_facts, asked)
+        answer = estimates.of(known_facts, asked)
         made.append(answer)
         each.append(needs(answer, asked, known, layers, _identity(model)))
-        requests.append(Request(known_facts, asked, _identity(model)))
+        requests.append(Request(known_facts, asked, _identity(model), estimates))
     total = each[0] if not runtime.serves_many else resident(each, _places(candidate))
     sized = replace(workload, memory=max(made, key=lambda m: m.total_bytes), needs=total)
     return Sized(candidate, sized, tuple(requests), known)

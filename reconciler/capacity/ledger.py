@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from reconciler.api.quantity import show_bytes
 from reconciler.workload import PoolNeed
 
 Needs = tuple[PoolNeed, ...]
+_SHOWN = 4  # neighbours that a refusal names
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Ledger:
 
     def __init__(self, tenants: Iterable[Tenant]) -> None:
         self._needs: dict[ObjectRef, Needs] = {}
+        self._tenants: dict[str, dict[ObjectRef, int]] = {}  # pool -> who takes how many bytes
         self._beside: Counter[str] = Counter()  # pool -> bytes that are nobody else's
         self._files: dict[tuple[str, str], Counter[int]] = {}  # (pool, file) -> sizes in use
         self._shared: Counter[str] = Counter()  # pool -> bytes of shared files
@@ -49,6 +52,20 @@ class Ledger:
     def taken_bytes(self, pool: str) -> int:
         """Bytes that all services together take of the pool."""
         return self._beside[pool] + self._shared[pool]
+
+    def more_bytes(self, need: PoolNeed) -> int:
+        """Bytes that one more process would add to its pool: files that are there cost nothing."""
+        files: dict[str, int] = {}
+        for file, size in need.weights:
+            files[file] = max(files.get(file, 0), size)
+        beside = need.bytes - sum(size for _, size in need.weights)
+        return beside + sum(
+            max(size - self._mapped(need.pool, file), 0) for file, size in files.items()
+        )
+
+    def tenants(self, pool: str) -> Sequence[ObjectRef]:
+        """Who takes of the pool, in the order in which they came."""
+        return tuple(self._tenants.get(pool, ()))
 
     def replace(self, ref: ObjectRef, needs: Needs) -> tuple[MemoryImpact, ...]:
         """Let `ref` take `needs` instead of what it takes now; empty needs remove it."""
@@ -72,28 +89,45 @@ class Ledger:
             self._put(*self._last)
             self._last = None
 
+    def fits(self, ref: ObjectRef) -> bool:
+        """Whether the pools that `ref` uses are large enough for all."""
+        return self._too_small(ref) is None
+
     def over_budget(self, ref: ObjectRef) -> str | None:
         """Why the pools that `ref` uses are too small for all, with the arithmetic; else None."""
+        need = self._too_small(ref)
+        if need is None:
+            return None
+        needed, budget = show_bytes(need.bytes), show_bytes(need.budget_bytes)
+        count = len(self._tenants[need.pool]) - 1
+        if not count:
+            return f"needs {needed} of {need.pool}, which has a budget of {budget}"
+        # Whoever reads it needs a few names; a full list would be as long as the fleet.
+        first = heapq.nsmallest(_SHOWN + 1, self._tenants[need.pool].items())
+        shown = [f"{other.label} {show_bytes(size)}" for other, size in first if other != ref]
+        others = ", ".join(shown[:_SHOWN]) + (f" and {count - _SHOWN} more" * (count > _SHOWN))
+        taken = show_bytes(self.taken_bytes(need.pool))
+        return f"needs {needed} of {need.pool}; with {others} that is {taken} of {budget}"
+
+    def _too_small(self, ref: ObjectRef) -> PoolNeed | None:
         for need in self._needs.get(ref, ()):
-            taken = self.taken_bytes(need.pool)
-            if taken > need.budget_bytes:
-                others = ", ".join(
-                    f"{other.label} {show_bytes(theirs.bytes)}"
-                    for other, all_needs in sorted(self._needs.items())
-                    for theirs in all_needs
-                    if theirs.pool == need.pool and other != ref
-                )
-                return (
-                    f"needs {show_bytes(need.bytes)} of {need.pool}; with {others} that is"
-                    f" {show_bytes(taken)} of {show_bytes(need.budget_bytes)}"
-                )
+            if self.taken_bytes(need.pool) > need.budget_bytes:
+                return need
         return None
+
+    def _mapped(self, pool: str, file: str) -> int:
+        """Bytes of the file that are in use: the most that any process maps."""
+        sizes = self._files.get((pool, file))
+        return max(+sizes, default=0) if sizes else 0
 
     def _put(self, ref: ObjectRef, needs: Needs) -> None:
         for need in self._needs.pop(ref, ()):
             self._count(need, -1)
+            self._tenants[need.pool].pop(ref, None)
         for need in needs:
             self._count(need, +1)
+            theirs = self._tenants.setdefault(need.pool, {})
+            theirs[ref] = theirs.get(ref, 0) + need.bytes
         if needs:
             self._needs[ref] = needs
 

@@ -6,11 +6,13 @@ Every remedy is tried by estimating again: one that is offered fits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from reconciler.api.quantity import show_bytes
-from reconciler.capacity.pools import Pool, needs, taken_bytes
-from reconciler.memory import CACHE_TYPES, MemorySettings, ModelFacts, estimate
+from reconciler.capacity.estimates import Estimates
+from reconciler.capacity.ledger import Ledger
+from reconciler.capacity.pools import Pool, needs
+from reconciler.memory import CACHE_TYPES, MemorySettings, ModelFacts
 from reconciler.workload import PoolNeed
 
 SMALLEST_CONTEXT = 512
@@ -19,20 +21,12 @@ _SMALLEST_QUANTISATION = 8  # a file of two bits a weight is an eighth of one of
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
-    """Another service on the node: its label (`default/embed`) and what it takes."""
-
-    label: str
-    needs: tuple[PoolNeed, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Room:
     """A node as one service finds it: the pools with their budgets, and who is there already."""
 
     node: str
     pools: tuple[Pool, ...]
-    neighbours: tuple[Neighbour, ...] = ()
+    taken: Ledger = field(default_factory=lambda: Ledger(()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +36,10 @@ class Request:
     facts: ModelFacts
     settings: MemorySettings
     file: str | None = None
+    estimates: Estimates = field(default_factory=Estimates, compare=False, repr=False)
 
     def needs_in(self, room: Room) -> tuple[PoolNeed, ...]:
-        answer = estimate(self.facts, self.settings)
+        answer = self.estimates.of(self.facts, self.settings)
         return needs(answer, self.settings, room.pools, self.facts.block_count, self.file)
 
 
@@ -64,9 +59,8 @@ def shortfall(wanted: Sequence[PoolNeed], room: Room) -> str | None:
     """The arithmetic of the first pool that is too small for `wanted`; None when all fit."""
     for need in wanted:
         pool = next((pool for pool in room.pools if pool.name == need.pool), None)
-        others = [neighbour.needs for neighbour in room.neighbours]
-        taken = taken_bytes(others, need.pool)
-        more = taken_bytes([*others, (need,)], need.pool) - taken
+        taken = room.taken.taken_bytes(need.pool)
+        more = room.taken.more_bytes(need)
         if pool is not None and taken + more > pool.budget_bytes:
             free = max(pool.budget_bytes - taken, 0)
             return (
@@ -77,10 +71,11 @@ def shortfall(wanted: Sequence[PoolNeed], room: Room) -> str | None:
 
 
 def _taken_by(room: Room, pool: str, taken: int) -> str:
-    labels = [n.label for n in room.neighbours if any(need.pool == pool for need in n.needs)]
-    if not labels:
+    tenants = room.taken.tenants(pool)
+    if not tenants:
         return ""
-    shown = ", ".join(labels[:4]) + (f" and {len(labels) - 4} more" if len(labels) > 4 else "")
+    shown = ", ".join(ref.label for ref in tenants[:4])
+    shown += f" and {len(tenants) - 4} more" if len(tenants) > 4 else ""
     return f", {show_bytes(taken)} taken by {shown}"
 
 
@@ -167,7 +162,8 @@ def _quantisation(request: Request, room: Room) -> Iterator[str]:
             return
         repackable = facts.repackable_bytes * part // 20
         smaller = replace(facts, weights_bytes=size, repackable_bytes=repackable)
-        if shortfall(replace(request, facts=smaller, file=None).needs_in(room), room) is None:
+        tried = replace(request, facts=smaller, file=None, estimates=Estimates())
+        if shortfall(tried.needs_in(room), room) is None:
             yield (
                 f"a smaller quantisation fits, with weights of {show_bytes(size)} at most"
                 f" (they are {show_bytes(facts.weights_bytes)})"
@@ -187,4 +183,4 @@ def _fits_in(request: Request, room: Room) -> bool:
 
 
 def _total(request: Request) -> str:
-    return show_bytes(estimate(request.facts, request.settings).total_bytes)
+    return show_bytes(request.estimates.of(request.facts, request.settings).total_bytes)
