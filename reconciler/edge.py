@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -27,6 +28,7 @@ class Exit(IntEnum):
 
 def guarded(run: Callable[[], int], program: str) -> int:
     """Turn whatever a run ends in into an exit code, with words and without a traceback."""
+    _prepare_streams()
     try:
         return run()
     except UsageError as error:
@@ -57,6 +59,16 @@ def guarded(run: Callable[[], int], program: str) -> int:
             file=sys.stderr,
         )
         return Exit.BUG
+
+
+def _prepare_streams() -> None:
+    """Whatever the locale can say is said as it is, the rest escaped; a closed stream is no bug."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for good
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 class Parser(argparse.ArgumentParser):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,9 @@ def run(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]
         ["--frobnicate"],
         ["--once", "--watch"],
         ["--dry-run", "-o", "yaml"],
+        ["status", "-o", "yaml"],
+        ["explain", "chat", "-o", "yaml"],
+        ["render", "-o", "yaml"],
         ["validate", "-o", "yaml"],
         ["--from", "HEAD"],
         ["--dry-run", "--cluster", "prod"],
@@ -271,3 +275,57 @@ def test_a_reader_that_goes_away_is_no_error(fleet: Path) -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
 
     assert done.stderr == ""
+
+
+def test_a_locale_that_cannot_say_a_name_gets_it_escaped(tmp_path: Path) -> None:
+    files = small_fleet() | {"küche.yaml": service("chat", "gemma")}
+    fleet = write_fleet(tmp_path / "fleet", files)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "reconciler", "validate", "-C", str(fleet)],
+        capture_output=True,
+        env={"PYTHONIOENCODING": "ascii", "PATH": os.environ["PATH"]},
+    )
+
+    assert done.returncode == 1
+    assert b"k\\xfcche.yaml" in done.stdout
+    assert done.stderr == b""
+
+
+def test_a_closed_output_is_no_bug(fleet: Path) -> None:
+    command = f"{sys.executable} -m reconciler validate -C {fleet} >&-"
+
+    done = subprocess.run(["bash", "-c", command], capture_output=True)
+
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_watch_follows_folders_only(
+    fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = tmp_path / "bare.git"
+    subprocess.run(["git", "init", "-q", "--bare", str(bare)], check=True)
+
+    code, _, err = run(capsys, "--watch", "-C", bare)
+
+    assert code == 64
+    assert "--watch follows the files of a folder" in err
+
+
+def test_a_plan_against_a_revision_never_removes_what_a_node_would_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = write_fleet(tmp_path / "fleet", small_fleet())
+    git = ["git", "-C", str(fleet), "-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "all"], check=True)
+    for file in fleet.glob("*.yaml"):
+        file.unlink()
+
+    code, out, _ = run(capsys, "--dry-run", "--from", "HEAD", "-C", fleet, "-o", "json")
+
+    plan = json.loads(out)
+    assert code == 3
+    assert [change["action"] for change in plan["changes"]] == ["unknown"]
+    assert "holds what it runs" in plan["unreachable"][0]["message"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import threading
@@ -80,6 +81,19 @@ class Screen:
             if self._bar:
                 sys.stderr.write(self._bar)
                 sys.stderr.flush()
+
+
+class ScreenLog(logging.Handler):
+    """Log lines that a person should see, above the live line; tracebacks only when debugging."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(logging.WARNING)
+        self._screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._screen.say(printable(record.getMessage()), Tone.CHANGE)
+        if record.exc_info and os.environ.get("FLEET_DEBUG"):
+            self._screen.say(logging.Formatter().formatException(record.exc_info))
 
 
 class Progress:

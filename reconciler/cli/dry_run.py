@@ -7,6 +7,7 @@ import json
 import sys
 import time
 
+from reconciler.api.fleetnode import FleetNode
 from reconciler.cli import local
 from reconciler.cli.console import wants_colour
 from reconciler.cli.fleet import open_fleet, read_desired
@@ -28,6 +29,9 @@ def dry_run(args: argparse.Namespace) -> int:
         observed = _as_planned(base, desired)
     elif args.local is not None:
         desired = read_desired(source)
+        if why := local.held_here(args, desired.loaded):
+            print(why, file=sys.stderr)
+            return Exit.BLOCKED
         node = local.look_at(args, local.node_of(args, desired.fleet))
         desired = desired.refreshed(node.facts)
         observed = node.observe(desired.assignment.workloads)
@@ -58,7 +62,15 @@ def _base(args: argparse.Namespace) -> Desired:
 def _as_planned(base: Desired, desired: Desired) -> Observation:
     """Another revision in the place of an observation: it runs exactly what it declares."""
     workloads = [*base.assignment.workloads, *desired.assignment.workloads]
-    targets = {f"node/{w.node}": TargetState(f"node/{w.node}", True) for w in workloads}
+    known = {node.metadata.name for node in desired.fleet.all(FleetNode)}
+    targets = {
+        f"node/{name}": TargetState(
+            f"node/{name}",
+            reachable=name in known,
+            message="" if name in known else f"no FleetNode {name} any more: it holds what it runs",
+        )
+        for name in {w.node for w in workloads}
+    }
     return Observation(
         targets,
         tuple(
@@ -110,7 +122,10 @@ def central(args: argparse.Namespace) -> int:
     desired = read_desired(open_fleet(args, working_tree=False))
     observed = local.AgentNodes(desired.fleet).observe(desired.assignment.workloads)
     plan = desired.plan(observed, args.confirm)
-    _print(plan, args.output)
+    if args.once and args.output == "json":
+        print(json.dumps(plan_json(plan) | {"outcomes": []}, indent=2))
+    else:
+        _print(plan, args.output)
     print(
         "agents are not read over the network yet: run this on the node with --local",
         file=sys.stderr,

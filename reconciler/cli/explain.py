@@ -8,7 +8,7 @@ import sys
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from reconciler.cli.options import add_local_options
+from reconciler.cli.options import add_local_options, check_output
 from reconciler.edge import Exit
 from reconciler.errors import UsageError
 
@@ -26,6 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0. Raises UsageError for an unknown REF, InvalidFleet."""
+    check_output(args, "text", "json")
     from reconciler.api.inferenceservice import InferenceService
     from reconciler.cli import local
     from reconciler.cli.fleet import open_fleet, read_desired

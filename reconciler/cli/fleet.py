@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 def open_fleet(args: argparse.Namespace, *, working_tree: bool) -> Source:
     """The source that -C, --ref and --path name. Raises UsageError, SourceError."""
-    from reconciler.source.address import GitCredentials
+    from reconciler.source.address import GitCredentials, parse_address
     from reconciler.source.open import open_source
 
     if args.fleet.startswith("cluster://") or args.cluster:
         raise UsageError("this version has no Kubernetes target yet: leave --cluster out")
+    path = parse_address(args.fleet).path if args.fleet.strip() else None
     return open_source(
-        args.fleet,
+        # Absolute: what was applied from `.` here must not be taken for what is in `.` elsewhere.
+        args.fleet if path is None else str(path.absolute()),
         cache_dir=cache_dir(),
         ref=args.ref,
         subdir=args.path,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.fleetnode import FleetNode
 from reconciler.cli.fleet import choose_node, reader
+from reconciler.cli.options import LOCAL_ANYHOW
 from reconciler.errors import InvalidFleet, ReconcilerError, UsageError
 from reconciler.fleet import Fleet
 from reconciler.plan import Change, Observation, TargetState
@@ -59,13 +60,25 @@ class Local:
 
     def accepts(self, loaded: Loaded) -> str | None:
         """Why a valid revision is held: it does not know this node, so it cannot mean it."""
-        assert loaded.fleet is not None
-        names = {n.metadata.name for n in loaded.fleet.all(FleetNode)}
-        if not loaded.fleet.objects:
-            return f"{loaded.fleet.revision[:12]} holds no fleet document: held, as it runs"
-        if self.node not in names:
-            return f"{loaded.fleet.revision[:12]} has no FleetNode {self.node}: held, as it runs"
+        return _does_not_know(loaded, self.node)
+
+
+def held_here(args: argparse.Namespace, loaded: Loaded) -> str | None:
+    """Why this machine would hold a valid revision: it was a node before that is gone from it."""
+    before = remembered_node(args)
+    if before is None or args.local not in (LOCAL_ANYHOW, before):
         return None
+    return _does_not_know(loaded, before)
+
+
+def _does_not_know(loaded: Loaded, node: str) -> str | None:
+    assert loaded.fleet is not None
+    names = {n.metadata.name for n in loaded.fleet.all(FleetNode)}
+    if not loaded.fleet.objects:
+        return f"{loaded.fleet.revision[:12]} holds no fleet document: held, as it runs"
+    if node not in names:
+        return f"{loaded.fleet.revision[:12]} has no FleetNode {node}: held, as it runs"
+    return None
 
 
 @contextlib.contextmanager

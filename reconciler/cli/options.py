@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
+from reconciler.errors import UsageError
+
 LOCAL_ANYHOW = ""  # --local without a name
 
 
@@ -24,6 +26,12 @@ def add_fleet_options(parser: argparse.ArgumentParser) -> None:
         git.add_argument(
             f"--{name}", metavar="FILE", default=os.environ.get(variable), help=f"or ${variable}"
         )
+
+
+def check_output(args: argparse.Namespace, *formats: str) -> None:
+    """Raises UsageError for a format that the command does not print."""
+    if args.output not in formats:
+        raise UsageError(f"-o {args.output}: this prints {', '.join(formats)}")
 
 
 def add_local_options(parser: argparse.ArgumentParser) -> None:

@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 
+from reconciler.cli.options import check_output
 from reconciler.edge import Exit
 
 
@@ -15,6 +16,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """One command a service and node. Raises InvalidFleet."""
+    check_output(args, "text", "json")
     from reconciler.cli.fleet import open_fleet, read_desired
     from reconciler.report.plan_json import ref_json
     from reconciler.runtime import NodeFacts

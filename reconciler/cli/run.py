@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from reconciler.cli.options import add_local_options
+from reconciler.cli.options import add_local_options, check_output
 from reconciler.errors import UsageError
-
-_FORMATS = ("text", "json")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit codes: 0 current, 1 invalid, 2 changes (--dry-run), 3 blocked or not ready."""
-    if args.output not in _FORMATS:
-        raise UsageError(f"-o {args.output}: a plan is printed as {' or '.join(_FORMATS)}")
+    check_output(args, "text", "json")
     if args.base and not args.dry_run:
         raise UsageError("--from goes with --dry-run")
     interval_s = _seconds(args.interval, "--interval")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -14,20 +15,26 @@ from time import monotonic
 from types import FrameType
 
 from reconciler.cli import local
-from reconciler.cli.console import Console, Progress, Screen
+from reconciler.cli.console import Console, Progress, Screen, ScreenLog
 from reconciler.cli.fleet import open_fleet, reader
 from reconciler.desired import Desired
 from reconciler.edge import Exit
+from reconciler.errors import UsageError
 from reconciler.loop import Loop, Timing, Wake
 from reconciler.models.scheme import FetchContext
 from reconciler.plan import Instance, Observation, Plan
 from reconciler.problem import Problem
 from reconciler.report.plan_json import change_json, plan_json
 from reconciler.source.checkout import Source
+from reconciler.source.directory import DirectorySource
+from reconciler.source.worktree import WorktreeSource
 from reconciler.target import Outcome
 
 _QUIET_S = 2.0  # of --watch: removals wait out an editor, a rebase, a stash
 _WATCH_POLL_S = 30.0  # should the watcher miss something
+_REWATCH_MS = 1000
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,10 @@ class Service:
 def serve(args: argparse.Namespace, service: Service) -> int:
     """Run until the pass is done, or until a signal."""
     source = open_fleet(args, working_tree=args.watch)
+    if args.watch and not isinstance(source, DirectorySource | WorktreeSource):
+        raise UsageError("--watch follows the files of a folder: -C must be one, without --ref")
     screen, wake = Screen(), Wake()
+    _log_to(screen)
     console = _Recorder(screen, args.output, _ready_line(service, screen, wake), quiet=args.once)
     with local.owned(args, source, wake, stop_children=args.stop_on_exit) as here:
         if here.journal.damage:
@@ -65,6 +75,15 @@ def serve(args: argparse.Namespace, service: Service) -> int:
             if args.stop_on_exit and (running := here.agent.processes.snapshot()):
                 names = ", ".join(state.ref.label for state in running)
                 screen.say(f"stops {names}: requests in flight may finish first")
+
+
+def _log_to(screen: Screen) -> None:
+    for name in ("reconciler", "agent"):
+        logger = logging.getLogger(name)
+        logger.handlers = [ScreenLog(screen)]
+        logger.propagate = False
+    # The console says a failed download already, with its service.
+    logging.getLogger("agent.downloads").setLevel(logging.ERROR)
 
 
 def _ready_line(service: Service, screen: Screen, wake: Wake) -> Callable[[Instance], None] | None:
@@ -184,7 +203,7 @@ def _once(loop: Loop, console: _Recorder, args: argparse.Namespace, timeout_s: f
     """One pass, then wait until everything that should run answers."""
     loop.fetch()
     if loop.desired is None:
-        return Exit.FAILED
+        return Exit.BLOCKED if loop.held else Exit.FAILED
     deadline = monotonic() + timeout_s
     while not loop.wake.stopped:
         loop.look()
@@ -195,6 +214,8 @@ def _once(loop: Loop, console: _Recorder, args: argparse.Namespace, timeout_s: f
             console.print_once()
             if console.failed:
                 return Exit.FAILED
+            if loop.held:
+                return Exit.BLOCKED
             return Exit.BLOCKED if waiting or console.last.blocked else Exit.OK
         loop.wake.wait(min(1.0, max(0.0, deadline - monotonic())))
     return Exit.INTERRUPTED
@@ -240,20 +261,34 @@ def _follow(loop: Loop, source: Source, watch: bool, received: list[int]) -> int
 
 
 def _watch_files(folder: Path, wake: Wake, stop: threading.Event) -> None:
-    """Wake the loop on every change below the folder; git's own bookkeeping says nothing."""
+    """Wake the loop on every change below the folder; git's own bookkeeping says nothing.
+
+    A folder that is taken away and put back is another folder: it is watched anew.
+    """
     from watchfiles import watch
 
-    changes = watch(
-        folder,
-        watch_filter=lambda _, path: "/.git/" not in path,
-        debounce=50,
-        step=20,
-        stop_event=stop,
-        recursive=True,
-        raise_interrupt=False,
-    )
-    for _ in changes:
+    while not stop.is_set():
+        try:
+            watched = folder.stat().st_ino
+            changes = watch(
+                folder,
+                watch_filter=lambda _, path: "/.git/" not in path,
+                debounce=50,
+                step=20,
+                rust_timeout=_REWATCH_MS,
+                yield_on_timeout=True,
+                stop_event=stop,
+                raise_interrupt=False,
+            )
+            for change in changes:
+                if change:
+                    wake.fetch()
+                if folder.stat().st_ino != watched:
+                    break
+        except OSError as error:
+            log.debug("%s cannot be watched now: %s", folder, error)
         wake.fetch()
+        stop.wait(_REWATCH_MS / 1000)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from reconciler.cli.options import add_local_options
+from reconciler.cli.options import add_local_options, check_output
 from reconciler.edge import Exit
 from reconciler.errors import InvalidFleet, SourceError
 from reconciler.report.terminal import printable
@@ -27,6 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when everything that should run answers, 3 otherwise; 1 when the fleet cannot be
     read: what runs here is shown all the same."""
+    check_output(args, "text", "json")
     from reconciler.cli import local
     from reconciler.cli.fleet import open_fleet, read_desired
 
@@ -74,11 +75,16 @@ def _declared(desired: Desired, node: str | None, observed: Observation) -> list
         for ref in h.services
     }
     missing = {k: why for state in observed.targets.values() for k, why in state.missing.items()}
-    placed = {
-        w.ref: Declared(w.ref, "EngineMissing", missing[w.runtime])
-        if w.runtime in missing
-        else Declared(w.ref)
-        for w in desired.assignment.workloads
-        if node in (None, w.node) and not w.suspended
-    }
+    placed = {}
+    for workload in desired.assignment.workloads:
+        if node not in (None, workload.node) or workload.suspended:
+            continue
+        state = observed.targets.get(f"node/{workload.node}")
+        if state is not None and not state.reachable:
+            reason, message = "Unknown", state.message
+        elif workload.runtime in missing:
+            reason, message = "EngineMissing", missing[workload.runtime]
+        else:
+            reason, message = "NotRunning", ""
+        placed[workload.ref] = Declared(workload.ref, reason, message)
     return [*(placed | held).values()]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from reconciler.cli.options import check_output
 from reconciler.edge import Exit
-from reconciler.errors import UsageError
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -20,8 +20,7 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.problem import Severity
     from reconciler.report.problems import REPORTS
 
-    if args.output not in REPORTS:
-        raise UsageError(f"-o {args.output}: validate prints {', '.join(REPORTS)}")
+    check_output(args, *REPORTS)
     checkout = open_fleet(args, working_tree=True).fetch()
     loaded = reader()(checkout, frozenset())
     problems = list(loaded.problems)
