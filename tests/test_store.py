@@ -259,18 +259,6 @@ def test_pauses_grow_while_a_server_fails_and_end_when_it_answers(
     assert len(server.requests) == 12
 
 
-def test_a_retry_by_hand_does_not_wait(tmp_path: Path, tiny: bytes) -> None:
-    with FileServer(tiny) as server, opened(tmp_path, clock=HandClock()) as store:
-        server.status = 503
-        wanted = model(server.url)
-        store.ensure(wanted)
-        settle(store, wanted)
-        server.status = None
-
-        store.retry(wanted)
-        wait_for(lambda: store.lookup(wanted) is not None)
-
-
 def test_a_download_that_was_closed_goes_on_after_a_restart(tmp_path: Path, tiny: bytes) -> None:
     with FileServer(tiny) as server:
         wanted = model(server.url)
@@ -426,8 +414,8 @@ def test_a_model_out_of_the_repository_needs_only_the_checkout(tmp_path: Path, t
 
 
 def test_every_end_of_a_download_wakes_the_loop(tmp_path: Path, tiny: bytes) -> None:
-    woken = threading.Event()
-    store = ModelStore(tmp_path, changed=woken.set, min_free_bytes=0)
+    woken, clock = threading.Event(), HandClock()
+    store = ModelStore(tmp_path, changed=woken.set, clock=clock, min_free_bytes=0)
     with FileServer(tiny) as server:
         server.status = 404
         store.ensure(model(server.url))
@@ -435,7 +423,8 @@ def test_every_end_of_a_download_wakes_the_loop(tmp_path: Path, tiny: bytes) -> 
 
         woken.clear()
         server.status = None
-        store.retry(model(server.url))
+        clock.now += 3600
+        store.ensure(model(server.url))
         assert woken.wait(10)
     store.close()
 
@@ -462,6 +451,35 @@ def test_a_kill_at_any_moment_leaves_a_store_that_converges(tmp_path: Path) -> N
         wait_for(lambda: store.lookup(wanted) is not None)
 
     assert leftovers(root) == []
+
+
+@pytest.mark.e2e
+def test_a_kill_loses_no_more_than_the_last_seconds_of_a_slow_download(tmp_path: Path) -> None:
+    path = tiny_llama(tmp_path / "m.gguf", layers=8, embedding=256, feed_forward=1024)
+    root, context = tmp_path / "store", multiprocessing.get_context("spawn")
+    with FileServer(path.read_bytes()) as server:
+        wanted = model(server.url)
+        server.pace_s = 0.1  # far from 64 MiB: time alone makes it durable
+        child = context.Process(target=_fetch_in_child, args=(root, wanted))
+        child.start()
+        wait_for(lambda: _sure_bytes(root) > 0)
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGKILL)
+        child.join()
+        sure = _sure_bytes(root)
+        server.pace_s = 0.0
+
+        with opened(root) as store:
+            store.ensure(wanted)
+            wait_for(lambda: store.lookup(wanted) is not None)
+
+    assert server.ranges == [None, f"bytes={sure}-"]
+
+
+def _sure_bytes(root: Path) -> int:
+    """What the note of the one file that arrives says is durable."""
+    notes = list((root / "partial").glob("*/data.json"))
+    return int(json.loads(notes[0].read_text())["sure"]) if notes else 0
 
 
 @pytest.mark.e2e

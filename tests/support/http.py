@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
@@ -34,6 +35,7 @@ class FileServer:
         self.extra_length = 0  # Content-Length promises that much more
         self.go_on = threading.Event()  # cleared: every body stops after its first chunk
         self.go_on.set()
+        self.pace_s = 0.0  # pause after each chunk of 64 KiB
         self.requests: list[str] = []  # paths
         self.ranges: list[str | None] = []
         self.headers: list[dict[str, str]] = []
@@ -116,6 +118,7 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
                 for at in range(0, len(body), _CHUNK):
                     self.wfile.write(body[at : at + _CHUNK])
                     server.go_on.wait()
+                    time.sleep(server.pace_s)
             except ConnectionError:  # the client has seen enough
                 self.close_connection = True
 
