@@ -113,14 +113,6 @@ class Downloads:
                 transfer.context = context
                 self._enqueue(transfer)
 
-    def retry(self, model: ModelFile) -> None:
-        """Forget a failed download's pause, and how often it failed."""
-        with self._lock:
-            transfer = self._transfers.get(_key(model))
-            if transfer and transfer.state is DownloadState.FAILED:
-                transfer.failures, transfer.furthest = 0, 0
-                self._enqueue(transfer)
-
     def keep_only(self, models: Iterable[ModelFile]) -> None:
         """Stop and forget the downloads of all other models; what has arrived stays on disk."""
         kept = {_key(model) for model in models}

@@ -48,18 +48,6 @@ def performance_cores() -> int:
     return max(1, min(physical, allowed or physical))
 
 
-def machine_memory_bytes() -> int:
-    return int(psutil.virtual_memory().total)
-
-
-def available_memory_bytes() -> int | None:
-    """Memory that could be had without swapping, or None where it cannot be read."""
-    try:
-        return int(psutil.virtual_memory().available)
-    except (OSError, RuntimeError):
-        return None
-
-
 def _has_avx512() -> bool | None:
     try:
         return "avx512f" in Path("/proc/cpuinfo").read_text()

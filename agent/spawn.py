@@ -72,8 +72,7 @@ def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, st
 
 
 def _write_files(directory: Path, files: Mapping[str, str]) -> None:
-    for path in (directory, directory / "config"):
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, text in files.items():
         if name != Path(name).name or name in (".", ".."):
             raise ValueError(f"{name!r} is no plain file name")
@@ -85,7 +84,7 @@ def _environment(
 ) -> dict[str, str]:
     return {
         **{name: environ[name] for name in INHERITED if name in environ},
-        "XDG_CONFIG_HOME": str(directory / "config"),
+        "XDG_CONFIG_HOME": str(directory),
         **launch.command.env,
         MARKER_VARIABLE: marker,
     }

@@ -417,7 +417,7 @@ def test_a_child_gets_a_scrubbed_environment(state: StateDir) -> None:
         "HOME": "/home/someone",
         "CUDA_VISIBLE_DEVICES": "1",
         "OMP_WAIT_POLICY": "passive",
-        "XDG_CONFIG_HOME": str(home / "config"),
+        "XDG_CONFIG_HOME": str(home),
     }
     assert directory == str(home)
 
