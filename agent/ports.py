@@ -13,6 +13,7 @@ import threading
 from dataclasses import dataclass, field
 
 from agent.identity import describe
+from agent.records import Records
 from agent.sockets import listener
 from agent.state import StateDir, atomic_write, set_aside
 from reconciler.api.meta import ObjectRef
@@ -28,14 +29,23 @@ class _Book:
     allocated: dict[str, int] = field(default_factory=dict)  # given by us, never moved
     stated: dict[str, int] = field(default_factory=dict)  # written in the fleet; may change
 
+    def copy(self) -> _Book:
+        return _Book(dict(self.allocated), dict(self.stated))
+
 
 class PortBook:
-    """The ports of one state directory. Safe to use from any thread."""
+    """The ports of one state directory. Safe to use from any thread.
 
-    def __init__(self, state: StateDir) -> None:
+    A lost book begins with the ports that the records of this node's services hold, so that none
+    moves. `read_only`: for looking at a node; a damaged book stays where it is.
+    """
+
+    def __init__(self, state: StateDir, *, read_only: bool = False) -> None:
         self._path = state.ports
+        self._read_only = read_only
         self._lock = threading.Lock()
-        self._book = self._load()
+        self._on_disk = self._load()
+        self._book = _recorded(state) if self._on_disk is None else self._on_disk.copy()
 
     def port_for(self, ref: ObjectRef, stated: int | None, *, keep: bool = True) -> int:
         """The stated port, else the one that was allocated, else a free one, which is then kept.
@@ -44,11 +54,11 @@ class PortBook:
         is free or the book cannot be written.
         """
         with self._lock:
-            before = _Book(dict(self._book.allocated), dict(self._book.stated))
+            before = self._book.copy()
             port = self._choose(ref.label, stated)
             if not keep:
                 self._book = before
-            elif self._book != before:
+            elif self._book != self._on_disk:
                 self._save()
             return port
 
@@ -74,7 +84,8 @@ class PortBook:
             " state one as spec.endpoint.port"
         )
 
-    def _load(self) -> _Book:
+    def _load(self) -> _Book | None:
+        """As it lies on disk; None where it is not there or damaged."""
         try:
             data = json.loads(self._path.read_bytes())
             return _Book(
@@ -82,20 +93,32 @@ class PortBook:
                 {str(label): int(port) for label, port in data["stated"].items()},
             )
         except FileNotFoundError:
-            return _Book()
+            return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            # running services keep theirs (they are recorded with them); new ones are allocated
-            with contextlib.suppress(OSError):
-                aside = set_aside(self._path)
-                _log.warning("%s cannot be read (%s); moved to %s", self._path, error, aside.name)
-            return _Book()
+            if not self._read_only:
+                with contextlib.suppress(OSError):
+                    name = set_aside(self._path).name
+                    _log.warning("%s cannot be read (%s); moved to %s", self._path, error, name)
+            return None
 
     def _save(self) -> None:
+        assert not self._read_only, "whoever only looks keeps no port"
         data = {"allocated": self._book.allocated, "stated": self._book.stated}
         try:
             atomic_write(self._path, json.dumps(data, sort_keys=True, indent=1).encode())
         except OSError as error:
             raise StateError(f"{self._path}: cannot be written: {error.strerror}") from error
+        self._on_disk = self._book.copy()
+
+
+def _recorded(state: StateDir) -> _Book:
+    """The ports that services have by their records: stated, where the fleet had named one."""
+    book = _Book()
+    for record in Records(state).read_all():
+        launch = record.launch
+        ports = book.allocated if launch.inputs.get("port") is None else book.stated
+        ports[launch.ref.label] = launch.port
+    return book
 
 
 def can_bind(host: str, port: int) -> bool:

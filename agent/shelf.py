@@ -44,9 +44,10 @@ class StoredModel:
 
 class Shelf:
     """Reads are cheap (a stat) and may come from any thread; one process's writes from one thread
-    a digest."""
+    a digest. `read_only`: for looking at it; what is read is not even cached on disk."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, read_only: bool = False) -> None:
+        self._read_only = read_only
         self._root = root
         self._models = root / "sha256"
         self._sources = root / "sources"
@@ -80,7 +81,7 @@ class Shelf:
         if stored is None or stored.format != "gguf":
             return None
         if digest not in self._facts:
-            facts = _load_facts(stored.path.with_name(_FACTS)) or _read_again(stored.path)
+            facts = _load_facts(stored.path.with_name(_FACTS)) or self._read_again(stored.path)
             if facts is None:
                 return None
             self._facts[digest] = facts
@@ -148,6 +149,18 @@ class Shelf:
             case _:
                 return None
 
+    def _read_again(self, path: Path) -> ModelFacts | None:
+        from reconciler.gguf.header import read_path
+
+        try:
+            facts = read_path(path)
+        except HeaderError:
+            return None
+        if not self._read_only:
+            with contextlib.suppress(OSError):  # only a cache
+                _save_facts(path.with_name(_FACTS), facts)
+        return facts
+
     def _source_file(self, source: str) -> Path:
         return self._sources / f"{hashlib.sha256(source.encode()).hexdigest()}.json"
 
@@ -188,15 +201,3 @@ def _load_facts(path: Path) -> ModelFacts | None:
         return ModelFacts(**values | {"keys": MappingProxyType(keys)})
     except (AttributeError, KeyError, TypeError):
         return None
-
-
-def _read_again(path: Path) -> ModelFacts | None:
-    from reconciler.gguf.header import read_path
-
-    try:
-        facts = read_path(path)
-    except HeaderError:
-        return None
-    with contextlib.suppress(OSError):  # only a cache
-        _save_facts(path.with_name(_FACTS), facts)
-    return facts

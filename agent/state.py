@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.errors import StateError
 
 _FOLDERS = ("records", "logs", "desired", "models", "workloads")
+_LOCK_TRIES, _LOCK_PAUSE_S = 5, 0.02
 _LONGEST_SLUG = 200  # a file name may have 255 bytes
 
 
@@ -57,7 +59,7 @@ class StateDir:
         except OSError as error:
             raise StateError(f"{self.lock_file}: {error.strerror}") from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_exclusively(descriptor)
         except OSError as error:
             holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
             os.close(descriptor)
@@ -103,6 +105,15 @@ class StateDir:
     def workload_dir(self, ref: ObjectRef) -> Path:
         """The service's own directory: its working directory, and what `{dir}` stands for."""
         return self.workloads / slug(ref)
+
+
+def _lock_exclusively(descriptor: int) -> None:
+    """OSError when another process has it for longer than `holder` takes to look."""
+    for _ in range(_LOCK_TRIES - 1):
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(_LOCK_PAUSE_S)
+    return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def default_root(environ: Mapping[str, str], platform: str = sys.platform) -> Path:

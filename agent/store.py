@@ -41,12 +41,13 @@ class ModelStore:
         clock: Clock | None = None,
         max_downloads: int = 2,
         min_free_bytes: int = _MIN_FREE_BYTES,
+        read_only: bool = False,
     ) -> None:
         self._root = root
         self._arriving = root / "partial"
         self._min_free_bytes = min_free_bytes
         self._clock = clock or SystemClock()
-        self._shelf = Shelf(root)
+        self._shelf = Shelf(root, read_only=read_only)
         self._downloads = Downloads(
             self._bring, clock=self._clock, changed=changed, max_running=max_downloads
         )
@@ -73,10 +74,6 @@ class ModelStore:
     def download_of(self, model: ModelFile) -> Download | None:
         """How far this model's download is; None where none was needed since we started."""
         return self._downloads.of(model)
-
-    def retry(self, model: ModelFile) -> None:
-        """Try a failed download again at once."""
-        self._downloads.retry(model)
 
     def keep_only(self, models: Iterable[ModelFile]) -> None:
         """Stop the downloads of models that nobody wants any more."""

@@ -7,17 +7,20 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent import logs
 from agent.ports import FIRST_PORT, LAST_PORT, PortBook, can_bind, taken_by
+from agent.records import Record, Records
 from agent.state import StateDir, atomic_write, default_root, slug
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import StateError
-from tests.support.owner import free_port, service
+from tests.support.owner import free_port, launch, service
 
 
 @pytest.fixture
@@ -166,6 +169,55 @@ def test_a_damaged_port_book_is_moved_aside(
 
     assert FIRST_PORT <= port <= LAST_PORT
     assert "ports.json.corrupt" in caplog.text
+
+
+@pytest.mark.parametrize("damage", [None, "", "[]"])
+def test_a_lost_port_book_moves_no_port_that_a_record_holds(
+    state: StateDir, damage: str | None
+) -> None:
+    stated = replace(launch("fixed", 8080), inputs={"port": 8080})
+    for known in (launch("chat", 21234), stated):
+        Records(state).write(Record(launch=known, wanted=True, boot="b"))
+    if damage is not None:
+        state.ports.write_text(damage)
+
+    book = PortBook(state)
+
+    assert book.port_for(service("chat"), None) == 21234
+    assert PortBook(state).port_for(service("chat"), None) == 21234  # and it is written down again
+    assert FIRST_PORT <= book.port_for(service("fixed"), None) <= LAST_PORT  # 8080 was the fleet's
+
+
+def test_looking_at_a_damaged_port_book_leaves_it_where_it_is(state: StateDir) -> None:
+    Records(state).write(Record(launch=launch("chat", 21234), wanted=True, boot="b"))
+    state.ports.write_text('{"half')
+
+    port = PortBook(state, read_only=True).port_for(service("chat"), None, keep=False)
+
+    assert port == 21234
+    assert [p.name for p in state.root.glob("ports*")] == ["ports.json"]
+    assert state.ports.read_text() == '{"half'
+
+
+def test_somebody_who_only_looks_keeps_no_owner_from_starting(state: StateDir) -> None:
+    other = StateDir(state.root)
+    state.lock()
+    state.unlock()
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            other.holder()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for _ in range(200):
+            state.lock()
+            state.unlock()
+    finally:
+        done.set()
+        looking.join()
 
 
 def test_a_taken_port_is_named_with_its_owner() -> None:
