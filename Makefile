@@ -65,7 +65,10 @@ $(VENV)/.created:
 	  echo "make: $(PYTHON) cannot make virtual environments." >&2; \
 	  echo '      Debian, Ubuntu: apt install python3-venv' >&2; exit 1; }
 	@echo "==> $(VENV): $$($(PYTHON) --version)"
-	@$(PYTHON) -m venv --clear $(VENV)
+	@test ! -e $(VENV) || { \
+	  echo 'make: $(VENV) is there and was not made here (or not to the end).' >&2; \
+	  echo '      Remove it, or use another: make VENV=.venv-fleet' >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.created pyproject.toml
