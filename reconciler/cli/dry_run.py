@@ -10,7 +10,7 @@ import time
 from reconciler.api.fleetnode import FleetNode
 from reconciler.cli import local
 from reconciler.cli.console import wants_colour
-from reconciler.cli.fleet import open_fleet, read_desired
+from reconciler.cli.fleet import Reader, open_fleet, read_desired, reader
 from reconciler.desired import Desired
 from reconciler.edge import Exit
 from reconciler.plan import Action, Instance, Observation, Plan, TargetState
@@ -24,8 +24,10 @@ def dry_run(args: argparse.Namespace) -> int:
     """The plan against a node, another revision or every agent; nothing is changed."""
     source = open_fleet(args, working_tree=True)
     if args.base:
-        base = _base(args)
-        desired = read_desired(source, frozenset(o.path for o in base.fleet.origins.values()))
+        read = reader()  # the two revisions have most of their files in common
+        base = _base(args, read)
+        held = frozenset(origin.path for origin in base.fleet.origins.values())
+        desired = read_desired(source, held, read, base)
         observed = _as_planned(base, desired)
     elif args.local is not None:
         desired = read_desired(source)
@@ -53,10 +55,11 @@ def _refuse_lost_files(source: Source, desired: Desired, observed: Observation) 
         read_desired(source, frozenset(lost))
 
 
-def _base(args: argparse.Namespace) -> Desired:
+def _base(args: argparse.Namespace, read: Reader) -> Desired:
     """The revision that --from names."""
     words = vars(args) | {"ref": args.base}
-    return read_desired(open_fleet(argparse.Namespace(**words), working_tree=False))
+    source = open_fleet(argparse.Namespace(**words), working_tree=False)
+    return read_desired(source, read=read)
 
 
 def _as_planned(base: Desired, desired: Desired) -> Observation:

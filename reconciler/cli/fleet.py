@@ -17,6 +17,8 @@ from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import Checkout, Source
 from reconciler.source.load import LoadCache, Loaded, load
 
+Reader = Callable[[Checkout, frozenset[str]], Loaded]
+
 if TYPE_CHECKING:
     from reconciler.desired import Desired
 
@@ -55,23 +57,28 @@ def cache_dir() -> Path:
     return Path.home() / ".cache" / "fleet-reconciler"
 
 
-def reader() -> Callable[[Checkout, frozenset[str]], Loaded]:
+def reader() -> Reader:
     """`load` with a cache of its own: a file that did not change is not parsed again."""
     cache = LoadCache()
     return lambda checkout, held: load(checkout, RUNTIMES, cache, held)
 
 
-def read_desired(source: Source, held: frozenset[str] = frozenset()) -> Desired:
+def read_desired(
+    source: Source,
+    held: frozenset[str] = frozenset(),
+    read: Reader | None = None,
+    before: Desired | None = None,
+) -> Desired:
     """The newest revision, decided by what is in it. `held` are files that were the fleet's before:
-    one that is there and declares nothing now is an error. Raises SourceError, or InvalidFleet with
-    every error."""
+    one that is there and declares nothing now is an error. What `read` has read, or `before` has
+    decided, is not done again. Raises SourceError, or InvalidFleet with every error."""
     from reconciler.desired import Desired, no_facts
 
     checkout = source.fetch()
-    loaded = reader()(checkout, held)
+    loaded = (read or reader())(checkout, held)
     if loaded.fleet is None:
         raise InvalidFleet(errors_of(loaded.problems))
-    return Desired.of(checkout, loaded, loaded.fleet, no_facts)
+    return Desired.of(checkout, loaded, loaded.fleet, no_facts, before)
 
 
 def errors_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:
