@@ -23,7 +23,7 @@ def order_and_weigh(
     makes room may always happen, on a node that holds too much already as well.
     """
     instances: defaultdict[str, list[Instance]] = defaultdict(list)
-    for instance in observed.instances:
+    for instance in sorted(observed.instances, key=lambda instance: instance.ref):
         instances[instance.target].append(instance)
     ledgers = {target: Ledger(running) for target, running in instances.items()}
     taken = {(i.target, i.ref): _bytes(i.needs) for i in observed.instances}
@@ -64,4 +64,7 @@ def _refusal(change: Change, ledger: Ledger) -> Blocked | None:
     over = ledger.over_budget(change.ref)
     if over is None:
         return None
-    return Blocked(change.ref, "MemoryFits", over, change.source, change.target, (change.ref,))
+    # Also where the fleet has room: a less important one keeps what it holds until it is told to go
+    way_out = "suspend one of them, or lower what is asked"
+    message = f"{over}; {way_out if ledger.has_others(change.ref) else 'lower what is asked'}"
+    return Blocked(change.ref, "MemoryFits", message, change.source, change.target, (change.ref,))

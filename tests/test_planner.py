@@ -239,6 +239,25 @@ def test_a_new_service_never_takes_the_memory_of_one_that_runs() -> None:
     assert "default/zeta" in made.blocked[0].message
 
 
+def test_a_service_that_runs_and_one_that_waits_for_its_memory_are_told_a_way_out() -> None:
+    late = workload("critical", needs=need(4 * GIB))
+    held = Blocked(ref("low"), "MemoryFits", "does not fit", None, None, (ref("low"),))
+
+    made = plan([late], observed(instance("low", of=workload("low", needs=need(8 * GIB)))), [held])
+
+    why = {b.ref.name: b.message for b in made.blocked}
+    assert "default/low 8.0 GiB" in why["critical"]
+    assert why["critical"].endswith("; suspend one of them, or lower what is asked")
+
+
+def test_a_service_too_large_for_an_empty_node_is_told_to_shrink() -> None:
+    made = plan([workload("big", needs=need(20 * GIB))], observed())
+
+    assert made.blocked[0].message == (
+        "needs 20.0 GiB of host, which has a budget of 10.0 GiB; lower what is asked"
+    )
+
+
 def test_memory_that_a_removal_frees_can_be_used_in_the_same_pass() -> None:
     old = instance("old", needs=need(8 * GIB))
     new = workload("new", needs=need(8 * GIB))

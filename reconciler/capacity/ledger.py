@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from reconciler.api.meta import ObjectRef
@@ -37,7 +37,10 @@ class Tenant(Protocol):
 
 
 class Ledger:
-    """Who takes what. A model file that several processes map is counted once per pool."""
+    """Who takes what. A model file that several processes map is counted once per pool.
+
+    Tenants are named in the order in which they came.
+    """
 
     def __init__(self, tenants: Iterable[Tenant]) -> None:
         self._needs: dict[ObjectRef, Needs] = {}
@@ -103,11 +106,16 @@ class Ledger:
         if not count:
             return f"needs {needed} of {need.pool}, which has a budget of {budget}"
         # Whoever reads it needs a few names; a full list would be as long as the fleet.
-        first = heapq.nsmallest(_SHOWN + 1, self._tenants[need.pool].items())
+        first = islice(self._tenants[need.pool].items(), _SHOWN + 1)
         shown = [f"{other.label} {show_bytes(size)}" for other, size in first if other != ref]
         others = ", ".join(shown[:_SHOWN]) + (f" and {count - _SHOWN} more" * (count > _SHOWN))
         taken = show_bytes(self.taken_bytes(need.pool))
         return f"needs {needed} of {need.pool}; with {others} that is {taken} of {budget}"
+
+    def has_others(self, ref: ObjectRef) -> bool:
+        """Whether anybody else takes of the pool that `over_budget` is about."""
+        need = self._too_small(ref)
+        return need is not None and len(self._tenants[need.pool]) > 1
 
     def _too_small(self, ref: ObjectRef) -> PoolNeed | None:
         for need in self._needs.get(ref, ()):
