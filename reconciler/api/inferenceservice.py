@@ -56,7 +56,8 @@ class Router(Spec):
 
 
 class Placement(Spec):
-    nodes: tuple[Name, ...] = ()
+    # Replicas run on distinct nodes, the first ones of the list: a name twice would be one too few.
+    nodes: Annotated[tuple[Name, ...], Field(json_schema_extra={"uniqueItems": True})] = ()
     node_selector: dict[str, str] = Field(default_factory=dict)
 
 

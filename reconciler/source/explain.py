@@ -298,5 +298,6 @@ _SENTENCES: Mapping[str, Callable[[object, Mapping[str, Any]], str]] = {
     "maxLength": lambda _value, d: f"is longer than {d['limit']} characters; shorten it",
     "minItems": lambda _value, d: f"the list needs at least {d['limit']}; add one",
     "maxItems": lambda _value, d: f"the list has more than {d['limit']} items; remove some",
+    "uniqueItems": lambda _value, _d: "the list has an item twice; remove one of the two",
     "falseSchema": lambda _value, _d: "does not belong here; remove it",
 }
