@@ -216,6 +216,19 @@ def sources(declared: Declared) -> Iterator[Finding]:
                 yield Finding("SourceInvalid", model.ref, "spec.mmproj", problem)
 
 
+def mirrors(declared: Declared) -> Iterator[Finding]:
+    """A mirror is asked as a source would be, with the path of the model behind it."""
+    policies = (o for o in declared.objects.values() if isinstance(o, FleetPolicy))
+    for policy in policies:
+        for host, url in policy.spec.mirrors.items():
+            is_web = url.startswith(("https://", "http://"))
+            why = declared.check_source(f"{url.rstrip('/')}/m") if is_web else "not an https URL"
+            if why:
+                message = f"{why}; write https://HOST/PATH"
+                where = field_path(["spec", "mirrors", host])
+                yield Finding("SourceInvalid", policy.ref, where, message)
+
+
 def allowed_hosts(declared: Declared) -> Iterator[Finding]:
     """Models from a host that the Fleet does not allow: held, since nobody may fetch them."""
     policies = (o for o in declared.objects.values() if isinstance(o, FleetPolicy))
@@ -277,6 +290,7 @@ CHECKS: tuple[Check, ...] = (
     runtime_options,
     runtime_rules,
     sources,
+    mirrors,
     allowed_hosts,
     mixed_placements,
     ignored,
