@@ -194,12 +194,15 @@ def _not_stated(
             "spec.placement" if service.spec.placement.node_selector else "spec",
             f"{len(homes)} nodes could take it ({names}); say which: `{line}`",
         )
-    reasons = "; ".join(
-        f"{node.metadata.name}: {why[2]}"
+    misfits = [
+        (node.metadata.name, why)
         for node in nodes
         if _selected(node, service.spec.placement.node_selector)
         and (why := misfit(service, node, fleet))
-    )
+    ]
+    if len(misfits) == 1:
+        return misfits[0][1]
+    reasons = "; ".join(f"{name}: {message}" for name, (_, _, message) in misfits)
     return "NodeCapability", "spec", f"no node can take it ({reasons or 'none is selected'})"
 
 

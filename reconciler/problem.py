@@ -45,7 +45,7 @@ _RULES = (
     Rule("RuntimeOptions", Severity.ERROR, "spec.runtimeOptions does not fit the runtime."),
     Rule("DefaultRuntime", Severity.ERROR, "A node's default runtime must serve one model."),
     Rule("NameNotRoutable", Severity.ERROR, "A model name that a router cannot carry."),
-    Rule("SourceInvalid", Severity.ERROR, "spec.source is no address that can be fetched."),
+    Rule("SourceInvalid", Severity.ERROR, "A source or mirror is no address that can be fetched."),
     Rule(
         "PlacementMixed", Severity.ERROR, "A placement names agent and Kubernetes nodes together."
     ),
@@ -60,7 +60,9 @@ _RULES = (
         "SourceNotAllowed", Severity.BLOCKED, "The model's host is not in the Fleet's allowedHosts."
     ),
     Rule("ModelNotReachable", Severity.WARNING, "The node cannot reach the model file's path."),
-    Rule("MemoryUnknown", Severity.WARNING, "The memory need is unknown until the model is here."),
+    Rule(
+        "MemoryUnknown", Severity.WARNING, "What is needed, or what the node has, is not known yet."
+    ),
     Rule("MemoryOverridden", Severity.WARNING, "Over budget, let through by memory.mode: warn."),
     Rule("VersionRequired", Severity.WARNING, "The Fleet asks for another version of us."),
     Rule("FieldIgnored", Severity.WARNING, "A field that has no effect where the service runs."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -131,6 +132,31 @@ def test_what_a_node_cannot_take_is_blocked_by_name(
     assert assignment.workloads == ()
 
 
+@pytest.mark.parametrize(
+    ("on", "of", "rule"),
+    [
+        ({"drain": True}, {}, "NodeUnavailable"),
+        ({}, {"format": "mlx"}, "FormatMismatch"),
+    ],
+)
+def test_the_only_node_that_could_take_it_gives_the_rule_by_which_it_cannot(
+    on: dict[str, Any], of: dict[str, Any], rule: str
+) -> None:
+    assignment = assign(fleet(node(**on), model(**of), service(placement={})), {})
+
+    assert rules(assignment) == {"chat": rule}
+
+
+def test_no_node_of_several_is_a_lack_of_capability_with_every_reason() -> None:
+    nodes = node(drain=True), node("other", runtimes=[])
+
+    assignment = assign(fleet(*nodes, model(), service(placement={})), {})
+
+    assert rules(assignment) == {"chat": "NodeCapability"}
+    assert "drained" in assignment.held[0].finding.message
+    assert "offers no runtime" in assignment.held[0].finding.message
+
+
 def test_the_nodes_default_runtime_decides_where_the_service_names_none() -> None:
     assignment = assign(
         fleet(node(defaultRuntime="mlx-server"), model(format="mlx"), service()), {}
@@ -242,6 +268,62 @@ def test_a_refusal_names_another_node_that_has_room() -> None:
     assert "large" in assignment.held[0].finding.message
 
 
+def messages(assignment: Assignment) -> dict[str, str]:
+    return {held.finding.ref.name: held.finding.message for held in assignment.held}
+
+
+def test_hundreds_beside_hundreds_that_do_not_fit_are_refused_in_seconds() -> None:
+    roomy = node(hardware={"os": "linux", "memory": "256Gi"})
+    small = [service(f"a{i:03}") for i in range(500)]
+    large = [service(f"z{i:03}", contextSize=2**26 + 256 * i) for i in range(500)]
+    begin = time.process_time()
+
+    assignment = assign(fleet(roomy, model(), *small, *large), known(2**20))
+
+    assert (len(assignment.workloads), len(assignment.held)) == (500, 500)
+    assert time.process_time() - begin < 5  # it took 20 s: the product of the two
+
+
+def test_after_fifty_refusals_the_arithmetic_comes_without_remedies() -> None:
+    services = [service(f"s{i:02}") for i in range(60)]
+
+    assignment = assign(fleet(node(), model(), *services), known(12 * GIB))
+
+    helped = [text for text in messages(assignment).values() if "a smaller quantisation" in text]
+    bare = [text for text in messages(assignment).values() if "fix those first" in text]
+    assert (len(helped), len(bare)) == (50, 10)
+    assert all("are free" in text for text in bare)
+
+
+@pytest.mark.parametrize("later", [{}, {"memory": {"mode": "warn"}, "contextSize": 2**22}])
+def test_a_refusal_does_not_count_who_was_asked_later(later: dict[str, Any]) -> None:
+    models = model("m"), model("n", source="https://models.test/n.gguf")
+    sizes = known(8 * GIB, "m") | known(GIB, "n")
+    first = service("first")
+    big = service("large", modelRef="n", contextSize=2**25)
+
+    alone = assign(fleet(node(), *models, first, big), sizes)
+    after = assign(
+        fleet(node(), *models, first, big, service("zeta", modelRef="n", priority="low", **later)),
+        sizes,
+    )
+
+    assert homes(after) == {"first": "mac", "zeta": "mac"}
+    assert messages(after) == messages(alone)
+    assert "contextSize: " in messages(after)["large"]
+
+
+def test_a_suspended_neighbour_takes_nothing_of_what_a_refusal_counts() -> None:
+    models = model("m"), model("n", source="https://models.test/n.gguf")
+    stopped = service("a", suspend=True)
+
+    assignment = assign(
+        fleet(node(), *models, stopped, service("b", modelRef="n")), known(12 * GIB, "m", "n")
+    )
+
+    assert "default/a" not in messages(assignment)["b"]
+
+
 def test_mode_warn_admits_what_does_not_fit_and_says_so() -> None:
     assignment = assign(fleet(node(), model(), service(memory={"mode": "warn"})), known(20 * GIB))
 
@@ -262,6 +344,27 @@ def test_an_unknown_model_is_a_warning_and_not_a_refusal() -> None:
 
     assert [f.rule for f in assignment.warnings] == ["MemoryUnknown"]
     assert [w.memory for w in assignment.workloads] == [None]
+
+
+@pytest.mark.parametrize(
+    ("spec", "warned"),
+    [
+        ({"hardware": {}}, ["mac"]),
+        ({"hardware": {}, "memory": {"budget": "12Gi"}}, []),
+        ({}, []),
+    ],
+)
+def test_a_node_that_states_no_memory_is_warned_of_once(
+    spec: dict[str, Any], warned: list[str]
+) -> None:
+    assignment = assign(fleet(node(**spec), model(), service("a"), service("b")), known())
+
+    assert [f.ref.name for f in assignment.warnings if f.rule == "MemoryUnknown"] == warned
+    assert homes(assignment) == {"a": "mac", "b": "mac"}
+
+
+def test_a_node_without_services_may_be_silent_about_its_memory() -> None:
+    assert assign(fleet(node(hardware={}), model()), {}).warnings == ()
 
 
 names = st.sampled_from(["a", "b", "c", "d", "e"])

@@ -97,6 +97,7 @@ def admit(
             message = f"{ledger.over_budget(ref)}; started all the same, by memory.mode: warn"
             result.warnings.append(Finding("MemoryOverridden", ref, "spec.memory.mode", message))
         result.admitted.append(sized)
+    result.warnings += _unstated(result)
     return result
 
 
@@ -143,6 +144,17 @@ def _reason(sized: Sized, room: Room, elsewhere: Sequence[Room]) -> str | None:
 def _running(admitted: Iterable[Sized]) -> Iterator[Workload]:
     """The ones that take memory."""
     return (s.workload for s in admitted if not s.workload.suspended)
+
+
+def _unstated(result: Admission) -> Iterator[Finding]:
+    """A node that does not say how much memory it has: nothing there can be refused."""
+    node = result.node
+    if node.spec.hardware.memory is not None or node.spec.memory.budget is not None:
+        return
+    if any(candidate.runtime.memory_settings is not None for candidate in result.asked):
+        what = "only its devices are weighed" if pools(node) else "nothing is weighed"
+        message = f"no hardware.memory is stated, so {what}; fleet-agent probe prints it"
+        yield Finding("MemoryUnknown", node.ref, "spec.hardware", message)
 
 
 def _size(
