@@ -121,6 +121,22 @@ def test_the_facts_survive_a_restart_without_reading_the_model(tmp_path: Path, t
     assert ModelStore(tmp_path).facts(sha256(tiny)) is None
 
 
+def test_a_store_that_is_only_looked_at_writes_nothing(tmp_path: Path, tiny: bytes) -> None:
+    with FileServer(tiny) as server, opened(tmp_path) as store:
+        wanted = model(server.url)
+        store.ensure(wanted)
+        settle(store, wanted)
+        facts, found = store.facts(sha256(tiny)), store.lookup(wanted)
+    assert found is not None
+    cached = found.path.with_name(".facts.json")
+    cached.unlink()
+
+    assert ModelStore(tmp_path, read_only=True).facts(sha256(tiny)) == facts
+    assert not cached.exists()
+    assert ModelStore(tmp_path).facts(sha256(tiny)) == facts
+    assert cached.exists()
+
+
 def test_services_with_the_same_file_share_one_download(tmp_path: Path, tiny: bytes) -> None:
     with FileServer(tiny) as server, opened(tmp_path) as store:
         first, second = model(server.url, name="chat"), model(server.url, name="search")
