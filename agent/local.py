@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from agent.expected import ExpectedFile
 from agent.launch import InstanceState
 from agent.ports import PortBook
 from agent.probe import performance_cores
@@ -30,7 +31,8 @@ def state_root(given: str | None) -> Path:
 def recorded_node(node: str, root: Path, programs: Mapping[str, str]) -> RecordedNode:
     """Look at a node without touching it. The state directory need not exist."""
     state = StateDir(root.absolute())
-    return RecordedNode(node, state, _renderer(state, ModelStore(state.models), programs))
+    store, ports = ModelStore(state.models, read_only=True), PortBook(state, read_only=True)
+    return RecordedNode(node, state, _renderer(state, store, ports, programs))
 
 
 class LocalAgent:
@@ -49,9 +51,11 @@ class LocalAgent:
         self.store = ModelStore(self.state.models, changed=changed)
         self.processes = Processes(self.state, changed=changed)
         self._kept = KeptModels(self.state.desired / "models.json")
-        renderer = _renderer(self.state, self.store, programs)
+        renderer = _renderer(self.state, self.store, PortBook(self.state), programs)
         self.facts = renderer.facts
-        self.target = ProcessTarget(node, renderer, self.processes, time.time)
+        self.target = ProcessTarget(
+            node, renderer, self.processes, time.time, ExpectedFile(self.state)
+        )
 
     def active_downloads(self) -> tuple[Download, ...]:
         """The downloads that move bytes now, for progress bars."""
@@ -95,5 +99,7 @@ def _models_of(state: InstanceState) -> tuple[ModelFile, ...]:
     )
 
 
-def _renderer(state: StateDir, store: ModelStore, programs: Mapping[str, str]) -> Renderer:
-    return Renderer(state, store, PortBook(state), performance_cores(), programs=programs)
+def _renderer(
+    state: StateDir, store: ModelStore, ports: PortBook, programs: Mapping[str, str]
+) -> Renderer:
+    return Renderer(state, store, ports, performance_cores(), programs=programs)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from agent.engine import EngineFound, find_engine
+from agent.expected import ExpectedFile, still_meant
 from agent.launch import Launch
 from agent.ports import PortBook
 from agent.processes import Processes
@@ -120,6 +121,7 @@ class ProcessTarget:
         renderer: Renderer,
         processes: Processes,
         clock: Callable[[], float],
+        expected_file: ExpectedFile,
     ) -> None:
         self._node = node
         self._renderer = renderer
@@ -127,20 +129,19 @@ class ProcessTarget:
         self.context = FetchContext()  # of the revision that is applied now; the loop sets it
         self._clock = clock
         self._expected: dict[ObjectRef, tuple[Workload, Source | None, float]] = {}
+        self._expected_file = expected_file  # for whoever looks at this node from outside
 
     def observe(self, workloads: Iterable[Workload]) -> Observation:
         """Processes, and services that wait for a model."""
+        workloads = tuple(workloads)
         state = target_state(self._node, self._renderer, workloads, self._clock())
         live = {
             i.ref: i.to_instance(state.target) for i in self._processes.snapshot() if not i.stopping
         }
-        expected = self._ask_again()
-        waiting = [
-            waits
-            for ref, (workload, source, since) in expected.items()
-            if ref not in live and (waits := self._waiting(workload, source, since))
-        ]
-        instances = sorted((*live.values(), *waiting), key=lambda i: i.ref)
+        self._ask_again()
+        waiting = [i for i in self._wait_for_models() if i.ref not in live]
+        meant = still_meant(waiting, workloads, self._node)
+        instances = sorted((*live.values(), *meant), key=lambda i: i.ref)
         return Observation({state.target: state}, tuple(instances))
 
     def apply(self, change: Change) -> Outcome:
@@ -165,7 +166,9 @@ class ProcessTarget:
         rendered = self._renderer.render(workload, keep_port=True)
         if rendered is None:
             self._expected[change.ref] = (workload, change.source, self._clock())
+            self._drop_downloads()
             self._ask_again()
+            self._wait_for_models()
             return Outcome(change, Result.APPLIED, "waits for its model")
         self._forget(change.ref)
         if change.action is Action.DRIFT:
@@ -173,17 +176,28 @@ class ProcessTarget:
         self._processes.run(_launch(workload, rendered, change.source, self._renderer.host))
         return Outcome(change, Result.APPLIED, "starts")
 
-    def _ask_again(self) -> dict[ObjectRef, tuple[Workload, Source | None, float]]:
+    def _ask_again(self) -> None:
         """Want every expected model: one whose download failed is tried again after its pause."""
         for workload, _, _ in self._expected.values():
             for model in workload.models:
                 self._renderer.store.ensure(model, self.context)
-        return self._expected
+
+    def _wait_for_models(self) -> tuple[Instance, ...]:
+        """The services that wait, as they are now; others may read the same from a file."""
+        found = (self._waiting(*expected) for expected in self._expected.values())
+        waiting = tuple(instance for instance in found if instance is not None)
+        self._expected_file.write(waiting)
+        return waiting
 
     def _forget(self, ref: ObjectRef) -> None:
         if self._expected.pop(ref, None) is not None:
-            models = [m for workload, _, _ in self._expected.values() for m in workload.models]
-            self._renderer.store.keep_only(models)
+            self._drop_downloads()
+            self._wait_for_models()
+
+    def _drop_downloads(self) -> None:
+        """Of models that nobody expects any more: each holds one of few slots."""
+        models = [m for workload, _, _ in self._expected.values() for m in workload.models]
+        self._renderer.store.keep_only(models)
 
     def _update(self, change: Change) -> Outcome:
         assert change.desired is not None

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from agent import health
+from agent.expected import read_expected, still_meant
 from agent.identity import is_ours
 from agent.records import Record, Records
 from agent.state import StateDir
@@ -36,8 +37,11 @@ class RecordedNode:
 
     def observe(self, workloads: Iterable[Workload]) -> Observation:
         """What the records say, checked against the living processes."""
+        workloads = tuple(workloads)
         state = target_state(self._node, self._renderer, workloads, time.time())
-        return Observation({state.target: state}, recorded_instances(self._state, self._node))
+        started = _recorded(self._state, state.target)
+        waiting = still_meant(_waiting(self._state, state.target, started), workloads, self._node)
+        return Observation({state.target: state}, (*started, *waiting))
 
     def command(self, workload: Workload) -> Command | None:
         """How the workload is, or would be, started here; None while something is missing."""
@@ -52,12 +56,23 @@ class RecordedNode:
 
 
 def recorded_instances(state: StateDir, node: str) -> tuple[Instance, ...]:
-    """Every service that this node's records want running, and how it is."""
+    """Every service that this node's records want running, or that its owner downloads a model
+    for, and how it is."""
+    target = f"node/{node}"
+    started = _recorded(state, target)
+    return (*started, *_waiting(state, target, started))
+
+
+def _recorded(state: StateDir, target: str) -> tuple[Instance, ...]:
     if not state.records.is_dir():
         return ()
-    return tuple(
-        _instance(record, f"node/{node}") for record in Records(state).read_all() if record.wanted
-    )
+    return tuple(_instance(record, target) for record in Records(state).read_all() if record.wanted)
+
+
+def _waiting(state: StateDir, target: str, started: Iterable[Instance]) -> tuple[Instance, ...]:
+    """A service with a process keeps showing that one until it is replaced."""
+    refs = {instance.ref for instance in started}
+    return tuple(i for i in read_expected(state, target) if i.ref not in refs)
 
 
 def _instance(record: Record, target: str) -> Instance:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import signal
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import psutil
 import pytest
 
 from tests.support.client import complete
+from tests.support.engines import free_port
 from tests.support.fleets import model, node, service
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
@@ -125,6 +127,99 @@ def test_a_download_goes_on_after_our_process_was_stopped(
     assert int(again.removeprefix("bytes=").removesuffix("-")) >= 32 << 10
 
 
+def test_settings_that_change_before_the_model_is_here_replace_no_process(
+    machine: Machine, fleet: Fleet, tiny: Path
+) -> None:
+    with FileServer(tiny.read_bytes()) as server:
+        server.go_on.clear()
+        fleet.repo.write("models/slow.yaml", model("slow", source=server.url))
+        fleet.push_service("slow", "slow", contextSize=512)
+        running = machine.start("-C", fleet.url, "--local")
+        running.wait_said("default/slow  Downloading")
+
+        fleet.push_service("slow", "slow", contextSize=1024)
+        running.wait_planned("1 to create", count=2)
+        fleet.push_service("slow", "slow", contextSize=1024, suspend=True)
+        running.wait_planned("1 to delete")
+        fleet.push_service("slow", "slow", contextSize=2048)
+        running.wait_planned("1 to create", count=3)
+        server.go_on.set()
+        slow = machine.wait_ready("slow")
+
+    assert slow.inputs["settings"]["contextSize"] == 2048
+    assert "-/+" not in running.out
+    assert "downtime" not in running.out
+
+
+def test_another_source_ends_the_download_of_the_old_one(
+    machine: Machine, fleet: Fleet, tiny: Path
+) -> None:
+    data = tiny.read_bytes()
+    with FileServer(data) as hung, FileServer(data) as server:
+        hung.go_on.clear()
+        for name in ("one", "two"):  # as many as there are slots
+            fleet.repo.write(f"models/{name}.yaml", model(name, source=f"{hung.url}?{name}"))
+            fleet.push_service(name, name)
+        running = machine.start("-C", fleet.url, "--local")
+        running.wait_said("default/two  Downloading")
+        wait_for(lambda: len(hung.requests) == 2)
+
+        for name in ("one", "two"):
+            fleet.repo.write(f"models/{name}.yaml", model(name, source=f"{server.url}?{name}"))
+        fleet.repo.commit("Move the models")
+
+        for name in ("one", "two"):
+            assert machine.wait_ready(name).ready
+
+
+def test_a_download_under_way_is_seen_from_outside_while_its_owner_lives(
+    machine: Machine, fleet: Fleet, tiny: Path
+) -> None:
+    look = ("-C", str(fleet.repo.work), "--dry-run", "--local", "-o", "json")
+    with FileServer(tiny.read_bytes()) as server:
+        server.go_on.clear()
+        fleet.repo.write("models/slow.yaml", model("slow", source=server.url))
+        fleet.push_service("slow", "slow")
+        running = machine.start("-C", fleet.url, "--local")
+        running.wait_said("default/slow  Downloading")
+
+        shown = machine.agent("status")
+        status = machine.reconcile("status", "-C", str(fleet.repo.work), "--local")
+        beside = machine.reconcile(*look)
+        fleet.repo.write("services/slow.yaml", service("slow", "slow", contextSize=1024))
+        changed = machine.reconcile(*look)
+        running.end(signal.SIGKILL)
+        after = machine.agent("status")
+        alone = machine.reconcile(*look)
+
+    assert shown.code == status.code == 3
+    assert "Downloading" in shown.out
+    assert "Downloading" in status.out
+    assert "NotRunning" not in status.out
+    assert beside.code == 0
+    assert beside.json()["summary"]["unchanged"] == 1
+    assert "Downloading" not in after.out
+    for plan in (changed, alone):
+        assert [c["action"] for c in plan.json()["changes"]] == ["create"]
+
+
+def test_a_download_that_failed_is_seen_from_outside_with_its_reason(
+    machine: Machine, fleet: Fleet, tiny: Path
+) -> None:
+    with FileServer(tiny.read_bytes()) as server:
+        server.status = 503
+        fleet.repo.write("models/slow.yaml", model("slow", source=server.url))
+        fleet.push_service("slow", "slow")
+        machine.start("-C", fleet.url, "--local")
+
+        failed = machine.wait_instance("slow", lambda i: i.reason == "DownloadFailed")
+        assert "503" in failed.message
+        server.status = None
+        machine.wait_ready("slow")
+
+    assert not (machine.state / "desired/expected.json").exists()
+
+
 def _arrived(machine: Machine) -> int:
     """Bytes of files on their way, without the notes beside them."""
     files = (machine.state / "models/partial").rglob("*")
@@ -166,6 +261,40 @@ def test_what_was_remembered_is_damaged_and_nothing_stops(machine: Machine, flee
     chat = machine.instance("chat")
     assert chat
     assert (chat.pid, chat.port) == (before.pid, before.port)
+
+
+def test_a_lost_port_book_moves_no_port_and_a_dry_run_leaves_it_alone(
+    machine: Machine, fleet: Fleet
+) -> None:
+    look = ("-C", fleet.url, "--dry-run", "--local", "-o", "json")
+    fleet.push_service("chat", endpoint={"port": free_port()})
+    fleet.push_service("more")
+    first = machine.start("-C", fleet.url, "--local")
+    before = {name: machine.wait_ready(name) for name in ("chat", "more")}
+    fleet.push_service("chat", endpoint={})
+    before["chat"] = machine.wait_ready("chat", not_pid=before["chat"].pid)
+    assert first.end() == 0
+    book = machine.state / "ports.json"
+    book.write_text('{"half')
+
+    damaged = machine.reconcile(*look)
+    assert book.read_text() == '{"half'
+    assert not list(machine.state.glob("*.corrupt"))
+    book.unlink()
+    absent = machine.reconcile(*look)
+    assert not book.exists()
+    machine.start("-C", fleet.url, "--local")
+    fleet.push_service("last")
+    machine.wait_ready("last")
+
+    for plan in (damaged, absent):
+        assert plan.code == 0
+        assert plan.json()["changes"] == []
+    assert json.loads(book.read_text())["allocated"].keys() >= {"default/chat", "default/more"}
+    for name, was in before.items():
+        now = machine.instance(name)
+        assert now
+        assert (now.pid, now.port) == (was.pid, was.port)
 
 
 def test_a_lost_mirror_is_fetched_again(machine: Machine, fleet: Fleet) -> None:
