@@ -13,14 +13,14 @@ from typing import assert_never
 from agent.engine import EngineFound, find_engine
 from agent.expected import ExpectedFile, still_meant
 from agent.launch import Launch
-from agent.ports import PortBook
+from agent.ports import PortBook, taken_by
 from agent.processes import Processes
 from agent.state import StateDir
 from agent.store import ModelStore
 from reconciler import __version__
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
-from reconciler.errors import EngineError
+from reconciler.errors import ApplyError, EngineError
 from reconciler.memory import ModelFacts
 from reconciler.models.scheme import FetchContext
 from reconciler.plan import Action, Change, Instance, Observation, Source, TargetState
@@ -145,7 +145,8 @@ class ProcessTarget:
         return Observation({state.target: state}, tuple(instances))
 
     def apply(self, change: Change) -> Outcome:
-        """Start, replace, note or stop. Raises EngineError, StateError for this change only."""
+        """Start, replace, note or stop. Raises ApplyError, EngineError, StateError, for this change
+        only."""
         match change.action:
             case Action.CREATE | Action.REPLACE | Action.DRIFT:
                 return self._run(change)
@@ -163,6 +164,7 @@ class ProcessTarget:
     def _run(self, change: Change) -> Outcome:
         workload = change.desired
         assert workload is not None
+        self._check_port(workload)
         rendered = self._renderer.render(workload, keep_port=True)
         if rendered is None:
             self._expected[change.ref] = (workload, change.source, self._clock())
@@ -175,6 +177,19 @@ class ProcessTarget:
             self._processes.restart(change.ref)
         self._processes.run(_launch(workload, rendered, change.source, self._renderer.host))
         return Outcome(change, Result.APPLIED, "starts")
+
+    def _check_port(self, workload: Workload) -> None:
+        """ApplyError where a service would leave its port for one that it cannot get."""
+        ports = {state.ref: state.launch.port for state in self._processes.snapshot()}
+        now = ports.pop(workload.ref, None)
+        new = self._renderer.ports.port_for(workload.ref, workload.port, keep=False)
+        if now is None or new == now:
+            return
+        owner = next((ref.label for ref, port in ports.items() if port == new), None)
+        taken = f"port {new} is {owner}'s" if owner else taken_by(self._renderer.host, new)
+        if taken:
+            remedy = f"left as it is on port {now}; state another endpoint.port, or free that one"
+            raise ApplyError(workload.ref, f"{taken}: {remedy}")
 
     def _ask_again(self) -> None:
         """Want every expected model: one whose download failed is tried again after its pause."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
+import socket
 from pathlib import Path
 
 import psutil
@@ -295,6 +297,44 @@ def test_a_lost_port_book_moves_no_port_and_a_dry_run_leaves_it_alone(
         now = machine.instance(name)
         assert now
         assert (now.pid, now.port) == (was.pid, was.port)
+
+
+def test_a_port_that_a_neighbour_has_is_refused_and_both_stay_up(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    fleet.push_service("more")
+    running = machine.start("-C", fleet.url, "--local")
+    chat, more = machine.wait_ready("chat"), machine.wait_ready("more")
+
+    fleet.push_service("more", endpoint={"port": chat.port})
+    running.wait_said(f"port {chat.port} is default/chat's")
+
+    for was in (chat, more):
+        now = machine.instance(was.ref.name)
+        assert now
+        assert (now.pid, now.port, now.ready) == (was.pid, was.port, True)
+    book = json.loads((machine.state / "ports.json").read_text())
+    assert book["stated"] == {}
+
+
+def test_a_port_that_a_stranger_has_is_refused_until_it_is_free(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    running = machine.start("-C", fleet.url, "--local")
+    chat = machine.wait_ready("chat")
+
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        port = stranger.getsockname()[1]
+        fleet.push_service("chat", endpoint={"port": port})
+        running.wait_said(f"port {port} is taken by pid {os.getpid()}")
+        now = machine.instance("chat")
+        assert now
+        assert (now.pid, now.port, now.ready) == (chat.pid, chat.port, True)
+
+    moved = machine.wait_ready("chat", not_pid=chat.pid)
+    assert moved.port == port
 
 
 def test_a_lost_mirror_is_fetched_again(machine: Machine, fleet: Fleet) -> None:
