@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from bench.generate_fleet import generate
 from bench.table import RECONCILE, RUNS, Row, program, show
 
 BUDGET_MS = {1_000: 300}
+REFUSED = 3_000
+BLOCKED = 1  # exit code
 SCHEMAS = Path(__file__).parents[1] / "schemas"
 
 _STAGES = """
@@ -68,6 +71,24 @@ def rows(sizes: tuple[int, ...] = (1_000, 10_000), stages: bool = False) -> Iter
                 yield _kubeconform(root, f"kubeconform {documents}")
             if stages:
                 yield from _stages(root)
+    yield _refused(REFUSED)
+
+
+def _refused(size: int) -> Row:
+    """Everything on one node that has no memory: each service gets its arithmetic."""
+    from tests.support.gguf_models import tiny_llama  # imports numpy
+
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        generate(root, size)
+        tiny_llama(root / "models" / "tiny.gguf")
+        for path in root.rglob("*.yaml"):
+            text = re.sub(r"https://.*\.gguf", "models/tiny.gguf", path.read_text())
+            text = re.sub(r"nodes: \[.*\]", "nodes: [node-0000]", text)
+            path.write_text(text.replace("memory: 4Ti", "memory: 1Mi"))
+        argv = (*RECONCILE, "validate", "-C", folder)
+        what = f"validate {size:,} services that do not fit one node"
+        return program(what, argv, None, "reconcile validate -C DIR", (BLOCKED,))
 
 
 def _kubeconform(root: Path, what: str) -> Row:
