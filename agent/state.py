@@ -16,7 +16,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.errors import StateError
 
 _FOLDERS = ("records", "logs", "desired", "models", "workloads")
-_LOCK_TRIES, _LOCK_PAUSE_S = 5, 0.02
+_LOCK_TRIES, _LOCK_PAUSE_S = 10, 0.02
 _LONGEST_SLUG = 200  # a file name may have 255 bytes
 
 

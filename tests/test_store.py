@@ -489,6 +489,7 @@ def test_a_kill_loses_no_more_than_the_last_seconds_of_a_slow_download(tmp_path:
             store.ensure(wanted)
             wait_for(lambda: store.lookup(wanted) is not None)
 
+    assert 0 < sure < path.stat().st_size
     assert server.ranges == [None, f"bytes={sure}-"]
 
 

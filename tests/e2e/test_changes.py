@@ -140,11 +140,11 @@ def test_settings_that_change_before_the_model_is_here_replace_no_process(
         running.wait_said("default/slow  Downloading")
 
         fleet.push_service("slow", "slow", contextSize=1024)
-        running.wait_planned("1 to create", count=2)
+        running.wait_planned("Plan: 1 to create", count=2)
         fleet.push_service("slow", "slow", contextSize=1024, suspend=True)
         running.wait_planned("1 to delete")
         fleet.push_service("slow", "slow", contextSize=2048)
-        running.wait_planned("1 to create", count=3)
+        running.wait_planned("Plan: 1 to create", count=3)
         server.go_on.set()
         slow = machine.wait_ready("slow")
 
