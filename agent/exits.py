@@ -134,10 +134,10 @@ def _last_line(tail: str) -> str:
 
 
 def _said(line: str) -> str:
-    return printable(_STAMP.sub("", line))
+    return one_line(_STAMP.sub("", line))
 
 
-def printable(text: str) -> str:
+def one_line(text: str) -> str:
     """One line that is safe on a terminal and not too long: logs carry strings of model files."""
     clean = "".join(char if char.isprintable() else " " for char in text).strip()
     return clean if len(clean) <= _LONGEST_LINE else clean[: _LONGEST_LINE - 1] + "…"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agent.exits import printable
+from agent.exits import one_line
 from agent.identity import describe
 from agent.launch import Listening
 from agent.sockets import listener, listening_socket, still_listens
@@ -51,7 +51,7 @@ def check(
     except ConnectionRefusedError:
         return Verdict(False, "Loading", "does not listen yet")
     except (OSError, http.client.HTTPException, ValueError) as error:
-        text = printable(str(error)) or type(error).__name__
+        text = one_line(str(error)) or type(error).__name__
         return Verdict(False, "Loading", f"no answer on port {port}: {text}")
     if status != 200:
         return Verdict(False, "Loading", f"{probe.path} answers {status}{_error_message(body)}")
@@ -93,7 +93,7 @@ def _serves(host: str, port: int, probe: Probe, timeout_s: float) -> Verdict:
         return Verdict(False, "Loading", f"{path} answers {status}")
     names = {name for entry in entries for name in _names(entry)}
     if probe.alias is not None and probe.alias not in names:
-        found = printable(", ".join(sorted(names))) or "nothing"
+        found = one_line(", ".join(sorted(names))) or "nothing"
         return Verdict(False, "WrongModel", f"serves {found} instead of {probe.alias}")
     if probe.loaded and not any(_status(entry).get("value") in _LOADED for entry in entries):
         return _none_loaded(entries)
@@ -103,7 +103,7 @@ def _serves(host: str, port: int, probe: Probe, timeout_s: float) -> Verdict:
 def _none_loaded(entries: Sequence[_Entry]) -> Verdict:
     failed = [name for entry in entries if _status(entry).get("failed") for name in _names(entry)]
     if failed:
-        return Verdict(False, "ModelsFailed", printable(f"failed to load: {', '.join(failed)}"))
+        return Verdict(False, "ModelsFailed", one_line(f"failed to load: {', '.join(failed)}"))
     return Verdict(False, "Loading", "no model is loaded yet")
 
 
@@ -125,7 +125,7 @@ def _status(entry: _Entry) -> _Entry:
 
 def _error_message(body: bytes) -> str:
     try:
-        return ": " + printable(str(json.loads(body)["error"]["message"]))
+        return ": " + one_line(str(json.loads(body)["error"]["message"]))
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.exits import PERMANENT, classify, printable
+from agent.exits import PERMANENT, classify
 from tests.support.gguf_models import tiny_llama
 from tests.support.owner import free_port
 
@@ -129,4 +129,4 @@ def test_any_log_gives_one_short_printable_line(status: int | None, tail: str) -
 
 
 def test_escape_sequences_of_a_model_file_reach_no_terminal() -> None:
-    assert printable("name \x1b[2J\x07 end\n") == "name  [2J  end"
+    assert one_line("name \x1b[2J\x07 end\n") == "name  [2J  end"

@@ -16,7 +16,7 @@ from reconciler.api import KINDS, schema_file
 from reconciler.runtimes import RUNTIMES
 from reconciler.schema import ANY_KIND, kind_schema, schemas
 from reconciler.source.documents import read_documents
-from reconciler.source.explain import _PATTERN_WORDS, explain
+from reconciler.source.mistakes import _PATTERN_WORDS, explain
 from reconciler.source.validators import schema_text, validator
 from tests.support.fleets import model, node, service
 

@@ -18,7 +18,7 @@ from reconciler.fleet import Fleet, Origin
 from reconciler.problem import RULES, Counts, Finding, Problem, Severity
 from reconciler.source import places
 from reconciler.source.documents import Document, decode, read_documents
-from reconciler.source.explain import Mistake, explain
+from reconciler.source.mistakes import Mistake, explain
 from reconciler.source.model_files import HeaderCache, read_model_files
 from reconciler.source.places import Place, Places, field_path
 from reconciler.source.plain_place import plain_place

@@ -21,8 +21,8 @@ from reconciler.api.meta import MEMORY_BUDGET_ANNOTATION, ObjectRef, Resource
 from reconciler.api.model import Model
 from reconciler.api.quantity import parse_bytes
 from reconciler.problem import Finding
-from reconciler.source.explain import explain
 from reconciler.source.ignored import ignored, without_effect
+from reconciler.source.mistakes import explain
 from reconciler.source.places import field_path
 from reconciler.source.suggest import did_you_mean
 from reconciler.source.validators import validator
