@@ -138,6 +138,10 @@ class ProcessTarget:
         live = {
             i.ref: i.to_instance(state.target) for i in self._processes.snapshot() if not i.stopping
         }
+        for workload in workloads:
+            running = live.get(workload.ref)
+            if running and running.inputs_digest == workload.inputs_digest:
+                self._forget(workload.ref)  # a change that was taken back before its model came
         self._ask_again()
         waiting = [i for i in self._wait_for_models() if i.ref not in live]
         meant = still_meant(waiting, workloads, self._node)

@@ -174,6 +174,27 @@ def test_another_source_ends_the_download_of_the_old_one(
             assert machine.wait_ready(name).ready
 
 
+def test_a_change_of_model_that_is_taken_back_ends_its_download(
+    machine: Machine, fleet: Fleet, tiny: Path
+) -> None:
+    expected = machine.state / "desired" / "expected.json"
+    with FileServer(tiny.read_bytes()) as hung:
+        hung.go_on.clear()
+        fleet.repo.write("models/slow.yaml", model("slow", source=hung.url))
+        fleet.push_service("chat")
+        running = machine.start("-C", fleet.url, "--local")
+        before = machine.wait_ready("chat")
+        fleet.push_service("chat", "slow")
+        wait_for(expected.exists)
+
+        fleet.push_service("chat")
+
+        running.wait_planned("Plan: nothing to do, 1 unchanged", count=1)
+        wait_for(lambda: not expected.exists())
+
+    assert machine.wait_ready("chat").pid == before.pid
+
+
 def test_a_download_under_way_is_seen_from_outside_while_its_owner_lives(
     machine: Machine, fleet: Fleet, tiny: Path
 ) -> None:
