@@ -32,7 +32,8 @@ from reconciler.target import Outcome
 
 _QUIET_S = 2.0  # of --watch: removals wait out an editor, a rebase, a stash
 _WATCH_POLL_S = 30.0  # should the watcher miss something
-_REWATCH_MS = 1000
+_STILL_THERE_MS = 5000  # how often the watched folder is looked for
+_REWATCH_S = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -275,7 +276,7 @@ def _watch_files(folder: Path, wake: Wake, stop: threading.Event) -> None:
                 watch_filter=lambda _, path: "/.git/" not in path,
                 debounce=50,
                 step=20,
-                rust_timeout=_REWATCH_MS,
+                rust_timeout=_STILL_THERE_MS,
                 yield_on_timeout=True,
                 stop_event=stop,
                 raise_interrupt=False,
@@ -288,7 +289,7 @@ def _watch_files(folder: Path, wake: Wake, stop: threading.Event) -> None:
         except OSError as error:
             log.debug("%s cannot be watched now: %s", folder, error)
         wake.fetch()
-        stop.wait(_REWATCH_MS / 1000)
+        stop.wait(_REWATCH_S)
 
 
 @contextmanager
