@@ -329,3 +329,16 @@ def test_a_plan_against_a_revision_never_removes_what_a_node_would_hold(
     assert code == 3
     assert [change["action"] for change in plan["changes"]] == ["unknown"]
     assert "holds what it runs" in plan["unreachable"][0]["message"]
+
+
+def test_the_agents_status_names_the_node_that_this_machine_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remembered = tmp_path / "state" / "desired" / "node"
+    remembered.parent.mkdir(parents=True)
+    remembered.write_text("laptop")
+
+    code = agent_main(["status", "--state-dir", str(tmp_path / "state"), "-o", "json"])
+
+    assert code == 0
+    assert json.loads(capsys.readouterr().out)["nodes"][0]["name"] == "laptop"

@@ -7,8 +7,12 @@ import json
 import platform
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from reconciler.edge import Exit
+
+if TYPE_CHECKING:
+    from agent.state import StateDir
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.report.status import status_json, status_text
 
     state = StateDir(state_root(args.state_dir).absolute())
-    node = platform.node().partition(".")[0] or "this"
+    node = _node_name(state)
     target = f"node/{node}"
     instances = recorded_instances(state, node)
     observed = Observation({target: TargetState(target, True, time.time())}, instances)
@@ -36,3 +40,11 @@ def run(args: argparse.Namespace) -> int:
         watched = f"watched by pid {holder}" if holder else "watched by nobody now"
         print(f"{state.root}: {watched}", file=sys.stderr)
     return Exit.OK if all(instance.ready for instance in instances) else Exit.BLOCKED
+
+
+def _node_name(state: StateDir) -> str:
+    """The FleetNode that this machine was the last time; before the first, the host's name."""
+    remembered = state.desired / "node"
+    if remembered.is_file():
+        return remembered.read_text()
+    return platform.node().partition(".")[0] or "this"
