@@ -18,7 +18,7 @@ from agent.state import StateDir, default_root
 from agent.store import Download, DownloadState, ModelStore
 from agent.target import ProcessTarget, Renderer
 from agent.view import RecordedNode
-from reconciler.workload import ModelFile, Workload
+from reconciler.workload import ModelFile
 
 _log = logging.getLogger(__name__)
 
@@ -66,12 +66,14 @@ class LocalAgent:
         """Take over what an earlier life of this program left running."""
         self.processes.start()
 
-    def settled(self, revision: str, workloads: Iterable[Workload], keep: int) -> None:
-        """Everything runs as `revision` says: remove models that neither it, nor the `keep` - 1
-        revisions before it, nor a process that still runs, needs."""
-        wanted = [model for workload in workloads for model in workload.models]
+    def settled(self, revision: str, declared: Iterable[ModelFile], keep: int) -> None:
+        """Nothing is left to do for `revision`: remove models that neither it, nor the `keep` - 1
+        revisions before it, declares, and that no process here was started from.
+
+        Declared counts, not served: the model of a service that does not fit is how we know that.
+        """
         running = [model for state in self.processes.snapshot() for model in _models_of(state)]
-        digests = {d for m in (*wanted, *running) if (d := self._digest(m))}
+        digests = {d for m in (*declared, *running) if (d := self._digest(m))}
         try:
             kept = self._kept.note(revision, digests, keep)
         except OSError as error:

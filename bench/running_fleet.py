@@ -35,7 +35,7 @@ class _Memory:
         return Outcome(change, Result.SKIPPED)
 
     def become(self, desired: Desired) -> None:
-        self.running = {w.ref: _instance(w, desired) for w in desired.assignment.workloads}
+        self.running = {instance.ref: instance for instance in desired.instances()}
 
 
 class _Silent:
@@ -101,19 +101,3 @@ class RunningFleet:
     def apply(self) -> None:
         assert self._loop.desired
         self._target.become(self._loop.desired)
-
-
-def _instance(workload: Workload, desired: Desired) -> Instance:
-    return Instance(
-        ref=workload.ref,
-        target=f"node/{workload.node}",
-        runtime=workload.runtime,
-        inputs=workload.inputs,
-        inputs_digest=workload.inputs_digest,
-        render_digest=None,
-        source=desired.where(workload.ref),
-        ready=True,
-        reason="Ready",
-        needs=workload.needs,
-        models=tuple(model.name for model in workload.models),
-    )

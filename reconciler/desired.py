@@ -12,7 +12,7 @@ from reconciler.capacity.admission import Facts
 from reconciler.fleet import Fleet
 from reconciler.memory import ModelFacts
 from reconciler.placement import Assignment, Held, assign
-from reconciler.plan import Blocked, Observation, Plan, Source
+from reconciler.plan import Blocked, Instance, Observation, Plan, Source
 from reconciler.planner import Policy, make_plan
 from reconciler.prune import PruneLimits
 from reconciler.source.checkout import Checkout
@@ -74,6 +74,26 @@ class Desired:
             observed,
             _policy(self.fleet.policy, confirmed, other_fleet),
             self,
+        )
+
+    def instances(self) -> tuple[Instance, ...]:
+        """This revision in the place of an observation: what it declares, as if it all ran."""
+        return tuple(
+            Instance(
+                ref=workload.ref,
+                target=f"node/{workload.node}",
+                runtime=workload.runtime,
+                inputs=workload.inputs,
+                inputs_digest=workload.inputs_digest,
+                render_digest=None,
+                source=self.where(workload.ref),
+                ready=True,
+                reason="Declared",
+                needs=workload.needs,
+                models=tuple(model.name for model in workload.models),
+            )
+            for workload in self.assignment.workloads
+            if not workload.suspended
         )
 
     def where(self, ref: ObjectRef, field: str = "") -> Source | None:

@@ -17,7 +17,7 @@ from reconciler.fleet import Fleet
 from reconciler.problem import Finding
 from reconciler.runtime import Runtime, lifecycle, settings
 from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, resolve
-from reconciler.workload import ModelFile, Workload
+from reconciler.workload import ModelFile, Workload, model_file
 
 _VENDOR_OF = {"metal": "Apple", "cuda": "NVIDIA", "rocm": "AMD", "intel": "Intel"}
 _PRIORITY = {"critical": 0, "high": 1, "normal": 2, "low": 3, "batch": 4}
@@ -286,15 +286,7 @@ def _annotations(service: InferenceService) -> dict[str, str]:
 def _model_file(service: InferenceService, name: str, fleet: Fleet) -> ModelFile:
     model = fleet.get(Model, _model_ref(service, name))
     assert model is not None, "validation refuses a dangling reference"
-    stored = fleet.files.get(model.spec.source)
-    return ModelFile(
-        name=name,
-        source=model.spec.source,
-        format=model.format,
-        sha256=stored.sha256 if stored else model.spec.sha256,
-        size_bytes=stored.size_bytes if stored else None,
-        mmproj=model.spec.mmproj,
-    )
+    return model_file(model, fleet)
 
 
 def _model_ref(service: InferenceService, name: str) -> ObjectRef:

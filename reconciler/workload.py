@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from reconciler.api.meta import ObjectRef
-from reconciler.fleet import Origin
+from reconciler.api.model import Model
+from reconciler.fleet import Fleet, Origin
 from reconciler.memory import MemoryEstimate
 
 EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -31,6 +32,19 @@ class ModelFile:
     sha256: str | None = None
     size_bytes: int | None = None
     mmproj: str | None = None
+
+
+def model_file(model: Model, fleet: Fleet) -> ModelFile:
+    """A declared Model with what the revision knows of its bytes."""
+    stored = fleet.files.get(model.spec.source)
+    return ModelFile(
+        name=model.metadata.name,
+        source=model.spec.source,
+        format=model.format,
+        sha256=stored.sha256 if stored else model.spec.sha256,
+        size_bytes=stored.size_bytes if stored else None,
+        mmproj=model.spec.mmproj,
+    )
 
 
 @dataclass(frozen=True, slots=True)

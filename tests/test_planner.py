@@ -413,3 +413,13 @@ def test_what_another_fleet_started_is_removed_only_when_confirmed() -> None:
     assert actions(waiting) == {"new": "create"}
     assert "/srv/other" in held.message
     assert actions(released) == {"new": "create", "theirs": "delete"}
+
+
+def test_a_removed_service_with_a_prune_annotation_is_kept_and_said() -> None:
+    have = instance("chat", of=workload("chat", lifecycle={"prune": "disabled"}))
+
+    made = plan([], observed(have))
+
+    assert made.changes == ()
+    assert [(b.reason, b.ref.name) for b in made.blocked] == [("PruneDisabled", "chat")]
+    assert made.exit_code == 3

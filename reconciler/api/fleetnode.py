@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
@@ -100,8 +100,3 @@ class FleetNode(Resource):
 
     kind: Literal["FleetNode"]
     spec: FleetNodeSpec
-
-
-def exactly_one_target(schema: dict[str, Any]) -> None:
-    """spec.agent xor spec.kubernetes, in words of JSON Schema."""
-    schema["oneOf"] = [{"required": ["agent"]}, {"required": ["kubernetes"]}]

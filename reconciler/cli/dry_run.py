@@ -13,7 +13,7 @@ from reconciler.cli.console import wants_colour
 from reconciler.cli.fleet import Reader, open_fleet, read_desired, reader
 from reconciler.desired import Desired
 from reconciler.edge import Exit
-from reconciler.plan import Action, Instance, Observation, Plan, TargetState
+from reconciler.plan import Action, Observation, Plan, TargetState
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
 from reconciler.report.terminal import Style, printable
@@ -74,26 +74,7 @@ def _as_planned(base: Desired, desired: Desired) -> Observation:
         )
         for name in {w.node for w in workloads}
     }
-    return Observation(
-        targets,
-        tuple(
-            Instance(
-                ref=w.ref,
-                target=f"node/{w.node}",
-                runtime=w.runtime,
-                inputs=w.inputs,
-                inputs_digest=w.inputs_digest,
-                render_digest=None,
-                source=base.where(w.ref),
-                ready=True,
-                reason="Declared",
-                needs=w.needs,
-                models=tuple(m.name for m in w.models),
-            )
-            for w in base.assignment.workloads
-            if not w.suspended
-        ),
-    )
+    return Observation(targets, base.instances())
 
 
 def _warn(desired: Desired) -> None:

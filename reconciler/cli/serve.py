@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic
 from types import FrameType
 
+from reconciler.api.model import Model
 from reconciler.cli import local
 from reconciler.cli.console import Console, Progress, Screen, ScreenLog
 from reconciler.cli.fleet import open_fleet, reader
@@ -29,6 +30,7 @@ from reconciler.source.checkout import Source
 from reconciler.source.directory import DirectorySource
 from reconciler.source.worktree import WorktreeSource
 from reconciler.target import Outcome
+from reconciler.workload import model_file
 
 _QUIET_S = 2.0  # of --watch: removals wait out an editor, a rebase, a stash
 _WATCH_POLL_S = 30.0  # should the watcher miss something
@@ -169,9 +171,9 @@ def _build(
         )
 
     def settled(desired: Desired) -> None:
-        fleet, workloads = desired.fleet, desired.assignment.workloads
-        own = [w for w in workloads if w.node == here.node]
-        here.agent.settled(fleet.revision, own, fleet.policy.keep_revisions)
+        fleet = desired.fleet
+        models = [model_file(model, fleet) for model in fleet.all(Model)]
+        here.agent.settled(fleet.revision, models, fleet.policy.keep_revisions)
 
     return Loop(
         source=source,

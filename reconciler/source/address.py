@@ -101,11 +101,6 @@ def redact_url(text: str) -> str:
     return _QUERY.sub(r"\1", _USERINFO.sub(r"\1", text))
 
 
-def is_remote(location: str) -> bool:
-    """Whether a location is an address on another machine and not a path on this one."""
-    return parse_address(location).path is None
-
-
 def _url_address(location: str) -> Address:
     try:
         parts = urlsplit(location)

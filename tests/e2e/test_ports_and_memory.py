@@ -10,6 +10,7 @@ from tests.support.client import complete, get
 from tests.support.engines import free_port
 from tests.support.fleets import model
 from tests.support.gguf_models import tiny_llama
+from tests.support.http import FileServer
 from tests.support.reconciler import Fleet, Machine
 
 pytestmark = pytest.mark.e2e
@@ -88,6 +89,26 @@ def test_a_service_over_budget_is_refused_with_the_arithmetic_before_anything_is
     still = machine.instance("chat")
     assert still
     assert still.pid == chat.pid
+
+
+def test_a_downloaded_model_that_does_not_fit_is_not_downloaded_again(
+    machine: Machine, fleet: Fleet, tmp_path: Path
+) -> None:
+    big = tiny_llama(tmp_path / "big.gguf", layers=16, heads=8, kv_heads=8, embedding=256)
+    with FileServer(big.read_bytes()) as server:
+        fleet.repo.write("models/big.yaml", model("big", source=server.url))
+        fleet.push_service("huge", "big", contextSize=1_572_864)
+        fleet.push_service("chat")
+
+        for _ in range(2):  # and once more after our restart
+            running = machine.start("-C", fleet.url, "--local")
+            machine.wait_ready("chat")
+            running.wait_planned("MemoryFits")
+            fleet.repo.publish({"README.md": f"{running.pid}"}, "Have it look again")
+            running.wait_planned("MemoryFits", count=2)
+            running.end()
+
+        assert len(server.requests) == 1
 
 
 def test_a_change_that_would_not_fit_leaves_the_running_process_as_it_is(
