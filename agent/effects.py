@@ -168,10 +168,20 @@ class Effects:
             logs.rotate(self._state.log_file(ref))
         try:
             found = health.check(
-                pid, launch.host, launch.port, launch.command.probe, known=ask.known
+                pid,
+                launch.host,
+                launch.port,
+                launch.command.probe,
+                health.recogniser(launch.runtime, launch.models),
+                known=ask.known,
             )
             event = events.Answered(
-                ask.question, found.ready, found.reason, found.message, found.listening
+                ask.question,
+                found.ready,
+                found.reason,
+                found.message,
+                found.listening,
+                found.served,
             )
         except Exception as error:  # noqa: BLE001  unanswered, it would be the last question
             _log.exception("bug in the probe of %s", ref.label)
@@ -192,7 +202,7 @@ def _record(unit: Unit, marker: str | None) -> Record:
         boot=boot_id(),
         marker=marker,
         child=unit.child,
-        served=unit.served,
+        was_ready=unit.was_ready,
         failures=unit.failures,
         reason=unit.reason,
         message=unit.message,

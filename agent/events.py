@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from agent.clock import Moment
 from agent.launch import Child, Launch, Listening, Phase
+from reconciler.workload import ServedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class Answered:
     reason: str = ""
     message: str = ""
     listening: Listening | None = None
+    served: tuple[ServedModel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +195,13 @@ class Unit:
     wake_at: float | None = None  # when the next Tick is due
     spawned_at: float | None = None  # None: spawned in an earlier life
     ready_at: float | None = None
-    served: bool = False  # the process was ready once: requests may be in flight
+    was_ready: bool = False  # the process was ready once: requests may be in flight
     drain_until: float = 0.0
     interval_s: float = 0.0  # between two probes while loading
     question: int = 0  # number of the last question asked
     asking: bool = False  # its answer is still due
     listening: Listening | None = None  # since it was ready
+    served: tuple[ServedModel, ...] = ()  # what it answered last for its models
     missed: int = 0  # probes in a row, since it was ready
     busy: int | None = None  # requests in flight, as last heard while draining
 

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from agent.records import dump_needs, parse_needs
 from agent.state import StateDir, atomic_write
 from reconciler.api.meta import ObjectRef
 from reconciler.plan import Instance, Source
-from reconciler.workload import PoolNeed, Workload
+from reconciler.workload import Workload
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ def _dump(instance: Instance) -> dict[str, Any]:
         "reason": instance.reason,
         "message": instance.message,
         "since": instance.since,
-        "needs": [[need.pool, need.bytes, need.budget_bytes] for need in instance.needs],
+        "needs": dump_needs(instance.needs),
         "models": list(instance.models),
     }
 
@@ -107,6 +108,6 @@ def _parse(data: Mapping[str, Any], target: str) -> Instance:
         reason=str(data["reason"]),
         message=str(data["message"]),
         since=float(data["since"]),
-        needs=tuple(PoolNeed(str(p), int(b), int(budget)) for p, b, budget in data["needs"]),
+        needs=parse_needs(data["needs"]),
         models=tuple(str(model) for model in data["models"]),
     )

@@ -9,18 +9,21 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agent.exits import one_line
 from agent.identity import describe
 from agent.launch import Listening
 from agent.sockets import listener, listening_socket, still_listens
-from reconciler.workload import Probe
+from reconciler.runtime import Serving, lists_all
+from reconciler.runtimes import RUNTIMES
+from reconciler.workload import Probe, ServedModel
 
 ANSWER_TIMEOUT_S = 2.0
-_LOADED = ("loaded", "sleeping")
-_Entry = dict[str, object]  # one model in the answer of /v1/models
+Recognise = Callable[[object], Serving]
+"""What the answer of a probe's `models_path`, as parsed JSON, says of a process."""
+
 _LARGEST_ANSWER = 4 * 1024 * 1024  # a router with 500 models answers 262 KiB
 
 
@@ -32,6 +35,15 @@ class Verdict:
     reason: str = "Ready"
     message: str = ""
     listening: Listening | None = None
+    served: tuple[ServedModel, ...] = ()
+
+
+def recogniser(runtime: str, names: tuple[str, ...]) -> Recognise:
+    """How the runtime's row knows a process that should serve these names. A record may name a
+    runtime of a newer version: then the usual list of models must do."""
+    row = RUNTIMES.get(runtime)
+    serving = row.serving if row else lists_all
+    return lambda document: serving(document, names)
 
 
 def check(
@@ -39,13 +51,14 @@ def check(
     host: str,
     port: int,
     probe: Probe,
+    recognise: Recognise,
     *,
     known: Listening | None = None,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> Verdict:
-    """Ready: GET of the path is 200, the pid (or a child of it) owns the socket, and the list
-    of models holds what the probe demands. `known`, the proof of an earlier check, saves all but
-    the first."""
+    """Ready: GET of the path is 200, the pid (or a child of it) owns the socket, and what it says
+    of its models is recognised. `known`, the proof of an earlier check, saves all but the first,
+    and the last where the answer may have changed."""
     try:
         status, body = _get(host, port, probe.path, timeout_s)
     except ConnectionRefusedError:
@@ -55,13 +68,14 @@ def check(
         return Verdict(False, "Loading", f"no answer on port {port}: {text}")
     if status != 200:
         return Verdict(False, "Loading", f"{probe.path} answers {status}{_error_message(body)}")
-    if known is not None and still_listens(known):
-        return Verdict(True, listening=known)
-    listening = listening_socket(pid, port)
+    proven = known is not None and still_listens(known)
+    listening = known if proven else listening_socket(pid, port)
     if listening is None:
         owner = describe(listener(port))
         return Verdict(False, "PortInUse", f"port {port} is answered by {owner}, not by this one")
-    found = _serves(host, port, probe, timeout_s)
+    if probe.models_path is None or (proven and not probe.live):
+        return Verdict(True, listening=listening)
+    found = _serves(host, port, probe.models_path, recognise, timeout_s)
     return replace(found, listening=listening)
 
 
@@ -79,48 +93,19 @@ def busy_slots(
     return sum(1 for slot in slots if isinstance(slot, dict) and slot.get("is_processing"))
 
 
-def _serves(host: str, port: int, probe: Probe, timeout_s: float) -> Verdict:
-    """Whether the list of models holds what the probe demands."""
-    path = probe.models_path
-    if path is None or (probe.alias is None and not probe.loaded):
-        return Verdict(True)
+def _serves(host: str, port: int, path: str, recognise: Recognise, timeout_s: float) -> Verdict:
+    """Whether the answer about its models is the one that we mean."""
     try:
         status, body = _get(host, port, path, timeout_s)
-        entries = _entries(json.loads(body)) if status == 200 else ()
+        document = json.loads(body) if status == 200 else None
     except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
         return Verdict(False, "Loading", f"{path} gives no list of models: {type(error).__name__}")
     if status != 200:
         return Verdict(False, "Loading", f"{path} answers {status}")
-    names = {name for entry in entries for name in _names(entry)}
-    if probe.alias is not None and probe.alias not in names:
-        found = one_line(", ".join(sorted(names))) or "nothing"
-        return Verdict(False, "WrongModel", f"serves {found} instead of {probe.alias}")
-    if probe.loaded and not any(_status(entry).get("value") in _LOADED for entry in entries):
-        return _none_loaded(entries)
-    return Verdict(True)
-
-
-def _none_loaded(entries: Sequence[_Entry]) -> Verdict:
-    failed = [name for entry in entries if _status(entry).get("failed") for name in _names(entry)]
-    if failed:
-        return Verdict(False, "ModelsFailed", one_line(f"failed to load: {', '.join(failed)}"))
-    return Verdict(False, "Loading", "no model is loaded yet")
-
-
-def _entries(document: object) -> tuple[_Entry, ...]:
-    data = document.get("data") if isinstance(document, dict) else None
-    return tuple(e for e in (data if isinstance(data, list) else ()) if isinstance(e, dict))
-
-
-def _names(entry: _Entry) -> tuple[str, ...]:
-    aliases = entry.get("aliases")
-    words = (entry.get("id"), *(aliases if isinstance(aliases, list) else ()))
-    return tuple(word for word in words if isinstance(word, str))
-
-
-def _status(entry: _Entry) -> _Entry:
-    status = entry.get("status")
-    return status if isinstance(status, dict) else {}
+    found = recognise(document)
+    if found.reason:
+        return Verdict(False, found.reason, one_line(found.message), served=found.models)
+    return Verdict(True, served=found.models)
 
 
 def _error_message(body: bytes) -> str:

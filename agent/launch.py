@@ -9,7 +9,7 @@ from typing import Any
 
 from reconciler.api.meta import ObjectRef
 from reconciler.plan import Instance, Source
-from reconciler.workload import Command, PoolNeed
+from reconciler.workload import Command, PoolNeed, ServedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,7 @@ class InstanceState:
     exit_code: int | None = None
     start_seconds: float | None = None
     stopping: bool = False  # on its way out, without a successor
+    served: tuple[ServedModel, ...] = ()
 
     @property
     def ref(self) -> ObjectRef:
@@ -157,4 +158,5 @@ class InstanceState:
             needs=launch.needs,
             models=launch.models,
             start_seconds=self.start_seconds,
+            served=self.served,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from agent.expected import ExpectedFile
@@ -13,10 +13,12 @@ from agent.launch import InstanceState
 from agent.ports import PortBook
 from agent.probe import performance_cores
 from agent.processes import Processes
+from agent.render import Renderer
 from agent.revisions import KeptModels
+from agent.settings import Settings
 from agent.state import StateDir, default_root
 from agent.store import Download, DownloadState, ModelStore
-from agent.target import ProcessTarget, Renderer
+from agent.target import ProcessTarget
 from agent.view import RecordedNode
 from reconciler.workload import ModelFile
 
@@ -28,11 +30,12 @@ def state_root(given: str | None) -> Path:
     return Path(given).expanduser() if given else default_root(os.environ)
 
 
-def recorded_node(node: str, root: Path, programs: Mapping[str, str]) -> RecordedNode:
+def recorded_node(node: str, settings: Settings) -> RecordedNode:
     """Look at a node without touching it. The state directory need not exist."""
-    state = StateDir(root.absolute())
-    store, ports = ModelStore(state.models, read_only=True), PortBook(state, read_only=True)
-    return RecordedNode(node, state, _renderer(state, store, ports, programs))
+    state = StateDir(settings.root.absolute())
+    models = settings.model_store or state.models
+    store, ports = ModelStore(models, read_only=True), PortBook(state, read_only=True)
+    return RecordedNode(node, state, _renderer(state, store, ports, settings))
 
 
 class LocalAgent:
@@ -41,17 +44,16 @@ class LocalAgent:
     def __init__(
         self,
         node: str,
-        root: Path,
-        programs: Mapping[str, str],
+        settings: Settings,
         *,
         changed: Callable[[], None],
     ) -> None:
-        self.state = StateDir.open(root)
+        self.state = StateDir.open(settings.root)
         self.state.lock()
-        self.store = ModelStore(self.state.models, changed=changed)
+        self.store = ModelStore(settings.model_store or self.state.models, changed=changed)
         self.processes = Processes(self.state, changed=changed)
         self._kept = KeptModels(self.state.desired / "models.json")
-        renderer = _renderer(self.state, self.store, PortBook(self.state), programs)
+        renderer = _renderer(self.state, self.store, PortBook(self.state), settings)
         self.facts = renderer.facts
         self.target = ProcessTarget(
             node, renderer, self.processes, time.time, ExpectedFile(self.state)
@@ -101,7 +103,5 @@ def _models_of(state: InstanceState) -> tuple[ModelFile, ...]:
     )
 
 
-def _renderer(
-    state: StateDir, store: ModelStore, ports: PortBook, programs: Mapping[str, str]
-) -> Renderer:
-    return Renderer(state, store, ports, performance_cores(), programs=programs)
+def _renderer(state: StateDir, store: ModelStore, ports: PortBook, settings: Settings) -> Renderer:
+    return Renderer(state, store, ports, performance_cores(), programs=settings.programs)

@@ -283,7 +283,7 @@ class Processes:
                 record.launch,
                 child,
                 self._now(),
-                served=record.served,
+                was_ready=record.was_ready,
                 failures=record.failures,
                 start_seconds=record.start_seconds,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ class Record:
     boot: str
     marker: str | None = None
     child: Child | None = None
-    served: bool = False  # the process was ready once
+    was_ready: bool = False  # the process was ready once
     failures: int = 0
     reason: str = ""
     message: str = ""
@@ -88,6 +88,23 @@ class Records:
             return None
 
 
+def dump_needs(needs: Iterable[PoolNeed]) -> list[list[object]]:
+    return [[n.pool, n.bytes, n.budget_bytes, [list(part) for part in n.weights]] for n in needs]
+
+
+def parse_needs(data: Iterable[list[Any]]) -> tuple[PoolNeed, ...]:
+    """The opposite of `dump_needs`; TypeError or ValueError where it is anything else."""
+    return tuple(
+        PoolNeed(
+            str(pool),
+            int(count),
+            int(budget),
+            tuple((str(file), int(size)) for part in weights for file, size in part),
+        )
+        for pool, count, budget, *weights in data  # 0.1 wrote no weights
+    )
+
+
 def _dump(record: Record) -> dict[str, Any]:
     launch, command, child = record.launch, record.launch.command, record.child
     return {
@@ -103,7 +120,7 @@ def _dump(record: Record) -> dict[str, Any]:
             "boot": child.identity.boot,
             "spawnedAt": child.spawned_at,
         },
-        "served": record.served,
+        "served": record.was_ready,
         "failures": record.failures,
         "reason": record.reason,
         "message": record.message,
@@ -119,7 +136,7 @@ def _dump(record: Record) -> dict[str, Any]:
             "source": None
             if launch.source is None
             else [launch.source.file, launch.source.line, launch.source.commit],
-            "needs": [[need.pool, need.bytes, need.budget_bytes] for need in launch.needs],
+            "needs": dump_needs(launch.needs),
             "models": list(launch.models),
             "drainTimeoutS": launch.drain_timeout_s,
             "argv": list(command.argv),
@@ -128,9 +145,8 @@ def _dump(record: Record) -> dict[str, Any]:
             "probe": {
                 "path": command.probe.path,
                 "modelsPath": command.probe.models_path,
-                "alias": command.probe.alias,
                 "slotsPath": command.probe.slots_path,
-                "loaded": command.probe.loaded,
+                "live": command.probe.live,
             },
         },
     }
@@ -147,7 +163,7 @@ def _parse(data: Mapping[str, Any]) -> Record:
         boot=str(data["boot"]),
         marker=None if marker is None else str(marker),
         child=_parse_child(data["process"], marker),
-        served=bool(data["served"]),
+        was_ready=bool(data["served"]),
         failures=int(data["failures"]),
         reason=str(data["reason"]),
         message=str(data["message"]),
@@ -177,9 +193,8 @@ def _parse_launch(data: Mapping[str, Any]) -> Launch:
         probe=Probe(
             path=str(probe["path"]),
             models_path=probe["modelsPath"],
-            alias=probe["alias"],
             slots_path=probe["slotsPath"],
-            loaded=bool(probe["loaded"]),
+            live=bool(probe.get("live", probe.get("loaded"))),  # 0.1 called it loaded
         ),
     )
     launch = Launch(
@@ -191,7 +206,7 @@ def _parse_launch(data: Mapping[str, Any]) -> Launch:
         runtime=str(data["runtime"]),
         port=int(data["port"]),
         host=str(data["host"]),
-        needs=tuple(PoolNeed(str(p), int(b), int(budget)) for p, b, budget in data["needs"]),
+        needs=parse_needs(data["needs"]),
         models=tuple(str(model) for model in data["models"]),
         drain_timeout_s=float(data["drainTimeoutS"]),
     )

@@ -85,7 +85,7 @@ def adopted(
     child: Child,
     now: Moment,
     *,
-    served: bool = False,
+    was_ready: bool = False,
     failures: int = 0,
     start_seconds: float | None = None,
 ) -> Unit:
@@ -97,7 +97,7 @@ def adopted(
         reason="Adopted",
         message="found running; asking whether it answers",
         child=child,
-        served=served,
+        was_ready=was_ready,
         failures=failures,
         start_seconds=start_seconds,
         wake_at=now.monotonic,
@@ -151,6 +151,7 @@ def show(unit: Unit, timing: Timing) -> InstanceState:
         exit_code=unit.exit_code,
         start_seconds=unit.start_seconds,
         stopping=not unit.is_wanted,
+        served=unit.served,
     )
 
 
@@ -242,7 +243,8 @@ def _back_off(
         failures=failures,
         exit_code=exit_code,
         ready_at=None,
-        served=False,
+        was_ready=False,
+        served=(),
         listening=None,
         spawned_at=None,
         asking=False,
@@ -258,7 +260,7 @@ def _back_off(
 def _answered(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
     if not unit.asking or event.question != unit.question:
         return unit, ()
-    unit = replace(unit, asking=False)
+    unit = replace(unit, asking=False, served=event.served or unit.served)
     if unit.phase is Phase.LOADING:
         return _loading(unit, event, now, timing)
     if unit.phase is not Phase.READY:
@@ -287,7 +289,7 @@ def _loading(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
         unit,
         phase=Phase.READY,
         ready_at=now.monotonic,
-        served=True,
+        was_ready=True,
         listening=event.listening,
         missed=0,
         start_seconds=unit.start_seconds if took is None else round(took, 3),

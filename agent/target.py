@@ -6,110 +6,23 @@ pass after its download, when its memory is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from typing import assert_never
 
-from agent.engine import EngineFound, find_engine
 from agent.expected import ExpectedFile, still_meant
 from agent.launch import Launch
-from agent.ports import PortBook, taken_by
+from agent.offer import target_state
+from agent.ports import taken_by
 from agent.processes import Processes
-from agent.state import StateDir
-from agent.store import ModelStore
-from reconciler import __version__
+from agent.render import Rendered, Renderer
 from reconciler.api.meta import ObjectRef
-from reconciler.api.model import Model
-from reconciler.errors import ApplyError, EngineError
-from reconciler.memory import ModelFacts
+from reconciler.errors import ApplyError
 from reconciler.models.scheme import FetchContext
-from reconciler.plan import Action, Change, Instance, Observation, Source, TargetState
-from reconciler.runtime import NodeFacts
-from reconciler.runtimes import RUNTIMES
+from reconciler.plan import Action, Change, Instance, Observation, Source
 from reconciler.target import Outcome, Result
-from reconciler.workload import Command, ModelFile, Workload, digest
+from reconciler.workload import Workload
 
 _ON_ITS_WAY = "Downloading"
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """A workload with this machine's facts in it. `digest` also changes with engine and version."""
-
-    command: Command
-    port: int
-    digest: str
-
-
-@dataclass(slots=True)
-class Renderer:
-    """Turns workloads into this machine's commands. Reads the store and the port book only."""
-
-    state: StateDir
-    store: ModelStore
-    ports: PortBook
-    threads: int
-    host: str = "127.0.0.1"
-    programs: Mapping[str, str] = field(default_factory=dict)  # name -> path that a person gave
-
-    def engine(self, runtime: str) -> EngineFound:
-        """The program for a runtime. Raises EngineError with how to get one."""
-        return find_engine(RUNTIMES[runtime], self.programs)
-
-    def facts(self, model: Model) -> ModelFacts | None:
-        """What the store knows of a model that was downloaded."""
-        name, spec = model.metadata.name, model.spec
-        stored = self.store.lookup(ModelFile(name, spec.source, model.format, spec.sha256))
-        return None if stored is None else self.store.facts(stored.digest)
-
-    def render(self, workload: Workload, *, keep_port: bool) -> Rendered | None:
-        """The command, or None while a model is not here. Raises EngineError, StateError."""
-        stored = {model.name: self.store.lookup(model) for model in workload.models}
-        paths = {name: str(file.path) for name, file in stored.items() if file is not None}
-        if len(paths) < len(stored):
-            return None
-        engine = self.engine(workload.runtime)
-        port = self.ports.port_for(workload.ref, workload.port, keep=keep_port)
-        facts = NodeFacts(
-            binary=engine.argv_prefix,
-            port=str(port),
-            host=self.host,
-            threads=str(self.threads),
-            directory=str(self.state.workload_dir(workload.ref)),
-            model_paths=paths,
-        )
-        command = RUNTIMES[workload.runtime].command(workload, facts)
-        fingerprint = digest([command.digest, engine.identity, __version__])
-        return Rendered(command, port, fingerprint)
-
-
-def target_state(
-    node: str, renderer: Renderer, workloads: Iterable[Workload], seen_at: float | None
-) -> TargetState:
-    """What this machine offers to the workloads: engines, models, and how each would be started."""
-    missing: dict[str, str] = {}
-    renders: dict[ObjectRef, str] = {}
-    cached: set[str] = set()
-    for workload in workloads:
-        if workload.node != node:
-            continue
-        cached |= {
-            known
-            for model in workload.models
-            if renderer.store.lookup(model)
-            for known in (model.sha256, model.source)
-            if known
-        }
-        try:
-            if workload.runtime not in missing:
-                renderer.engine(workload.runtime)
-                if rendered := renderer.render(workload, keep_port=False):
-                    renders[workload.ref] = rendered.digest
-        except EngineError as error:
-            missing[workload.runtime] = str(error)
-    return TargetState(
-        f"node/{node}", True, seen_at, missing=missing, renders=renders, cached=frozenset(cached)
-    )
 
 
 class ProcessTarget:

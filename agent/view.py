@@ -12,9 +12,10 @@ from dataclasses import replace
 from agent import health
 from agent.expected import read_expected, still_meant
 from agent.identity import is_ours
+from agent.offer import target_state
 from agent.records import Record, Records
+from agent.render import Renderer
 from agent.state import StateDir
-from agent.target import Renderer, target_state
 from reconciler.api.model import Model
 from reconciler.errors import ReconcilerError
 from reconciler.memory import ModelFacts
@@ -98,11 +99,13 @@ def _instance(record: Record, target: str) -> Instance:
         message = record.message or "its process ended and nobody watches it"
         return replace(found, gone=True, reason=record.reason or "ProcessGone", message=message)
     pid = child.identity.pid
-    verdict = health.check(pid, launch.host, launch.port, launch.command.probe, known=None)
+    recognise = health.recogniser(launch.runtime, launch.models)
+    verdict = health.check(pid, launch.host, launch.port, launch.command.probe, recognise)
     return replace(
         found,
         pid=pid,
         ready=verdict.ready,
+        served=verdict.served,
         reason=verdict.reason,
         message=verdict.message,
         endpoint=f"http://{launch.host}:{launch.port}" if verdict.ready else None,

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from reconciler.cli.fleet import reader
 from reconciler.desired import Desired
 from reconciler.journal import SourceJournal
 from reconciler.loop import Loop, Wake
 from reconciler.plan import Change, Instance, Observation, Plan, TargetState
 from reconciler.problem import Problem
 from reconciler.source.history import HistoryFile
+from reconciler.source.load import reader
 from reconciler.source.open import open_source
 from reconciler.target import Outcome, Result
 from reconciler.workload import Workload

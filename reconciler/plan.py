@@ -11,7 +11,7 @@ from typing import Any
 
 from reconciler.api.meta import ObjectRef
 from reconciler.capacity.ledger import MemoryImpact
-from reconciler.workload import PoolNeed, Workload
+from reconciler.workload import PoolNeed, ServedModel, Workload
 
 
 class Action(StrEnum):
@@ -30,6 +30,15 @@ class Restart(StrEnum):
     HOT = "hot"
     RESTART = "restart"
     ROLL = "roll"
+
+
+class DriftKind(StrEnum):
+    """What a difference between a live process and its declaration asks for."""
+
+    COSMETIC = "cosmetic"  # shown, changes nothing
+    DEFERRED = "deferred"  # we or the engine were upgraded: applied with the next restart
+    RESTART = "restart"  # it does not run as declared: restarted under `drift: enforce`
+    FOREIGN = "foreign"  # somebody else's process: named, never touched
 
 
 # Why a change or a hold: the only CamelCase reasons a plan may carry, with a line for people.
@@ -55,6 +64,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "Held": "its hold annotation leaves it exactly as it is",
         "DriftReported": "the Fleet's drift policy only reports",
         "MemoryFits": "it does not fit beside what runs",
+        "StoppedByHand": "stopped by a person on the node, until `fleet-agent restart`",
+        "WaitsForSuccessor": "stays until its successor on another node answers",
     }
 )
 
@@ -69,12 +80,23 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Drift:
+    """One difference between a live process and what it should be. `since` is when it was first
+    seen (seconds since the epoch)."""
+
+    kind: DriftKind
+    message: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class Instance:
     """One workload as a target runs it, or tries to.
 
     `inputs` is what it was started from (Workload.inputs), so that a change can be shown field by
-    field. `reason` is a CamelCase word for what it is doing or why it is not ready. `drift` says
-    in words what of the live process is not as it was started.
+    field. `reason` is a CamelCase word for what it is doing or why it is not ready. `models` are
+    the declared public names, `served` what the process answers for them; `measured` is what it
+    really takes of each pool (name, bytes), where that can be read.
     """
 
     ref: ObjectRef
@@ -95,7 +117,41 @@ class Instance:
     models: tuple[str, ...] = ()
     start_seconds: float | None = None  # measured: from spawn to ready, the last time
     gone: bool = False  # it should run and has no process
-    drift: str = ""
+    drifts: tuple[Drift, ...] = ()
+    served: tuple[ServedModel, ...] = ()
+    measured: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    """One memory pool of a node (`unified`, `host`, `device0`, ...). `budget_bytes` is what models
+    may take in all, reserve already off; `used_by_others_bytes` what programs that are not ours
+    take of it, as measured. None: unknown, never 0."""
+
+    name: str
+    total_bytes: int | None
+    budget_bytes: int | None
+    used_by_others_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeFound:
+    """A runtime that a node can run: where its engine is, and which version it says it is."""
+
+    name: str
+    path: str
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionState:
+    """How far a node's agent is. Revisions are as Plan.revision; None: none yet."""
+
+    fetched: str | None = None
+    applied: str | None = None
+    refused: str | None = None
+    problems: tuple[str, ...] = ()  # why `refused` was, a line each
+    held: str = ""  # why the newest revision is not followed, where it is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +161,8 @@ class TargetState:
     `reachable` False: nothing may be concluded from what is absent. `missing` names the runtimes
     whose engine is not there, with how to get it. `renders` gives the digest of the Command that a
     workload would get here now, by ref: only a target can know it. `cached` holds the sha256 or
-    the source of every model that needs no download.
+    the source of every model that needs no download. `stopped` are services that a person stopped
+    on the node, with the inputs digest that they had: they stay so until that changes.
     """
 
     target: str
@@ -115,6 +172,10 @@ class TargetState:
     missing: Mapping[str, str] = field(default_factory=dict)
     renders: Mapping[ObjectRef, str] = field(default_factory=dict)
     cached: frozenset[str] = frozenset()
+    runtimes: tuple[RuntimeFound, ...] | None = None  # None: not known
+    pools: tuple[PoolState, ...] = ()
+    revision: RevisionState | None = None
+    stopped: Mapping[ObjectRef, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +219,7 @@ class Change:
     fields: tuple[FieldChange, ...] = ()
     impact: Impact = Impact()
     desired: Workload | None = None
+    home: str | None = None  # of a move: the target that has the service now
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from reconciler.plan import (
     Action,
     Blocked,
     Change,
+    DriftKind,
     FieldChange,
     Impact,
     Instance,
@@ -175,7 +176,7 @@ def _remove(have: Instance, home: str | None, causes: Causes) -> Change | Blocke
     if home is not None:
         message = f"from {have.target} to {home}"
         cause = causes.where(have.ref, "spec.placement")
-        return Change(Action.MOVE, have.target, have.ref, "MovedAway", cause, message)
+        return Change(Action.MOVE, have.target, have.ref, "MovedAway", cause, message, home=home)
     where = causes.removal(have.source)
     if have.inputs.get("lifecycle", {}).get("prune") == "disabled":
         message = "no longer declared, kept by its prune annotation; stop it by hand"
@@ -189,9 +190,10 @@ def _compare(
     render = state.renders.get(want.ref)
     same_render = render is None or have.render_digest is None or render == have.render_digest
     if want.inputs_digest == have.inputs_digest:
-        if have.gone or have.drift:
+        drifted = [d.message for d in have.drifts if d.kind is DriftKind.RESTART]
+        if have.gone or drifted:
             reason = "ProcessGone" if have.gone else "Drifted"
-            message = have.message if have.gone else have.drift
+            message = have.message if have.gone else "; ".join(drifted)
             return _restarting(
                 Action.DRIFT, reason, want, have, state, causes.where(want.ref), message
             )

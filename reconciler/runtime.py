@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec, ModelSettings
 from reconciler.memory import MemorySettings
 from reconciler.problem import Finding
-from reconciler.workload import Command, ModelFile, Workload
+from reconciler.workload import Command, ModelFile, ServedModel, Workload
 
 # Every field of InferenceServiceSpec is in exactly one of these (a test holds that): what the
 # process is rendered from, what only the target acts on, what Workload carries in a field of its
@@ -103,6 +103,38 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
+class Serving:
+    """What a process answers when it is asked for its models. `reason` is empty when that is what
+    it should serve; else a CamelCase word for why it is not ready, with a message."""
+
+    models: tuple[ServedModel, ...] = ()
+    reason: str = ""
+    message: str = ""
+
+
+def lists_all(document: object, names: tuple[str, ...]) -> Serving:
+    """An OpenAI list of models (`{data: [{id, aliases}]}`) is right when it has every name."""
+    found = {name for entry in listed(document) for name in names_in(entry)}
+    if absent := [name for name in names if name not in found]:
+        shown = ", ".join(sorted(found)) or "nothing"
+        return Serving((), "WrongModel", f"serves {shown} instead of {', '.join(absent)}")
+    return Serving(tuple(ServedModel(name, "loaded") for name in names))
+
+
+def listed(document: object) -> tuple[Mapping[str, object], ...]:
+    """The entries of an OpenAI list of models; none where the answer is anything else."""
+    data = document.get("data") if isinstance(document, dict) else None
+    return tuple(e for e in (data if isinstance(data, list) else ()) if isinstance(e, dict))
+
+
+def names_in(entry: Mapping[str, object]) -> tuple[str, ...]:
+    """The names under which clients may ask for a listed model: its id, then its aliases."""
+    aliases = entry.get("aliases")
+    words = (entry.get("id"), *(aliases if isinstance(aliases, list) else ()))
+    return tuple(word for word in words if isinstance(word, str))
+
+
+@dataclass(frozen=True, slots=True)
 class Runtime:
     """One row of the table.
 
@@ -114,6 +146,8 @@ class Runtime:
     `check_args` says why extra arguments are refused, as (index, reason) pairs; `check_env` says it
     of one variable.
     `check` finds what no schema can say, such as more preloads than places.
+    `serving` proves who a process is: what it answers at its probe's `models_path`, as parsed JSON,
+    held against the public names that it should serve.
     """
 
     name: str
@@ -126,6 +160,7 @@ class Runtime:
     check_args: Callable[[tuple[str, ...]], tuple[tuple[int, str], ...]] = lambda _: ()
     check_env: Callable[[str], str | None] = lambda _: None
     check: Callable[[InferenceService], tuple[Finding, ...]] = lambda _: ()
+    serving: Callable[[object, tuple[str, ...]], Serving] = lists_all
     aliases: tuple[str, ...] = ()
     fields: frozenset[str] = PROCESS_FIELDS - {"router"}
 

@@ -14,6 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 
 from reconciler.api import KINDS, schema_file
 from reconciler.api.meta import API_VERSION
+from reconciler.api.nodestate import NodeState
 from reconciler.api.quantity import format_duration
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ def schemas(runtimes: Mapping[str, Runtime]) -> dict[str, str]:
     files = {schema_file(kind): schema for kind, schema in kinds.items()}
     files[ANY_KIND] = _any_kind(kinds)
     return {name: schema_document(name, schema) for name, schema in sorted(files.items())}
+
+
+def answer_schema() -> dict[str, Any]:
+    """The JSON Schema of NodeState, which agents answer."""
+    return _json_schema(NodeState)
 
 
 def kind_schema(kind: str, runtimes: Mapping[str, Runtime]) -> dict[str, Any]:

@@ -107,19 +107,30 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """How to tell over HTTP that a process is ready and is the one that we mean.
+class ServedModel:
+    """A model as its server answers for it. `state`: unloaded, loading, loaded, sleeping, failed
+    or quarantined (failed too often: left out until its inputs change). `reason` is a CamelCase
+    word, empty while nothing is wrong."""
 
-    Ready when GET `path` answers 200 and, with `models_path`, a GET of that lists `alias`.
-    A router lists models that it has not loaded: `loaded` demands that at least one entry has a
-    `status.value` of `loaded` or `sleeping`.
+    name: str
+    state: str
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Where to ask a process over HTTP whether it is ready and is the one that we mean.
+
+    Ready when GET `path` answers 200 and, with `models_path`, the runtime's row finds in a GET of
+    that what it should serve. `live` asks for that every time, as its answer changes while the
+    process runs; else once a process.
     """
 
     path: str = "/health"
     models_path: str | None = "/v1/models"
-    alias: str | None = None
     slots_path: str | None = None  # lists `is_processing` per slot, for draining
-    loaded: bool = False
+    live: bool = False
 
 
 @dataclass(frozen=True, slots=True)

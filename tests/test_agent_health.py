@@ -18,7 +18,9 @@ from tests.support import servers
 from tests.support.owner import alive, free_port
 from tests.support.wait import wait_for
 
-PROBE = Probe(alias="tiny", slots_path="/slots")
+PROBE = Probe(slots_path="/slots")
+TINY = health.recogniser("llama-server", ("tiny",))
+ROUTER = health.recogniser("llamacpp-router", ("tiny",))
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def server() -> Iterator[tuple[int, int]]:
 def test_the_right_process_with_the_right_model_is_ready(server: tuple[int, int]) -> None:
     pid, port = server
 
-    assert health.check(pid, "127.0.0.1", port, PROBE).ready
+    assert health.check(pid, "127.0.0.1", port, PROBE, TINY).ready
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_a_router_is_ready_once_one_model_is_loaded(
     with subprocess.Popen(servers.argv(port, "--model-status", json.dumps(status))) as router:
         wait_for(lambda: not can_bind("127.0.0.1", port))
 
-        found = health.check(router.pid, "127.0.0.1", port, Probe(loaded=True))
+        found = health.check(router.pid, "127.0.0.1", port, Probe(live=True), ROUTER)
         router.kill()
 
     assert (found.reason, found.message) == expected
@@ -64,7 +66,7 @@ def test_a_router_is_ready_once_one_model_is_loaded(
 def test_an_answer_by_another_process_is_no_readiness(server: tuple[int, int]) -> None:
     pid, port = server
     with subprocess.Popen(["sleep", "600"]) as other:
-        found = health.check(other.pid, "127.0.0.1", port, PROBE)
+        found = health.check(other.pid, "127.0.0.1", port, PROBE, TINY)
         other.kill()
 
     assert (found.ready, found.reason) == (False, "PortInUse")
@@ -87,7 +89,7 @@ def test_a_dead_process_owns_nothing(server: tuple[int, int]) -> None:
 
 def test_the_proof_of_ownership_ends_with_the_process(server: tuple[int, int]) -> None:
     pid, port = server
-    proof = health.check(pid, "127.0.0.1", port, PROBE).listening
+    proof = health.check(pid, "127.0.0.1", port, PROBE, TINY).listening
     assert proof is not None
 
     before = still_listens(proof)
@@ -99,7 +101,7 @@ def test_the_proof_of_ownership_ends_with_the_process(server: tuple[int, int]) -
 
 
 def test_nothing_on_the_port_is_loading() -> None:
-    found = health.check(os.getpid(), "127.0.0.1", free_port(), PROBE)
+    found = health.check(os.getpid(), "127.0.0.1", free_port(), PROBE, TINY)
 
     assert found == health.Verdict(False, "Loading", "does not listen yet")
 

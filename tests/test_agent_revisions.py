@@ -6,6 +6,7 @@ from pathlib import Path
 
 from agent.local import LocalAgent
 from agent.revisions import KeptModels
+from agent.settings import Settings
 from reconciler.models import FetchContext
 from reconciler.workload import ModelFile
 from tests.support.gguf_models import tiny_llama
@@ -36,7 +37,7 @@ def test_a_damaged_list_is_set_aside_and_begun_anew(tmp_path: Path) -> None:
 
 
 def test_a_model_leaves_the_disk_with_the_last_revision_that_is_kept(tmp_path: Path) -> None:
-    agent = LocalAgent("mac", tmp_path / "state", {}, changed=lambda: None)
+    agent = LocalAgent("mac", Settings(tmp_path / "state"), changed=lambda: None)
     agent.start()
     models = []
 

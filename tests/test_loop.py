@@ -15,7 +15,7 @@ from reconciler.desired import Desired
 from reconciler.errors import SourceError
 from reconciler.journal import SourceJournal
 from reconciler.loop import Loop, Timing, Wake
-from reconciler.plan import Observation, Plan
+from reconciler.plan import Drift, DriftKind, Observation, Plan
 from reconciler.problem import Problem
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.directory import DirectorySource
@@ -229,7 +229,9 @@ def test_drift_that_is_only_reported_is_not_applied(tmp_path: Path) -> None:
     loop, said = make_loop(write_fleet(tmp_path, small_fleet() | {"fleet.yaml": fleet}), target)
     one_pass(loop)
     ref, running = next(iter(target.instances.items()))
-    target.instances[ref] = replace(running, drift="another argv")
+    target.instances[ref] = replace(
+        running, drifts=(Drift(DriftKind.RESTART, "another argv", 0.0),)
+    )
 
     loop.look()
 

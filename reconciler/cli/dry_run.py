@@ -10,7 +10,7 @@ import time
 from reconciler.api.fleetnode import FleetNode
 from reconciler.cli import local
 from reconciler.cli.console import wants_colour
-from reconciler.cli.fleet import Reader, open_fleet, read_desired, reader
+from reconciler.cli.fleet import open_fleet, read_desired
 from reconciler.desired import Desired
 from reconciler.edge import Exit
 from reconciler.plan import Action, Observation, Plan, TargetState
@@ -18,6 +18,7 @@ from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
 from reconciler.report.terminal import Style, printable
 from reconciler.source.checkout import Source
+from reconciler.source.load import Reader, reader
 
 
 def dry_run(args: argparse.Namespace) -> int:

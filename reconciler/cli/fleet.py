@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.api.fleetnode import FleetNode
 from reconciler.errors import InvalidFleet, UsageError
-from reconciler.fleet import Fleet
 from reconciler.problem import Problem, Severity
-from reconciler.runtimes import RUNTIMES
-from reconciler.source.checkout import Checkout, Source
-from reconciler.source.load import LoadCache, Loaded, load
-
-Reader = Callable[[Checkout, frozenset[str]], Loaded]
+from reconciler.source.checkout import Source
+from reconciler.source.load import Reader, reader
 
 if TYPE_CHECKING:
     from reconciler.desired import Desired
@@ -26,7 +19,7 @@ if TYPE_CHECKING:
 def open_fleet(args: argparse.Namespace, *, working_tree: bool) -> Source:
     """The source that -C, --ref and --path name. Raises UsageError, SourceError."""
     from reconciler.source.address import GitCredentials, parse_address
-    from reconciler.source.open import open_source
+    from reconciler.source.open import cache_dir, open_source
 
     if args.fleet.startswith("cluster://") or args.cluster:
         raise UsageError("this version has no Kubernetes target yet: leave --cluster out")
@@ -45,22 +38,6 @@ def open_fleet(args: argparse.Namespace, *, working_tree: bool) -> Source:
         ),
         working_tree=working_tree,
     )
-
-
-def cache_dir() -> Path:
-    """What can be had again: mirrors of git repositories."""
-    stated = os.environ.get("XDG_CACHE_HOME", "")
-    if Path(stated).is_absolute():
-        return Path(stated) / "fleet-reconciler"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "fleet-reconciler"
-    return Path.home() / ".cache" / "fleet-reconciler"
-
-
-def reader() -> Reader:
-    """`load` with a cache of its own: a file that did not change is not parsed again."""
-    cache = LoadCache()
-    return lambda checkout, held: load(checkout, RUNTIMES, cache, held)
 
 
 def read_desired(
@@ -83,31 +60,6 @@ def read_desired(
 
 def errors_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(p for p in problems if p.severity is Severity.ERROR)
-
-
-def choose_node(fleet: Fleet, given: str | None, hostname: str) -> str:
-    """The agent node that this machine is: as given, the only one, or the one of this host's name.
-
-    Raises UsageError with the names there are.
-    """
-    names = [n.metadata.name for n in fleet.all(FleetNode) if n.spec.agent is not None]
-    if given:
-        if given in names:
-            return given
-        raise UsageError(
-            f"--local={given}: the fleet has no agent node of that name; {_has(names)}"
-        )
-    if len(names) == 1:
-        return names[0]
-    short = hostname.partition(".")[0].lower()
-    for name in (hostname.lower(), short):
-        if name in names:
-            return name
-    raise UsageError(f"which node is this machine? Say --local=NODE; {_has(names)}")
-
-
-def _has(names: list[str]) -> str:
-    return f"it has {', '.join(names)}" if names else "it has no agent node: add a FleetNode"
 
 
 def _path(given: str | None) -> Path | None:

@@ -20,10 +20,11 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0 written or current, 1 stale with --check."""
     from reconciler.report.plan_json import plan_schema
     from reconciler.runtimes import RUNTIMES
-    from reconciler.schema import schema_document, schemas
+    from reconciler.schema import answer_schema, schema_document, schemas
 
     folder = Path(args.to)
-    wanted = schemas(RUNTIMES) | {"plan.json": schema_document("plan.json", plan_schema())}
+    answers = {"plan.json": plan_schema(), "nodestate.json": answer_schema()}
+    wanted = schemas(RUNTIMES) | {name: schema_document(name, s) for name, s in answers.items()}
     stale = [name for name, text in wanted.items() if _read(folder / name) != text]
     if args.check:
         for name in stale:

@@ -14,15 +14,13 @@ from pathlib import Path
 from time import monotonic
 from types import FrameType
 
-from reconciler.api.model import Model
 from reconciler.cli import local
 from reconciler.cli.console import Console, Progress, Screen, ScreenLog
-from reconciler.cli.fleet import open_fleet, reader
+from reconciler.cli.fleet import open_fleet
 from reconciler.desired import Desired
 from reconciler.edge import Exit
 from reconciler.errors import UsageError
 from reconciler.loop import Loop, Timing, Wake
-from reconciler.models.scheme import FetchContext
 from reconciler.plan import Instance, Observation, Plan
 from reconciler.problem import Problem
 from reconciler.report.plan_json import change_json, plan_json
@@ -30,7 +28,6 @@ from reconciler.source.checkout import Source
 from reconciler.source.directory import DirectorySource
 from reconciler.source.worktree import WorktreeSource
 from reconciler.target import Outcome
-from reconciler.workload import model_file
 
 _QUIET_S = 2.0  # of --watch: removals wait out an editor, a rebase, a stash
 _WATCH_POLL_S = 30.0  # should the watcher miss something
@@ -56,13 +53,30 @@ def serve(args: argparse.Namespace, service: Service) -> int:
     source = open_fleet(args, working_tree=args.watch)
     if args.watch and not isinstance(source, DirectorySource | WorktreeSource):
         raise UsageError("--watch follows the files of a folder: -C must be one, without --ref")
+    from agent.node import Following, owned
+
     screen, wake = Screen(), Wake()
     _log_to(screen)
     console = _Recorder(screen, args.output, _ready_line(service, screen, wake), quiet=args.once)
-    with local.owned(args, source, wake, stop_children=args.stop_on_exit) as here:
+    following = Following(
+        Timing(
+            poll_s=_WATCH_POLL_S if args.watch else service.interval_s,
+            quiet_s=_QUIET_S if args.watch else 0.0,
+        ),
+        confirmed=frozenset(args.confirm),
+        busy=_busy(source) if args.watch else lambda: None,
+    )
+    with owned(
+        source,
+        args.local or None,
+        local.settings(args),
+        wake,
+        console,
+        following,
+        stop_children=args.stop_on_exit,
+    ) as here:
         if here.journal.damage:
             screen.say(here.journal.damage)
-        loop = _build(args, source, here, wake, console, service.interval_s)
         progress = Progress(screen, here.agent.active_downloads)
         alarm = threading.Timer(service.deadline_s or 0.0, wake.stop)
         try:
@@ -70,8 +84,8 @@ def serve(args: argparse.Namespace, service: Service) -> int:
                 alarm.start()
             with _signals(wake) as received:
                 if args.once:
-                    return _once(loop, console, args, service.timeout_s)
-                return _follow(loop, source, args.watch, received)
+                    return _once(here.loop, console, args, service.timeout_s)
+                return _follow(here.loop, source, args.watch, received)
         finally:
             alarm.cancel()
             progress.close()
@@ -152,47 +166,6 @@ class _Recorder(Console):
             ]
             text = json.dumps(plan_json(self.first) | {"outcomes": done}, indent=2)
             self._screen_out.out(text + "\n")
-
-
-def _build(
-    args: argparse.Namespace,
-    source: Source,
-    here: local.Local,
-    wake: Wake,
-    console: Console,
-    interval_s: float,
-) -> Loop:
-    def follow(desired: Desired) -> None:
-        policy = desired.fleet.policy
-        here.agent.target.context = FetchContext(
-            allowed_hosts=policy.allowed_hosts,
-            mirrors=policy.mirrors,
-            open_repository=desired.checkout.open,
-        )
-
-    def settled(desired: Desired) -> None:
-        fleet = desired.fleet
-        models = [model_file(model, fleet) for model in fleet.all(Model)]
-        here.agent.settled(fleet.revision, models, fleet.policy.keep_revisions)
-
-    return Loop(
-        source=source,
-        read=reader(),
-        target=here.agent.target,
-        journal=here.journal,
-        report=console,
-        wake=wake,
-        timing=Timing(
-            poll_s=_WATCH_POLL_S if args.watch else interval_s,
-            quiet_s=_QUIET_S if args.watch else 0.0,
-        ),
-        cached=here.agent.facts,
-        accepts=here.accepts,
-        follows=follow,
-        settled=settled,
-        busy=_busy(source) if args.watch else lambda: None,
-        confirmed=frozenset(args.confirm),
-    )
 
 
 def _busy(source: Source) -> Callable[[], str | None]:

@@ -15,10 +15,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 valid (warnings allowed), 1 on any error or blocked object."""
-    from reconciler.cli.fleet import open_fleet, reader
+    from reconciler.cli.fleet import open_fleet
     from reconciler.placement import assign
     from reconciler.problem import Severity
     from reconciler.report.problems import REPORTS
+    from reconciler.source.load import reader
 
     check_output(args, *REPORTS)
     checkout = open_fleet(args, working_tree=True).fetch()

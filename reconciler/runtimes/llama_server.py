@@ -29,7 +29,7 @@ def command(workload: Workload, node: NodeFacts) -> Command:
     return Command(
         argv=(*node.binary, *llamacpp_model.words(flags)),
         env=llamacpp_model.environment(workload.settings, node.directory),
-        probe=Probe(alias=model.name, slots_path="/slots"),
+        probe=Probe(slots_path="/slots"),
     )
 
 

@@ -12,12 +12,20 @@ import re
 from typing import TYPE_CHECKING
 
 from reconciler.problem import Finding
-from reconciler.runtime import PROCESS_FIELDS, Engine, NodeFacts, Runtime
+from reconciler.runtime import (
+    PROCESS_FIELDS,
+    Engine,
+    NodeFacts,
+    Runtime,
+    Serving,
+    listed,
+    names_in,
+)
 from reconciler.runtimes import llamacpp_flags, llamacpp_model
-from reconciler.workload import Command, Probe
+from reconciler.workload import Command, Probe, ServedModel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from reconciler.api.inferenceservice import InferenceService
     from reconciler.memory import MemorySettings
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
 
 PRESET = "preset.ini"
 
+_ANSWERS = ("loaded", "sleeping")
 # A preset knows no quoting: these start a comment or end the line wherever they stand.
 _UNCARRIABLE = re.compile(r"[#;\x00-\x1f\x7f]|^\s|\s$")
 
@@ -48,7 +57,7 @@ def command(workload: Workload, node: NodeFacts) -> Command:
         # The user's download cache is a third source of models; ours is empty.
         env={**env, "LLAMA_CACHE": f"{node.directory}/cache"},
         files={PRESET: "version = 1\n\n" + "\n".join(sections)},
-        probe=Probe(loaded=True),
+        probe=Probe(live=True),
     )
 
 
@@ -82,6 +91,28 @@ def check(service: InferenceService) -> tuple[Finding, ...]:
             f" set router.resident: {len(preloads)}, or preload fewer",
         ),
     )
+
+
+def serving(document: object, names: tuple[str, ...]) -> Serving:
+    """Ready once one model is loaded: the router's health is good with none. It lists every model
+    with `status: {value, failed, exit_code}`."""
+    entries = {name: entry for entry in listed(document) for name in names_in(entry)}
+    models = tuple(_served(name, entries.get(name)) for name in names)
+    if any(model.state in _ANSWERS for model in models):
+        return Serving(models)
+    if failed := [model.name for model in models if model.state == "failed"]:
+        return Serving(models, "ModelsFailed", f"failed to load: {', '.join(failed)}")
+    return Serving(models, "Loading", "no model is loaded yet")
+
+
+def _served(name: str, entry: Mapping[str, object] | None) -> ServedModel:
+    status = entry.get("status") if entry else None
+    if not isinstance(status, dict):
+        return ServedModel(name, "unloaded", "NotListed", "the router does not list it")
+    if status.get("failed"):
+        code = status.get("exit_code")
+        return ServedModel(name, "failed", "LoadFailed", f"its process ended with exit code {code}")
+    return ServedModel(name, str(status.get("value", "unloaded")))
 
 
 def _section(workload: Workload, model: ModelFile, node: NodeFacts) -> str:
@@ -124,5 +155,6 @@ RUNTIME = Runtime(
     check_args=check_args,
     check_env=llamacpp_flags.check_env,
     check=check,
+    serving=serving,
     fields=PROCESS_FIELDS | {"rollout.drainTimeout"},
 )

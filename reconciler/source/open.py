@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 from reconciler.errors import SourceError, UsageError
@@ -45,6 +47,16 @@ def open_source(
 
         return WorktreeSource(path, subdir=subdir)
     return _git(str(top), cache_dir, ref, prefix, subdir, credentials)
+
+
+def cache_dir() -> Path:
+    """What can be had again: mirrors of git repositories."""
+    stated = os.environ.get("XDG_CACHE_HOME", "")
+    if Path(stated).is_absolute():
+        return Path(stated) / "fleet-reconciler"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "fleet-reconciler"
+    return Path.home() / ".cache" / "fleet-reconciler"
 
 
 def _git(

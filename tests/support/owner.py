@@ -24,7 +24,7 @@ from tests.support import servers
 
 DEADLINE_S = 20.0
 QUICK = Timing(probe_ready_s=0.2, probe_missed_s=0.05, terminate_s=0.5, slots_s=0.05)
-PROBE = Probe(slots_path="/slots", alias="tiny")
+PROBE = Probe(slots_path="/slots")
 
 
 class MovedClock:

@@ -1,0 +1,40 @@
+"""What this machine offers to the workloads that the fleet wants on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from agent.render import Renderer
+from reconciler.api.meta import ObjectRef
+from reconciler.errors import EngineError
+from reconciler.plan import TargetState
+from reconciler.workload import Workload
+
+
+def target_state(
+    node: str, renderer: Renderer, workloads: Iterable[Workload], seen_at: float | None
+) -> TargetState:
+    """What this machine offers to the workloads: engines, models, and how each would be started."""
+    missing: dict[str, str] = {}
+    renders: dict[ObjectRef, str] = {}
+    cached: set[str] = set()
+    for workload in workloads:
+        if workload.node != node:
+            continue
+        cached |= {
+            known
+            for model in workload.models
+            if renderer.store.lookup(model)
+            for known in (model.sha256, model.source)
+            if known
+        }
+        try:
+            if workload.runtime not in missing:
+                renderer.engine(workload.runtime)
+                if rendered := renderer.render(workload, keep_port=False):
+                    renders[workload.ref] = rendered.digest
+        except EngineError as error:
+            missing[workload.runtime] = str(error)
+    return TargetState(
+        f"node/{node}", True, seen_at, missing=missing, renders=renders, cached=frozenset(cached)
+    )

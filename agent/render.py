@@ -1,0 +1,68 @@
+"""A workload with this machine's facts in it: the command that would be started here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agent.engine import EngineFound, find_engine
+from agent.ports import PortBook
+from agent.state import StateDir
+from agent.store import ModelStore
+from reconciler import __version__
+from reconciler.api.model import Model
+from reconciler.memory import ModelFacts
+from reconciler.runtime import NodeFacts
+from reconciler.runtimes import RUNTIMES
+from reconciler.workload import Command, ModelFile, Workload, digest
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A workload with this machine's facts in it. `digest` also changes with engine and version."""
+
+    command: Command
+    port: int
+    digest: str
+
+
+@dataclass(slots=True)
+class Renderer:
+    """Turns workloads into this machine's commands. Reads the store and the port book only."""
+
+    state: StateDir
+    store: ModelStore
+    ports: PortBook
+    threads: int
+    host: str = "127.0.0.1"
+    programs: Mapping[str, str] = field(default_factory=dict)  # name -> path that a person gave
+
+    def engine(self, runtime: str) -> EngineFound:
+        """The program for a runtime. Raises EngineError with how to get one."""
+        return find_engine(RUNTIMES[runtime], self.programs)
+
+    def facts(self, model: Model) -> ModelFacts | None:
+        """What the store knows of a model that was downloaded."""
+        name, spec = model.metadata.name, model.spec
+        stored = self.store.lookup(ModelFile(name, spec.source, model.format, spec.sha256))
+        return None if stored is None else self.store.facts(stored.digest)
+
+    def render(self, workload: Workload, *, keep_port: bool) -> Rendered | None:
+        """The command, or None while a model is not here. Raises EngineError, StateError."""
+        stored = {model.name: self.store.lookup(model) for model in workload.models}
+        paths = {name: str(file.path) for name, file in stored.items() if file is not None}
+        if len(paths) < len(stored):
+            return None
+        engine = self.engine(workload.runtime)
+        port = self.ports.port_for(workload.ref, workload.port, keep=keep_port)
+        facts = NodeFacts(
+            binary=engine.argv_prefix,
+            port=str(port),
+            host=self.host,
+            threads=str(self.threads),
+            directory=str(self.state.workload_dir(workload.ref)),
+            model_paths=paths,
+        )
+        command = RUNTIMES[workload.runtime].command(workload, facts)
+        fingerprint = digest([command.digest, engine.identity, __version__])
+        return Rendered(command, port, fingerprint)

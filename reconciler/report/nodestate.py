@@ -1,0 +1,218 @@
+"""A node as its agent sees it, to the words of NodeState and back. Pure.
+
+`read_node_state(node_state(x))` is x again: a plan made from afar sees what the agent sees, but for
+the renders, which only the machine can know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reconciler.api import nodestate as wire
+from reconciler.api.meta import ObjectRef
+from reconciler.plan import (
+    Drift,
+    DriftKind,
+    Instance,
+    PoolState,
+    RevisionState,
+    RuntimeFound,
+    Source,
+    TargetState,
+)
+from reconciler.workload import PoolNeed, ServedModel
+
+
+def node_state(
+    state: TargetState,
+    instances: Iterable[Instance],
+    *,
+    agent_version: str,
+    fleet: str | None = None,
+    blocked: Iterable[wire.BlockedState] = (),
+    downloads: Iterable[wire.DownloadState] = (),
+    models: Iterable[wire.StoredState] = (),
+    pressure: wire.Pressure | None = None,
+) -> wire.NodeState:
+    """What an agent answers. `state.seen_at` must be set: it is when that was looked at."""
+    assert state.seen_at is not None
+    runtimes = state.runtimes
+    return wire.NodeState(
+        node=state.target.partition("/")[2],
+        agent_version=agent_version,
+        fleet=fleet,
+        revision=_revision(state.revision or RevisionState()),
+        observed_at=state.seen_at,
+        missing=dict(state.missing),
+        runtimes=None
+        if runtimes is None
+        else tuple(
+            wire.RuntimeState(name=r.name, path=r.path, version=r.version) for r in runtimes
+        ),
+        pools=tuple(
+            wire.Pool(
+                name=p.name,
+                total_bytes=p.total_bytes,
+                budget_bytes=p.budget_bytes,
+                used_by_others_bytes=p.used_by_others_bytes,
+            )
+            for p in state.pools
+        ),
+        pressure=pressure,
+        instances=tuple(_instance(i) for i in sorted(instances, key=lambda i: i.ref)),
+        blocked=tuple(blocked),
+        stopped=tuple(
+            wire.StoppedState(ref=ref_state(ref), inputs_digest=digest)
+            for ref, digest in sorted(state.stopped.items())
+        ),
+        downloads=tuple(downloads),
+        models=tuple(models),
+    )
+
+
+def read_node_state(state: wire.NodeState) -> tuple[TargetState, tuple[Instance, ...]]:
+    """The same in the planner's words. What it says to run are services of this node only."""
+    target = f"node/{state.node}"
+    revision = state.revision
+    return (
+        TargetState(
+            target,
+            reachable=True,
+            seen_at=state.observed_at,
+            missing=state.missing,
+            cached=frozenset(
+                known for model in state.models for known in (model.sha256, *model.sources)
+            ),
+            runtimes=None
+            if state.runtimes is None
+            else tuple(RuntimeFound(r.name, r.path, r.version) for r in state.runtimes),
+            pools=tuple(
+                PoolState(p.name, p.total_bytes, p.budget_bytes, p.used_by_others_bytes)
+                for p in state.pools
+            ),
+            revision=RevisionState(
+                fetched=revision.fetched,
+                applied=revision.applied,
+                refused=revision.refused.revision if revision.refused else None,
+                problems=revision.refused.problems if revision.refused else (),
+                held=revision.held or "",
+            ),
+            stopped={_ref(s.ref): s.inputs_digest for s in state.stopped},
+        ),
+        tuple(_read_instance(i, target) for i in state.instances),
+    )
+
+
+def ref_state(ref: ObjectRef) -> wire.Ref:
+    return wire.Ref(kind=ref.kind, namespace=ref.namespace, name=ref.name)
+
+
+def _ref(ref: wire.Ref) -> ObjectRef:
+    return ObjectRef(ref.kind, ref.namespace, ref.name)
+
+
+def _revision(revision: RevisionState) -> wire.Revision:
+    refused = revision.refused
+    return wire.Revision(
+        fetched=revision.fetched,
+        applied=revision.applied,
+        refused=None
+        if refused is None
+        else wire.RefusedRevision(revision=refused, problems=revision.problems),
+        held=revision.held or None,
+    )
+
+
+def _instance(instance: Instance) -> wire.InstanceState:
+    source, measured = instance.source, dict(instance.measured)
+    needs = {need.pool: need for need in instance.needs}
+    served = {model.name: model for model in instance.served}
+    return wire.InstanceState(
+        ref=ref_state(instance.ref),
+        name=instance.ref.label,
+        runtime=instance.runtime,
+        pid=instance.pid,
+        port=instance.port,
+        endpoint=instance.endpoint,
+        ready=instance.ready,
+        reason=instance.reason,
+        message=instance.message or None,
+        since=instance.since,
+        inputs=dict(instance.inputs),
+        inputs_digest=instance.inputs_digest,
+        render_digest=instance.render_digest,
+        source=source and wire.SourceLine(file=source.file, line=source.line, commit=source.commit),
+        memory=tuple(
+            wire.Memory(
+                pool=pool,
+                required_bytes=needs[pool].bytes if pool in needs else None,
+                budget_bytes=needs[pool].budget_bytes if pool in needs else None,
+                measured_bytes=measured.get(pool),
+                weights=tuple(
+                    wire.Weights(file=file, bytes=size)
+                    for file, size in (needs[pool].weights if pool in needs else ())
+                ),
+            )
+            for pool in dict.fromkeys((*needs, *measured))
+        ),
+        models=tuple(_model(name, served.get(name)) for name in instance.models),
+        drift=tuple(
+            wire.DriftState(kind=d.kind.value, message=d.message, since=d.since)
+            for d in instance.drifts
+        ),
+        start_seconds=instance.start_seconds,
+        gone=instance.gone,
+    )
+
+
+def _model(name: str, served: ServedModel | None) -> wire.ModelState:
+    if served is None:
+        return wire.ModelState(name=name)
+    return wire.ModelState(
+        name=name,
+        state=served.state,
+        reason=served.reason or None,
+        message=served.message or None,
+    )
+
+
+def _read_instance(instance: wire.InstanceState, target: str) -> Instance:
+    source = instance.source
+    return Instance(
+        ref=_ref(instance.ref),
+        target=target,
+        runtime=instance.runtime,
+        inputs=instance.inputs,
+        inputs_digest=instance.inputs_digest,
+        render_digest=instance.render_digest,
+        source=Source(source.file, source.line, source.commit) if source else None,
+        ready=instance.ready,
+        reason=instance.reason,
+        message=instance.message or "",
+        since=instance.since,
+        pid=instance.pid,
+        port=instance.port,
+        endpoint=instance.endpoint,
+        needs=tuple(
+            PoolNeed(
+                m.pool,
+                m.required_bytes,
+                m.budget_bytes,
+                tuple((weights.file, weights.bytes) for weights in m.weights),
+            )
+            for m in instance.memory
+            if m.required_bytes is not None and m.budget_bytes is not None
+        ),
+        models=tuple(model.name for model in instance.models),
+        start_seconds=instance.start_seconds,
+        gone=instance.gone,
+        drifts=tuple(Drift(DriftKind(d.kind), d.message, d.since) for d in instance.drift),
+        served=tuple(
+            ServedModel(m.name, m.state, m.reason or "", m.message or "")
+            for m in instance.models
+            if m.state is not None
+        ),
+        measured=tuple(
+            (m.pool, m.measured_bytes) for m in instance.memory if m.measured_bytes is not None
+        ),
+    )
