@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.local import LocalAgent
+from agent.settings import Settings
 from reconciler.desired import Desired
 from reconciler.loop import apply_plan
 from reconciler.plan import Action, Change, Instance, Observation
@@ -31,7 +32,7 @@ def in_memory(_: Path) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def real(root: Path) -> Iterator[Target]:
-    agent = LocalAgent("mac", root / "state", {}, changed=lambda: None)
+    agent = LocalAgent("mac", Settings(root / "state"), changed=lambda: None)
     agent.start()
     try:
         yield agent.target
