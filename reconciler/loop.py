@@ -135,12 +135,14 @@ class Loop:
     accepts: Callable[[Loaded], str | None] = lambda _: None  # why a valid revision is held
     follows: Callable[[Desired], None] = lambda _: None  # told of each revision, before its plan
     settled: Callable[[Desired], None] = lambda _: None  # once a revision has nothing left to do
+    passed: Callable[[float], None] = lambda _: None  # after each pass, with the seconds it took
     busy: Callable[[], str | None] = lambda: None
     confirmed: frozenset[str] = frozenset()
     desired: Desired | None = None
     _seen: str | None = None  # the revision that was read last, good or bad
     _moved_at: float = field(default_factory=time.monotonic)
     held: str | None = None  # why the newest revision is not followed, where it is not
+    fetching: bool = False  # in the middle of a fetch, which may take long where git is slow
     _is_lost: bool = False
     _settled: str | None = None
 
@@ -151,10 +153,13 @@ class Loop:
         while not self.wake.stopped:
             now = time.monotonic()
             if fetch or now >= next_poll:
+                self.fetching = True
                 self._guarded(self.fetch)
+                self.fetching = False
                 # Jitter, so that a fleet of agents does not ask one git server all at once.
                 next_poll = time.monotonic() + self.timing.poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - not for secrets
             again_s = self._guarded(self.look) or self.timing.resync_s
+            self.passed(time.monotonic() - now)
             pause = min(next_poll - time.monotonic(), again_s)
             fetch = self.wake.wait(max(0.0, pause))
 

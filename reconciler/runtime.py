@@ -148,6 +148,9 @@ class Runtime:
     `check` finds what no schema can say, such as more preloads than places.
     `serving` proves who a process is: what it answers at its probe's `models_path`, as parsed JSON,
     held against the public names that it should serve.
+    `metrics_path` is where a process counts what it does, in the words of Prometheus, and
+    `tokens_metric` which of its counters says how many tokens it wrote; one that serves many answers
+    for one at a time, `?model=NAME`. None: it counts nothing.
     """
 
     name: str
@@ -161,6 +164,8 @@ class Runtime:
     check_env: Callable[[str], str | None] = lambda _: None
     check: Callable[[InferenceService], tuple[Finding, ...]] = lambda _: ()
     serving: Callable[[object, tuple[str, ...]], Serving] = lists_all
+    metrics_path: str | None = None
+    tokens_metric: str | None = None
     aliases: tuple[str, ...] = ()
     fields: frozenset[str] = PROCESS_FIELDS - {"router"}
 

@@ -53,4 +53,6 @@ RUNTIME = Runtime(
     memory_settings=memory_settings,
     check_args=llamacpp_flags.check_args,
     check_env=llamacpp_flags.check_env,
+    metrics_path=llamacpp_model.METRICS_PATH,
+    tokens_metric=llamacpp_model.TOKENS_METRIC,
 )

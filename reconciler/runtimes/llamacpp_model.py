@@ -30,6 +30,10 @@ SERVER_FLAGS: tuple[Flag, ...] = (
     ("--verbosity", "3"),
 )
 
+# What a server counts, where `--metrics` is set (llama.cpp b11434).
+METRICS_PATH = "/metrics"
+TOKENS_METRIC = "llamacpp:tokens_predicted_total"
+
 # Set the same for every model. `fit` would change what the plan has admitted, or start what does
 # not fit; context checkpoints are up to 32 copies of the sliding-window or recurrent state a slot,
 # which nobody has counted.
