@@ -149,8 +149,8 @@ class Runtime:
     `serving` proves who a process is: what it answers at its probe's `models_path`, as parsed JSON,
     held against the public names that it should serve.
     `metrics_path` is where a process counts what it does, in the words of Prometheus, and
-    `tokens_metric` which of its counters says how many tokens it wrote; one that serves many answers
-    for one at a time, `?model=NAME`. None: it counts nothing.
+    `tokens_metric` which of its counters says how many tokens it wrote; one that serves many
+    answers for one at a time, `?model=NAME`. None: it counts nothing.
     """
 
     name: str
