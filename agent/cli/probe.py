@@ -1,32 +1,61 @@
-"""Print this machine as the hardware block of its FleetNode."""
+"""Print this machine as a FleetNode: its hardware, and the runtimes that it can run now."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from typing import Any
 
 from reconciler.edge import Exit
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """None beside the common ones."""
+    parser.add_argument("--node", metavar="NAME", help="its name (default: this host's)")
 
 
 def run(args: argparse.Namespace) -> int:
-    from agent.probe import probe
-
-    facts = probe().model_dump(by_alias=True, mode="json", exclude_none=True)
+    document = _document(args.node)
     if args.output == "json":
-        print(json.dumps({"hardware": facts}))
+        print(json.dumps(document))
         return Exit.OK
-    print("\n".join(_yaml("hardware", facts, 0)))
-    print("# Paste this below `spec:` of the machine's FleetNode.", file=sys.stderr)
+    print("\n".join(line for key, value in document.items() for line in _yaml(key, value, 0)))
+    print(
+        "# Commit it to the fleet's repository, as nodes/NAME.yaml for instance.", file=sys.stderr
+    )
     return Exit.OK
 
 
+def _document(name: str | None) -> dict[str, Any]:
+    from agent.probe import node_name, probe
+    from reconciler.api.meta import API_VERSION
+
+    hardware = probe().model_dump(by_alias=True, mode="json", exclude_none=True)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "FleetNode",
+        "metadata": {"name": name or node_name()},
+        "spec": {"agent": {"expose": "none"}, "runtimes": _runtimes(), "hardware": hardware},
+    }
+
+
+def _runtimes() -> list[str]:
+    from agent.engine import find_engine
+    from reconciler.errors import EngineError
+    from reconciler.runtimes import RUNTIMES
+
+    found = []
+    for name, row in RUNTIMES.items():
+        try:
+            find_engine(row)
+        except EngineError:
+            continue
+        found.append(name)
+    return found
+
+
 def _yaml(key: str, value: object, depth: int) -> list[str]:
-    """Block YAML of plain facts: mappings nest, a list of mappings stands in flow style."""
+    """Block YAML of plain facts: mappings nest, lists stand in flow style."""
     pad = "  " * depth
     if isinstance(value, dict):
         inner = [line for k, v in value.items() for line in _yaml(k, v, depth + 1)]
