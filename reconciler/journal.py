@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.desired import Desired
+from reconciler.plan import RevisionState
 from reconciler.problem import Problem
 from reconciler.source.checkout import Checkout, Source
 from reconciler.source.history import (
@@ -107,6 +108,15 @@ class SourceJournal:
         lines = tuple(str(problem) for problem in problems[:_MOST_PROBLEMS])
         entry = Refused(checkout.revision, time.time(), lines)
         self._write(replace(self._record, refused=entry))
+
+    def revision_state(self) -> RevisionState:
+        """What was applied and what was refused of this source, as the record has it."""
+        refused = self._record.refused
+        return RevisionState(
+            applied=self._last.revision if self._last else None,
+            refused=refused.revision if refused else None,
+            problems=refused.problems if refused else (),
+        )
 
     def _write(self, record: Record) -> None:
         self._file.write(record)

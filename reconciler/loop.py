@@ -11,12 +11,13 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from reconciler.desired import CachedFacts, Desired, no_facts
 from reconciler.errors import ReconcilerError, SourceError
-from reconciler.plan import Action, Observation, Plan
+from reconciler.fleet import Fleet
+from reconciler.plan import Action, Observation, Plan, RevisionState
 from reconciler.problem import Problem
 from reconciler.source.checkout import Checkout, Source
 from reconciler.source.history import Verdict
@@ -97,6 +98,9 @@ class Journal(Protocol):
     def refused(self, checkout: Checkout, problems: tuple[Problem, ...]) -> None:
         """This revision has errors."""
 
+    def revision_state(self) -> RevisionState:
+        """What was applied and what was refused, also in an earlier life of this program."""
+
 
 class Reporter(Protocol):
     """Where the loop says what it sees. Called from the loop's thread only."""
@@ -132,6 +136,7 @@ class Loop:
     wake: Wake
     timing: Timing = Timing()
     cached: CachedFacts = no_facts
+    adjusts: Callable[[Fleet], Fleet] = lambda fleet: fleet  # what this machine says of itself
     accepts: Callable[[Loaded], str | None] = lambda _: None  # why a valid revision is held
     follows: Callable[[Desired], None] = lambda _: None  # told of each revision, before its plan
     settled: Callable[[Desired], None] = lambda _: None  # once a revision has nothing left to do
@@ -143,12 +148,13 @@ class Loop:
     _moved_at: float = field(default_factory=time.monotonic)
     held: str | None = None  # why the newest revision is not followed, where it is not
     fetching: bool = False  # in the middle of a fetch, which may take long where git is slow
+    _fetched: str | None = None
     _is_lost: bool = False
     _settled: str | None = None
 
     def run(self) -> None:
         """Until `wake.stop()`."""
-        next_poll = 0.0
+        next_poll, polls = 0.0, 0
         fetch = True
         while not self.wake.stopped:
             now = time.monotonic()
@@ -156,8 +162,9 @@ class Loop:
                 self.fetching = True
                 self._guarded(self.fetch)
                 self.fetching = False
-                # Jitter, so that a fleet of agents does not ask one git server all at once.
-                next_poll = time.monotonic() + self.timing.poll_s * random.uniform(0.8, 1.2)  # noqa: S311 - not for secrets
+                share = random.random()  # noqa: S311 - not for secrets
+                next_poll = time.monotonic() + poll_delay_s(self.timing.poll_s, share, polls)
+                polls += 1
             again_s = self._guarded(self.look) or self.timing.resync_s
             self.passed(time.monotonic() - now)
             pause = min(next_poll - time.monotonic(), again_s)
@@ -189,6 +196,7 @@ class Loop:
             self._resume()
             return
         self.journal.found()
+        self._fetched = checkout.revision
         if self._is_lost:
             self._is_lost = False
             self.report.source_back()
@@ -218,11 +226,12 @@ class Loop:
         if checkout is not None:
             loaded = self.read(checkout, frozenset())
             if loaded.fleet is not None:
-                self._turn_to(Desired.of(checkout, loaded, loaded.fleet, self.cached, self.desired))
+                self._turn_to(checkout, loaded, loaded.fleet)
 
-    def _turn_to(self, desired: Desired) -> None:
-        self.desired = desired
-        self.follows(desired)
+    def _turn_to(self, checkout: Checkout, loaded: Loaded, fleet: Fleet) -> None:
+        fleet = self.adjusts(fleet)
+        self.desired = Desired.of(checkout, loaded, fleet, self.cached, self.desired)
+        self.follows(self.desired)
 
     def _follow(self, checkout: Checkout) -> None:
         loaded = self.read(checkout, self.journal.held_paths())
@@ -233,7 +242,11 @@ class Loop:
             self.held = why
             self.report.held(why)
         else:
-            self._turn_to(Desired.of(checkout, loaded, loaded.fleet, self.cached, self.desired))
+            self._turn_to(checkout, loaded, loaded.fleet)
+
+    def revision_state(self) -> RevisionState:
+        """How far it is, for whoever asks this node. Safe to ask from any thread."""
+        return replace(self.journal.revision_state(), fetched=self._fetched, held=self.held or "")
 
     def look(self) -> float:
         """Compare and apply once. Returns in how many seconds to look again at the latest."""
@@ -258,6 +271,16 @@ class Loop:
         if not plan.changes and self._settled != plan.revision:
             self._settled = plan.revision
             self.settled(self.desired)
+
+
+def poll_delay_s(interval_s: float, share: float, polls: int) -> float:
+    """Seconds until the next poll; `share` is a random number between 0 and 1.
+
+    Machines that started together (a power cut, a roll-out) would ask one git server together for
+    ever: the first pause is anything up to the interval (full jitter), later ones are as long as
+    the interval on average and never the same.
+    """
+    return interval_s * (share if polls == 0 else 0.5 + share)
 
 
 def apply_plan(plan: Plan, target: Target, *, hold_removals: bool = False) -> tuple[Outcome, ...]:

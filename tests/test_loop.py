@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reconciler.desired import Desired
 from reconciler.errors import SourceError
 from reconciler.journal import SourceJournal
-from reconciler.loop import Loop, Timing, Wake
+from reconciler.loop import Loop, Timing, Wake, poll_delay_s
 from reconciler.plan import Drift, DriftKind, Observation, Plan
 from reconciler.problem import Problem
 from reconciler.runtimes import RUNTIMES
@@ -361,3 +361,24 @@ def test_a_removal_that_waits_is_not_noted_as_done(tmp_path: Path) -> None:
     one_pass(loop)
 
     assert "service.yaml" in SourceJournal(file, source).held_paths()
+
+
+@given(st.floats(0.1, 3600.0), st.floats(0.0, 1.0, exclude_max=True), st.integers(0, 100))
+def test_a_poll_comes_at_random_and_never_later_than_one_and_a_half_intervals(
+    interval_s: float, share: float, polls: int
+) -> None:
+    delay_s = poll_delay_s(interval_s, share, polls)
+
+    assert 0.0 <= delay_s <= 1.5 * interval_s
+    if polls == 0:
+        assert delay_s <= interval_s
+
+
+def test_machines_that_started_together_poll_apart_with_the_interval_as_their_mean() -> None:
+    shares = [n / 100 for n in range(100)]
+
+    first = [poll_delay_s(30.0, share, 0) for share in shares]
+    later = [poll_delay_s(30.0, share, 7) for share in shares]
+
+    assert max(first) - min(first) > 29.0
+    assert abs(sum(later) / len(later) - 30.0) < 0.5

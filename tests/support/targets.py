@@ -11,7 +11,15 @@ from dataclasses import dataclass, field, replace
 from reconciler.api.meta import ObjectRef
 from reconciler.desired import Desired
 from reconciler.errors import ApplyError
-from reconciler.plan import Action, Change, Instance, Observation, Source, TargetState
+from reconciler.plan import (
+    Action,
+    Change,
+    Instance,
+    Observation,
+    RevisionState,
+    Source,
+    TargetState,
+)
 from reconciler.problem import Problem
 from reconciler.source.checkout import Checkout
 from reconciler.source.history import Course, Verdict
@@ -44,6 +52,9 @@ class NoJournal:
 
     def refused(self, checkout: Checkout, problems: tuple[Problem, ...]) -> None:
         """Nothing to remember."""
+
+    def revision_state(self) -> RevisionState:
+        return RevisionState()
 
 
 @dataclass
