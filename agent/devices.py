@@ -4,6 +4,7 @@ a device that cannot be sized is left out: a wrong figure would admit what does 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -17,23 +18,7 @@ _TOOL_DEADLINE_S = 10.0
 _MIB = 2**20
 # AMD parts whose graphics share the machine's memory: what they call video memory is a small part
 # set aside, and models live in the rest. From LLVM's table of AMDGPU processors, kind APU.
-_AMD_INTEGRATED = frozenset(
-    [
-        "gfx902",
-        "gfx909",
-        "gfx90c",
-        "gfx1013",
-        "gfx1033",
-        "gfx1035",
-        "gfx1036",
-        "gfx1037",
-        "gfx1103",
-        "gfx1150",
-        "gfx1151",
-        "gfx1152",
-        "gfx1153",
-    ]
-)
+_AMD_INTEGRATED = re.compile(r"gfx(90[29c]|1013|103[3567]|1103|115[0123])")
 
 
 def run_tool(program: str, *args: str) -> str | None:
@@ -132,7 +117,7 @@ def _amd(root: Path) -> Iterator[Device]:
             continue
         arch = targets.get(_amd_address(device))
         total = _number(device / "mem_info_vram_total")
-        integrated = arch in _AMD_INTEGRATED
+        integrated = arch is not None and _AMD_INTEGRATED.fullmatch(arch) is not None
         if total is None and not integrated:
             continue
         yield Device(
@@ -173,7 +158,7 @@ def _amd_address(device: Path) -> int:
 
 
 def _apple(machine: Machine) -> Iterator[Device]:
-    """One for Apple silicon, which shares the machine's memory; other Macs have none that counts."""
+    """One for Apple silicon, which shares the machine's memory; other Macs have none."""
     brand = (machine.tool("sysctl", "-n", "machdep.cpu.brand_string") or "").strip()
     if brand.startswith("Apple"):
         yield Device(vendor="Apple", product=brand.removeprefix("Apple "), memory="unified")
