@@ -9,26 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 
-_NUMBER = r"[-+]?[0-9]{1,12}(\.[0-9]{1,12})?"
-_TEXT = r"[^\x00-\x1f\x7f]{0,4096}"
-_JSON_OBJECT = r"\{[^\x00-\x1f\x7f]{0,4096}\}"
-
-
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """A flag that a manifest may give; `value` is what its value must look like, None: no value."""
-
-    names: tuple[str, ...]
-    value: str | None = _NUMBER
-
-    @property
-    def key(self) -> str:
-        """The long name without dashes, as a preset file spells it."""
-        return next(n for n in self.names if n.startswith("--")).removeprefix("--")
-
+from reconciler.runtimes import arguments
+from reconciler.runtimes.arguments import JSON_OBJECT, TEXT, Allowed
 
 _ROWS = (
     Allowed(("--temp", "--temperature")),
@@ -67,11 +50,11 @@ _ROWS = (
     Allowed(("--yarn-beta-slow",)),
     Allowed(("--yarn-beta-fast",)),
     Allowed(("--chat-template",), r"[a-z][a-z0-9_.-]{0,63}"),  # built-in ones, by name
-    Allowed(("--chat-template-kwargs",), _JSON_OBJECT),
+    Allowed(("--chat-template-kwargs",), JSON_OBJECT),
     Allowed(("--reasoning-format",), r"auto|none|deepseek|deepseek-legacy"),
     Allowed(("--reasoning", "-rea"), r"on|off|auto"),
     Allowed(("--reasoning-budget",)),
-    Allowed(("--reasoning-budget-message",), _TEXT),
+    Allowed(("--reasoning-budget-message",), TEXT),
     Allowed(("--skip-chat-parsing",), None),
     Allowed(("--no-prefill-assistant",), None),
     Allowed(("--context-shift",), None),
@@ -86,7 +69,7 @@ _ROWS = (
     Allowed(("--sse-ping-interval",)),
     Allowed(("--check-tensors",), None),
 )
-ALLOWED: Mapping[str, Allowed] = MappingProxyType({n: row for row in _ROWS for n in row.names})
+ALLOWED = arguments.by_name(_ROWS)
 
 
 def _each(flags: str, text: str) -> dict[str, str]:
@@ -171,55 +154,15 @@ _DANGEROUS: Mapping[str, str] = {
 
 def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
     """Why arguments are refused: (index, reason) pairs; empty when all are fine."""
-    refused = []
-    position = 0
-    while position < len(args):
-        reason, width = _check_one(args, position)
-        if reason is not None:
-            refused.append((position, reason))
-        position += width
-    return tuple(refused)
+    return arguments.refused(args, ALLOWED, _refusal)
 
 
 def flags_of(args: tuple[str, ...]) -> tuple[tuple[str, str | bool], ...]:
     """Checked arguments as (flag, value) pairs under their long names; True for a bare flag."""
-    pairs: list[tuple[str, str | bool]] = []
-    position = 0
-    while position < len(args):
-        flag, equals, value = args[position].partition("=")
-        row = ALLOWED[flag]
-        if row.value is None:
-            pairs.append((f"--{row.key}", True))
-        elif equals:
-            pairs.append((f"--{row.key}", value))
-        else:
-            position += 1
-            pairs.append((f"--{row.key}", args[position]))
-        position += 1
-    return tuple(pairs)
-
-
-def _check_one(args: tuple[str, ...], position: int) -> tuple[str | None, int]:
-    """Why the flag at this position is refused, and how many words it takes."""
-    flag, equals, value = args[position].partition("=")
-    row = ALLOWED.get(flag)
-    if row is None:
-        return _refusal(flag), _words(args, position)
-    if row.value is None:
-        return (f"{flag} takes no value" if equals else None), 1
-    width = 1
-    if not equals:
-        if position + 1 == len(args):
-            return f"{flag} needs a value", 1
-        value, width = args[position + 1], 2
-    if re.fullmatch(row.value, value) is None:
-        return f"{value!r} is no value for {flag}", width
-    return None, width
+    return arguments.flags_of(args, ALLOWED)
 
 
 def _refusal(flag: str) -> str:
-    if not flag.startswith("-"):
-        return f"{flag!r} is no flag; write the flag first, then its value as the next item"
     if flag in _FIELD_OF:
         return f"{flag} is decided by a field: set {_FIELD_OF[flag]} instead"
     if flag in _OURS:
@@ -227,14 +170,6 @@ def _refusal(flag: str) -> str:
     if flag in _DANGEROUS:
         return f"{flag} is never allowed: {_DANGEROUS[flag]}"
     return f"{flag} is not in the list of allowed arguments (docs/runtimes.md)"
-
-
-def _words(args: tuple[str, ...], position: int) -> int:
-    """A refused flag takes the words after it that are no flags, so that it is reported once."""
-    if not args[position].startswith("-") or "=" in args[position]:
-        return 1
-    rest = args[position + 1 : position + 2]
-    return 2 if rest and (not rest[0].startswith("-") or re.fullmatch(_NUMBER, rest[0])) else 1
 
 
 _ENV_ALLOWED = re.compile(
