@@ -125,13 +125,15 @@ class Instance:
 @dataclass(frozen=True, slots=True)
 class PoolState:
     """One memory pool of a node (`unified`, `host`, `device0`, ...). `budget_bytes` is what models
-    may take in all, reserve already off; `used_by_others_bytes` what programs that are not ours
-    take of it, as measured. None: unknown, never 0."""
+    may take in all, reserve already off; `used_by_others_bytes` how far everything else on the
+    machine takes of what is stated (`capacity.usage`), as measured. None: unknown, never 0.
+    `largest_other` names the largest program that is not ours, for people."""
 
     name: str
     total_bytes: int | None
     budget_bytes: int | None
     used_by_others_bytes: int | None
+    largest_other: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ STATE = TargetState(
     seen_at=1000.5,
     missing={"mlx-server": "build it"},
     runtimes=(RuntimeFound("llama-server", "/bin/llama-server", "b11434"),),
-    pools=(PoolState("unified", 2**34, 2**33, None),),
+    pools=(PoolState("unified", 2**34, 2**33, 2**30, "pid 7 (browser), 900 MiB"),),
     revision=RevisionState("c" * 40, "b" * 40, "c" * 40, ("a.yaml:1:1: wrong",), "held"),
     stopped={REF: "ab"},
 )

@@ -68,6 +68,9 @@ class Pool(Answer):
     used_by_others_bytes: Annotated[
         int | None, Field(description="Measured: what programs that are not ours take of it.")
     ] = None
+    largest_other: Annotated[
+        str | None, Field(description="The largest program that is not ours, for people.")
+    ] = None
 
 
 class Weights(Answer):

@@ -55,6 +55,7 @@ def node_state(
                 total_bytes=p.total_bytes,
                 budget_bytes=p.budget_bytes,
                 used_by_others_bytes=p.used_by_others_bytes,
+                largest_other=p.largest_other or None,
             )
             for p in state.pools
         ),
@@ -87,7 +88,13 @@ def read_node_state(state: wire.NodeState) -> tuple[TargetState, tuple[Instance,
             if state.runtimes is None
             else tuple(RuntimeFound(r.name, r.path, r.version) for r in state.runtimes),
             pools=tuple(
-                PoolState(p.name, p.total_bytes, p.budget_bytes, p.used_by_others_bytes)
+                PoolState(
+                    p.name,
+                    p.total_bytes,
+                    p.budget_bytes,
+                    p.used_by_others_bytes,
+                    p.largest_other or "",
+                )
                 for p in state.pools
             ),
             revision=RevisionState(
