@@ -1,0 +1,57 @@
+"""The agent as a launchd job of macOS. Pure.
+
+Models are processes of their own that outlive the agent: AbandonProcessGroup keeps launchd from
+ending them with it.
+"""
+
+from __future__ import annotations
+
+import plistlib
+from pathlib import Path
+
+from agent.install import Step, Unit, Wanted
+
+LABEL = "dev.llmkube.fleet-agent"
+
+
+def unit(wanted: Wanted) -> Unit:
+    """The property list and its commands."""
+    system = wanted.scope == "system"
+    file = _folder(wanted) / f"{LABEL}.plist"
+    domain = "system" if system else f"gui/{wanted.uid}"
+    leave = Step(("launchctl", "bootout", f"{domain}/{LABEL}"), may_fail=True)
+    return Unit(
+        file=file,
+        text=_text(wanted),
+        load=(leave, Step(("launchctl", "bootstrap", domain, str(file)))),
+        unload=(leave,),
+        after=(),
+        starts="models start when the machine boots"
+        if system
+        else f"models start when {wanted.user} logs in; use --system to have them start at boot",
+    )
+
+
+def _folder(wanted: Wanted) -> Path:
+    if wanted.scope == "system":
+        return Path("/Library/LaunchDaemons")
+    return wanted.home / "Library" / "LaunchAgents"
+
+
+def _text(wanted: Wanted) -> str:
+    job: dict[str, object] = {
+        "Label": LABEL,
+        "ProgramArguments": list(wanted.argv),
+        "EnvironmentVariables": {"PATH": wanted.path},
+        "RunAtLoad": True,
+        "KeepAlive": True,
+        "AbandonProcessGroup": True,
+        "ThrottleInterval": 5,
+        # Without it macOS slows down what no window belongs to, models included.
+        "ProcessType": "Interactive",
+        "StandardOutPath": str(wanted.log),
+        "StandardErrorPath": str(wanted.log),
+    }
+    if wanted.scope == "system":
+        job["UserName"] = wanted.user
+    return plistlib.dumps(job, sort_keys=False).decode()
