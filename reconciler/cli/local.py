@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from reconciler.api.fleetnode import FleetNode
 from reconciler.cli.options import LOCAL_ANYHOW
 from reconciler.fleet import Fleet
-from reconciler.plan import Change, Observation, TargetState
+from reconciler.option import programs_of
 from reconciler.source.load import Loaded
-from reconciler.target import Outcome, Result
-from reconciler.workload import Workload
 
 if TYPE_CHECKING:
     from agent.settings import Settings
@@ -24,8 +20,7 @@ def settings(args: argparse.Namespace) -> Settings:
     from agent.local import state_root
     from agent.settings import Settings
 
-    programs = {"llama-server": args.llama_server} if args.llama_server else {}
-    return Settings(root=state_root(args.state_dir), programs=programs)
+    return Settings(root=state_root(args.state_dir), programs=programs_of(args))
 
 
 def node_of(args: argparse.Namespace, fleet: Fleet) -> str:
@@ -57,25 +52,3 @@ def remembered_node(args: argparse.Namespace) -> str | None:
     from agent import node
 
     return node.remembered_node(settings(args).root)
-
-
-class AgentNodes:
-    """Every agent node of the fleet, as this version sees them from elsewhere: not at all."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-
-    def observe(self, workloads: Iterable[Workload]) -> Observation:
-        """Unreachable, with the reason: nothing may be concluded from what is absent."""
-        targets = {}
-        for node in self._fleet.all(FleetNode):
-            if node.spec.agent is None:
-                continue
-            url = node.spec.agent.url
-            why = "no url is stated" if url is None else f"{url}: not asked by this version"
-            target = f"node/{node.metadata.name}"
-            targets[target] = TargetState(target, reachable=False, message=why)
-        return Observation(targets, ())
-
-    def apply(self, change: Change) -> Outcome:
-        return Outcome(change, Result.SKIPPED, "agents pull; nobody tells them what to run")

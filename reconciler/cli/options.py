@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 from reconciler.errors import UsageError
+from reconciler.option import GIT_OPTIONS, STATE_DIR, Option, add, program_options
 
 LOCAL_ANYHOW = ""  # --local without a name
+AGENT_OPTIONS = (
+    Option("agent-token-file", "a bearer token, or a folder with NODE.token for each", "FILE"),
+    Option("agent-cert-file", "our client certificate", "FILE"),
+    Option("agent-key-file", "its key", "FILE"),
+)
 
 
 def add_fleet_options(parser: argparse.ArgumentParser) -> None:
@@ -21,11 +26,7 @@ def add_fleet_options(parser: argparse.ArgumentParser) -> None:
     fleet.add_argument("--cluster", action="append", default=[], help=argparse.SUPPRESS)
     fleet.add_argument("-o", "--output", metavar="FORMAT", default="text", help="text, json, ...")
     git = parser.add_argument_group("git credentials (each also an environment variable)")
-    for name in ("git-token-file", "ssh-key-file", "known-hosts-file", "ca-file"):
-        variable = "FLEET_" + name.upper().replace("-", "_")
-        git.add_argument(
-            f"--{name}", metavar="FILE", default=os.environ.get(variable), help=f"or ${variable}"
-        )
+    add(git, GIT_OPTIONS)
 
 
 def check_output(args: argparse.Namespace, *formats: str) -> None:
@@ -47,17 +48,15 @@ def add_local_options(parser: argparse.ArgumentParser) -> None:
     add_node_options(local)
 
 
+def add_agent_options(parser: argparse.ArgumentParser) -> None:
+    """How the agents of the fleet's nodes know us."""
+    agents = parser.add_argument_group("node agents (each also an environment variable)")
+    add(agents, AGENT_OPTIONS)
+    agents.add_argument(
+        "--allow-unreachable", action="store_true", help="no exit 3 for a node without an answer"
+    )
+
+
 def add_node_options(group: argparse._ActionsContainer) -> None:
     """Where this machine keeps its state, and the engines that a person chose."""
-    group.add_argument(
-        "--state-dir",
-        metavar="DIR",
-        default=os.environ.get("FLEET_STATE_DIR"),
-        help="where models, records and logs are kept (or $FLEET_STATE_DIR)",
-    )
-    group.add_argument(
-        "--llama-server",
-        metavar="PATH",
-        default=os.environ.get("FLEET_LLAMA_SERVER"),
-        help="the llama-server to use (default: on PATH, else the embedded engine)",
-    )
+    add(group, (STATE_DIR, *program_options()))

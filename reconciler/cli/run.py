@@ -1,12 +1,12 @@
-"""Plan and apply: keep this machine equal to the fleet, once or until told to stop."""
+"""Plan and apply: keep this machine, or see all nodes become, equal to the fleet."""
 
 from __future__ import annotations
 
 import argparse
-import os
 
-from reconciler.cli.options import add_local_options, check_output
+from reconciler.cli.options import add_agent_options, add_local_options, check_output
 from reconciler.errors import UsageError
+from reconciler.option import INTERVAL, add
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -21,14 +21,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--confirm", action="append", default=[], metavar="TOKEN")
     parser.add_argument("--timeout", default="10m", metavar="TIME", help="of --once")
-    parser.add_argument(
-        "--interval",
-        default=os.environ.get("FLEET_POLL_INTERVAL", "30s"),
-        metavar="TIME",
-        help="how often a remote is asked (or $FLEET_POLL_INTERVAL; default 30s)",
-    )
-    parser.add_argument("--allow-unreachable", action="store_true", help="exit 3 not for that")
+    add(parser, (INTERVAL,))
     parser.add_argument("--stop-on-exit", action="store_true", help="stop the models too")
+    add_agent_options(parser)
     add_local_options(parser)
 
 
@@ -39,10 +34,14 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--from goes with --dry-run")
     interval_s = _seconds(args.interval, "--interval")
     timeout_s = _seconds(args.timeout, "--timeout")
-    if args.dry_run or (args.local is None and not args.watch):
-        from reconciler.cli.dry_run import central, dry_run
+    if args.dry_run:
+        from reconciler.cli.dry_run import dry_run
 
-        return dry_run(args) if args.dry_run else central(args)
+        return dry_run(args)
+    if args.local is None and not args.watch:
+        from reconciler.cli.central import central
+
+        return central(args, interval_s=interval_s, timeout_s=timeout_s)
     from reconciler.cli.serve import Service, serve
 
     return serve(args, Service(interval_s=interval_s, timeout_s=timeout_s))

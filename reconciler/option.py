@@ -1,0 +1,152 @@
+"""Words of a command line that may also stand in the environment: a row for each, in tables."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option `--NAME VALUE`, or a switch where `metavar` is None.
+
+    `read` turns its text into a value and raises ValueError with what is wrong. `names` are all
+    texts that it takes, where they are few. `fallback` is a text as a person would write it.
+    """
+
+    name: str
+    help: str
+    metavar: str | None = "TEXT"
+    read: Callable[[str], Any] = str
+    names: tuple[str, ...] = ()
+    fallback: str | None = None
+    stated_variable: str | None = None
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that says the same; what is typed wins."""
+        return self.stated_variable or "FLEET_" + self.name.upper().replace("-", "_")
+
+    @property
+    def attribute(self) -> str:
+        """Where argparse keeps its value."""
+        return self.name.replace("-", "_")
+
+
+def add(
+    group: argparse._ActionsContainer,
+    options: Iterable[Option],
+    environ: Mapping[str, str] | None = None,
+) -> None:
+    """Make every row an option whose default is its variable, else its fallback."""
+    environ = os.environ if environ is None else environ
+    for option in options:
+        said = environ.get(option.variable)
+        help_text = f"{option.help} [${option.variable}]"
+        if option.metavar is None:
+            group.add_argument(
+                f"--{option.name}",
+                action="store_true",
+                default=_switch(option, said or ""),
+                help=help_text,
+            )
+        else:
+            group.add_argument(
+                f"--{option.name}",
+                metavar=option.metavar,
+                type=_reader(option),
+                default=said or option.fallback,  # an empty variable says nothing
+                help=help_text,
+            )
+
+
+def words_of(args: argparse.Namespace, options: Iterable[Option]) -> tuple[str, ...]:
+    """The command line that says the same as this one together with the environment."""
+    words: list[str] = []
+    for option in options:
+        value = getattr(args, option.attribute)
+        if option.metavar is None:
+            words += [f"--{option.name}"] if value else []
+        elif value is not None and (text := _text(value)) != option.fallback:
+            words += [f"--{option.name}", text]
+    return tuple(words)
+
+
+def program_option(program: str) -> str:
+    """The option that names an engine's program: `mlx_lm.server` is `mlx-lm-server`."""
+    return re.sub(r"[^a-z0-9]+", "-", program.lower()).strip("-")
+
+
+def program_options() -> tuple[Option, ...]:
+    """One for each program that a row of the runtime table starts."""
+    from reconciler.runtimes import RUNTIMES
+
+    programs = {program for row in RUNTIMES.values() for program in row.engine.programs}
+    return tuple(
+        Option(program_option(program), f"the {program} to use, instead of the one on PATH", "PATH")
+        for program in sorted(programs)
+    )
+
+
+def programs_of(args: argparse.Namespace) -> dict[str, str]:
+    """Engine's program -> the path that a person chose for it."""
+    from reconciler.runtimes import RUNTIMES
+
+    programs = {program for row in RUNTIMES.values() for program in row.engine.programs}
+    said = {p: getattr(args, program_option(p).replace("-", "_"), None) for p in programs}
+    return {program: path for program, path in said.items() if path}
+
+
+def _interval(text: str) -> str:
+    from reconciler.api.quantity import parse_duration
+
+    parse_duration(text)
+    return text
+
+
+STATE_DIR = Option("state-dir", "where models, records and logs are kept", "DIR")
+INTERVAL = Option(
+    "interval",
+    "how often the fleet's source is asked (default 30s)",
+    "TIME",
+    read=_interval,
+    fallback="30s",
+    stated_variable="FLEET_POLL_INTERVAL",
+)
+GIT_OPTIONS = (
+    Option("git-token-file", "a file with the token for an https remote", "FILE"),
+    Option("ssh-key-file", "the private key for an ssh remote", "FILE"),
+    Option("known-hosts-file", "the host keys that are trusted, for an ssh remote", "FILE"),
+    Option("ca-file", "certificates that are trusted, for an https remote", "FILE"),
+)
+
+
+def _reader(option: Option) -> Callable[[str], Any]:
+    def read(text: str) -> object:
+        if option.names and text not in option.names:
+            raise argparse.ArgumentTypeError(f"{text!r}: it is one of {', '.join(option.names)}")
+        try:
+            return option.read(text)
+        except ValueError as error:
+            where = f" (also said by ${option.variable})" if option.variable in os.environ else ""
+            raise argparse.ArgumentTypeError(f"{text!r}: {error}{where}") from error
+
+    return read
+
+
+def _switch(option: Option, text: str) -> bool:
+    if text.lower() not in (*_YES, *_NO):
+        from reconciler.errors import UsageError
+
+        raise UsageError(f"${option.variable} is {text!r}: it is one of yes and no")
+    return text.lower() in _YES
+
+
+def _text(value: object) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
