@@ -7,9 +7,11 @@
     ├── HeaderError             a model file's header breaks a limit
     ├── ModelError              a model's files cannot be had
     │   ├── DownloadFailed      a transfer failed; try again later
+    │   │   └── DiskFull        the disk has no room for it
     │   └── ModelCorrupt        the bytes are not the promised ones; the same bytes will not do
     ├── EngineError             no program on this machine can run the workload
     ├── ApplyError              one change could not be carried out; the others go on
+    ├── AgentError              a node's agent gives no answer that can be used
     └── StateError              the state directory cannot be used (locked, unreadable)
 
 Anything else that reaches the command line's edge is a bug of ours (exit 70).
@@ -55,7 +57,15 @@ class ModelError(ReconcilerError):
 
 
 class DownloadFailed(ModelError):
-    """A transfer failed: retry with backoff."""
+    """A transfer failed: retry with backoff, and not before the other side wants us back."""
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class DiskFull(DownloadFailed):
+    """The disk has no room for it: nothing of it was fetched, or no more."""
 
 
 class ModelCorrupt(ModelError):
@@ -72,6 +82,10 @@ class ApplyError(ReconcilerError):
     def __init__(self, ref: ObjectRef, message: str) -> None:
         super().__init__(f"{ref.label}: {message}")
         self.ref = ref
+
+
+class AgentError(ReconcilerError):
+    """A node's agent gives no answer that can be used: what it runs is unknown."""
 
 
 class StateError(ReconcilerError):

@@ -65,6 +65,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "DriftReported": "the Fleet's drift policy only reports",
         "MemoryFits": "it does not fit beside what runs",
         "StoppedByHand": "stopped by a person on the node, until `fleet-agent restart`",
+        "RestartedByHand": "a person on the node asked for it",
         "WaitsForSuccessor": "stays until its successor on another node answers",
     }
 )
@@ -164,7 +165,8 @@ class TargetState:
     whose engine is not there, with how to get it. `renders` gives the digest of the Command that a
     workload would get here now, by ref: only a target can know it. `cached` holds the sha256 or
     the source of every model that needs no download. `stopped` are services that a person stopped
-    on the node, with the inputs digest that they had: they stay so until that changes.
+    on the node, with the inputs digest that they had: they stay so until that changes. `restarts`
+    are services that a person wants to be started anew.
     """
 
     target: str
@@ -178,6 +180,11 @@ class TargetState:
     pools: tuple[PoolState, ...] = ()
     revision: RevisionState | None = None
     stopped: Mapping[ObjectRef, str] = field(default_factory=dict)
+    restarts: frozenset[ObjectRef] = frozenset()
+
+    def keeps_stopped(self, ref: ObjectRef, meant: Workload | Instance | None) -> bool:
+        """Whether a person's word keeps a service from running: not after its inputs changed."""
+        return meant is not None and self.stopped.get(ref) == meant.inputs_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +229,7 @@ class Change:
     impact: Impact = Impact()
     desired: Workload | None = None
     home: str | None = None  # of a move: the target that has the service now
+    since: float | None = None  # of a drift: when it was first seen, seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)

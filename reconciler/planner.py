@@ -24,7 +24,7 @@ from reconciler.plan import (
     TargetState,
 )
 from reconciler.prune import PruneLimits, guard_removals
-from reconciler.transition import order_and_weigh
+from reconciler.transition import FindSized, nothing_sized, order_and_weigh
 from reconciler.workload import Workload, digest
 
 
@@ -53,10 +53,12 @@ def make_plan(
     observed: Observation,
     policy: Policy,
     causes: Causes,
+    sized: FindSized = nothing_sized,
 ) -> Plan:
     """Pair desired with observed by (target, service) and say what to do with each pair.
 
     Only targets in `observed` are planned. A service in a Blocked's `holds` stays as it is.
+    `sized` finds how a service was sized, to say what would fit where it does not.
     """
     held_back = list(blocked)
     held = {ref for item in held_back for ref in (item.ref, *item.holds)}
@@ -71,6 +73,11 @@ def make_plan(
         if state is None:
             continue
         want, have = wanted.get(key), live.get(key)
+        if state.reachable and state.keeps_stopped(ref, want or have):
+            if have is not None:  # also one that is held: holding is the fleet's word, not theirs
+                cause = causes.where(ref)
+                changes.append(Change(Action.DELETE, target, ref, "StoppedByHand", cause))
+            continue
         if ref in held:
             unchanged[target] += have is not None
             continue
@@ -78,7 +85,8 @@ def make_plan(
         step = _decide(want, have, state, None if (home, ref) in live else home, causes)
         if isinstance(step, Change) and step.action is Action.DRIFT and not policy.drift_enforced:
             step = replace(step, reason="DriftReported", impact=Impact())
-        if isinstance(step, Change) and have is not None and _is_held(want, have):
+        by_hand = isinstance(step, Change) and step.reason == "RestartedByHand"
+        if isinstance(step, Change) and have is not None and _is_held(want, have) and not by_hand:
             step = _leave_alone(step)
         match step:
             case None:
@@ -89,7 +97,7 @@ def make_plan(
                 changes.append(step)
     kept, unconfirmed = guard_removals(changes, observed, policy.prune)
     held_back += unconfirmed
-    ordered, unfit = order_and_weigh(kept, observed)
+    ordered, unfit = order_and_weigh(kept, observed, sized)
     held_back += unfit
     return Plan(
         revision=revision,
@@ -197,13 +205,26 @@ def _compare(
             return _restarting(
                 Action.DRIFT, reason, want, have, state, causes.where(want.ref), message
             )
-        if same_render:
+        if want.ref in state.restarts:
+            cause = causes.where(want.ref)
+            return _restarting(Action.REPLACE, "RestartedByHand", want, have, state, cause)
+        # From afar no render is known: what the node's own agent says of it stands in.
+        deferred = [d for d in have.drifts if d.kind is DriftKind.DEFERRED]
+        if same_render and not deferred:
             return None
         if want.lifecycle.get("rollout.onUpgrade") == "restart":
             cause = causes.where(want.ref, "spec.rollout.onUpgrade")
             return _restarting(Action.REPLACE, "RenderChanged", want, have, state, cause)
-        cause = causes.where(want.ref)
-        return Change(Action.DEFERRED, state.target, want.ref, "RenderChanged", cause, desired=want)
+        return Change(
+            Action.DEFERRED,
+            state.target,
+            want.ref,
+            "RenderChanged",
+            causes.where(want.ref),
+            "; ".join(d.message for d in deferred),
+            desired=want,
+            since=min((d.since for d in deferred), default=None),
+        )
     # The same command after all: a pinned digest that already runs, the port that it has.
     keeps_process = (render is not None and same_render) or _only_lifecycle(want, have)
     fields = _field_changes(have.inputs, want.inputs, process_changes=not keeps_process)

@@ -6,9 +6,13 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Mapping
 
+from reconciler.agents.verdicts import with_verdicts
 from reconciler.api.fleetnode import FleetNode
+from reconciler.api.nodestate import NodeState
 from reconciler.cli import local
+from reconciler.cli.agents import open_agents
 from reconciler.cli.console import wants_colour
 from reconciler.cli.fleet import open_fleet, read_desired
 from reconciler.desired import Desired
@@ -24,6 +28,7 @@ from reconciler.source.load import Reader, reader
 def dry_run(args: argparse.Namespace) -> int:
     """The plan against a node, another revision or every agent; nothing is changed."""
     source = open_fleet(args, working_tree=True)
+    verdicts: Mapping[str, NodeState] = {}
     if args.base:
         read = reader()  # the two revisions have most of their files in common
         base = _base(args, read)
@@ -41,8 +46,10 @@ def dry_run(args: argparse.Namespace) -> int:
         _refuse_lost_files(source, desired, observed)
     else:
         desired = read_desired(source)
-        observed = local.AgentNodes(desired.fleet).observe(desired.assignment.workloads)
-    plan = desired.plan(observed, args.confirm)
+        agents = open_agents(args, desired.fleet)
+        observed = agents.observe()
+        verdicts = agents.states
+    plan = with_verdicts(desired.plan(observed, args.confirm), verdicts)
     _warn(desired)
     _print(plan, args.output)
     return _exit(plan, args)
@@ -100,19 +107,3 @@ def _exit(plan: Plan, args: argparse.Namespace) -> int:
         return Exit.BLOCKED
     shown = (Action.DEFERRED, Action.UNKNOWN)
     return Exit.CHANGES if any(c.action not in shown for c in plan.changes) else Exit.OK
-
-
-def central(args: argparse.Namespace) -> int:
-    """Without a node of its own, this version can only say that it reaches none."""
-    desired = read_desired(open_fleet(args, working_tree=False))
-    observed = local.AgentNodes(desired.fleet).observe(desired.assignment.workloads)
-    plan = desired.plan(observed, args.confirm)
-    if args.once and args.output == "json":
-        print(json.dumps(plan_json(plan) | {"outcomes": []}, indent=2))
-    else:
-        _print(plan, args.output)
-    print(
-        "agents are not read over the network yet: run this on the node with --local",
-        file=sys.stderr,
-    )
-    return Exit.OK if args.allow_unreachable else Exit.BLOCKED

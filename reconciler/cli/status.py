@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from reconciler.cli.options import add_local_options, check_output
+from reconciler.cli.options import add_agent_options, add_local_options, check_output
 from reconciler.edge import Exit
 from reconciler.errors import InvalidFleet, SourceError
 from reconciler.report.terminal import printable
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    add_agent_options(parser)
     add_local_options(parser)
-    parser.add_argument("--allow-unreachable", action="store_true", help="exit 3 not for that")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -29,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
     read: what runs here is shown all the same."""
     check_output(args, "text", "json")
     from reconciler.cli import local
+    from reconciler.cli.agents import open_agents
     from reconciler.cli.fleet import open_fleet, read_desired
 
     try:
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         _print(args, local.look_at(args, node).observe(()), [])
         return Exit.FAILED
     node = None if args.local is None else local.node_of(args, desired.fleet)
-    observer = local.look_at(args, node) if node else local.AgentNodes(desired.fleet)
+    observer = local.look_at(args, node) if node else open_agents(args, desired.fleet)
     observed = observer.observe(desired.assignment.workloads)
     declared = _declared(desired, node, observed)
     _print(args, observed, declared)

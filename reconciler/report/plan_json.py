@@ -46,6 +46,7 @@ def change_json(change: Change) -> dict[str, Any]:
             for field in change.fields
         ],
         "impact": _impact_json(change.impact),
+        "since": change.since,
     }
 
 
@@ -129,6 +130,7 @@ def plan_schema() -> dict[str, Any]:
         source=source,
         fields={"type": "array", "items": field},
         impact=impact,
+        since={"type": ["number", "null"]},
     )
     blocked = _closed(
         ref=ref,

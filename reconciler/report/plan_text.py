@@ -52,6 +52,7 @@ _RESTARTS = {
     (Action.UPDATE, Restart.NONE): "no restart",
 }
 _PLAINLY = {Action.CREATE: "starts"}
+_OLD_S = 10.0
 _ALWAYS_COUNTED = (Action.CREATE, Action.UPDATE, Action.REPLACE, Action.MOVE, Action.DELETE)
 
 
@@ -67,8 +68,10 @@ def _lines(plan: Plan, now: float, style: Style) -> Iterator[str]:
     for target, state in sorted(plan.targets.items()):
         changes = by_target[target]
         yield _target_line(state, changes, plan.unchanged.get(target, 0), now, style)
+        if state.message:
+            yield f"        {printable(state.message)}"
         for change in changes:
-            yield from _change_lines(change, style)
+            yield from _change_lines(change, state, now, style)
     if plan.blocked:
         yield style(Tone.BAD, f"blocked {len(plan.blocked)}")
         for item in plan.blocked:
@@ -96,7 +99,10 @@ def _target_line(
     if not state.reachable:
         seen = "never seen" if state.seen_at is None else f"last seen {age(now - state.seen_at)}"
         return f"{_padded(style, f'{kind} {name} ({seen})')} {', '.join(counts)}"
-    return f"{_padded(style, f'{kind} {name}')} {', '.join(counts)}"
+    # What this machine sees of itself is never old; what an agent said may be.
+    old = state.seen_at is not None and now - state.seen_at >= _OLD_S
+    seen = f" (seen {age(now - state.seen_at)})" if old and state.seen_at is not None else ""
+    return f"{_padded(style, f'{kind} {name}{seen}')} {', '.join(counts)}"
 
 
 def _padded(style: Style, text: str) -> str:
@@ -113,16 +119,19 @@ def age(seconds: float) -> str:
     return f"{seconds / 3600:.0f} h ago"
 
 
-def _change_lines(change: Change, style: Style) -> Iterator[str]:
+def _change_lines(change: Change, state: TargetState, now: float, style: Style) -> Iterator[str]:
     mark = style(_TONES.get(change.action, Tone.CHANGE), f"{MARKS[change.action]:<3}")
     runtime = f" ({change.desired.runtime})" if change.desired else ""
     head = f"  {mark} {change.ref.label + runtime:<40}"
     yield f"{head} {_where(change.source)}".rstrip()
     impact = _impact_text(change)
+    if change.action is Action.UNKNOWN and change.message == state.message:
+        return  # said once, for the whole target
     if not change.fields:
         said = printable(change.message)
+        since = "" if change.since is None else f"first seen {age(now - change.since)}"
         plainly = _PLAINLY.get(change.action) or ("" if said else REASONS[change.reason])
-        yield "        " + "; ".join(part for part in (plainly, impact, said) if part)
+        yield "        " + "; ".join(part for part in (plainly, impact, said, since) if part)
     for i, field in enumerate(change.fields):
         before, after = _value(field, field.before), _value(field, field.after)
         line = f"        {field.path:<18} {before} -> {after}"

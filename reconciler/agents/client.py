@@ -1,0 +1,208 @@
+"""Ask one agent what its node runs, or wake it. What it answers is judged before it is believed."""
+
+from __future__ import annotations
+
+import email.utils
+import http.client
+import ipaddress
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit
+
+from reconciler.agents.connection import Reply, exchange
+from reconciler.api.nodestate import FORMAT_VERSION, NodeState
+from reconciler.errors import AgentError
+
+if TYPE_CHECKING:
+    from reconciler.agents.credentials import Credentials
+
+# A node with a thousand services answers with 2 MiB.
+_MOST_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an agent said. `age_s`: how old its look at its node was, by its own clock."""
+
+    state: NodeState
+    age_s: float
+    etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentClient:
+    """One node's agent: its FleetNode's name and `spec.agent`."""
+
+    node: str
+    url: str
+    cert_sha256: str | None
+    credentials: Credentials
+
+    def state(self, deadline: float, known: Answer | None = None) -> Answer:
+        """What the node runs; `known` again where nothing changed. Raises AgentError with words
+        for people; `deadline` is a time of time.monotonic()."""
+        asked = {"Accept": "application/json"}
+        if known is not None and known.etag is not None:
+            asked["If-None-Match"] = known.etag
+        reply = self._exchange("GET", "/v1/state", asked, deadline)
+        if reply.status == 304 and known is not None:
+            return known
+        self._expect(reply, 200)
+        state = _judged(reply.body, self.node)
+        return Answer(state, _age_s(reply, state), reply.headers.get("etag"))
+
+    def wake(self, deadline: float) -> None:
+        """Make the agent look at its source now; it decides what that means. Raises AgentError."""
+        reply = self._exchange("POST", "/v1/wake", {"Content-Length": "0"}, deadline)
+        self._expect(reply, 200, 202, 204)
+
+    def _exchange(
+        self, method: str, path: str, headers: Mapping[str, str], deadline: float
+    ) -> Reply:
+        started = time.monotonic()
+        try:
+            url = _address(self.url, path)
+            token = self.credentials.token(self.node)
+            if token is not None:
+                _refuse_in_the_clear(url)
+                headers = {**headers, "Authorization": f"Bearer {token}"}
+            trust = self.credentials.trust(self.cert_sha256)
+            return exchange(method, url, headers, trust, deadline=deadline, most_bytes=_MOST_BYTES)
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
+            why = _words(error, max(0.0, min(deadline, time.monotonic()) - started))
+            raise AgentError(f"{self.url}: {why}") from error
+        except AgentError as error:
+            raise AgentError(f"{self.url}: {error}") from error
+
+    def _expect(self, reply: Reply, *statuses: int) -> None:
+        if reply.status not in statuses:
+            raise AgentError(f"{self.url}: {self._refusal(reply)}")
+
+    def _refusal(self, reply: Reply) -> str:
+        """Why an answer is none, and what to do."""
+        place = self.credentials.token_place(self.node)
+        match reply.status:
+            case 401 | 403 if place is None and self.credentials.cert_file is None:
+                return "it wants a token: give its file with --agent-token-file"
+            case 401 | 403:
+                shown = f"the token in {place}" if place else "our certificate"
+                return f"it does not accept {shown} ({reply.status}): is it this agent's?"
+            case 404 | 405:
+                return f"no agent of ours answers there ({reply.status}): check spec.agent.url"
+            case status if 300 <= status < 400:
+                return (
+                    f"it redirects ({status}), which is not followed: state the agent's own address"
+                    " in spec.agent.url"
+                )
+            case status:
+                return f"it answers {status}: look into the log of its fleet-agent"
+
+
+def _address(url: str, path: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise AgentError("this is no http or https address: check spec.agent.url")
+    return parts._replace(path=parts.path.rstrip("/") + path, query="", fragment="")
+
+
+def _refuse_in_the_clear(url: SplitResult) -> None:
+    if url.scheme == "http" and not is_loopback(url.hostname or ""):
+        raise AgentError(
+            "our token would cross the network in the clear, so it was not asked: state an https"
+            " address in spec.agent.url, with spec.agent.certSha256"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the name or address can only be this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _judged(body: bytes, node: str) -> NodeState:
+    """The answer, if it is one of this node, in words that we know. Raises AgentError."""
+    from pydantic import ValidationError
+    from pydantic_core import from_json
+
+    try:
+        said = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise AgentError(f"node {node}: what answers there is no agent of ours: {error}") from error
+    version = said.get("formatVersion") if isinstance(said, dict) else None
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise AgentError(
+            f"node {node}: its agent speaks format {version}, this reconcile only {FORMAT_VERSION}:"
+            " upgrade reconcile"
+        )
+    try:
+        state = NodeState.model_validate(said)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the answer"
+        raise AgentError(
+            f"node {node}: its agent's answer makes no sense: {where}: {first['msg']}"
+        ) from error
+    if state.node != node:
+        raise AgentError(
+            f"answers for node {state.node}, not for {node}: check spec.agent.url of both"
+        )
+    for instance in state.instances:
+        if not _is_sound(instance.inputs):
+            raise AgentError(f"node {node}: its agent's answer makes no sense: {instance.name}")
+    return state
+
+
+def _is_sound(inputs: Mapping[str, Any]) -> bool:
+    """Whether they have the shape of Workload.inputs, which a plan takes for granted."""
+    models = inputs.get("models", [])
+    return (
+        all(isinstance(inputs.get(key, {}), dict) for key in ("settings", "lifecycle"))
+        and isinstance(models, list)
+        and all(isinstance(m, dict) and isinstance(m.get("name"), str) for m in models)
+    )
+
+
+def _age_s(reply: Reply, state: NodeState) -> float:
+    """Seconds since the agent looked. Both times are the node's own: clocks may differ."""
+    try:
+        answered = email.utils.parsedate_to_datetime(reply.headers["date"]).timestamp()
+    except (KeyError, ValueError):
+        answered = time.time()
+    return max(0.0, answered - state.observed_at)
+
+
+def _words(error: Exception, waited_s: float) -> str:
+    """What a failed exchange means, and what to do."""
+    import ssl
+
+    match error:
+        case TimeoutError():
+            return f"no answer within {waited_s:.1f} s"
+        case ssl.SSLCertVerificationError():
+            return (
+                f"its certificate is not trusted ({error.verify_message}): state its sha256 as"
+                " spec.agent.certSha256 (`fleet-agent probe` prints it), or give --ca-file"
+            )
+        case ssl.SSLError():
+            return f"TLS failed ({error.reason or error}): does an https agent listen there?"
+        case ConnectionRefusedError():
+            return "connection refused: does fleet-agent run there?"
+        case socket.gaierror():
+            return "its name is not known here"
+        case http.client.HTTPException() | ConnectionResetError():
+            return f"what answers there speaks no http ({type(error).__name__}): is it https?"
+        case OSError():
+            return error.strerror or str(error)
+        case _:
+            return f"this address cannot be used: {error}"

@@ -1,0 +1,146 @@
+"""Every agent node of a fleet as one Target that is only looked at: agents pull what they run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from reconciler.agents.client import AgentClient, Answer
+from reconciler.agents.credentials import Credentials
+from reconciler.agents.lastseen import LastSeen
+from reconciler.agents.parallel import ask_all
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.nodestate import NodeState
+from reconciler.errors import AgentError
+from reconciler.fleet import Fleet
+from reconciler.plan import Change, Instance, Observation, TargetState
+from reconciler.report.nodestate import read_node_state
+from reconciler.target import Outcome, Result
+from reconciler.workload import Workload
+
+T = TypeVar("T")
+
+_ALL_WITHIN_S = 5.0
+_EACH_WITHIN_S = 3.0
+_GRACE_S = 0.2  # for an answer that came at its deadline to be counted
+# An agent looks at its node every 10 s at least.
+_STALE_AFTER_S = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What is known of one agent: its newest answer, or why there is none."""
+
+    answer: Answer | None
+    message: str = ""
+    seen_at: float | None = None
+
+
+class AgentNodes:
+    """An Observer of all agent nodes; `apply` skips. One thread uses it."""
+
+    def __init__(self, credentials: Credentials, last_seen: LastSeen) -> None:
+        self._credentials = credentials
+        self._last_seen = last_seen
+        self._clients: dict[str, AgentClient] = {}
+        self._silent: dict[str, str] = {}  # node without a url -> why it is not asked
+        self._heard: dict[str, Heard] = {}
+
+    def follow(self, fleet: Fleet) -> None:
+        """From now on these are the nodes."""
+        agents = {n.metadata.name: n.spec.agent for n in fleet.all(FleetNode) if n.spec.agent}
+        self._clients = {
+            name: AgentClient(name, agent.url, agent.cert_sha256, self._credentials)
+            for name, agent in agents.items()
+            if agent.url is not None
+        }
+        self._silent = {
+            name: "its FleetNode states no spec.agent.url, so nobody can ask it"
+            for name in agents
+            if name not in self._clients
+        }
+        self._heard = {name: h for name, h in self._heard.items() if name in agents}
+
+    @property
+    def states(self) -> Mapping[str, NodeState]:
+        """What the agents that answered the last time said, by target."""
+        return {f"node/{n}": h.answer.state for n, h in self._heard.items() if h.answer}
+
+    def observe(self, workloads: Iterable[Workload] = ()) -> Observation:
+        """All agents, at once. One that gives no good answer is unreachable, and why."""
+        self._ask()
+        targets: dict[str, TargetState] = {}
+        instances: list[Instance] = []
+        for name, heard in sorted(self._heard.items()):
+            target = f"node/{name}"
+            if heard.answer is None:
+                targets[target] = TargetState(target, False, heard.seen_at, heard.message)
+                continue
+            state, found = read_node_state(heard.answer.state)
+            targets[target] = replace(state, seen_at=heard.seen_at, message=heard.message)
+            instances += found
+        return Observation(targets, tuple(instances))
+
+    def apply(self, change: Change) -> Outcome:
+        return Outcome(change, Result.SKIPPED, "its agent does it: nobody tells it what to run")
+
+    def wake(self) -> Mapping[str, str]:
+        """Make every agent look at its source now. Node -> why it was not reached."""
+        problems = self._ask_each(lambda client, deadline: _try(client.wake, deadline))
+        return {name: why for name, why in problems.items() if why}
+
+    def _ask(self) -> None:
+        def ask(client: AgentClient, deadline: float) -> Answer | str:
+            known = self._heard.get(client.node)
+            try:
+                return client.state(deadline, known.answer if known else None)
+            except AgentError as error:
+                return str(error)
+
+        answers = self._ask_each(ask)
+        now = time.time()
+        for name, client in self._clients.items():
+            before = self._last_seen.get(name, client.url)
+            late = f"{client.url}: no answer within {_ALL_WITHIN_S:g} s"
+            match answers.get(name, late):
+                case Answer() as answer:
+                    seen_at = now - answer.age_s
+                    self._last_seen.note(name, client.url, seen_at)
+                    self._heard[name] = Heard(answer, _stale(answer), seen_at)
+                case why:
+                    self._heard[name] = Heard(None, why, before)
+        for name, why in self._silent.items():
+            self._heard[name] = Heard(None, why)
+        self._last_seen.save()
+
+    def _ask_each(self, ask: Callable[[AgentClient, float], T]) -> dict[str, T]:
+        """Who answered lately first: the threads may all be waiting for dead ones later on."""
+        deadline = time.monotonic() + _ALL_WITHIN_S
+        first = sorted(
+            self._clients.values(),
+            key=lambda c: -(self._last_seen.get(c.node, c.url) or 0.0),
+        )
+
+        def question(client: AgentClient) -> Callable[[], T]:
+            return lambda: ask(client, min(deadline, time.monotonic() + _EACH_WITHIN_S) - _GRACE_S)
+
+        return ask_all({client.node: question(client) for client in first}, deadline)
+
+
+def _try(step: Callable[[float], None], deadline: float) -> str:
+    try:
+        step(deadline)
+    except AgentError as error:
+        return str(error)
+    return ""
+
+
+def _stale(answer: Answer) -> str:
+    if answer.age_s < _STALE_AFTER_S:
+        return ""
+    return (
+        f"its agent answers, and has not looked at its node for {answer.age_s:.0f} s:"
+        " see its log, or restart fleet-agent (models keep running)"
+    )

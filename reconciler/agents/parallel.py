@@ -1,0 +1,44 @@
+"""Many questions at once, with one deadline for all answers."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def ask_all(
+    questions: Mapping[str, Callable[[], T]], deadline: float, *, most_threads: int = 64
+) -> dict[str, T]:
+    """The answers that came until `deadline` (of time.monotonic()), asked in the given order.
+
+    A question that hangs, in name resolution for instance, which has no timeout, is left behind:
+    its thread is a daemon and its answer is missing here.
+    """
+    todo: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for key in questions:
+        todo.put(key)
+    answers: queue.SimpleQueue[tuple[str, T]] = queue.SimpleQueue()
+
+    def work() -> None:
+        while time.monotonic() < deadline:
+            try:
+                key = todo.get_nowait()
+            except queue.Empty:
+                return
+            answers.put((key, questions[key]()))
+
+    for _ in range(min(most_threads, len(questions))):
+        threading.Thread(target=work, name="ask", daemon=True).start()
+    found: dict[str, T] = {}
+    while len(found) < len(questions):
+        try:
+            key, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            break
+        found[key] = answer
+    return found
