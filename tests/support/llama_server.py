@@ -3,7 +3,7 @@
     python -m tests.support.llama_server        # builds it where there is none, prints the path
 
 Building takes about 8 minutes on two cores. The result, 23 MB, is kept in the user's cache folder
-(`$XDG_CACHE_HOME/fleet-reconciler/llama-server-VERSION/`).
+(`$XDG_CACHE_HOME/fleet-reconciler/llama-server-VERSION-portable/`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from pathlib import Path
 from tests.support.preflight import COMPILER, MAKE, missing
 
 VERSION = "11434.0.0"
-_CMAKE_ARGS = "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_CURL=OFF"
+# Not for the very processor that builds it: the cache folder may meet another one, where a program
+# with its instructions dies by SIGILL.
+_CMAKE_ARGS = (
+    "-DGGML_NATIVE=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_CURL=OFF"
+)
 
 
 def llama_server(environment: Mapping[str, str] = os.environ) -> Path:
@@ -47,7 +51,7 @@ def found_llama_server(environment: Mapping[str, str] = os.environ) -> Path | No
 def _kept_folder(environment: Mapping[str, str]) -> Path:
     stated = environment.get("XDG_CACHE_HOME")
     base = Path(stated) if stated else Path.home() / ".cache"
-    return base / "fleet-reconciler" / f"llama-server-{VERSION}"
+    return base / "fleet-reconciler" / f"llama-server-{VERSION}-portable"
 
 
 def _built(folder: Path) -> Path:
