@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from reconciler.api.fleet import FleetSpec
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
-from reconciler.capacity.admission import Facts
+from reconciler.capacity.admission import Facts, Sized
 from reconciler.fleet import Fleet
 from reconciler.memory import ModelFacts
 from reconciler.placement import Assignment, Held, assign
@@ -74,6 +74,7 @@ class Desired:
             observed,
             _policy(self.fleet.policy, confirmed, other_fleet),
             self,
+            self._sized,
         )
 
     def instances(self) -> tuple[Instance, ...]:
@@ -105,6 +106,14 @@ class Desired:
             return Source(file, 1, self.checkout.commit_of(file))
         line = self.loaded.line(ref, field) if field else origin.line
         return Source(origin.path, line, self.checkout.commit_of(origin.path))
+
+    def _sized(self, node: str, ref: ObjectRef) -> Sized | None:
+        """A service as it was sized for the node that takes it."""
+        admissions = (a for a in self.assignment.admissions if a.node.metadata.name == node)
+        return next(
+            (s for admission in admissions for s in admission.admitted if s.workload.ref == ref),
+            None,
+        )
 
     def _model_file(self, ref: ObjectRef) -> str | None:
         """The file in the repository that holds a Model's bytes, where no line pins them."""

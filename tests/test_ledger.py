@@ -52,3 +52,17 @@ def test_a_refusal_says_who_is_there_and_how_it_adds_up() -> None:
     assert ledger.over_budget(ref("late")) == (
         "needs 6.0 GiB of host; with default/there 6.0 GiB that is 12.0 GiB of 10.0 GiB"
     )
+
+
+def test_what_others_use_is_there_whoever_comes() -> None:
+    large = PoolNeed("host", 6 * 2**30, 10 * 2**30)
+    ledger = Ledger([workload("there", needs=(large,))], {"host": 2**30})
+
+    ledger.replace(ref("late"), (large,))
+
+    assert ledger.over_budget(ref("late")) == (
+        "needs 6.0 GiB of host; with default/there 6.0 GiB and 1.0 GiB in use by others that is"
+        " 13.0 GiB of 10.0 GiB"
+    )
+    assert ledger.without(ref("late")).taken_bytes("host") == 6 * 2**30
+    assert ledger.without(ref("late")).used_by_others("host") == 2**30

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.plan import Action, Blocked, Instance, Observation, Plan, TargetState
+from reconciler.plan import (
+    Action,
+    Blocked,
+    Instance,
+    Observation,
+    Plan,
+    PoolState,
+    TargetState,
+)
 from reconciler.planner import Policy, make_plan
 from reconciler.prune import PruneLimits, prune_token
 from reconciler.workload import Workload
@@ -286,6 +294,55 @@ def test_mode_warn_lets_a_service_through_that_does_not_fit() -> None:
     assert actions(made) == {"big": "create"}
 
 
+def test_memory_in_use_by_others_is_a_tenant_of_the_node() -> None:
+    pool = PoolState("host", 16 * GIB, 10 * GIB, 4 * GIB, "pid 71 (browser), 3.1 GiB")
+    small, large = workload("a", needs=need(5 * GIB)), workload("b", needs=need(7 * GIB))
+
+    fits = plan([small], observed(pools=(pool,)))
+    refused = plan([large], observed(pools=(pool,)))
+
+    assert actions(fits) == {"a": "create"}
+    assert [b.message for b in refused.blocked] == [
+        "needs 7.0 GiB of host; with 4.0 GiB in use by others that is 11.0 GiB of 10.0 GiB;"
+        " lower what is asked; or free 1.0 GiB of what others use there;"
+        " the largest of them is pid 71 (browser), 3.1 GiB"
+    ]
+
+
+def test_what_runs_keeps_its_memory_when_others_take_more() -> None:
+    pool = PoolState("host", 16 * GIB, 10 * GIB, 9 * GIB)
+    running = workload("chat", needs=need(8 * GIB))
+    noted = workload("chat", needs=need(8 * GIB), lifecycle={"rollout.drainTimeout": 5.0})
+    smaller = workload("chat", needs=need(6 * GIB), settings={"contextSize": 1})
+    larger = workload("chat", needs=need(9 * GIB), settings={"contextSize": 2})
+    here = observed(instance("chat", of=running), pools=(pool,))
+
+    assert plan([running], here).exit_code == 0
+    assert actions(plan([noted], here)) == {"chat": "update"}
+    assert actions(plan([smaller], here)) == {"chat": "replace"}
+    assert [b.reason for b in plan([larger], here).blocked] == ["MemoryFits"]
+
+
+def test_unknown_use_by_others_refuses_nothing() -> None:
+    pool = PoolState("host", 16 * GIB, 10 * GIB, None)
+
+    assert actions(plan([workload("a", needs=need(9 * GIB))], observed(pools=(pool,)))) == {
+        "a": "create"
+    }
+
+
+def test_mode_warn_says_what_it_lets_through() -> None:
+    pool = PoolState("host", 16 * GIB, 10 * GIB, 4 * GIB)
+    want = workload("big", needs=need(8 * GIB), lifecycle={"memory.mode": "warn"})
+
+    (change,) = plan([want], observed(pools=(pool,))).changes
+
+    assert change.message == (
+        "MemoryOverridden: needs 8.0 GiB of host; with 4.0 GiB in use by others that is 12.0 GiB of"
+        " 10.0 GiB; started all the same, by memory.mode: warn"
+    )
+
+
 def test_a_held_service_is_shown_and_left_as_it_is() -> None:
     want = workload("chat", settings={"contextSize": 1024}, lifecycle={"hold": "true"})
 
@@ -423,3 +480,49 @@ def test_a_removed_service_with_a_prune_annotation_is_kept_and_said() -> None:
     assert made.changes == ()
     assert [(b.reason, b.ref.name) for b in made.blocked] == [("PruneDisabled", "chat")]
     assert made.exit_code == 3
+
+
+def test_a_service_that_a_person_stopped_goes_and_is_no_change_afterwards() -> None:
+    chat = workload("chat")
+    stopped = {ref("chat"): chat.inputs_digest}
+
+    stopping = plan([chat], observed(instance("chat"), stopped=stopped))
+    stays = plan([chat], observed(stopped=stopped))
+
+    assert [(c.action, c.reason) for c in stopping.changes] == [(Action.DELETE, "StoppedByHand")]
+    assert (stays.changes, stays.blocked, stays.exit_code) == ((), (), 0)
+
+
+def test_a_service_that_a_person_stopped_comes_back_with_its_next_input_change() -> None:
+    before = workload("chat")
+    after = workload("chat", settings={"contextSize": 4096})
+
+    made = plan([after], observed(stopped={ref("chat"): before.inputs_digest}))
+
+    assert actions(made) == {"chat": "create"}
+
+
+def test_a_persons_stop_counts_for_a_service_that_the_fleet_holds_too() -> None:
+    chat = workload("chat")
+    held = Blocked(ref("chat"), "MemoryFits", "too large", None, NODE, (ref("chat"),))
+
+    made = plan([], observed(instance("chat"), stopped={ref("chat"): chat.inputs_digest}), [held])
+
+    assert actions(made) == {"chat": "delete"}
+
+
+def test_nothing_is_stopped_by_hand_on_a_node_that_does_not_answer() -> None:
+    chat = workload("chat")
+    seen = observed(instance("chat"), reachable=False, stopped={ref("chat"): chat.inputs_digest})
+
+    assert actions(plan([chat], seen)) == {"chat": "unknown"}
+
+
+@pytest.mark.parametrize("lifecycle", [{}, {"hold": "true"}])
+def test_a_restart_by_hand_replaces_what_runs_as_declared(lifecycle: dict[str, str]) -> None:
+    chat = workload("chat", lifecycle=lifecycle)
+
+    made = plan([chat], observed(instance("chat", chat), restarts=frozenset({ref("chat")})))
+
+    assert [(c.action, c.reason) for c in made.changes] == [(Action.REPLACE, "RestartedByHand")]
+    assert made.changes[0].desired is chat

@@ -253,6 +253,20 @@ def test_a_refusal_shows_the_arithmetic_and_remedies() -> None:
     )
 
 
+def test_the_budget_is_shown_as_the_share_less_what_is_in_use() -> None:
+    in_use = Ledger((), {"unified": int(3.4 * GIB)})
+    room = Room("mac", pools(node("32Gi", (METAL,))), in_use)
+
+    text = refusal(Request(LARGE, told()), room)
+
+    assert text is not None
+    assert text.startswith(
+        "needs 22.5 GiB of unified, 18.0 GiB are free"
+        " (32.0 GiB x 0.67 = 21.4 GiB budget, 3.4 GiB in use by others); "
+    )
+    assert "a smaller quantisation fits" in text
+
+
 def test_a_smaller_prompt_cache_or_fewer_slots_are_remedies_where_they_help() -> None:
     need = estimate(LARGE, told()).total_bytes
     tight = mac(budget=str(need - 2**20))

@@ -109,8 +109,8 @@ def reason(sized: Sized, admission: Admission) -> str | None:
     ref = sized.workload.ref
     for refused, room in admission.refusals():
         if refused.workload.ref == ref:
-            return _reason(sized, room, ())
-    return _reason(sized, replace(admission.room(), pools=sized.pools), ())
+            return why_not(sized, room)
+    return why_not(sized, replace(admission.room(), pools=sized.pools))
 
 
 def explain(admissions: Sequence[Admission]) -> Iterator[tuple[str, Finding]]:
@@ -124,7 +124,7 @@ def explain(admissions: Sequence[Admission]) -> Iterator[tuple[str, Finding]]:
                 rooms = [other.room() for other in admissions]
             helped += 1
             if helped <= MAX_REMEDIES:
-                message = _reason(sized, room, [other for other in rooms if other.node != name])
+                message = why_not(sized, room, [other for other in rooms if other.node != name])
             else:
                 message = shortfall(sized.workload.needs, room)
             assert message is not None, "a refused service does not fit"
@@ -135,7 +135,8 @@ def explain(admissions: Sequence[Admission]) -> Iterator[tuple[str, Finding]]:
             yield name, Finding("MemoryFits", sized.workload.ref, at, message)
 
 
-def _reason(sized: Sized, room: Room, elsewhere: Sequence[Room]) -> str | None:
+def why_not(sized: Sized, room: Room, elsewhere: Sequence[Room] = ()) -> str | None:
+    """The arithmetic of a service that does not fit a room, and what would; None when it fits."""
     if len(sized.requests) != 1:
         return shortfall(sized.workload.needs, room)
     return refusal(sized.requests[0], room, elsewhere)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 from typing import Protocol
 
 from reconciler.api.meta import ObjectRef
@@ -39,10 +40,14 @@ class Tenant(Protocol):
 class Ledger:
     """Who takes what. A model file that several processes map is counted once per pool.
 
-    Tenants are named in the order in which they came.
+    Tenants are named in the order in which they came. `others` is what everything else on the
+    machine takes of each pool, as measured: it is there, whoever comes.
     """
 
-    def __init__(self, tenants: Iterable[Tenant]) -> None:
+    def __init__(
+        self, tenants: Iterable[Tenant], others: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        self._others = others
         self._needs: dict[ObjectRef, Needs] = {}
         self._tenants: dict[str, dict[ObjectRef, int]] = {}  # pool -> who takes how many bytes
         self._beside: Counter[str] = Counter()  # pool -> bytes that are nobody else's
@@ -55,6 +60,18 @@ class Ledger:
     def taken_bytes(self, pool: str) -> int:
         """Bytes that all services together take of the pool."""
         return self._beside[pool] + self._shared[pool]
+
+    def used_by_others(self, pool: str) -> int:
+        """Bytes of the pool that everything but our services takes; 0 where it is not known."""
+        return self._others.get(pool, 0)
+
+    def without(self, ref: ObjectRef) -> Ledger:
+        """The same node as one service finds it that is not there yet."""
+        found = Ledger((), self._others)
+        for tenant, needs in self._needs.items():
+            if tenant != ref:
+                found._put(tenant, needs)
+        return found
 
     def more_bytes(self, need: PoolNeed) -> int:
         """Bytes that one more process would add to its pool: files that are there cost nothing."""
@@ -94,32 +111,35 @@ class Ledger:
 
     def fits(self, ref: ObjectRef) -> bool:
         """Whether the pools that `ref` uses are large enough for all."""
-        return self._too_small(ref) is None
+        return self.too_small(ref) is None
 
     def over_budget(self, ref: ObjectRef) -> str | None:
         """Why the pools that `ref` uses are too small for all, with the arithmetic; else None."""
-        need = self._too_small(ref)
+        need = self.too_small(ref)
         if need is None:
             return None
         needed, budget = show_bytes(need.bytes), show_bytes(need.budget_bytes)
-        count = len(self._tenants[need.pool]) - 1
-        if not count:
+        count, in_use = len(self._tenants[need.pool]) - 1, self.used_by_others(need.pool)
+        if not count and not in_use:
             return f"needs {needed} of {need.pool}, which has a budget of {budget}"
         # Whoever reads it needs a few names; a full list would be as long as the fleet.
         first = islice(self._tenants[need.pool].items(), _SHOWN + 1)
         shown = [f"{other.label} {show_bytes(size)}" for other, size in first if other != ref]
         others = ", ".join(shown[:_SHOWN]) + (f" and {count - _SHOWN} more" * (count > _SHOWN))
-        taken = show_bytes(self.taken_bytes(need.pool))
-        return f"needs {needed} of {need.pool}; with {others} that is {taken} of {budget}"
+        by_others = f"{show_bytes(in_use)} in use by others" if in_use else ""
+        there = " and ".join(filter(None, (others, by_others)))
+        taken = show_bytes(self.taken_bytes(need.pool) + in_use)
+        return f"needs {needed} of {need.pool}; with {there} that is {taken} of {budget}"
 
     def has_others(self, ref: ObjectRef) -> bool:
         """Whether anybody else takes of the pool that `over_budget` is about."""
-        need = self._too_small(ref)
+        need = self.too_small(ref)
         return need is not None and len(self._tenants[need.pool]) > 1
 
-    def _too_small(self, ref: ObjectRef) -> PoolNeed | None:
+    def too_small(self, ref: ObjectRef) -> PoolNeed | None:
+        """What `ref` takes of the first pool that is too small for all; None when all are not."""
         for need in self._needs.get(ref, ()):
-            if self.taken_bytes(need.pool) > need.budget_bytes:
+            if self.taken_bytes(need.pool) + self.used_by_others(need.pool) > need.budget_bytes:
                 return need
         return None
 

@@ -60,12 +60,14 @@ def shortfall(wanted: Sequence[PoolNeed], room: Room) -> str | None:
     for need in wanted:
         pool = next((pool for pool in room.pools if pool.name == need.pool), None)
         taken = room.taken.taken_bytes(need.pool)
+        in_use = room.taken.used_by_others(need.pool)
         more = room.taken.more_bytes(need)
-        if pool is not None and taken + more > pool.budget_bytes:
-            free = max(pool.budget_bytes - taken, 0)
+        if pool is not None and taken + in_use + more > pool.budget_bytes:
+            free = max(pool.budget_bytes - taken - in_use, 0)
+            by_others = f", {show_bytes(in_use)} in use by others" if in_use else ""
             return (
                 f"needs {show_bytes(more)} of {pool.name}, {show_bytes(free)} are free"
-                f" ({pool.basis} budget{_taken_by(room, pool.name, taken)})"
+                f" ({pool.basis} budget{_taken_by(room, pool.name, taken)}{by_others})"
             )
     return None
 

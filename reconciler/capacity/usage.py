@@ -1,0 +1,80 @@
+"""What processes really take of a pool, held against what they were estimated to take. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from reconciler.workload import PoolNeed
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What one service of ours really takes of a pool, in bytes.
+
+    `measured` is all of it, with its share of files that are mapped; `fixed` is the part that the
+    machine counts as in use: the kernel drops a mapped file's pages and reads them again, so it
+    counts them as available. `needed` is the estimate, 0 where there is none.
+    """
+
+    needed: int
+    measured: int
+    fixed: int
+
+
+def used_by_others(in_use: int, ours: Iterable[Use]) -> int:
+    """Bytes in use on a pool that no estimate of ours accounts for.
+
+    A service counts as ours as far as its estimate goes: what it takes beyond that is memory that
+    nobody has set aside, whoever takes it.
+    """
+    return max(in_use - sum(_within(use) for use in ours), 0)
+
+
+def intrudes(others: int, total: int, stated: int | None) -> int:
+    """How far others take of what a person stated, of a pool of `total` bytes.
+
+    Who states less than the machine has, has set the rest aside for them already.
+    """
+    aside = max(total - stated, 0) if stated is not None else 0
+    return max(others - aside, 0)
+
+
+def deviation(
+    needs: Iterable[PoolNeed],
+    measured: Iterable[tuple[str, int]],
+    sharers: Mapping[tuple[str, str], int] | None = None,
+) -> float | None:
+    """How far what is measured lies from the estimate, as a share of it: 0.02 is 2 % more.
+
+    Over the pools of which both are known; None where there is none. A file that several processes
+    map is measured in equal parts, so `sharers` (see below) says how many there are. It means
+    something once the service answered requests: buffers are touched late, and right after
+    loading a process takes 10-60 MiB less (llama.cpp b11434).
+    """
+    found = dict(measured)
+    known = [need for need in needs if need.pool in found]
+    expected = sum(_share(need, sharers or {}) for need in known)
+    if not expected:
+        return None
+    return sum(found[pool] for pool in {need.pool for need in known}) / expected - 1
+
+
+def sharers(tenants: Iterable[Iterable[PoolNeed]]) -> Mapping[tuple[str, str], int]:
+    """(pool, file) -> how many of these processes map it."""
+    return Counter(
+        (need.pool, file) for needs in tenants for need in needs for file, _ in need.weights
+    )
+
+
+def _within(use: Use) -> int:
+    beyond = max(use.measured - use.needed, 0)
+    return max(use.fixed - beyond, 0)
+
+
+def _share(need: PoolNeed, sharers: Mapping[tuple[str, str], int]) -> float:
+    mapped = sum(size for _, size in need.weights)
+    return (need.bytes - mapped) + sum(
+        size / max(sharers.get((need.pool, file), 1), 1) for file, size in need.weights
+    )
