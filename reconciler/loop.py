@@ -148,6 +148,7 @@ class Loop:
     _moved_at: float = field(default_factory=time.monotonic)
     held: str | None = None  # why the newest revision is not followed, where it is not
     fetching: bool = False  # in the middle of a fetch, which may take long where git is slow
+    fetched_at: float | None = None  # when the source answered last, in epoch seconds
     _fetched: str | None = None
     _is_lost: bool = False
     _settled: str | None = None
@@ -196,7 +197,7 @@ class Loop:
             self._resume()
             return
         self.journal.found()
-        self._fetched = checkout.revision
+        self._fetched, self.fetched_at = checkout.revision, time.time()
         if self._is_lost:
             self._is_lost = False
             self.report.source_back()
