@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec, ModelSettings
+from reconciler.many import ManyModels
 from reconciler.memory import MemorySettings
 from reconciler.problem import Finding
 from reconciler.workload import Command, ModelFile, ServedModel, Workload
@@ -164,6 +165,7 @@ class Runtime:
     check_env: Callable[[str], str | None] = lambda _: None
     check: Callable[[InferenceService], tuple[Finding, ...]] = lambda _: ()
     serving: Callable[[object, tuple[str, ...]], Serving] = lists_all
+    many: ManyModels | None = None
     metrics_path: str | None = None
     tokens_metric: str | None = None
     aliases: tuple[str, ...] = ()

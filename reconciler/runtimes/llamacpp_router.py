@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from reconciler.many import ManyModels
 from reconciler.problem import Finding
 from reconciler.runtime import (
     PROCESS_FIELDS,
@@ -21,7 +23,7 @@ from reconciler.runtime import (
     listed,
     names_in,
 )
-from reconciler.runtimes import llamacpp_flags, llamacpp_model
+from reconciler.runtimes import llamacpp_flags, llamacpp_log, llamacpp_model
 from reconciler.workload import Command, Probe, ServedModel
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 PRESET = "preset.ini"
 
 _ANSWERS = ("loaded", "sleeping")
+_OF_MODEL = re.compile(r"models\[(.+)\]\.[^.\]]+")  # the path of one model's setting
 # A preset knows no quoting: these start a comment or end the line wherever they stand.
 _UNCARRIABLE = re.compile(r"[#;\x00-\x1f\x7f]|^\s|\s$")
 
@@ -105,6 +108,41 @@ def serving(document: object, names: tuple[str, ...]) -> Serving:
     return Serving(models, "Loading", "no model is loaded yet")
 
 
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> frozenset[str] | None:
+    """The models that differ in nothing but their own sections or bytes; None where something else
+    does: the router's own flags are read at its start, and so is what all sections share."""
+    (shared, old), (shared_after, new) = _split(before), _split(after)
+    if shared != shared_after:
+        return None
+    return frozenset(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+
+
+def preloads(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
+    """The models to be up, and how many may be in memory at once."""
+    settings = inputs["settings"]
+    names = (model["name"] for model in inputs["models"])
+    up = tuple(name for name in names if settings[f"models[{name}].preload"])
+    return up, int(settings["router.resident"])
+
+
+def without(command: Command, names: frozenset[str]) -> Command:
+    """The same command; its preset lacks the sections of these models."""
+    head, *sections = command.files[PRESET].split("\n\n")
+    kept = [s for s in sections if s.partition("]")[0].removeprefix("[") not in names]
+    files = {**command.files, PRESET: "\n\n".join((head, *kept)).rstrip("\n") + "\n"}
+    return replace(command, files=files)
+
+
+def _split(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What the fleet says of the router and of all models, and what it says of each."""
+    shared: dict[str, Any] = {key: inputs.get(key) for key in ("runtime", "port", "suspended")}
+    models: dict[str, dict[str, Any]] = {m["name"]: {"file": m} for m in inputs.get("models", ())}
+    for path, value in inputs.get("settings", {}).items():
+        own = _OF_MODEL.fullmatch(path)
+        (models.setdefault(own[1], {}) if own else shared)[path] = value
+    return shared, models
+
+
 def _served(name: str, entry: Mapping[str, object] | None) -> ServedModel:
     status = entry.get("status") if entry else None
     if not isinstance(status, dict):
@@ -158,5 +196,14 @@ RUNTIME = Runtime(
     tokens_metric=llamacpp_model.TOKENS_METRIC,
     check=check,
     serving=serving,
+    many=ManyModels(
+        changed=changed,
+        preloads=preloads,
+        without=without,
+        failed_loads=llamacpp_log.failed_loads,
+        reload_path="/models?reload=1",
+        load_path="/models/load",
+        alive_path="/props?model={model}&autoload=false",
+    ),
     fields=PROCESS_FIELDS | {"rollout.drainTimeout"},
 )
