@@ -174,6 +174,7 @@ class Effects:
                 launch.command.probe,
                 health.recogniser(launch.runtime, launch.models),
                 known=ask.known,
+                was_ready=ask.was_ready,
             )
             event = events.Answered(
                 ask.question,
@@ -190,8 +191,7 @@ class Effects:
 
     def _ask_slots(self, ref: ObjectRef, ask: events.AskSlots) -> None:
         launch = ask.launch
-        path = launch.command.probe.slots_path
-        busy = None if path is None else health.busy_slots(launch.host, launch.port, path)
+        busy = health.requests_in_flight(launch.host, launch.port, launch.command.probe)
         self._answer(ref, events.SlotsAnswered(ask.question, busy))
 
 

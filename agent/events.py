@@ -140,12 +140,14 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class AskReady:
-    """Does the live process own its port and serve its model? `known` says that it did before."""
+    """Does the live process own its port and serve its model? `known` says that it did before;
+    one that `was_ready`, also in an earlier life of ours, need not prove that its model loads."""
 
     question: int
     launch: Launch
     child: Child
     known: Listening | None
+    was_ready: bool = False
 
 
 @dataclass(frozen=True, slots=True)

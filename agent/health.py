@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from agent.exits import one_line
 from agent.identity import describe
 from agent.launch import Listening
-from agent.sockets import listener, listening_socket, still_listens
+from agent.sockets import connections, listener, listening_socket, still_listens
 from reconciler.runtime import Serving, lists_all
 from reconciler.runtimes import RUNTIMES
 from reconciler.workload import Probe, ServedModel
@@ -24,6 +24,7 @@ ANSWER_TIMEOUT_S = 2.0
 Recognise = Callable[[object], Serving]
 """What the answer of a probe's `models_path`, as parsed JSON, says of a process."""
 
+_TRIAL_TIMEOUT_S = 5.0  # while a server loads, requests wait: few and long rather than many
 _LARGEST_ANSWER = 4 * 1024 * 1024  # a router with 500 models answers 262 KiB
 
 
@@ -54,20 +55,26 @@ def check(
     recognise: Recognise,
     *,
     known: Listening | None = None,
+    was_ready: bool = False,
+    key: str | None = None,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> Verdict:
     """Ready: GET of the path is 200, the pid (or a child of it) owns the socket, and what it says
     of its models is recognised. `known`, the proof of an earlier check, saves all but the first,
-    and the last where the answer may have changed."""
+    and the last where the answer may have changed. A process that `was_ready` is not tried again.
+    `key` is what it asks of its clients."""
+    server = _Server(host, port, key)
     try:
-        status, body = _get(host, port, probe.path, timeout_s)
+        status, body = server.ask(probe.path, timeout_s)
     except ConnectionRefusedError:
         return Verdict(False, "Loading", "does not listen yet")
     except (OSError, http.client.HTTPException, ValueError) as error:
         text = one_line(str(error)) or type(error).__name__
         return Verdict(False, "Loading", f"no answer on port {port}: {text}")
     if status != 200:
-        return Verdict(False, "Loading", f"{probe.path} answers {status}{_error_message(body)}")
+        # One that has to be tried is healthy while it loads: it has given up.
+        reason = "Loading" if probe.trial is None else "EngineFailed"
+        return Verdict(False, reason, f"{probe.path} answers {status}{_error_message(body)}")
     proven = known is not None and still_listens(known)
     listening = known if proven else listening_socket(pid, port)
     if listening is None:
@@ -75,16 +82,30 @@ def check(
         return Verdict(False, "PortInUse", f"port {port} is answered by {owner}, not by this one")
     if probe.models_path is None or (proven and not probe.live):
         return Verdict(True, listening=listening)
-    found = _serves(host, port, probe.models_path, recognise, timeout_s)
+    found = _serves(server, probe.models_path, recognise, timeout_s)
+    if found.ready and probe.trial is not None and not was_ready and not proven:
+        found = _try(server, probe.trial, found)
     return replace(found, listening=listening)
 
 
+def requests_in_flight(host: str, port: int, probe: Probe, *, key: str | None = None) -> int | None:
+    """How many the process works on; None where that cannot be read, which is not 0."""
+    if probe.slots_path is not None:
+        return busy_slots(host, port, probe.slots_path, key=key)
+    return connections(port) if probe.connections else None
+
+
 def busy_slots(
-    host: str, port: int, path: str, *, timeout_s: float = ANSWER_TIMEOUT_S
+    host: str,
+    port: int,
+    path: str,
+    *,
+    key: str | None = None,
+    timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> int | None:
-    """Requests in flight; None where that cannot be read, which is not 0."""
+    """Slots that are processing; None where that cannot be read."""
     try:
-        status, body = _get(host, port, path, timeout_s)
+        status, body = _Server(host, port, key).ask(path, timeout_s)
         slots = json.loads(body)
     except (OSError, http.client.HTTPException, ValueError, RecursionError):
         return None
@@ -93,10 +114,10 @@ def busy_slots(
     return sum(1 for slot in slots if isinstance(slot, dict) and slot.get("is_processing"))
 
 
-def _serves(host: str, port: int, path: str, recognise: Recognise, timeout_s: float) -> Verdict:
+def _serves(server: _Server, path: str, recognise: Recognise, timeout_s: float) -> Verdict:
     """Whether the answer about its models is the one that we mean."""
     try:
-        status, body = _get(host, port, path, timeout_s)
+        status, body = server.ask(path, timeout_s)
         document = json.loads(body) if status == 200 else None
     except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
         return Verdict(False, "Loading", f"{path} gives no list of models: {type(error).__name__}")
@@ -108,6 +129,19 @@ def _serves(host: str, port: int, path: str, recognise: Recognise, timeout_s: fl
     return Verdict(True, served=found.models)
 
 
+def _try(server: _Server, trial: tuple[str, str], found: Verdict) -> Verdict:
+    """`found`, once a first request is answered."""
+    path, text = trial
+    try:
+        status, body = server.ask(path, _TRIAL_TIMEOUT_S, text.encode())
+    except (OSError, http.client.HTTPException, ValueError):
+        return replace(found, ready=False, reason="Loading", message="has answered nothing yet")
+    if status == 200:
+        return found
+    message = f"{path} answers {status}{_error_message(body)}"
+    return replace(found, ready=False, reason="EngineFailed", message=message)
+
+
 def _error_message(body: bytes) -> str:
     try:
         return ": " + one_line(str(json.loads(body)["error"]["message"]))
@@ -115,20 +149,30 @@ def _error_message(body: bytes) -> str:
         return ""
 
 
-def _get(host: str, port: int, path: str, timeout_s: float) -> tuple[int, bytes]:
-    """Status and body, with one deadline for all of it and a cap on the size."""
-    deadline = time.monotonic() + timeout_s
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
-    try:
-        connection.request("GET", path, headers={"Connection": "close"})
-        response = connection.getresponse()
-        body = bytearray()
-        while chunk := response.read1(65536):
-            body += chunk
-            if len(body) > _LARGEST_ANSWER:
-                raise ValueError("the answer is too long")
-            if time.monotonic() > deadline:
-                raise TimeoutError("timed out")
-        return response.status, bytes(body)
-    finally:
-        connection.close()
+@dataclass(frozen=True, slots=True)
+class _Server:
+    host: str
+    port: int
+    key: str | None = None
+
+    def ask(self, path: str, timeout_s: float, body: bytes | None = None) -> tuple[int, bytes]:
+        """Status and body of a GET, or of a POST where there is a body, with one deadline for all
+        of it and a cap on the size."""
+        deadline = time.monotonic() + timeout_s
+        headers = {"Connection": "close", "Content-Type": "application/json"}
+        if self.key is not None:
+            headers["Authorization"] = f"Bearer {self.key}"
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+        try:
+            connection.request("GET" if body is None else "POST", path, body, headers)
+            response = connection.getresponse()
+            answer = bytearray()
+            while chunk := response.read1(65536):
+                answer += chunk
+                if len(answer) > _LARGEST_ANSWER:
+                    raise ValueError("the answer is too long")
+                if time.monotonic() > deadline:
+                    raise TimeoutError("timed out")
+            return response.status, bytes(answer)
+        finally:
+            connection.close()

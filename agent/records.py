@@ -142,11 +142,14 @@ def _dump(record: Record) -> dict[str, Any]:
             "argv": list(command.argv),
             "env": dict(command.env),
             "files": dict(command.files),
+            "links": dict(command.links),
             "probe": {
                 "path": command.probe.path,
                 "modelsPath": command.probe.models_path,
                 "slotsPath": command.probe.slots_path,
                 "live": command.probe.live,
+                "trial": None if command.probe.trial is None else list(command.probe.trial),
+                "connections": command.probe.connections,
             },
         },
     }
@@ -190,11 +193,14 @@ def _parse_launch(data: Mapping[str, Any]) -> Launch:
         argv=tuple(str(word) for word in data["argv"]),
         env={str(key): str(value) for key, value in data["env"].items()},
         files={str(key): str(value) for key, value in data["files"].items()},
+        links={str(key): str(value) for key, value in data.get("links", {}).items()},
         probe=Probe(
             path=str(probe["path"]),
             models_path=probe["modelsPath"],
             slots_path=probe["slotsPath"],
             live=bool(probe.get("live", probe.get("loaded"))),  # 0.1 called it loaded
+            trial=_parse_trial(probe.get("trial")),
+            connections=bool(probe.get("connections")),
         ),
     )
     launch = Launch(
@@ -211,3 +217,10 @@ def _parse_launch(data: Mapping[str, Any]) -> Launch:
         drain_timeout_s=float(data["drainTimeoutS"]),
     )
     return launch if source is None else replace(launch, source=Source(*source))
+
+
+def _parse_trial(data: list[Any] | None) -> tuple[str, str] | None:
+    if data is None:
+        return None
+    path, body = data
+    return str(path), str(body)

@@ -30,6 +30,7 @@ def listening_socket(pid: int, port: int) -> Listening | None:
 
 
 if sys.platform == "linux":
+    _ESTABLISHED, _LISTENS = "01", "0A"  # as /proc/net/tcp writes them
 
     def still_listens(known: Listening) -> bool:
         """Whether the process still has the very socket open that proved it before."""
@@ -43,8 +44,12 @@ if sys.platform == "linux":
         found = _held_by(psutil.pids(), port)
         return None if found is None else found.pid
 
+    def connections(port: int) -> int:
+        """How many connections to a listening port are open now."""
+        return sum(1 for _ in _inodes(f":{port:04X}", _ESTABLISHED))
+
     def _held_by(pids: Iterable[int], port: int) -> Listening | None:
-        sockets = frozenset(f"socket:[{inode}]" for inode in _inodes(f":{port:04X}"))
+        sockets = frozenset(f"socket:[{inode}]" for inode in _inodes(f":{port:04X}", _LISTENS))
         if not sockets:
             return None
         for pid in pids:
@@ -56,14 +61,14 @@ if sys.platform == "linux":
                             return Listening(pid, port, descriptor, link)
         return None
 
-    def _inodes(suffix: str) -> Iterator[str]:
-        """Inodes of the sockets in state LISTEN (0A) whose local address ends like this."""
+    def _inodes(suffix: str, state: str) -> Iterator[str]:
+        """Inodes of the sockets in this state whose local address ends like this."""
         for table in ("/proc/net/tcp", "/proc/net/tcp6"):
             with contextlib.suppress(OSError):
                 for line in Path(table).read_text().splitlines():
-                    if " 0A " in line:  # a cheap test for most lines
+                    if f" {state} " in line:  # a cheap test for most lines
                         fields = line.split()
-                        if fields[3] == "0A" and fields[1].endswith(suffix):
+                        if fields[3] == state and fields[1].endswith(suffix):
                             yield fields[9]
 
 else:  # macOS; not exercised by the tests on Linux
@@ -79,6 +84,18 @@ else:  # macOS; not exercised by the tests on Linux
         """
         found = _held_by(psutil.pids(), port)
         return None if found is None else found.pid
+
+    def connections(port: int) -> int | None:
+        """How many connections to a listening port are open now; None where nobody listens."""
+        owner = listener(port)
+        if owner is None:
+            return None
+        with contextlib.suppress(psutil.Error):
+            found = psutil.Process(owner).net_connections(kind="tcp")
+            return sum(
+                1 for c in found if c.status == psutil.CONN_ESTABLISHED and c.laddr[1:] == (port,)
+            )
+        return None
 
     def _held_by(pids: Iterable[int], port: int) -> Listening | None:
         for pid in pids:

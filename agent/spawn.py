@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,6 +48,7 @@ def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, st
     directory = state.workload_dir(launch.ref)
     try:
         _write_files(directory, launch.command.files)
+        _make_links(directory, launch.command.links)
         log = open_log(state.log_file(launch.ref), marker)
     except (OSError, ValueError) as error:
         raise ApplyError(launch.ref, f"its files cannot be written: {error}") from error
@@ -74,9 +76,31 @@ def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, st
 def _write_files(directory: Path, files: Mapping[str, str]) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, text in files.items():
-        if name != Path(name).name or name in (".", ".."):
-            raise ValueError(f"{name!r} is no plain file name")
-        atomic_write(directory / name, text.encode())
+        atomic_write(_inside(directory, name), text.encode())
+
+
+def _make_links(directory: Path, links: Mapping[str, str]) -> None:
+    """A folder becomes a folder of links. Those of an earlier launch go: each is a name that the
+    process could be asked for."""
+    for entry in directory.iterdir():
+        if entry.is_symlink():
+            entry.unlink()
+        elif entry.is_dir() and all(part.is_symlink() for part in entry.iterdir()):
+            shutil.rmtree(entry)
+    for name, target in links.items():
+        place = _inside(directory, name)
+        if not os.path.isdir(target):
+            place.symlink_to(target)
+            continue
+        place.mkdir()
+        for part in os.listdir(target):
+            (place / part).symlink_to(Path(target, part))
+
+
+def _inside(directory: Path, name: str) -> Path:
+    if name != Path(name).name or name in (".", ".."):
+        raise ValueError(f"{name!r} is no plain file name")
+    return directory / name
 
 
 def _environment(

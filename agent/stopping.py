@@ -29,7 +29,7 @@ def begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: Timing
     """Drain first, where requests may be in flight and can be counted; then end it."""
     unit = replace(unit, successor=successor, asking=False, busy=None)
     unit = said(unit, "Replacing" if successor else "Stopping", "", now)
-    if not unit.was_ready or unit.launch.command.probe.slots_path is None:
+    if not unit.was_ready or not unit.launch.command.probe.counts_requests:
         return _terminate(unit, now, timing, Save())
     drain_s = max(unit.launch.drain_timeout_s, timing.least_drain_s)
     unit = replace(unit, phase=Phase.DRAINING, drain_until=now.monotonic + drain_s)

@@ -307,7 +307,9 @@ def _tick(unit: Unit, now: Moment, timing: Timing) -> Step:
             return _spawn(unit, unit.launch, now)
         case Phase.LOADING | Phase.READY:
             assert unit.child is not None
-            ask = AskReady(unit.question + 1, unit.launch, unit.child, unit.listening)
+            ask = AskReady(
+                unit.question + 1, unit.launch, unit.child, unit.listening, unit.was_ready
+            )
             return replace(unit, question=ask.question, asking=True, wake_at=None), (ask,)
         case Phase.DRAINING if now.monotonic >= unit.drain_until:
             return end_drain(unit, now, timing)

@@ -16,6 +16,7 @@ from agent.offer import target_state
 from agent.records import Record, Records
 from agent.render import Renderer
 from agent.state import StateDir
+from agent.stopped import read_stopped
 from reconciler.api.model import Model
 from reconciler.errors import ReconcilerError
 from reconciler.memory import ModelFacts
@@ -40,6 +41,7 @@ class RecordedNode:
         """What the records say, checked against the living processes."""
         workloads = tuple(workloads)
         state = target_state(self._node, self._renderer, workloads, time.time())
+        state = replace(state, stopped=read_stopped(self._state))
         started = _recorded(self._state, state.target)
         waiting = still_meant(_waiting(self._state, state.target, started), workloads, self._node)
         return Observation({state.target: state}, (*started, *waiting))
@@ -100,7 +102,14 @@ def _instance(record: Record, target: str) -> Instance:
         return replace(found, gone=True, reason=record.reason or "ProcessGone", message=message)
     pid = child.identity.pid
     recognise = health.recogniser(launch.runtime, launch.models)
-    verdict = health.check(pid, launch.host, launch.port, launch.command.probe, recognise)
+    verdict = health.check(
+        pid,
+        launch.host,
+        launch.port,
+        launch.command.probe,
+        recognise,
+        was_ready=record.was_ready,
+    )
     return replace(
         found,
         pid=pid,

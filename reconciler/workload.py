@@ -124,19 +124,29 @@ class Probe:
 
     Ready when GET `path` answers 200 and, with `models_path`, the runtime's row finds in a GET of
     that what it should serve. `live` asks for that every time, as its answer changes while the
-    process runs; else once a process.
+    process runs; else once a process. `trial` is a request, as (path, JSON body), that must be
+    answered once a process: for servers that call themselves healthy while they load.
     """
 
     path: str = "/health"
     models_path: str | None = "/v1/models"
     slots_path: str | None = None  # lists `is_processing` per slot, for draining
     live: bool = False
+    trial: tuple[str, str] | None = None
+    connections: bool = False  # no slots, but a connection for each request in flight
+
+    @property
+    def counts_requests(self) -> bool:
+        """Whether it can be seen how many requests are in flight."""
+        return self.slots_path is not None or self.connections
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
     """A process to run. `argv[0]` is the program; `files` are written (name -> text) into the
-    workload's own directory before it starts, which argv names as `{dir}`.
+    workload's own directory before it starts, which argv names as `{dir}` and it runs in. `links`
+    (name -> absolute path) are made there too: a folder becomes a folder of links, so that its path
+    carries the name.
 
     Before a node is known its facts stand as `{binary}`, `{port}`, `{store}` and `{threads}`.
     """
@@ -145,10 +155,18 @@ class Command:
     env: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     files: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     probe: Probe = Probe()
+    links: Mapping[str, str] = field(default_factory=lambda: EMPTY)
 
     @property
     def digest(self) -> str:
-        return digest({"argv": self.argv, "env": dict(self.env), "files": dict(self.files)})
+        parts: dict[str, Any] = {
+            "argv": self.argv,
+            "env": dict(self.env),
+            "files": dict(self.files),
+        }
+        if self.links:  # left out where there are none: older digests stay as they are
+            parts["links"] = dict(self.links)
+        return digest(parts)
 
 
 def digest(value: object) -> str:

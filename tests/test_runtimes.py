@@ -38,7 +38,7 @@ def _load(case: Path) -> InferenceService:
 
 
 def _expected(command: Command) -> dict[str, str]:
-    """The files of a case folder: a flag and its value a line, a variable a line."""
+    """The files of a case folder: a flag and its value a line, a variable a line, a link a line."""
     lines: list[str] = []
     for word in command.argv:
         starts = not lines or (word.startswith("-") and not _is_number(word))
@@ -46,7 +46,9 @@ def _expected(command: Command) -> dict[str, str]:
         lines = [*lines, text] if starts else [*lines[:-1], f"{lines[-1]} {text}"]
     env = "".join(f"{name}={value}\n" for name, value in sorted(command.env.items()))
     argv = "".join(f"{line}\n" for line in lines)
-    return {"argv.txt": argv, **({"env.txt": env} if env else {}), **command.files}
+    links = "".join(f"{name} -> {target}\n" for name, target in sorted(command.links.items()))
+    plain = {"argv.txt": argv, "env.txt": env, "links.txt": links}
+    return {name: text for name, text in plain.items() if text} | dict(command.files)
 
 
 def _is_number(word: str) -> bool:

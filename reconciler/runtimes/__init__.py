@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from reconciler.runtimes import llama_server, llamacpp_router, mlx_server
+from reconciler.runtimes import llama_server, llamacpp_router, mlx_lm, mlx_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _ROWS = (
     llama_server.RUNTIME,
     llamacpp_router.RUNTIME,
+    mlx_lm.RUNTIME,
     mlx_server.RUNTIME,
 )
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType({row.name: row for row in _ROWS})

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from reconciler.runtime import Engine, NodeFacts, Runtime
+from reconciler.runtime import Effective, Engine, NodeFacts, Runtime
 from reconciler.runtimes import llamacpp_flags, llamacpp_model
 from reconciler.workload import Command, Probe
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from reconciler.memory import MemorySettings
     from reconciler.workload import ModelFile, Workload
+
+_CONTEXT_STEP = 256
 
 
 def command(workload: Workload, node: NodeFacts) -> Command:
@@ -37,6 +41,22 @@ def memory_settings(workload: Workload, model: ModelFile) -> MemorySettings:
     return llamacpp_model.memory_settings(workload.settings, "")
 
 
+def differs(props: object, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """`/props` has `default_generation_settings.n_ctx` (tokens, which the slots share here) and
+    `total_slots`; llama.cpp rounds a context up to the next 256."""
+    known = props if isinstance(props, dict) else {}
+    generation = known.get("default_generation_settings")
+    context = generation.get("n_ctx") if isinstance(generation, dict) else None
+    slots = known.get("total_slots")
+    found = []
+    wanted = settings["contextSize"]
+    if isinstance(context, int) and context != -(-wanted // _CONTEXT_STEP) * _CONTEXT_STEP:
+        found.append(f"contextSize is {context}, not {wanted}")
+    if isinstance(slots, int) and slots != settings["parallelSlots"]:
+        found.append(f"parallelSlots is {slots}, not {settings['parallelSlots']}")
+    return tuple(found)
+
+
 RUNTIME = Runtime(
     name="llama-server",
     aliases=("llamacpp", "llama.cpp"),
@@ -51,6 +71,7 @@ RUNTIME = Runtime(
     ),
     command=command,
     memory_settings=memory_settings,
+    effective=Effective("/props", differs),
     check_args=llamacpp_flags.check_args,
     check_env=llamacpp_flags.check_env,
     metrics_path=llamacpp_model.METRICS_PATH,
