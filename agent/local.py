@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from agent.byhand import ByHand
 from agent.expected import ExpectedFile
 from agent.launch import InstanceState
 from agent.ports import PortBook
@@ -55,8 +56,15 @@ class LocalAgent:
         self._kept = KeptModels(self.state.desired / "models.json")
         renderer = _renderer(self.state, self.store, PortBook(self.state), settings)
         self.facts = renderer.facts
+        self.by_hand = ByHand(self.state)
         self.target = ProcessTarget(
-            node, renderer, self.processes, time.time, ExpectedFile(self.state)
+            node,
+            renderer,
+            self.processes,
+            time.time,
+            ExpectedFile(self.state),
+            self.by_hand,
+            settings.namespace,
         )
 
     def active_downloads(self) -> tuple[Download, ...]:

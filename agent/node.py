@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.local import LocalAgent
+from agent.overlay import Overlay
 from agent.settings import Settings
 from agent.state import StateDir
 from reconciler.api.fleetnode import FleetNode
@@ -66,7 +67,8 @@ def owned(
     agent.start()
     _name_file(settings.root).write_text(name)
     try:
-        loop = _loop(name, agent, journal, source, wake, report, following)
+        adjusts = Overlay(name, settings)
+        loop = _loop(name, agent, journal, source, wake, report, following, adjusts)
         yield Node(name, agent, journal, loop)
     finally:
         agent.close(stop_children=stop_children)
@@ -119,8 +121,10 @@ def _loop(
     wake: Wake,
     report: Reporter,
     following: Following,
+    adjusts: Overlay,
 ) -> Loop:
     def follow(desired: Desired) -> None:
+        agent.by_hand.declared(desired.fleet.objects)
         policy = desired.fleet.policy
         agent.target.context = FetchContext(
             allowed_hosts=policy.allowed_hosts,
@@ -142,6 +146,7 @@ def _loop(
         wake=wake,
         timing=following.timing,
         cached=agent.facts,
+        adjusts=adjusts,
         accepts=lambda loaded: does_not_know(loaded, name),
         follows=follow,
         settled=settled,

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import assert_never
 
+from agent.byhand import ByHand
 from agent.expected import ExpectedFile, still_meant
 from agent.launch import Launch
 from agent.offer import target_state
+from agent.overlay import is_ours
 from agent.ports import taken_by
 from agent.processes import Processes
 from agent.render import Rendered, Renderer
@@ -35,13 +37,18 @@ class ProcessTarget:
         processes: Processes,
         clock: Callable[[], float],
         expected_file: ExpectedFile,
+        by_hand: ByHand,
+        namespace: str | None = None,
     ) -> None:
+        """`namespace`: services of others are not ours, and so is what runs of them here."""
         self._node = node
         self._renderer = renderer
         self._processes = processes
         self.context = FetchContext()  # of the revision that is applied now; the loop sets it
         self._clock = clock
         self._expected: dict[ObjectRef, tuple[Workload, Source | None, float]] = {}
+        self._by_hand = by_hand
+        self._namespace = namespace
         self._expected_file = expected_file  # for whoever looks at this node from outside
 
     def observe(self, workloads: Iterable[Workload]) -> Observation:
@@ -49,7 +56,9 @@ class ProcessTarget:
         workloads = tuple(workloads)
         state = target_state(self._node, self._renderer, workloads, self._clock())
         live = {
-            i.ref: i.to_instance(state.target) for i in self._processes.snapshot() if not i.stopping
+            i.ref: i.to_instance(state.target)
+            for i in self._processes.snapshot()
+            if not i.stopping and is_ours(i.ref, self._namespace)
         }
         for workload in workloads:
             running = live.get(workload.ref)
@@ -59,6 +68,7 @@ class ProcessTarget:
         waiting = [i for i in self._wait_for_models() if i.ref not in live]
         meant = still_meant(waiting, workloads, self._node)
         instances = sorted((*live.values(), *meant), key=lambda i: i.ref)
+        state = self._by_hand.shown(state, workloads, instances)
         return Observation({state.target: state}, tuple(instances))
 
     def apply(self, change: Change) -> Outcome:
@@ -90,10 +100,18 @@ class ProcessTarget:
             self._wait_for_models()
             return Outcome(change, Result.APPLIED, "waits for its model")
         self._forget(change.ref)
-        if change.action is Action.DRIFT:
-            self._processes.restart(change.ref)
-        self._processes.run(_launch(workload, rendered, change.source, self._renderer.host))
+        self._start(change, _launch(workload, rendered, change.source, self._renderer.host))
         return Outcome(change, Result.APPLIED, "starts")
+
+    def _start(self, change: Change, launch: Launch) -> None:
+        """Run it. What runs already as it should is started anew where the change asks for that."""
+        running = {state.ref: state.launch for state in self._processes.snapshot()}.get(change.ref)
+        anew = change.action is Action.DRIFT or change.reason == "RestartedByHand"
+        if anew and running is not None and launch.same_process(running):
+            self._processes.update(launch)
+            self._processes.restart(change.ref)
+        else:
+            self._processes.run(launch)
 
     def _check_port(self, workload: Workload) -> None:
         """ApplyError where a service would leave its port for one that it cannot get."""

@@ -182,9 +182,9 @@ class TargetState:
     stopped: Mapping[ObjectRef, str] = field(default_factory=dict)
     restarts: frozenset[ObjectRef] = frozenset()
 
-    def keeps_stopped(self, ref: ObjectRef, meant: Workload | Instance | None) -> bool:
+    def keeps_stopped(self, meant: Workload | Instance) -> bool:
         """Whether a person's word keeps a service from running: not after its inputs changed."""
-        return meant is not None and self.stopped.get(ref) == meant.inputs_digest
+        return self.stopped.get(meant.ref) == meant.inputs_digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from reconciler.plan import (
     TargetState,
 )
 from reconciler.prune import PruneLimits, guard_removals
+from reconciler.runtimes import RUNTIMES
 from reconciler.transition import FindSized, nothing_sized, order_and_weigh
 from reconciler.workload import Workload, digest
 
@@ -73,7 +74,8 @@ def make_plan(
         if state is None:
             continue
         want, have = wanted.get(key), live.get(key)
-        if state.reachable and state.keeps_stopped(ref, want or have):
+        meant = want or have
+        if state.reachable and meant is not None and state.keeps_stopped(meant):
             if have is not None:  # also one that is held: holding is the fleet's word, not theirs
                 cause = causes.where(ref)
                 changes.append(Change(Action.DELETE, target, ref, "StoppedByHand", cause))
@@ -146,7 +148,8 @@ def _is_held(want: Workload | None, have: Instance) -> bool:
 
 def _leave_alone(step: Change) -> Change | Blocked:
     """Show what would happen to a held service. What touches no process may happen."""
-    if step.action in (Action.UPDATE, Action.UNKNOWN, Action.DEFERRED):
+    touched = step.impact.restart is not Restart.NONE
+    if not touched and step.action in (Action.UPDATE, Action.UNKNOWN, Action.DEFERRED):
         return step
     fields = ", ".join(f"{f.path} {f.before} -> {f.after}" for f in step.fields)
     message = f"{fields or REASONS[step.reason]}; left as it is by its hold annotation"
@@ -245,7 +248,21 @@ def _compare(
     reason = (
         "ModelChanged" if any(f.path.startswith("model.") for f in fields) else "SettingsChanged"
     )
+    if _is_hot(want, have):
+        impact = Impact(restart=Restart.HOT, download_bytes=_download_bytes(want, state))
+        fields = tuple(replace(field, forces_restart=False) for field in fields)
+        return Change(
+            Action.UPDATE, state.target, want.ref, reason, cause, "", fields, impact, want
+        )
     return _restarting(Action.REPLACE, reason, want, have, state, cause, fields=fields)
+
+
+def _is_hot(want: Workload, have: Instance) -> bool:
+    """Its process lives and can take the change of single models, while the others answer."""
+    row = RUNTIMES.get(want.runtime)
+    if row is None or row.many is None or have.pid is None or have.gone:
+        return False
+    return row.many.changed(have.inputs, want.inputs) is not None
 
 
 def _restarting(

@@ -1,0 +1,89 @@
+"""What a person says of this machine, put where the fleet leaves it open. Pure.
+
+Closeness: what is said here < FleetNode < Model < service field < annotation. So a revision that
+states something wins, and a plan that is made elsewhere differs only where it states nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from agent.settings import Settings
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import ObjectRef, Resource, Spec
+from reconciler.fleet import Fleet
+
+R = TypeVar("R", FleetNode, InferenceService)
+S = TypeVar("S", bound=Spec)
+
+
+@dataclass(slots=True)
+class Overlay:
+    """The objects of a revision as they are on the node `name` of a machine with `settings`.
+
+    What came out of an object before comes out of it again, the same one: a new plan of an
+    unchanged object costs nothing as long as it is identical.
+    """
+
+    name: str
+    settings: Settings
+    _made: dict[ObjectRef, tuple[Resource, Resource]] = field(default_factory=dict)
+
+    def __call__(self, fleet: Fleet) -> Fleet:
+        objects = {
+            ref: self._filled(ref, thing)
+            for ref, thing in fleet.objects.items()
+            if is_ours(thing.ref, self.settings.namespace)
+        }
+        self._made = {ref: made for ref, made in self._made.items() if ref in objects}
+        return replace(fleet, objects=objects)
+
+    def _filled(self, ref: ObjectRef, thing: Resource) -> Resource:
+        before, after = self._made.get(ref, (None, thing))
+        if before is thing:
+            return after
+        after = _filled(thing, self.name, self.settings)
+        if after is not thing:
+            self._made[ref] = (thing, after)
+        return after
+
+
+def is_ours(ref: ObjectRef, namespace: str | None) -> bool:
+    """Whether an object concerns a machine that serves one namespace, or all of them."""
+    return ref.kind != "InferenceService" or namespace in (None, ref.namespace)
+
+
+def _filled(thing: Resource, name: str, settings: Settings) -> Resource:
+    if isinstance(thing, FleetNode) and thing.metadata.name == name and thing.spec.agent:
+        return _node(thing, settings)
+    if isinstance(thing, InferenceService) and settings.memory_mode:
+        memory = thing.spec.memory
+        if "mode" not in memory.model_fields_set:
+            return _with(thing, memory=_copy(memory, mode=settings.memory_mode))
+    return thing
+
+
+def _node(node: FleetNode, settings: Settings) -> FleetNode:
+    spec, memory, agent = node.spec, node.spec.memory, node.spec.agent
+    changed: dict[str, Any] = {}
+    if spec.runtimes is None and settings.runtimes is not None:
+        changed["runtimes"] = settings.runtimes
+    if spec.default_runtime is None and settings.runtime is not None:
+        changed["default_runtime"] = settings.runtime
+    if memory.fraction is None and memory.budget is None and settings.memory_fraction is not None:
+        changed["memory"] = _copy(memory, fraction=settings.memory_fraction)
+    if agent is not None and agent.host_ip is None and settings.host_ip is not None:
+        changed["agent"] = _copy(agent, host_ip=settings.host_ip)
+    return _with(node, **changed) if changed else node
+
+
+def _with(thing: R, **changed: object) -> R:
+    """The object with fields of its spec replaced. What it derives from its spec and keeps (its
+    references, its model names) follows from none of these fields."""
+    return _copy(thing, spec=_copy(thing.spec, **changed))
+
+
+def _copy(part: S, **changed: object) -> S:
+    return part.model_copy(update=changed)

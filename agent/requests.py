@@ -1,0 +1,88 @@
+"""What people ask of a running agent: files in its state directory, one a request.
+
+Whoever asks writes a file and wakes the agent with SIGHUP; the agent takes the file away once it
+knows what it says, and acts in that pass. A request that nobody took is still there after a crash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.state import StateDir, atomic_write
+from reconciler.api.meta import ObjectRef
+from reconciler.errors import StateError
+
+STOP, RESTART = "stop", "restart"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`action` is stop or restart; `file` is where it lies."""
+
+    action: str
+    refs: tuple[ObjectRef, ...]
+    file: Path
+
+    @property
+    def taken(self) -> bool:
+        """Whether an agent knows of it."""
+        return not self.file.exists()
+
+    def withdraw(self) -> None:
+        """As if it had never been asked, where no agent took it yet."""
+        with contextlib.suppress(OSError):
+            self.file.unlink()
+
+
+def ask(state: StateDir, action: str, refs: Iterable[ObjectRef]) -> Request:
+    """Leave a request for the owner of the state directory. Raises StateError."""
+    folder = _folder(state)
+    file = folder / f"{time.time_ns()}-{os.getpid()}.json"
+    request = Request(action, tuple(sorted(refs)), file)
+    text = json.dumps({"action": action, "refs": [list(ref) for ref in request.refs]})
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        atomic_write(file, text.encode())
+    except OSError as error:
+        raise StateError(f"{file}: cannot be written: {error.strerror}") from error
+    return request
+
+
+def wake(pid: int) -> None:
+    """Have the agent look. Raises StateError when it is somebody else's."""
+    try:
+        os.kill(pid, signal.SIGHUP)
+    except ProcessLookupError:
+        return  # it has ended meanwhile: whoever asked looks who owns the directory now
+    except PermissionError as error:
+        raise StateError(f"pid {pid} belongs to another user: run this as that user") from error
+
+
+def take(state: StateDir) -> tuple[Request, ...]:
+    """All requests, the oldest first, still on disk: `withdraw` each when it is noted."""
+    found = []
+    for file in sorted(_folder(state).glob("[0-9]*.json")):
+        try:
+            data = json.loads(file.read_bytes())
+            refs = tuple(ObjectRef(*(str(word) for word in words)) for words in data["refs"])
+            if data["action"] not in (STOP, RESTART):
+                raise ValueError(f"no such action: {data['action']!r}")
+            found.append(Request(data["action"], refs, file))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            _log.warning("%s: not a request: %s", file, error)
+            with contextlib.suppress(OSError):
+                file.unlink()
+    return tuple(found)
+
+
+def _folder(state: StateDir) -> Path:
+    return state.root / "requests"
