@@ -102,7 +102,8 @@ def test_a_small_fleet_has_its_objects_origins_and_counts(tmp_path: Path) -> Non
     origin = loaded.fleet.origins[ObjectRef("Model", "default", "b")]
     assert (origin.path, origin.line, origin.document) == ("both.yaml", 10, 1)
     assert (loaded.counts.files, loaded.counts.documents, loaded.counts.others) == (4, 5, 1)
-    assert loaded.files == ("both.yaml", "model.yaml", "node.yaml", "service.yaml")
+    assert list(loaded.files) == ["both.yaml", "model.yaml", "node.yaml", "service.yaml"]
+    assert [ref.label for ref in loaded.files["both.yaml"]] == ["default/a", "default/b"]
 
 
 def test_a_finding_of_anybody_gets_its_line(tmp_path: Path) -> None:

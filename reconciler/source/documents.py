@@ -6,23 +6,16 @@ What it would only find after much work, or not at all, is refused here before i
 
 from __future__ import annotations
 
-import json
-import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from reconciler.api import KINDS
-from reconciler.api.meta import API_VERSION, GROUP
 from reconciler.problem import RULES, Problem
 from reconciler.source import places
-from reconciler.source.places import Place, field_path
-from reconciler.source.suggest import did_you_mean
+from reconciler.source.ours import MAX_DEPTH, Reading, select
+from reconciler.source.places import Place
 from reconciler.source.tree import MAX_FILE_BYTES
 
 MAX_DOCUMENTS = 1_000  # in one file
-MAX_DEPTH = 128
 MAX_NODES = 50_000  # with aliases written out, in a file that has any
 MAX_OPEN_BRACKETS = 200  # the reader's time grows with the square of them: 20,000 took 0.2 s
 
@@ -35,24 +28,6 @@ _AT = re.compile(r" at line (\d+) column (\d+)")
 _AT_POSITION = re.compile(r" at position (\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """One document of ours as plain JSON data. `index` counts the file's documents from 0."""
-
-    index: int
-    kind: str
-    content: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What a file holds. `others` counts documents of other groups; `problems` have no ref."""
-
-    documents: tuple[Document, ...]
-    others: int
-    problems: tuple[Problem, ...]
-
-
 def read_documents(path: str, data: bytes) -> Reading:
     """Every document of ours in a file. Never raises: what is wrong becomes a Problem."""
     try:
@@ -61,7 +36,7 @@ def read_documents(path: str, data: bytes) -> Reading:
         loaded = _load(text)
     except _Refused as refused:
         return Reading((), 0, (_problem(path, refused.rule, refused.place, "", refused.message),))
-    return _select(path, text, loaded)
+    return select(path, text, loaded)
 
 
 def decode(data: bytes) -> str:
@@ -185,90 +160,6 @@ _HINTS = (
 def _hint(what: str) -> str:
     """What to do about a syntax error, where the message alone does not say."""
     return next((hint for sign, hint in _HINTS if sign in what), "; check the indentation")
-
-
-def _select(path: str, text: str, loaded: list[Any]) -> Reading:
-    documents: list[Document] = []
-    problems: list[Problem] = []
-    others = 0
-    for index, content in enumerate(loaded):
-        version = content.get("apiVersion") if isinstance(content, dict) else None
-        if not isinstance(version, str) or not version.startswith(f"{GROUP}/"):
-            others += content is not None
-            continue
-        found = list(_unfit(content))
-        problems += _placed(path, text, index, found)
-        if not found:
-            documents.append(Document(index, content["kind"], content))
-    return Reading(tuple(documents), others, tuple(problems))
-
-
-def _placed(
-    path: str, text: str, index: int, found: list[tuple[str, str, str]]
-) -> Iterator[Problem]:
-    if not found:
-        return
-    located = places.locate(text)
-    for rule, field, message in found:
-        place = located[index].find(field) if index < len(located) else Place(1, 1)
-        yield _problem(path, rule, place, field, message)
-
-
-def _unfit(content: dict[Any, Any]) -> Iterator[tuple[str, str, str]]:
-    """(rule, field, message) of what no schema is to be asked about."""
-    kind = content.get("kind")
-    if content["apiVersion"] != API_VERSION:
-        yield "UnknownKind", "apiVersion", f"no such version; write {API_VERSION}"
-    if "kind" not in content:
-        yield "UnknownKind", "", f"kind is missing; write one of {', '.join(KINDS)}"
-    elif not isinstance(kind, str) or kind not in KINDS:
-        hint = did_you_mean(kind, KINDS) or f"; write one of {', '.join(KINDS)}"
-        yield "UnknownKind", "kind", f"no such kind{hint}"
-    if not _is_json(content):
-        odd = _odd_values(content, ())
-        yield from ((rule, field_path(parts), text) for rule, parts, text in odd)
-
-
-def _is_json(content: dict[Any, Any]) -> bool:
-    """Whether it is sure that nothing is odd, as in nearly every document: quick, for the many."""
-    level: list[Any] = [content]
-    for _ in range(MAX_DEPTH):
-        below: list[Any] = []
-        for value in level:
-            if type(value) is dict and set(map(type, value)) <= {str}:
-                below += [item for item in value.values() if type(item) not in _PLAIN]
-            elif type(value) is list:
-                below += [item for item in value if type(item) not in _PLAIN]
-            else:
-                return False
-        if not below:
-            return True
-        level = below
-    return False
-
-
-def _odd_values(
-    value: object, parts: tuple[str | int, ...]
-) -> Iterator[tuple[str, tuple[str | int, ...], str]]:
-    """Values that YAML has and JSON has not."""
-    if len(parts) > MAX_DEPTH:
-        yield "Schema", parts, f"nested deeper than {MAX_DEPTH} levels"
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if type(key) is not str:
-                written = json.dumps(key)  # as in YAML: true, null, 1
-                yield "Schema", (*parts, written), f"the key {written} is no text; quote it"
-            elif type(item) not in _PLAIN:
-                yield from _odd_values(item, (*parts, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            if type(item) not in _PLAIN:
-                yield from _odd_values(item, (*parts, index))
-    elif isinstance(value, float) and not math.isfinite(value):
-        yield "Schema", parts, f"{value} is no number that can be used; write a finite one"
-
-
-_PLAIN = frozenset({str, int, bool, type(None)})
 
 
 def _place_of(text: str, offset: int) -> Place:

@@ -23,11 +23,16 @@ MAX_MISTAKES = 50  # a document; whoever fixes these sees the rest
 
 
 class Mistake(NamedTuple):
-    """A violation in one document, before anybody knows on which line it stands."""
+    """A violation in one document, before anybody knows on which line it stands.
+
+    `is_newer`: a later version of this program may know the field or the word; it is near to none
+    of this one, so that it is no misspelling.
+    """
 
     rule: str
     field: str
     message: str
+    is_newer: bool = False
 
 
 def explain(validator: KindValidator, content: dict[str, Any]) -> tuple[Mistake, ...]:
@@ -120,7 +125,7 @@ def _mistakes(validator: KindValidator, error: ValidationError) -> Iterator[Mist
         for name in details["unexpected"][: MAX_MISTAKES + 1]:
             right = closest(name, known)
             hint = f'did you mean "{right}"?' if right else _known(known)
-            yield Mistake(rule, _below(field, name), f"no such field; {hint}")
+            yield Mistake(rule, _below(field, name), f"no such field; {hint}", right is None)
     elif kind == "required":
         name = details["property"]
         yield Mistake(rule, field, f'"{name}" is missing here; add it')
@@ -128,6 +133,10 @@ def _mistakes(validator: KindValidator, error: ValidationError) -> Iterator[Mist
         yield Mistake(rule, field, _any_of(error.instance, _node(validator, error.schema_path)))
     elif kind == "type" and (wish := _node(validator, error.schema_path[:-1]).get("pattern")):
         yield Mistake(rule, field, _pattern(error.instance, {"pattern": wish}))
+    elif kind == "enum":
+        word, options = error.instance, list(map(str, details["options"]))
+        is_newer = isinstance(word, str) and closest(word, options) is None
+        yield Mistake(rule, field, _enum(word, options), is_newer)
     elif kind in _SENTENCES:
         yield Mistake(rule, field, _SENTENCES[kind](error.instance, details))
     else:
@@ -230,10 +239,8 @@ def _wishes(alternatives: list[dict[str, Any]]) -> Iterator[str]:
                 yield _TYPE_WORDS[name]
 
 
-def _enum(value: object, details: Mapping[str, Any]) -> str:
-    options = details["options"]
-    hint = did_you_mean(value, [str(option) for option in options])
-    return f"{_shown(value)} is not one of {', '.join(map(str, options))}{hint}"
+def _enum(value: object, options: list[str]) -> str:
+    return f"{_shown(value)} is not one of {', '.join(options)}{did_you_mean(value, options)}"
 
 
 def _pattern(value: object, details: Mapping[str, Any]) -> str:
@@ -287,7 +294,6 @@ def _one_of(value: object, _details: Mapping[str, Any]) -> str:
 _SENTENCES: Mapping[str, Callable[[object, Mapping[str, Any]], str]] = {
     "type": _type,
     "oneOf": _one_of,
-    "enum": _enum,
     "pattern": _pattern,
     "const": lambda value, d: f"{_shown(value)} is wrong here; write {_shown(d['expected_value'])}",
     "minimum": lambda value, d: f"{_shown(value)} is too small; write {d['limit']} or more",
