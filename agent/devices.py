@@ -61,7 +61,7 @@ def devices(system: Literal["linux", "darwin"], machine: Machine) -> tuple[Devic
     """Every accelerator that models can use, in the order in which engines count them."""
     if system == "darwin":
         return tuple(_apple(machine))
-    return (*_nvidia(machine), *_amd(machine.root))
+    return (*_nvidia(machine), *(device for _, device in amd_cards(machine.root)))
 
 
 def _nvidia(machine: Machine) -> Iterator[Device]:
@@ -108,32 +108,34 @@ def _nvidia_by_tool(machine: Machine) -> Iterator[Device]:
         )
 
 
-def _amd(root: Path) -> Iterator[Device]:
-    """From the kernel driver: video memory a card, the architecture from its compute node."""
+def amd_cards(root: Path) -> Iterator[tuple[Path, Device]]:
+    """Every card with its folder, from the kernel driver: video memory a card, the architecture
+    from its compute node."""
     targets = _amd_targets(root)
     for card in sorted((root / "sys/class/drm").glob("card[0-9]*")):
         device = card / "device"
-        if _read(device / "vendor") != "0x1002":
+        if read_line(device / "vendor") != "0x1002":
             continue
-        arch = targets.get(_amd_address(device))
-        total = _number(device / "mem_info_vram_total")
+        arch = targets.get(amd_address(device))
+        total = read_number(device / "mem_info_vram_total")
         integrated = arch is not None and _AMD_INTEGRATED.fullmatch(arch) is not None
         if total is None and not integrated:
             continue
-        yield Device(
+        found = Device(
             vendor="AMD",
-            product=_read(device / "product_name") or None,
+            product=read_line(device / "product_name") or None,
             arch=arch,
             memory="unified" if integrated or total is None else total,
-            uuid=_read(device / "unique_id") or None,
+            uuid=read_line(device / "unique_id") or None,
         )
+        yield device, found
 
 
 def _amd_targets(root: Path) -> dict[int, str]:
     """PCI address (as KFD's location_id) -> gfx name of every compute node."""
     found = {}
     for node in (root / "sys/class/kfd/kfd/topology/nodes").glob("*"):
-        lines = (line.split() for line in (_read(node / "properties") or "").splitlines())
+        lines = (line.split() for line in (read_line(node / "properties") or "").splitlines())
         facts = {words[0]: words[1] for words in lines if len(words) == 2}
         version = int(facts.get("gfx_target_version", "0"))
         if version:
@@ -142,11 +144,11 @@ def _amd_targets(root: Path) -> dict[int, str]:
     return found
 
 
-def _amd_address(device: Path) -> int:
+def amd_address(device: Path) -> int:
     """`0000:03:00.0` -> bus << 8 | device << 3 | function, as the compute driver counts."""
     slots = [
         line.partition("=")[2]
-        for line in (_read(device / "uevent") or "").splitlines()
+        for line in (read_line(device / "uevent") or "").splitlines()
         if line.startswith("PCI_SLOT_NAME=")
     ]
     try:
@@ -168,13 +170,13 @@ def _text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-def _read(path: Path) -> str | None:
+def read_line(path: Path) -> str | None:
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
         return None
 
 
-def _number(path: Path) -> int | None:
-    text = _read(path)
+def read_number(path: Path) -> int | None:
+    text = read_line(path)
     return int(text) if text and text.isdecimal() else None
