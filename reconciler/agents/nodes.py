@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -47,6 +47,8 @@ class AgentNodes:
         self._clients: dict[str, AgentClient] = {}
         self._silent: dict[str, str] = {}  # node without a url -> why it is not asked
         self._heard: dict[str, Heard] = {}
+        self._wakes = False
+        self.asleep: Mapping[str, str] = {}  # who could not be woken the last time, and why
 
     def follow(self, fleet: Fleet) -> None:
         """From now on these are the nodes."""
@@ -86,18 +88,31 @@ class AgentNodes:
     def apply(self, change: Change) -> Outcome:
         return Outcome(change, Result.SKIPPED, "its agent does it: nobody tells it what to run")
 
-    def wake(self) -> Mapping[str, str]:
-        """Make every agent look at its source now. Node -> why it was not reached."""
-        problems = self._ask_each(lambda client, deadline: _try(client.wake, deadline))
-        return {name: why for name, why in problems.items() if why}
+    def wake_with_next_look(self) -> None:
+        """Each agent is woken as soon as it has said what it ran before: a dead one delays none."""
+        self._wakes = True
+
+    @property
+    def unasked(self) -> Collection[str]:
+        """Nodes that nobody can ask: waiting for them cannot help."""
+        return self._silent.keys()
 
     def _ask(self) -> None:
+        wakes, self._wakes = self._wakes, False
+        asleep: dict[str, str] = {}
+
         def ask(client: AgentClient, deadline: float) -> Answer | str:
             known = self._heard.get(client.node)
             try:
-                return client.state(deadline, known.answer if known else None)
+                answer = client.state(deadline, known.answer if known else None)
             except AgentError as error:
                 return str(error)
+            try:
+                if wakes:
+                    client.wake(deadline)
+            except AgentError as error:
+                asleep[client.node] = str(error)
+            return answer
 
         answers = self._ask_each(ask)
         now = time.time()
@@ -114,6 +129,7 @@ class AgentNodes:
         for name, why in self._silent.items():
             self._heard[name] = Heard(None, why)
         self._last_seen.save()
+        self.asleep = dict(asleep)
 
     def _ask_each(self, ask: Callable[[AgentClient, float], T]) -> dict[str, T]:
         """Who answered lately first: the threads may all be waiting for dead ones later on."""
@@ -127,14 +143,6 @@ class AgentNodes:
             return lambda: ask(client, min(deadline, time.monotonic() + _EACH_WITHIN_S) - _GRACE_S)
 
         return ask_all({client.node: question(client) for client in first}, deadline)
-
-
-def _try(step: Callable[[float], None], deadline: float) -> str:
-    try:
-        step(deadline)
-    except AgentError as error:
-        return str(error)
-    return ""
 
 
 def _stale(answer: Answer) -> str:

@@ -20,10 +20,10 @@ _STARTING = (Action.CREATE, Action.REPLACE, Action.DRIFT)
 def with_verdicts(plan: Plan, states: Mapping[str, NodeState]) -> Plan:
     """The plan without the changes that an agent refuses. `states` are by target."""
     refused = {
-        (target, ObjectRef(b.ref.kind, b.ref.namespace, b.ref.name)): (b.reason, b.message)
+        (target, ref): verdict
         for target, state in states.items()
         if state.revision.fetched == plan.revision
-        for b in state.blocked
+        for ref, verdict in verdicts_of(state).items()
     }
     changes: list[Change] = []
     blocked: list[Blocked] = []
@@ -42,3 +42,11 @@ def with_verdicts(plan: Plan, states: Mapping[str, NodeState]) -> Plan:
     if not blocked:
         return replace(plan, changes=tuple(changes))
     return replace(plan, changes=tuple(changes), blocked=(*plan.blocked, *blocked))
+
+
+def verdicts_of(state: NodeState) -> dict[ObjectRef, tuple[str, str]]:
+    """What an agent does not run: reason and message, in its own words."""
+    return {
+        ObjectRef(b.ref.kind, b.ref.namespace, b.ref.name): (b.reason, b.message)
+        for b in state.blocked
+    }

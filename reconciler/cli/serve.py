@@ -56,7 +56,7 @@ def serve(args: argparse.Namespace, service: Service) -> int:
     from agent.node import Following, owned
 
     screen, wake = Screen(), Wake()
-    _log_to(screen)
+    log_to(screen)
     console = _Recorder(screen, args.output, _ready_line(service, screen, wake), quiet=args.once)
     following = Following(
         Timing(
@@ -82,7 +82,7 @@ def serve(args: argparse.Namespace, service: Service) -> int:
         try:
             if service.deadline_s is not None:
                 alarm.start()
-            with _signals(wake) as received:
+            with signals(wake) as received:
                 if args.once:
                     return _once(here.loop, console, args, service.timeout_s)
                 return _follow(here.loop, source, args.watch, received)
@@ -94,7 +94,7 @@ def serve(args: argparse.Namespace, service: Service) -> int:
                 screen.say(f"stops {names}: requests in flight may finish first")
 
 
-def _log_to(screen: Screen) -> None:
+def log_to(screen: Screen) -> None:
     for name in ("reconciler", "agent"):
         logger = logging.getLogger(name)
         logger.handlers = [ScreenLog(screen)]
@@ -268,7 +268,7 @@ def _watch_files(folder: Path, wake: Wake, stop: threading.Event) -> None:
 
 
 @contextmanager
-def _signals(wake: Wake) -> Iterator[list[int]]:
+def signals(wake: Wake) -> Iterator[list[int]]:
     """SIGINT and SIGTERM end the loop, SIGHUP makes it look at the source at once."""
     received: list[int] = []
 

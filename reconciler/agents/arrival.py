@@ -1,0 +1,128 @@
+"""How far each node is with a revision, and why it is not further. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reconciler.api.meta import ObjectRef
+from reconciler.plan import Instance, Observation, RevisionState, TargetState
+from reconciler.workload import Workload
+
+_SHOWN_PROBLEMS = 3
+
+Verdicts = Mapping[ObjectRef, tuple[str, str]]
+"""Services that an agent does not run, with reason and message, as it says."""
+
+
+class Stage(StrEnum):
+    """Where a node stands. Only READY is what was asked for."""
+
+    UNREACHABLE = "unreachable"
+    REFUSED = "refused"
+    HELD = "held"
+    BEHIND = "behind"  # it has not read the revision, or not carried it out yet
+    WAITING = "waiting"  # it has the revision; services are not ready yet
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One node and one revision. `is_final`: waiting longer cannot help."""
+
+    node: str
+    stage: Stage
+    why: str = ""
+    is_final: bool = False
+
+    @property
+    def reached(self) -> bool:
+        """Whether the node runs by the revision, ready or not."""
+        return self.stage in (Stage.WAITING, Stage.READY)
+
+
+def arrivals(
+    revision: str,
+    workloads: Iterable[Workload],
+    observed: Observation,
+    verdicts: Mapping[str, Verdicts],
+    lasting: Collection[str],
+) -> tuple[Arrival, ...]:
+    """One a target. `verdicts` are by target; `lasting` are reasons that waiting does not end."""
+    wanted: dict[str, list[Workload]] = {target: [] for target in observed.targets}
+    for workload in workloads:
+        wanted.get(f"node/{workload.node}", []).append(workload)
+    running: dict[str, dict[ObjectRef, Instance]] = {target: {} for target in observed.targets}
+    for instance in observed.instances:
+        running[instance.target][instance.ref] = instance
+    found = []
+    for target, state in sorted(observed.targets.items()):
+        seen = _Seen(state, running[target], verdicts.get(target, {}), lasting)
+        found.append(_arrival(revision, wanted[target], seen))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is known of one node."""
+
+    state: TargetState
+    running: Mapping[ObjectRef, Instance]
+    verdicts: Verdicts
+    lasting: Collection[str]
+
+
+def _arrival(revision: str, wanted: list[Workload], seen: _Seen) -> Arrival:
+    state = seen.state
+    node = state.target.partition("/")[2]
+    if not state.reachable:
+        return Arrival(node, Stage.UNREACHABLE, state.message)
+    if state.revision is None or state.revision.applied != revision:
+        return _not_there(node, revision, seen)
+    late = [
+        _late(workload, seen)
+        for workload in wanted
+        if not workload.suspended and not state.keeps_stopped(workload)
+    ]
+    reasons = [why for why in late if why is not None]
+    if not reasons:
+        return Arrival(node, Stage.READY)
+    why = "; ".join(text for text, _ in reasons)
+    return Arrival(node, Stage.WAITING, why, is_final=all(final for _, final in reasons))
+
+
+def _not_there(node: str, revision: str, seen: _Seen) -> Arrival:
+    its = seen.state.revision or RevisionState()
+    if its.refused == revision:
+        more = len(its.problems) - _SHOWN_PROBLEMS
+        problems = [*its.problems[:_SHOWN_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+        return Arrival(node, Stage.REFUSED, "; ".join(problems), is_final=True)
+    if its.held:
+        return Arrival(node, Stage.HELD, its.held, is_final=True)
+    if its.fetched == revision:
+        guarded = [why for why in seen.verdicts.values() if why[0] == "NeedsConfirmation"]
+        why = guarded[0][1] if guarded else "it has read it and is not done with it"
+        return Arrival(node, Stage.BEHIND, why, is_final=bool(guarded))
+    at = short(its.applied) if its.applied else "nothing yet"
+    return Arrival(node, Stage.BEHIND, f"it still runs by {at}")
+
+
+def _late(workload: Workload, seen: _Seen) -> tuple[str, bool] | None:
+    """Why a service is not as it should be, and whether that is for good; None if it is."""
+    name, have = workload.ref.label, seen.running.get(workload.ref)
+    if verdict := seen.verdicts.get(workload.ref):
+        return f"{name} {verdict[0]}: {verdict[1]}", True
+    if have is None:
+        return f"{name} is not there yet", False
+    if have.inputs_digest != workload.inputs_digest:
+        return f"{name} runs as before", False
+    if have.ready:
+        return None
+    message = f": {have.message}" if have.message and have.reason != "Downloading" else ""
+    return f"{name} {have.reason}{message}", have.reason in seen.lasting
+
+
+def short(revision: str) -> str:
+    """A revision as people say it."""
+    return revision[:7] if len(revision) >= 40 and "+" not in revision else revision

@@ -1,0 +1,181 @@
+"""What a reconciler that only watches says: plans, and how far each agent node is with them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from time import monotonic
+
+from reconciler.agents.arrival import Arrival, Stage, arrivals, short
+from reconciler.agents.nodes import AgentNodes
+from reconciler.agents.verdicts import verdicts_of, with_verdicts
+from reconciler.cli.console import Console, Screen
+from reconciler.desired import Desired
+from reconciler.loop import Wake
+from reconciler.plan import Observation, Plan
+from reconciler.problem import Problem
+from reconciler.report.plan_json import change_json, plan_json
+from reconciler.report.terminal import Tone, printable
+from reconciler.target import Outcome
+
+_LOOK_S = 1.0  # how often agents are asked while some are on their way
+_TONES = {
+    Stage.READY: Tone.GOOD,
+    Stage.WAITING: None,
+    Stage.BEHIND: None,
+    Stage.HELD: Tone.CHANGE,
+    Stage.REFUSED: Tone.BAD,
+    Stage.UNREACHABLE: Tone.BAD,
+}
+
+
+class ArrivalConsole(Console):
+    """The central loop's Reporter: says each node's way to a revision, once a step."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        output: str,
+        agents: AgentNodes,
+        wake: Wake,
+        timeout_s: float,
+        *,
+        once: bool,
+    ) -> None:
+        super().__init__(screen, output)
+        self.agents = agents
+        self._out = screen
+        self._wake = wake
+        self._timeout_s = timeout_s
+        self._once = once
+        self._hold_json = once and output == "json"
+        self._desired: Desired | None = None
+        self._since = monotonic()
+        self._said: dict[str, tuple[Stage, str]] = {}
+        self._is_told = False  # the end of the way to this revision was said
+        self.first: Plan | None = None
+        self.last: Plan | None = None
+        self.observed: Observation | None = None
+        self.arrivals: tuple[Arrival, ...] = ()
+        self.failed = False  # the newest revision could not be had, or is invalid
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time for reaching this revision is over."""
+        return monotonic() - self._since >= self._timeout_s
+
+    def follows(self, desired: Desired) -> None:
+        """A new revision: the agents are woken when they are looked at next."""
+        self.agents.follow(desired.fleet)
+        self.agents.wake_with_next_look()
+        self._desired = desired
+        self._since = monotonic()
+        self._said.clear()
+        self._is_told = False
+
+    def planned(self, plan: Plan, desired: Desired) -> None:
+        self._desired = desired
+        self.last = with_verdicts(plan, self.agents.states)
+        self.first = self.first or self.last
+        if not self._hold_json:
+            super().planned(self.last, desired)
+        self._say_arrivals(desired)
+
+    def looked(self, observed: Observation) -> None:
+        self.observed = observed
+
+    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+        self.failed = True
+        super().refused(revision, problems)
+
+    def source_lost(self, why: str, since: float) -> None:
+        self.failed = True
+        super().source_lost(why, since)
+
+    def _say_arrivals(self, desired: Desired) -> None:
+        from agent.exits import PERMANENT
+
+        assert self.observed is not None
+        held = {ref for h in desired.assignment.held for ref in h.services}
+        self.arrivals = arrivals(
+            desired.fleet.revision,
+            [w for w in desired.assignment.workloads if w.ref not in held],
+            self.observed,
+            {target: verdicts_of(state) for target, state in self.agents.states.items()},
+            PERMANENT,
+        )
+        is_first = not self._said
+        for arrival in self.arrivals:
+            self._say(arrival, quiet=is_first and arrival.stage is Stage.READY)
+        for node, why in self.agents.asleep.items():
+            self._out.say(printable(f"{node}  not woken, it looks by itself later: {why}"))
+        self._say_end(desired.fleet.revision)
+
+    def _say(self, arrival: Arrival, *, quiet: bool) -> None:
+        news = (arrival.stage, arrival.why)
+        if self._said.get(arrival.node) == news:
+            return
+        self._said[arrival.node] = news
+        if not quiet:
+            text = printable(f"{arrival.node}  {in_words(arrival)}")
+            self._out.say(text, _TONES[arrival.stage])
+
+    def _say_end(self, revision: str) -> None:
+        """Once: all are there, or the time is over. Until then they are asked often."""
+        late = [a for a in self.arrivals if a.stage is not Stage.READY]
+        took_s = monotonic() - self._since
+        if not self._once and late and not self.is_late:
+            timer = threading.Timer(_LOOK_S, self._wake.look)
+            timer.daemon = True
+            timer.start()
+        if self._is_told:
+            return
+        if not late:
+            self._is_told = True
+            count = len(self.arrivals)
+            text = f"{short(revision)}: {_nodes(count)} by it, everything answers ({took_s:.1f} s)"
+            self._out.say(text, Tone.GOOD)
+        elif self.is_late:
+            self._is_told = True
+            self.say_rest(late)
+
+    def say_rest(self, late: list[Arrival]) -> None:
+        """Who is not there, when nobody waits any longer."""
+        if not late or self._desired is None:
+            return
+        names = ", ".join(f"{a.node} ({a.stage})" for a in late)
+        revision = short(self._desired.fleet.revision)
+        of = f"{len(self.arrivals) - len(late)} of {len(self.arrivals)} nodes"
+        took_s = monotonic() - self._since
+        self._out.say(f"{revision}: {of} are there after {took_s:.0f} s; not {names}", Tone.BAD)
+
+    def print_json(self, outcomes: list[Outcome]) -> None:
+        """The first plan with what became of its changes, as `--once -o json` promises."""
+        assert self.first is not None
+        done = [
+            {"change": change_json(o.change), "result": str(o.result), "message": o.message}
+            for o in outcomes
+        ]
+        text = json.dumps(plan_json(self.first) | {"outcomes": done}, indent=2)
+        self._out.out(text + "\n")
+
+
+def in_words(arrival: Arrival) -> str:
+    """Where a node stands, as a line for people."""
+    match arrival.stage:
+        case Stage.READY:
+            return "runs by it, everything answers"
+        case Stage.WAITING:
+            return f"runs by it; {arrival.why}"
+        case Stage.UNREACHABLE:
+            return f"did not answer: {arrival.why}"
+        case Stage.REFUSED:
+            return f"refused it: {arrival.why}"
+        case Stage.HELD:
+            return f"holds it back: {arrival.why}"
+        case Stage.BEHIND:
+            return f"is not there yet: {arrival.why}"
+
+
+def _nodes(count: int) -> str:
+    return "the node runs" if count == 1 else f"all {count} nodes run"
