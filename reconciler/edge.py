@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from types import FrameType
 from typing import NoReturn
 
 from reconciler.errors import InvalidFleet, ReconcilerError, UsageError
@@ -76,3 +79,33 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see `{self.prog} --help`")
+
+
+@contextmanager
+def hangups(look: Callable[[], None]) -> Iterator[None]:
+    """SIGHUP has us look at once. To be in force before anybody can know our pid: without it, the
+    signal ends us."""
+    before = signal.signal(signal.SIGHUP, lambda *_: look())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@contextmanager
+def endings(stop: Callable[[], None]) -> Iterator[list[int]]:
+    """SIGINT and SIGTERM ask us to stop, a second one stops us at once; yields those received."""
+    received: list[int] = []
+
+    def end(number: int, _: FrameType | None) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+        stop()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

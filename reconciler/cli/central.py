@@ -15,9 +15,9 @@ from reconciler.cli.agents import open_agents
 from reconciler.cli.arrivals import ArrivalConsole, in_words
 from reconciler.cli.console import Screen
 from reconciler.cli.fleet import open_fleet
-from reconciler.cli.serve import log_to, signals
+from reconciler.cli.serve import log_to
 from reconciler.desired import Desired
-from reconciler.edge import Exit
+from reconciler.edge import Exit, endings, hangups
 from reconciler.journal import SourceJournal
 from reconciler.loop import Loop, Timing, Wake
 from reconciler.plan import Action, Change, Observation
@@ -48,7 +48,7 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
         follows=console.follows,
         confirmed=frozenset(args.confirm),
     )
-    with signals(wake) as received:
+    with hangups(wake.fetch), endings(wake.stop) as received:
         if args.once:
             return _once(loop, console, args, interval_s)
         loop.run()

@@ -11,17 +11,16 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol, TextIO
 
-from reconciler.api.meta import ObjectRef
 from reconciler.api.quantity import show_bytes
 from reconciler.desired import Desired
-from reconciler.plan import Blocked, Instance, Observation, Plan
+from reconciler.plan import Instance, Observation, Plan
 from reconciler.problem import Problem
+from reconciler.report.news import ON_ITS_WAY, News
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
 from reconciler.report.terminal import Style, Tone, printable
 from reconciler.target import Outcome, Result
 
-_ON_ITS_WAY = ("Loading", "Downloading")  # how far it is changes too often to be news
 _BAR_WIDTH = 28
 _BAR_EVERY_S = 0.2
 
@@ -141,26 +140,12 @@ class Console:
         self._screen = screen
         self._json = output == "json"
         self._on_ready = on_ready or self._say_ready
-        self._revision = ""
-        self._shown: set[tuple[str, str, ObjectRef]] = set()
-        self._blocked: frozenset[tuple[ObjectRef, str, str]] = frozenset()
-        self._states: dict[ObjectRef, tuple[bool, str, str]] = {}
-        self._lost = ""
-        self._said_held = ""
+        self._news = News()
 
     def planned(self, plan: Plan, desired: Desired) -> None:
-        """Print every revision's plan, one without changes too, and then whatever is new in it.
-        Downloads that end bring up their change again."""
-        is_first = plan.revision != self._revision
-        if is_first:
-            self._revision = plan.revision
-            self._shown.clear()
-        steps = {(str(c.action), c.target, c.ref) for c in plan.changes}
-        blocked = frozenset(_key(item) for item in plan.blocked)
-        if not is_first and steps <= self._shown and blocked == self._blocked:
+        """Print what is new in the plan, with all of it."""
+        if not self._news.planned(plan):
             return
-        self._shown |= steps
-        self._blocked = blocked
         if self._json:
             self._screen.out(json.dumps(plan_json(plan)) + "\n")
         else:
@@ -174,52 +159,40 @@ class Console:
                 )
 
     def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
-        self._revision = ""  # once it is valid again, its plan is news even without a change
+        self._news.refused()
         for problem in problems:
             self._screen.say(printable(str(problem)), Tone.BAD)
         short = revision.split("+")[0][:12] if "+" not in revision else revision
         self._screen.say(f"{short} is refused; what runs stays as it is", Tone.BAD)
 
     def held(self, why: str) -> None:
-        if why != self._said_held:
-            self._said_held = why
+        if self._news.held(why):
             self._screen.say(printable(why), Tone.CHANGE)
 
     def source_lost(self, why: str, since: float) -> None:
-        if why != self._lost:
-            self._lost = why
+        if self._news.lost(why):
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
             words = f"{printable(why)}; unreachable since {at}, what runs stays as it is"
             self._screen.say(words, Tone.BAD)
 
     def source_back(self) -> None:
-        self._lost = ""
+        self._news.back()
         self._screen.say("the fleet's source answers again", Tone.GOOD)
 
     def looked(self, observed: Observation) -> None:
         """Say every service that became ready, stopped being so, or changed its reason."""
-        states = {}
-        for instance in observed.instances:
-            on_its_way = instance.reason in _ON_ITS_WAY
-            state = (instance.ready, instance.reason, "" if on_its_way else instance.message)
-            states[instance.ref] = state
-            if self._states.get(instance.ref) == state:
-                continue
+        changed, gone = self._news.looked(observed.instances)
+        for instance in changed:
             if instance.ready:
                 self._on_ready(instance)
             else:
-                message = f": {printable(state[2])}" if state[2] else ""
-                self._screen.say(f"{instance.ref.label}  {instance.reason}{message}")
-        for ref in self._states.keys() - states.keys():
-            if self._states[ref][1] != "Downloading":  # what was on its way starts in this pass
-                self._screen.say(f"{ref.label}  stopped")
-        self._states = states
+                message = "" if instance.reason in ON_ITS_WAY else printable(instance.message)
+                words = f"{instance.reason}: {message}" if message else instance.reason
+                self._screen.say(f"{instance.ref.label}  {words}")
+        for ref in gone:
+            self._screen.say(f"{ref.label}  stopped")
 
     def _say_ready(self, instance: Instance) -> None:
         took = f" after {instance.start_seconds:.1f} s" if instance.start_seconds else ""
         where = f" at {instance.endpoint}" if instance.endpoint else ""
         self._screen.say(f"{instance.ref.label}  ready{where}{took}", Tone.GOOD)
-
-
-def _key(item: Blocked) -> tuple[ObjectRef, str, str]:
-    return (item.ref, item.reason, item.message)

@@ -7,18 +7,16 @@ import json
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from types import FrameType
 
 from reconciler.cli import local
 from reconciler.cli.console import Console, Progress, Screen, ScreenLog
 from reconciler.cli.fleet import open_fleet
 from reconciler.desired import Desired
-from reconciler.edge import Exit
+from reconciler.edge import Exit, endings, hangups
 from reconciler.errors import UsageError
 from reconciler.loop import Loop, Timing, Wake
 from reconciler.plan import Instance, Observation, Plan
@@ -66,7 +64,7 @@ def serve(args: argparse.Namespace, service: Service) -> int:
         confirmed=frozenset(args.confirm),
         busy=_busy(source) if args.watch else lambda: None,
     )
-    with owned(
+    node = owned(
         source,
         args.local or None,
         local.settings(args),
@@ -74,7 +72,8 @@ def serve(args: argparse.Namespace, service: Service) -> int:
         console,
         following,
         stop_children=args.stop_on_exit,
-    ) as here:
+    )
+    with hangups(wake.fetch), node as here:
         if here.journal.damage:
             screen.say(here.journal.damage)
         progress = Progress(screen, here.agent.active_downloads)
@@ -82,7 +81,7 @@ def serve(args: argparse.Namespace, service: Service) -> int:
         try:
             if service.deadline_s is not None:
                 alarm.start()
-            with signals(wake) as received:
+            with endings(wake.stop) as received:
                 if args.once:
                     return _once(here.loop, console, args, service.timeout_s)
                 return _follow(here.loop, source, args.watch, received)
@@ -203,7 +202,8 @@ def _waiting(desired: Desired, plan: Plan, observed: Observation) -> list[Instan
     wanted = {
         w.ref: w
         for w in desired.assignment.workloads
-        if f"node/{w.node}" in observed.targets and not w.suspended and w.ref not in held
+        if (state := observed.targets.get(f"node/{w.node}"))
+        and not (w.suspended or w.ref in held or state.keeps_stopped(w))
     }
     there = {i.ref: i for i in observed.instances}
     late = [there.get(ref) for ref in wanted]
@@ -265,26 +265,3 @@ def _watch_files(folder: Path, wake: Wake, stop: threading.Event) -> None:
             log.debug("%s cannot be watched now: %s", folder, error)
         wake.fetch()
         stop.wait(_REWATCH_S)
-
-
-@contextmanager
-def signals(wake: Wake) -> Iterator[list[int]]:
-    """SIGINT and SIGTERM end the loop, SIGHUP makes it look at the source at once."""
-    received: list[int] = []
-
-    def end(number: int, _: FrameType | None) -> None:
-        if received:
-            raise KeyboardInterrupt  # asked twice: at once
-        received.append(number)
-        wake.stop()
-
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, end),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, end),
-        signal.SIGHUP: signal.signal(signal.SIGHUP, lambda *_: wake.fetch()),
-    }
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,0 +1,76 @@
+"""What of a running loop's reports is new: a reporter says each thing once, when it changes.
+
+No IO; one thread uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reconciler.api.meta import ObjectRef
+from reconciler.plan import Blocked, Instance, Plan
+
+ON_ITS_WAY = ("Loading", "Downloading")  # how far it is changes too often to be news
+
+
+class News:
+    """Remembers what was said. Each method takes a report and answers with what is new in it."""
+
+    def __init__(self) -> None:
+        self._revision = ""
+        self._shown: set[tuple[str, str, ObjectRef]] = set()
+        self._blocked: frozenset[tuple[ObjectRef, str, str]] = frozenset()
+        self._states: dict[ObjectRef, tuple[bool, str, str]] = {}
+        self._lost = ""
+        self._held = ""
+
+    def planned(self, plan: Plan) -> bool:
+        """Whether the plan is: every revision's first, one without changes too, and then whatever
+        is new in it. Downloads that end bring up their change again."""
+        is_first = plan.revision != self._revision
+        if is_first:
+            self._revision = plan.revision
+            self._shown.clear()
+        steps = {(str(c.action), c.target, c.ref) for c in plan.changes}
+        blocked = frozenset(_key(item) for item in plan.blocked)
+        if not is_first and steps <= self._shown and blocked == self._blocked:
+            return False
+        self._shown |= steps
+        self._blocked = blocked
+        return True
+
+    def refused(self) -> None:
+        """Once the revision is valid again, its plan is news even without a change."""
+        self._revision = ""
+
+    def held(self, why: str) -> bool:
+        is_new, self._held = why != self._held, why
+        return is_new
+
+    def lost(self, why: str) -> bool:
+        is_new, self._lost = why != self._lost, why
+        return is_new
+
+    def back(self) -> None:
+        """The source answers: losing it again is news."""
+        self._lost = ""
+
+    def looked(
+        self, instances: Iterable[Instance]
+    ) -> tuple[tuple[Instance, ...], tuple[ObjectRef, ...]]:
+        """Who became ready, stopped being so, or changed the reason; and who went away."""
+        states, changed = {}, []
+        for instance in instances:
+            message = "" if instance.reason in ON_ITS_WAY else instance.message
+            state = states[instance.ref] = (instance.ready, instance.reason, message)
+            if self._states.get(instance.ref) != state:
+                changed.append(instance)
+        # what was on its way starts in this pass
+        gone = (ref for ref, (_, reason, _) in self._states.items() if reason != "Downloading")
+        left = tuple(sorted(ref for ref in gone if ref not in states))
+        self._states = states
+        return tuple(changed), left
+
+
+def _key(item: Blocked) -> tuple[ObjectRef, str, str]:
+    return (item.ref, item.reason, item.message)
