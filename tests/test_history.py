@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reconciler.api.meta import ObjectRef
 from reconciler.errors import StateError
 from reconciler.source.git import GitSource
 from reconciler.source.history import (
     Applied,
     Course,
+    HeldHead,
     HistoryFile,
     Record,
     Refused,
@@ -58,6 +60,54 @@ def test_a_head_is_taken_unless_it_is_older(
     assert bool(found.message) == (course in (Course.OLDER, Course.DIVERGED))
 
 
+@pytest.mark.parametrize(
+    ("head", "history", "accepted", "take"),
+    [
+        (A, [], None, True),
+        (B, [(A, B)], None, True),
+        (C, [], None, False),
+        (C, [], C, True),
+        (C, [], B, False),
+    ],
+)
+def test_under_strict_history_a_rewritten_branch_waits_until_that_head_is_accepted(
+    head: str, history: list[tuple[str, str]], accepted: str | None, take: bool
+) -> None:
+    found = judge(
+        applied(A),
+        head,
+        lambda *pair: pair in history,
+        location="repo",
+        ref="main",
+        strict=True,
+        accepted=accepted,
+    )
+
+    assert found.take is take
+    assert take or f"`fleet-agent accept {head[:12]}`" in found.message
+
+
+def test_an_older_head_is_followed_once_it_is_accepted() -> None:
+    found = judge(
+        applied(B), A, lambda *pair: pair == (A, B), location="repo", ref="main", accepted=A
+    )
+
+    assert (found.course, found.take) == (Course.OLDER, True)
+
+
+def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "applied.json"
+    path.write_text(
+        '{"format": 1, "refused": null, "unreachable_since": null, "applied": {"location": "repo",'
+        ' "ref": "main", "revision": "r", "files": ["a.yaml"], "services": [], "applied_at": 1.0}}'
+    )
+
+    record, damage = HistoryFile(path).read()
+
+    assert damage == ""
+    assert record.applied == Applied("repo", "main", "r", ("a.yaml",), (), 1.0)
+
+
 def test_a_stale_mirror_is_held_and_a_rewritten_branch_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,6 +147,10 @@ def test_a_stale_mirror_is_held_and_a_rewritten_branch_is_followed(
             files=st.lists(_TEXTS, max_size=3).map(tuple),
             services=st.lists(_TEXTS, max_size=3).map(tuple),
             applied_at=st.floats(0, 1e10),
+            objects=st.dictionaries(
+                _TEXTS, st.lists(st.builds(ObjectRef, _TEXTS, st.text(), _TEXTS)).map(tuple)
+            ),
+            documents=st.lists(st.dictionaries(_TEXTS, _TEXTS), max_size=2).map(tuple),
         ),
         refused=st.none()
         | st.builds(
@@ -106,6 +160,7 @@ def test_a_stale_mirror_is_held_and_a_rewritten_branch_is_followed(
             problems=st.lists(_TEXTS, max_size=3).map(tuple),
         ),
         unreachable_since=st.none() | st.floats(0, 1e10),
+        held=st.none() | st.builds(HeldHead, _TEXTS, st.floats(0, 1e10), _TEXTS),
     )
 )
 def test_what_is_written_is_what_is_read(

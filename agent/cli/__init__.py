@@ -11,6 +11,7 @@ from reconciler.edge import Exit, Parser, guarded
 
 # A command's module is imported when it is asked for, and imports the agent when it runs.
 COMMANDS = {
+    "accept": "follow a head of the fleet's branch that is held",
     "probe": "print this machine as a FleetNode",
     "status": "what this machine's records say, and whether it answers",
     "stop": "drain and stop services that were started here",

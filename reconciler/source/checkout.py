@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, runtime_checkable
 
 from reconciler.fleet import RepositoryFile
 
@@ -49,3 +49,19 @@ class Source(Protocol):
 
     def fetch(self) -> Checkout:
         """The newest revision. Raises SourceError when it cannot be had now."""
+
+
+@runtime_checkable
+class Historied(Protocol):
+    """A source with commits, which knows how they stand to each other."""
+
+    location: str
+
+    def at(self, revision: str) -> Checkout:
+        """A commit that was fetched before, without asking the remote. Raises SourceError."""
+
+    def keep(self, revision: str) -> None:
+        """Hold a commit as the applied one. Raises SourceError."""
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Whether `newer` builds on `older`, as far as both were ever fetched."""

@@ -1,0 +1,62 @@
+"""Follow a head that is held: one that is older than what is applied, or, under --strict-history,
+does not build on it.
+
+COMMIT is the head as the agent names it (the first 7 characters are enough). Exactly that head is
+followed, once. A running agent looks at once; one that is not running looks when it starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from reconciler.edge import Exit
+from reconciler.errors import UsageError
+
+if TYPE_CHECKING:
+    from reconciler.source.history import Record
+
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("commit", metavar="COMMIT", help="the head that is held")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit 0 when the head is let in. Raises UsageError for any but the one that is held."""
+    from agent.local import state_root
+    from agent.state import StateDir
+    from reconciler.journal import let_in
+    from reconciler.source.history import HistoryFile
+
+    state = StateDir(state_root(args.state_dir).absolute())
+    history = state.desired / "history.json"
+    head = _held(args.commit.lower(), HistoryFile(history).peek())
+    let_in(history, head)
+    holder = state.holder()
+    if holder is not None:
+        with contextlib.suppress(
+            ProcessLookupError, PermissionError
+        ):  # it looks with its next poll
+            os.kill(holder, signal.SIGHUP)
+    when = "now" if holder is not None else "when the agent starts"
+    print(f"{head[:12]} is accepted; it is followed {when}", file=sys.stderr)
+    return Exit.OK
+
+
+def _held(commit: str, record: Record) -> str:
+    """The full id of the head that is held, if it is the one that was named."""
+    if not _COMMIT.fullmatch(commit):
+        raise UsageError(f"{commit}: give the commit as the agent names it, such as 9f2c1e4a07b3")
+    if record.held is None:
+        at = record.applied.revision[:12] if record.applied else "nothing"
+        raise UsageError(f"{commit}: no head is held here; {at} is applied")
+    if not record.held.revision.startswith(commit):
+        raise UsageError(f"{commit}: another head is held: {record.held.message}")
+    return record.held.revision
