@@ -32,7 +32,8 @@ _log = logging.getLogger(__name__)
 class Effects:
     """Processes, records and questions of one state directory.
 
-    `answer` takes the answer to a question from any thread; `note` one line for people.
+    `answer` takes the answer to a question from any thread; `note` one line for people; `refuses`
+    says why the machine's memory does not take a process now.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Effects:
         watch: PidWatch,
         answer: Callable[[ObjectRef, Event], None],
         note: Callable[[ObjectRef, str], None],
+        refuses: Callable[[Launch], str | None] = lambda _: None,
     ) -> None:
         self._state = state
         self._clock = clock
@@ -50,6 +52,7 @@ class Effects:
         self._watch = watch
         self._answer = answer
         self._note = note
+        self._refuses = refuses
         self._records = Records(state)
         self._probers = ThreadPoolExecutor(_PROBERS, thread_name_prefix="probe")
         self._own_pids: set[int] = set()  # our children: they are reaped and tell their status
@@ -137,6 +140,8 @@ class Effects:
         taken = taken_by(launch.host, launch.port)
         if taken is not None:
             return events.SpawnFailed("PortInUse", taken)
+        if why := self._refuses(launch):
+            return events.SpawnFailed("MemoryFits", why)
         marker = uuid.uuid4().hex
         try:
             self._records.write(_record(unit, marker))

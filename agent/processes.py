@@ -51,7 +51,8 @@ class Processes:
     """Keeps the wanted processes of one state directory running.
 
     `changed` is called in the owner thread after each change of the snapshot: it must return at
-    once, and may wake a loop. The caller holds the state directory's lock.
+    once, and may wake a loop. The caller holds the state directory's lock. `refuses` says before
+    each start why the memory does not take that process, beside the services that have theirs.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class Processes:
         timing: Timing | None = None,
         changed: Callable[[], None] = lambda: None,
         environ: Mapping[str, str] | None = None,
+        refuses: Callable[[Launch, tuple[InstanceState, ...]], str | None] = lambda *_: None,
     ) -> None:
+        self._refuses = refuses
         self._clock: Clock = clock or SystemClock()
         self._timing = timing or Timing()
         self._changed = changed
@@ -79,6 +82,7 @@ class Processes:
             self._watch,
             self._heard,
             self._notice,
+            self._refused,
         )
         self._thread = threading.Thread(target=self._loop, name="processes", daemon=True)
         self._snapshot: tuple[InstanceState, ...] = ()
@@ -238,6 +242,20 @@ class Processes:
                 end = self._effects.bury(ref, unit.child)
                 if end is not None:
                     self._feed(ref, end)
+                    self._memory_came_free()
+
+    def _refused(self, launch: Launch) -> str | None:
+        """A service that waits to be started again after a crash keeps its memory; one that never
+        got any holds none."""
+        beside = (unit for ref, unit in self._units.items() if ref != launch.ref)
+        has_memory = (u for u in beside if u.child is not None or u.reason != "MemoryFits")
+        return self._refuses(launch, tuple(supervisor.show(u, self._timing) for u in has_memory))
+
+    def _memory_came_free(self) -> None:
+        now = self._clock.monotonic()
+        for ref, unit in tuple(self._units.items()):
+            if unit.reason == "MemoryFits" and unit.wake_at is not None:
+                self._units[ref] = replace(unit, wake_at=now)
 
     def _stop_each(self) -> None:
         for ref in tuple(self._units):

@@ -133,7 +133,8 @@ def backoff_s(failures: int, reason: str, timing: Timing) -> float:
         return timing.backoff_max_s
     if failures < 1:
         return 0.0
-    return min(timing.backoff_first_s * 2.0 ** min(failures - 1, 32), timing.backoff_max_s)
+    longest_s = timing.backoff_memory_s if reason == "MemoryFits" else timing.backoff_max_s
+    return min(timing.backoff_first_s * 2.0 ** min(failures - 1, 32), longest_s)
 
 
 def show(unit: Unit, timing: Timing) -> InstanceState:
