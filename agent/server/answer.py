@@ -1,0 +1,177 @@
+"""The answers about this node, put together from what is in memory: a request touches no process,
+no disk and no network."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from reconciler import __version__
+from reconciler.api import nodestate as wire
+from reconciler.plan import Observation, TargetState
+from reconciler.report.nodestate import node_state, ref_state
+from reconciler.source.address import redact_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from agent.downloads import Download
+    from agent.launch import InstanceState
+    from agent.node import Node
+    from agent.server.board import StateBoard
+    from agent.server.sampler import Sampler
+    from reconciler.api.meta import ObjectRef
+    from reconciler.plan import Blocked, Instance
+
+_SLOWEST_PASS_S = 120.0
+_SLOWEST_FETCH_S = 3600.0  # git may wait half an hour for its lock, and half an hour for a clone
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A document, and the tag that changes when it says something new."""
+
+    json: bytes
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotReady:
+    """Something that should answer here and does not."""
+
+    service: str
+    reason: str
+    message: str = ""
+
+
+class Answers:
+    """What this node says of itself. Used by one thread."""
+
+    def __init__(self, node: Node, board: StateBoard, sampler: Sampler) -> None:
+        self._node = node
+        self._board = board
+        self._sampler = sampler
+        self._kept: tuple[tuple[object, ...], Body] | None = None
+        # Before the first revision nothing is compared; what an earlier life left runs anyhow.
+        unseen = TargetState(self.target, reachable=True, seen_at=time.time())
+        self._nothing = Observation({self.target: unseen}, ())
+
+    def state(self) -> Body:
+        """NodeState as JSON."""
+        board, agent = self._board, self._node.agent
+        observed = board.observed or self._nothing
+        seen = agent.processes.snapshot()
+        downloads = tuple(_download(d) for d in agent.store.downloads())
+        inputs = (
+            *(observed, board.plan, seen, self._sampler.shown),
+            *(downloads, self._node.loop.revision_state(), self.is_alive()),
+        )
+        if self._kept is None or not _same(self._kept[0], inputs):
+            self._kept = (inputs, self._body(observed, seen, downloads))
+        return self._kept[1]
+
+    def instances(self) -> tuple[Instance, ...]:
+        """What should run here, as it is now."""
+        observed = self._board.observed or self._nothing
+        return live(observed, self._node.agent.processes.snapshot(), self.target)
+
+    @property
+    def target(self) -> str:
+        return f"node/{self._node.name}"
+
+    def is_alive(self) -> bool:
+        """Whether the loop made a pass lately. A fetch may take longer than anything else."""
+        limit_s = _SLOWEST_FETCH_S if self._node.loop.fetching else _SLOWEST_PASS_S
+        return self._board.since_pass_s() <= limit_s
+
+    def not_ready(self) -> tuple[NotReady, ...]:
+        """Every service that should answer here and does not."""
+        wanted, observed, plan = self._board.wanted, self._board.observed, self._board.plan
+        if wanted is None or observed is None or plan is None:
+            why = self._node.loop.held or "no revision was read yet"
+            return (NotReady(self.target, "NoRevision", why),)
+        stopped = observed.targets[self.target].stopped
+        blocked = {b.ref: b for b in plan.blocked if b.target in (None, self.target)}
+        should = {w.ref for w in wanted if w.node == self._node.name and not w.suspended}
+        should |= {ref for ref, b in blocked.items() if b.target == self.target}
+        there = {instance.ref: instance for instance in self.instances()}
+        return tuple(
+            _why(ref, there.get(ref), blocked.get(ref))
+            for ref in sorted(should - set(stopped))
+            if not (ref in there and there[ref].ready)
+        )
+
+    def _body(
+        self,
+        observed: Observation,
+        seen: tuple[InstanceState, ...],
+        downloads: tuple[wire.DownloadState, ...],
+    ) -> Body:
+        state = observed.targets[self.target]
+        plan, shown = self._board.plan, self._sampler.shown
+        answer = node_state(
+            replace(state, seen_at=state.seen_at or 0.0, revision=self._node.loop.revision_state()),
+            live(observed, seen, self.target),
+            agent_version=__version__,
+            fleet=redact_url(self._node.loop.source.location),
+            blocked=[
+                wire.BlockedState(ref=ref_state(b.ref), reason=b.reason, message=b.message)
+                for b in (plan.blocked if plan else ())
+                if b.target in (None, self.target)
+            ],
+            downloads=downloads,
+            models=shown.stored,
+            pressure=shown.pressure,
+        )
+        # Nothing new is said by looking again, so a poller need not read it again: but for an agent
+        # that has stopped looking.
+        still = answer.model_copy(update={"observed_at": 0.0}) if self.is_alive() else answer
+        tag = hashlib.sha256(_json(still)).hexdigest()[:32]
+        return Body(_json(answer), f'W/"{tag}"')
+
+
+def live(observed: Observation, seen: Iterable[InstanceState], target: str) -> tuple[Instance, ...]:
+    """What the loop saw, with what the processes' owner has learned since: the loop may be in the
+    middle of a long fetch while a service dies or becomes ready."""
+    before = {i.ref: i for i in observed.instances}
+    now = {s.ref: s.to_instance(target) for s in seen if not s.stopping}
+    waiting = [i for ref, i in before.items() if ref not in now and i.pid is None]
+    return (*(_renewed(before.get(ref), i) for ref, i in now.items()), *waiting)
+
+
+def _renewed(before: Instance | None, now: Instance) -> Instance:
+    """Only the loop compares and measures a process: what it found holds for that process."""
+    if before is None or before.pid != now.pid:
+        return now
+    return replace(now, drifts=before.drifts, measured=before.measured, gone=before.gone)
+
+
+def _why(ref: ObjectRef, instance: Instance | None, blocked: Blocked | None) -> NotReady:
+    if instance is not None:
+        return NotReady(ref.label, instance.reason, instance.message)
+    if blocked is not None:
+        return NotReady(ref.label, blocked.reason, blocked.message)
+    return NotReady(ref.label, "Starting", "not started yet")
+
+
+def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    """The large parts are replaced whole: where one is another object, it is another one."""
+    return all(a is b for a, b in zip(one[:4], other[:4], strict=True)) and one[4:] == other[4:]
+
+
+def _json(state: wire.NodeState) -> bytes:
+    return state.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+def _download(download: Download) -> wire.DownloadState:
+    return wire.DownloadState(
+        model=download.model,
+        source=redact_url(download.source),
+        state=download.state,
+        received_bytes=download.received_bytes,
+        total_bytes=download.total_bytes,
+        reason=download.reason or None,
+        message=download.message or None,
+    )

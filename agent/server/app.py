@@ -1,0 +1,142 @@
+"""The routes. Every answer is made from memory, in the server's own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from email.utils import formatdate
+from typing import TYPE_CHECKING
+
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from agent.server.guard import MOST_BODY_BYTES, Access, Guard, error
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from agent.server.answer import Answers
+    from agent.server.board import StateBoard
+    from agent.server.metrics import NodeCollector
+    from agent.server.stream import Streams
+    from reconciler.loop import Wake
+
+_WAKES_EVERY_S = 1.0
+_BODY_TAKEN_IN_S = 2.0
+
+
+def make_app(
+    answers: Answers,
+    board: StateBoard,
+    metrics: NodeCollector,
+    streams: Streams,
+    wake: Wake,
+    access: Access,
+) -> ASGIApp:
+    """The whole server, guard included."""
+    node = _Node(answers, board, metrics, wake)
+    routes = [
+        Route("/v1/state", node.state),
+        Route("/v1/events", streams, methods=["GET"]),
+        Route("/v1/wake", node.wake, methods=["POST"]),
+        Route("/healthz", node.healthz),
+        Route("/readyz", node.readyz),
+        Route("/metrics", node.metrics),
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _as_json, Exception: _bug})
+    return Guard(app, access)
+
+
+class _Node:
+    def __init__(
+        self, answers: Answers, board: StateBoard, metrics: NodeCollector, wake: Wake
+    ) -> None:
+        self._answers, self._board, self._metrics = answers, board, metrics
+        self._wake = _Gentle(wake)
+
+    async def state(self, request: Request) -> Response:
+        body = self._answers.state()
+        headers = {
+            "ETag": body.etag,
+            "Cache-Control": "no-cache",
+            "Date": formatdate(time.time(), usegmt=True),  # what its times are to be held against
+        }
+        known = [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]
+        if body.etag in known or "*" in known:
+            return Response(status_code=304, headers=headers)
+        return Response(body.json, media_type="application/json", headers=headers)
+
+    async def healthz(self, _: Request) -> Response:
+        alive = self._answers.is_alive()
+        age_s = round(self._board.since_pass_s(), 1)
+        status = "ok" if alive else "the loop does not pass any more: restart the agent"
+        document = {"status": status, "secondsSincePass": age_s}
+        return JSONResponse(document, 200 if alive else 503)
+
+    async def readyz(self, _: Request) -> Response:
+        missing = self._answers.not_ready()
+        document = {
+            "ready": not missing,
+            "notReady": [
+                {"service": m.service, "reason": m.reason, "message": m.message} for m in missing
+            ],
+        }
+        return JSONResponse(document, 503 if missing else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(self._metrics), headers={"Content-Type": content_type})
+
+    async def wake(self, request: Request) -> Response:
+        """What it is woken for, the loop finds out itself."""
+        size = 0
+        try:
+            async with asyncio.timeout(_BODY_TAKEN_IN_S):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > MOST_BODY_BYTES:
+                        return error(413, "no body is needed", connection="close")
+        except TimeoutError:
+            return error(408, "the body did not come", connection="close")
+        self._wake()
+        return JSONResponse({"status": "the loop looks at its source"}, 202)
+
+
+class _Gentle:
+    """Wakes at once, and then at most once a second: git servers have other things to do."""
+
+    def __init__(self, wake: Wake) -> None:
+        self._wake = wake
+        self._at = float("-inf")
+        self._later: asyncio.TimerHandle | None = None
+
+    def __call__(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._later is not None:
+            return
+        wait_s = self._at + _WAKES_EVERY_S - loop.time()
+        if wait_s > 0:
+            self._later = loop.call_later(wait_s, self._now)
+        else:
+            self._now()
+
+    def _now(self) -> None:
+        self._later = None
+        self._at = asyncio.get_running_loop().time()
+        self._wake.fetch()
+
+
+async def _as_json(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    answer = error(problem.status_code, problem.detail)
+    answer.headers.update(problem.headers or {})
+    return answer
+
+
+async def _bug(_: Request, __: Exception) -> Response:
+    """The guard says it in the log."""
+    return error(500, "a bug of ours; the agent's log says more")

@@ -1,0 +1,142 @@
+"""What the loop saw last, for those who ask from outside: a reporter that also remembers.
+
+The loop's thread writes, others read. Every field is replaced whole, so a reader needs no lock, and
+nobody who asks ever holds up the loop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from agent.server.feed import Feed
+
+if TYPE_CHECKING:
+    from agent.processes import Notice, Processes
+    from reconciler.api.meta import ObjectRef
+    from reconciler.desired import Desired
+    from reconciler.loop import Reporter
+    from reconciler.plan import Observation, Plan
+    from reconciler.problem import Problem
+    from reconciler.target import Outcome
+    from reconciler.workload import Workload
+
+_MOST_PROBLEMS = 100
+
+
+class StateBoard:
+    """A Reporter that passes everything on to another one and keeps the last of each."""
+
+    def __init__(self, to: Reporter) -> None:
+        self._to = to
+        self.feed = Feed()
+        self.observed: Observation | None = None
+        self.plan: Plan | None = None
+        self.wanted: tuple[Workload, ...] | None = None  # None: no revision yet
+        self.lost_since: float | None = None  # epoch seconds; None: the source answers
+        self.followed_at: float | None = None  # epoch seconds: since when, in this life
+        self.began_at = time.monotonic()
+        self.passes = 0
+        self.pass_s: float | None = None  # seconds that the last pass took
+        self.passed_at: float | None = None  # epoch seconds
+        self.passed_mono: float | None = None
+        self.processes: Processes | None = None  # none before there is a node
+        self._pids: dict[ObjectRef, int] = {}
+        self._starts: Counter[str] = Counter()
+        self._noticed: Notice | None = None
+        self._held: str | None = None
+        self._pumping = threading.Lock()
+
+    # The loop's reporter.
+
+    def planned(self, plan: Plan, desired: Desired) -> None:
+        if self.plan is None or plan.revision != self.plan.revision:
+            self.followed_at, self._held = time.time(), None
+            self.feed.publish("revision", {"state": "followed", "revision": plan.revision})
+        if self.plan is None or plan.summary != self.plan.summary:
+            self.feed.publish("plan", {"revision": plan.revision, "summary": plan.summary})
+        self.wanted = desired.assignment.workloads
+        self.plan = plan
+        self._to.planned(plan, desired)
+
+    def applied(self, outcomes: tuple[Outcome, ...]) -> None:
+        for outcome in outcomes:
+            change = outcome.change
+            data = {
+                "action": str(change.action),
+                "service": change.ref.label,
+                "reason": change.reason,
+                "result": str(outcome.result),
+                "message": outcome.message,
+            }
+            self.feed.publish("outcome", data)
+        self._to.applied(outcomes)
+
+    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+        lines = [str(problem) for problem in problems[:_MOST_PROBLEMS]]
+        data = {"state": "refused", "revision": revision, "problems": lines}
+        self.feed.publish("revision", data)
+        self._to.refused(revision, problems)
+
+    def held(self, why: str) -> None:
+        if why != self._held:  # said again with every poll
+            self.feed.publish("revision", {"state": "held", "message": why})
+        self._held = why
+        self._to.held(why)
+
+    def source_lost(self, why: str, since: float) -> None:
+        if self.lost_since is None:
+            self.feed.publish("source", {"state": "lost", "message": why, "since": since})
+        self.lost_since = since
+        self._to.source_lost(why, since)
+
+    def source_back(self) -> None:
+        self.lost_since = None
+        self.feed.publish("source", {"state": "back"})
+        self._to.source_back()
+
+    def looked(self, observed: Observation) -> None:
+        self.observed = observed
+        self.pump()
+        self._to.looked(observed)
+
+    # The rest.
+
+    def passed(self, seconds: float) -> None:
+        """The loop made a pass, whether or not there was anything to do in it."""
+        self.passes += 1
+        self.pass_s, self.passed_at, self.passed_mono = seconds, time.time(), time.monotonic()
+
+    def since_pass_s(self) -> float:
+        """Seconds since the last pass; before the first, since this board was made."""
+        return time.monotonic() - (self.passed_mono or self.began_at)
+
+    def starts(self) -> tuple[tuple[str, int], ...]:
+        """How often a process of ours was started, by service. Two in less than a pass are one."""
+        return tuple(self._starts.items())
+
+    def pump(self) -> None:
+        """Take over what the owner of the processes has noticed since the last time."""
+        if self.processes is None:
+            return
+        with self._pumping:
+            self._count(self.processes)
+            new = []
+            for notice in reversed(self.processes.notices()):
+                if notice is self._noticed:
+                    break
+                new.append(notice)
+            for notice in reversed(new):
+                self._noticed = notice
+                data = {"at": notice.at, "service": notice.ref.label, "message": notice.text}
+                self.feed.publish("notice", data)
+
+    def _count(self, processes: Processes) -> None:
+        for state in processes.snapshot():
+            label, pid = state.ref.label, state.pid
+            self._starts[label] += 0
+            if pid is not None and self._pids.get(state.ref) != pid:
+                self._pids[state.ref] = pid
+                self._starts[label] += not state.adopted

@@ -1,0 +1,76 @@
+"""What happened, in order, for those who listen: a bounded ring that no listener can hold up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_KEPT = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. `number` grows by one within a feed's life."""
+
+    number: int
+    kind: str
+    data: Mapping[str, Any]
+
+
+class Feed:
+    """Events of one life of this program. Written from any thread, never waits for a reader."""
+
+    def __init__(self, life: str | None = None) -> None:
+        # Numbers of an earlier life mean nothing in this one.
+        self.life = life or f"{time.time_ns():x}"
+        self._events: deque[Event] = deque(maxlen=_KEPT)
+        self._next = 1
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[], None]] = []
+
+    def publish(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Append, and tell the listeners, who must return at once."""
+        with self._lock:
+            self._events.append(Event(self._next, kind, data))
+            self._next += 1
+            listeners = tuple(self._listeners)
+        for tell in listeners:
+            tell()
+
+    def listen(self, tell: Callable[[], None]) -> Callable[[], None]:
+        """Have `tell` called after each event, from its writer's thread. Returns what ends that."""
+        with self._lock:
+            self._listeners.append(tell)
+
+        def end() -> None:
+            with self._lock:
+                self._listeners.remove(tell)
+
+        return end
+
+    @property
+    def last(self) -> int:
+        """The number of the newest event; 0 before the first."""
+        return self._next - 1
+
+    def after(self, number: int) -> tuple[Event, ...] | None:
+        """The events since one; None when some of them are forgotten, or it never was."""
+        with self._lock:
+            oldest = self._next - len(self._events)
+            if not oldest - 1 <= number < self._next:
+                return None
+            return tuple(event for event in self._events if event.number > number)
+
+    def name(self, number: int) -> str:
+        """An event's id on the wire."""
+        return f"{self.life}-{number}"
+
+    def number(self, name: str) -> int | None:
+        """The number behind an id of this life; None for any other text."""
+        life, _, digits = name.rpartition("-")
+        known = life == self.life and digits.isascii() and digits.isdecimal() and len(digits) < 19
+        return int(digits) if known else None

@@ -1,0 +1,93 @@
+"""Who may ask, and how an error looks: around every route of the server."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+MOST_BODY_BYTES = 64 << 10
+_FREE = ("/healthz",)  # says nothing but that we live
+_log = logging.getLogger(__name__)
+
+
+def error(status: int, message: str, **headers: str) -> JSONResponse:
+    """Every error of ours has this shape."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    body = {"error": {"status": status, "message": message}}
+    return JSONResponse(body, status, headers=named)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may ask. `token` None: whoever reaches us, which only this machine can."""
+
+    token: bytes | None = None
+
+
+class Guard:
+    """An ASGI application around another one."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, send)
+        except Exception:  # noqa: BLE001  the edge: one answer failed, and Starlette has sent that
+            _log.exception("a bug of ours: %s %s gives no answer", scope["method"], scope["path"])
+
+    def _refusal(self, scope: Scope) -> JSONResponse | None:
+        headers = Headers(scope=scope)
+        if self._access.token is None:
+            if not _is_this_machine(headers.get("host", "")):
+                # A page that a browser shows may point a name of its own at our address.
+                return error(421, "the Host header must name this machine's loopback address")
+            if scope["method"] not in ("GET", "HEAD") and "origin" in headers:
+                return error(403, "not for pages in a browser")
+        elif scope["path"] not in _FREE and not self._knows(scope, headers):
+            return error(
+                401,
+                "a token or a client certificate is needed: the token is in the file tls/token of"
+                " the agent's state directory",
+                www_authenticate="Bearer",
+            )
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or len(length) > 9 or int(length) > MOST_BODY_BYTES:
+            return error(413, f"a body may have {MOST_BODY_BYTES >> 10} KiB", connection="close")
+        return None
+
+    def _knows(self, scope: Scope, headers: Headers) -> bool:
+        if scope["state"].get("client_certificate"):  # verified by TLS, see listen.py
+            return True
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        assert self._access.token is not None
+        # compare_digest takes as long for a wrong token as for a right one
+        same = hmac.compare_digest(given.strip().encode("latin-1"), self._access.token)
+        return same and scheme.lower() == "bearer"
+
+
+def _is_this_machine(host: str) -> bool:
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    name = name.removeprefix("[").removesuffix("]")
+    if name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

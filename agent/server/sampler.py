@@ -1,0 +1,143 @@
+"""Measures beside the loop what would take too long to measure for a request."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from agent.server.rates import Rates
+from agent.server.scrape import read_counter
+from reconciler.runtimes import RUNTIMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from agent.launch import InstanceState
+    from reconciler.api.meta import ObjectRef
+    from reconciler.api.nodestate import Pressure, StoredState
+
+EVERY_S = 10.0
+_ASKED_AT_ONCE = 4
+_ROUND_S = 8.0  # then those who have not answered are left behind
+_REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, not listened on
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the last round found beside the engines' counters."""
+
+    stored: tuple[StoredState, ...] = ()
+    pressure: Pressure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """One counter of one process, and where it is read."""
+
+    ref: ObjectRef
+    pid: int
+    model: str
+    backend: str
+    url: str
+    metric: str
+
+
+class Sampler:
+    """A thread that asks every engine what it has done, each with a deadline, and none waits for
+    another. `look` finds what else is shown; `after` is called at the end of each round."""
+
+    def __init__(
+        self,
+        processes: Callable[[], tuple[InstanceState, ...]],
+        look: Callable[[], Shown] = Shown,
+        after: Callable[[], None] = lambda: None,
+        *,
+        every_s: float = EVERY_S,
+    ) -> None:
+        self._processes, self._look, self._after = processes, look, after
+        self._every_s = every_s
+        self.shown = Shown()
+        self._rates = Rates()
+        self._asked: dict[Counted, Future[None]] = {}
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._pool = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="sample")
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ask no more. A question under way is left to its deadline."""
+        self._ending.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._thread.is_alive():
+            self._thread.join(_ROUND_S)
+
+    def tokens_per_second(self) -> dict[tuple[str, str], float]:
+        """By (model, backend), over all that serve it; only what is known."""
+        rates: dict[tuple[str, str], float] = {}
+        now = time.monotonic()
+        with self._lock:
+            for counted in counters(self._processes()):
+                rate = self._rates.per_second(counted, now)
+                if rate is not None:
+                    key = (counted.model, counted.backend)
+                    rates[key] = rates.get(key, 0.0) + rate
+        return rates
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            try:
+                self._round()
+            except Exception:  # noqa: BLE001  a thread's edge: figures must not end with a surprise
+                _log.exception("a bug of ours stopped this round of measuring")
+            self._ending.wait(self._every_s)
+
+    def _round(self) -> None:
+        wanted = tuple(counters(self._processes()))
+        with self._lock:
+            self._rates.keep_only(wanted)
+        # Who still owes the last answer is not asked again.
+        self._asked = {c: f for c, f in self._asked.items() if not f.done()}
+        for counted in wanted:
+            if counted not in self._asked and not self._ending.is_set():
+                self._asked[counted] = self._pool.submit(self._ask, counted)
+        shown = self._look()
+        if shown != self.shown:
+            self.shown = shown
+        self._after()
+        wait(self._asked.values(), _ROUND_S)
+
+    def _ask(self, counted: Counted) -> None:
+        value = read_counter(counted.url, counted.metric)
+        if value is not None:
+            with self._lock:
+                self._rates.add(counted, time.monotonic(), value)
+
+
+def counters(states: Iterable[InstanceState]) -> Iterator[Counted]:
+    """Every counter that may be read without waking or loading anything."""
+    for state in states:
+        launch, row = state.launch, RUNTIMES.get(state.launch.runtime)
+        if row is None or row.metrics_path is None or row.tokens_metric is None:
+            continue
+        if not state.ready or state.pid is None:
+            continue
+        if row.serves_many:
+            names = tuple(served.name for served in state.served if served.state == "loaded")
+            paths = {
+                n: f"{row.metrics_path}?model={quote(n, safe='')}&autoload=false" for n in names
+            }
+        else:
+            paths = dict.fromkeys(launch.models[:1], row.metrics_path)
+        host = _REACHED_AT.get(launch.host, launch.host)
+        base = f"http://[{host}]:{launch.port}" if ":" in host else f"http://{host}:{launch.port}"
+        for name, path in paths.items():
+            yield Counted(state.ref, state.pid, name, row.name, base + path, row.tokens_metric)

@@ -1,0 +1,173 @@
+"""The thread that answers for a node, and what it needs around it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import platform
+import threading
+from typing import TYPE_CHECKING
+
+from agent.ports import taken_by
+from agent.server import SERVED_FILE, ListenSettings, Served
+from agent.server.answer import Answers
+from agent.server.app import make_app
+from agent.server.guard import Access
+from agent.server.listen import Server, bound, is_loopback
+from agent.server.metrics import NodeCollector
+from agent.server.stream import Streams
+from agent.server.temperature import Temperatures
+from agent.server.tls import Tls, open_tls
+from agent.state import atomic_write
+from reconciler.errors import ReconcilerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.types import ASGIApp
+
+    from agent.node import Node
+    from agent.server.board import StateBoard
+    from agent.server.sampler import Sampler
+    from reconciler.loop import Wake
+
+_RETRY_S = 30.0
+_log = logging.getLogger(__name__)
+
+
+class Serving:
+    """The thread of the server, and the one that measures for it."""
+
+    def __init__(
+        self,
+        node: Node,
+        board: StateBoard,
+        listen: ListenSettings,
+        wake: Wake,
+        *,
+        sampler: Sampler,
+        retry_s: float = _RETRY_S,
+    ) -> None:
+        self._node, self._board = node, board
+        self._listen, self._wake = listen, wake
+        self._sampler = sampler
+        self._temperatures = Temperatures()
+        self._retry_s = retry_s
+        self._ending = threading.Event()
+        self._lock = threading.Lock()
+        self._server: tuple[asyncio.AbstractEventLoop, Server] | None = None
+        self._settled = threading.Event()
+        self.now = Served()
+        self._thread = threading.Thread(target=self._run, name="state", daemon=True)
+
+    def start(self) -> None:
+        self._sampler.start()
+        self._temperatures.start()
+        self._thread.start()
+
+    def wait(self, timeout_s: float = 10.0) -> Served:
+        """Where it listens, or why not, as soon as either is known."""
+        self._settled.wait(timeout_s)
+        return self.now
+
+    def close(self) -> None:
+        """Stop answering. Returns within a few seconds, whatever clients do."""
+        self._ending.set()
+        with self._lock:
+            if self._server is not None:
+                loop, server = self._server
+                with contextlib.suppress(RuntimeError):  # its loop has ended by itself
+                    loop.call_soon_threadsafe(server.end)
+        self._thread.join(10.0)
+        self._sampler.close()
+        self._temperatures.close()
+        (self._node.agent.state.root / SERVED_FILE).unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            try:
+                self._serve()
+            except (OSError, ReconcilerError) as error:
+                self._say(Served(problem=self._why(error)))
+            except Exception as error:  # noqa: BLE001  a thread's edge: models matter more
+                _log.exception("a bug of ours ended the server of the node's state")
+                self._say(Served(problem=f"a bug of ours: {type(error).__name__}: {error}"))
+            self._ending.wait(self._retry_s)
+
+    def _serve(self) -> None:
+        """Until `close`. Raises OSError, StateError."""
+        with bound(self._listen.host, self._listen.port) as listener:
+            tls = None
+            if not is_loopback(listener):
+                names = self._names(listener.getsockname()[0])
+                tls = open_tls(self._node.agent.state.root, names, self._listen.client_ca_file)
+            url = _url(listener.getsockname(), secure=tls is not None)
+            streams = Streams(self._board.feed)
+            app = self._app(streams, tls)
+
+            async def serve() -> None:
+                loop = asyncio.get_running_loop()
+                deaf = self._board.feed.listen(lambda: _tell(loop, streams.wake))
+                server = Server(
+                    app,
+                    tls.context if tls else None,
+                    begun=lambda: self._say(Served(url, tls.cert_sha256 if tls else None)),
+                    ends=streams.close,
+                )
+                with self._lock:
+                    self._server = (loop, server)
+                    server.should_exit = self._ending.is_set()
+                try:
+                    await server.serve([listener])
+                finally:
+                    deaf()
+                    with self._lock:
+                        self._server = None
+
+            asyncio.run(serve())
+
+    def _app(self, streams: Streams, tls: Tls | None) -> ASGIApp:
+        answers = Answers(self._node, self._board, self._sampler)
+        metrics = NodeCollector(self._node, self._board, self._sampler, self._temperatures, answers)
+        access = Access(tls.token if tls else None)
+        return make_app(answers, self._board, metrics, streams, self._wake, access)
+
+    def _names(self, address: str) -> tuple[str, ...]:
+        """Of this machine, for its certificate."""
+        host = platform.node()
+        stated = (self._listen.host_ip, self._listen.host, address)
+        named = (host, host.partition(".")[0], "localhost", "127.0.0.1", "::1", *stated)
+        return tuple(name for name in named if name and name not in ("0.0.0.0", "::"))  # noqa: S104
+
+    def _why(self, error: Exception) -> str:
+        host, port = self._listen.host, self._listen.port
+        taken = taken_by(host, port) if isinstance(error, OSError) else None
+        return f"{taken or error}: goes on without, and tries again every {self._retry_s:.0f} s"
+
+    def _say(self, now: Served) -> None:
+        """Log what is new, and keep it for `fleet-agent status`."""
+        if now == self.now:
+            return
+        self.now = now
+        self._settled.set()
+        if now.problem:
+            _log.warning("the node's state is not served: %s", now.problem)
+        else:
+            shown = f", certSha256 {now.cert_sha256}" if now.cert_sha256 else ""
+            _log.info("the node's state is served on %s%s", now.url, shown)
+        said = {"url": now.url, "certSha256": now.cert_sha256, "problem": now.problem}
+        with contextlib.suppress(OSError):  # for showing only
+            atomic_write(self._node.agent.state.root / SERVED_FILE, json.dumps(said).encode())
+
+
+def _url(address: tuple[object, ...], *, secure: bool) -> str:
+    host, port = str(address[0]), address[1]
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _tell(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the server ends just now
+        loop.call_soon_threadsafe(wake)

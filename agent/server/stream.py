@@ -1,0 +1,111 @@
+"""`GET /v1/events`: the feed as Server-Sent Events, one connection each.
+
+A reader that is slow falls out of the feed's ring, or does not take a block in time: it is dropped
+and comes back with its last id. Nothing is kept for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+from agent.server.guard import error
+
+if TYPE_CHECKING:
+    from starlette.types import Message, Receive, Scope, Send
+
+    from agent.server.feed import Event, Feed
+
+HEARTBEAT_S = 15.0
+_MOST_READERS = 16
+_TAKEN_IN_S = 10.0
+_HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+
+
+class Streams:
+    """All event streams of one server. An ASGI application; lives in the server's loop."""
+
+    def __init__(self, feed: Feed, *, heartbeat_s: float = HEARTBEAT_S) -> None:
+        self._feed = feed
+        self._heartbeat_s = heartbeat_s
+        self._news: set[asyncio.Event] = set()
+        self._closed = False
+
+    def wake(self) -> None:
+        """There is something new. In the server's loop."""
+        for news in self._news:
+            news.set()
+
+    def close(self) -> None:
+        """End every stream."""
+        self._closed = True
+        self.wake()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self._news) >= _MOST_READERS:
+            refusal = error(503, f"{_MOST_READERS} streams are open already", retry_after="30")
+            await refusal(scope, receive, send)
+            return
+        news = asyncio.Event()
+        self._news.add(news)
+        gone = asyncio.create_task(_until_gone(receive, news))
+        try:
+            with contextlib.suppress(TimeoutError):  # too slow: the connection is closed
+                await self._serve(_last_seen(scope), news, gone, send)
+        finally:
+            self._news.discard(news)
+            gone.cancel()
+
+    async def _serve(
+        self, seen: str | None, news: asyncio.Event, gone: asyncio.Task[None], send: Send
+    ) -> None:
+        await _send(send, {"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        at = self._feed.last if seen is None else self._feed.number(seen)
+        if at is None or self._feed.after(at) is None:
+            at = self._feed.last
+            first = self._text("reset", {"message": "events were missed: read /v1/state"}, at)
+        else:
+            first = f"id: {self._feed.name(at)}\n: hello\n\n"
+        await _send(send, _block(first))
+        while not (self._closed or gone.done()):
+            news.clear()
+            events = self._feed.after(at)
+            if events is None:  # slower than the world
+                break
+            if events:
+                at = events[-1].number
+                await _send(send, _block("".join(map(self._event, events))))
+                continue
+            try:
+                await asyncio.wait_for(news.wait(), self._heartbeat_s)
+            except TimeoutError:
+                await _send(send, _block(": still here\n\n"))
+        await _send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _event(self, event: Event) -> str:
+        return self._text(event.kind, event.data, event.number)
+
+    def _text(self, kind: str, data: object, number: int) -> str:
+        # One line: JSON escapes the newlines that would end an event.
+        return f"id: {self._feed.name(number)}\nevent: {kind}\ndata: {json.dumps(data)}\n\n"
+
+
+def _last_seen(scope: Scope) -> str | None:
+    values = [value for name, value in scope["headers"] if name == b"last-event-id"]
+    return values[0].decode("latin-1") if values else None
+
+
+async def _until_gone(receive: Receive, news: asyncio.Event) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    news.set()
+
+
+def _block(text: str) -> Message:
+    return {"type": "http.response.body", "body": text.encode(), "more_body": True}
+
+
+async def _send(send: Send, message: Message) -> None:
+    await asyncio.wait_for(send(message), _TAKEN_IN_S)

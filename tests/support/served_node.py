@@ -1,0 +1,183 @@
+"""A node as its agent runs it, in this process: a real loop over a folder, real processes of a tiny
+engine, and the server of its state.
+
+    with ServedNode.open(tmp_path, {"chat.yaml": service("chat", "tiny")}) as node:
+        node.wait_ready()
+        assert node.get("/v1/state").json()["node"] == "mac"
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from agent.node import Following, Node, owned
+from agent.server import ListenSettings
+from agent.server.board import StateBoard
+from agent.server.measure import sampler
+from agent.server.serving import Serving
+from agent.settings import Settings
+from reconciler.desired import Desired
+from reconciler.loop import Timing, Wake
+from reconciler.plan import Observation, Plan
+from reconciler.problem import Problem
+from reconciler.source.directory import DirectorySource
+from reconciler.target import Outcome
+from tests.support.counting_engine import write_engine
+from tests.support.fleets import model, node, write_fleet
+from tests.support.gguf_models import tiny_llama
+from tests.support.wait import wait_for
+
+
+class Silent:
+    """A reporter for nobody."""
+
+    def planned(self, plan: Plan, desired: Desired) -> None: ...
+    def applied(self, outcomes: tuple[Outcome, ...]) -> None: ...
+    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None: ...
+    def held(self, why: str) -> None: ...
+    def source_lost(self, why: str, since: float) -> None: ...
+    def source_back(self) -> None: ...
+    def looked(self, observed: Observation) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    def metrics(self) -> dict[str, float]:
+        """Every series of an exposition, as it is spelt."""
+        lines = [line for line in self.text.splitlines() if line and not line.startswith("#")]
+        return {name: float(value) for name, _, value in (x.rpartition(" ") for x in lines)}
+
+
+@dataclass
+class ServedNode:
+    node: Node
+    board: StateBoard
+    wake: Wake
+    serving: Serving
+    fleet: Path
+    state: Path
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(
+        cls,
+        root: Path,
+        files: Mapping[str, str],
+        listen: ListenSettings | None = None,
+        *,
+        engine: tuple[str, ...] = (),
+        every_s: float = 0.05,
+        retry_s: float = 0.05,
+    ) -> Iterator[ServedNode]:
+        """`files` beside a node `mac` and a model `tiny`; `engine` are options of the engine."""
+        fleet = root / "fleet"
+        fleet.mkdir()
+        tiny_llama(fleet / "tiny.gguf")
+        own = {"node.yaml": node(), "model.yaml": model("tiny", source="tiny.gguf")}
+        write_fleet(fleet, own | dict(files))
+        programs = {"llama-server": write_engine(root, *engine)}
+        wake, board = Wake(), StateBoard(Silent())
+        with owned(
+            DirectorySource(fleet),
+            "mac",
+            Settings(root / "state", programs=programs),
+            wake,
+            board,
+            Following(Timing(poll_s=3600, resync_s=0.5)),
+            stop_children=True,
+        ) as here:
+            board.processes, here.loop.passed = here.agent.processes, board.passed
+            serving = Serving(
+                *(here, board, listen or ListenSettings(port=0), wake),
+                sampler=sampler(here, board, every_s=every_s),
+                retry_s=retry_s,
+            )
+            serving.start()
+            loop = threading.Thread(target=here.loop.run, name="loop")
+            loop.start()
+            try:
+                yield cls(here, board, wake, serving, fleet, root / "state")
+            finally:
+                wake.stop()
+                loop.join()
+                serving.close()
+
+    @property
+    def url(self) -> str:
+        found = self.serving.wait().url
+        assert found is not None, self.serving.now
+        return found
+
+    @property
+    def port(self) -> int:
+        port = urlsplit(self.url).port
+        assert port is not None
+        return port
+
+    def write(self, files: Mapping[str, str]) -> None:
+        write_fleet(self.fleet, files)
+        self.wake.fetch()
+
+    def get(self, path: str, **options: Any) -> Reply:
+        return request(self.url, "GET", path, **options)
+
+    def state_now(self) -> Any:
+        return self.get("/v1/state").json()
+
+    def metrics(self) -> dict[str, float]:
+        return self.get("/metrics").metrics()
+
+    def wait_ready(self) -> None:
+        """Until everything that should run answers."""
+        wait_for(lambda: self.get("/readyz").status == 200, "ready")
+
+    def engine_port(self, name: str) -> int:
+        states = self.node.agent.processes.snapshot()
+        return next(s.launch.port for s in states if s.ref.name == name)
+
+
+def request(
+    url: str,
+    method: str,
+    path: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    context: ssl.SSLContext | None = None,
+    timeout_s: float = 10.0,
+) -> Reply:
+    """One request on a connection of its own, whatever the status."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        connection = http.client.HTTPSConnection(
+            parts.hostname, parts.port, timeout=timeout_s, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
+    with contextlib.closing(connection):
+        connection.request(method, path, body=body, headers=dict(headers or {}))
+        answer = connection.getresponse()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return Reply(answer.status, found, answer.read())
