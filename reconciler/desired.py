@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from reconciler.api.fleet import FleetSpec
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
 from reconciler.capacity.admission import Facts, Sized
@@ -72,7 +71,7 @@ class Desired:
             self.assignment.workloads,
             [self._blocked(held) for held in self.assignment.held if _concerns(held, observed)],
             observed,
-            _policy(self.fleet.policy, confirmed, other_fleet),
+            _policy(self.fleet, confirmed, other_fleet),
             self,
             self._sized,
         )
@@ -142,13 +141,21 @@ def _facts(loaded: Loaded, fleet: Fleet, cached: CachedFacts) -> Facts:
 
 
 def _concerns(held: Held, observed: Observation) -> bool:
-    """Whether a hold is any business of the targets that are looked at."""
+    """Whether a hold is any business of the targets that are looked at. What runs there stays as
+    it runs, wherever it is meant to go."""
+    refs = {held.finding.ref, *held.services}
+    if any(instance.ref in refs for instance in observed.instances):
+        return True
+    if held.elsewhere:
+        return False
     return not held.nodes or any(f"node/{name}" in observed.targets for name in held.nodes)
 
 
-def _policy(spec: FleetSpec, confirmed: Iterable[str], other_fleet: str | None) -> Policy:
+def _policy(fleet: Fleet, confirmed: Iterable[str], other_fleet: str | None) -> Policy:
+    spec = fleet.policy
     return Policy(
         drift_enforced=spec.drift == "enforce",
+        incomplete=fleet.incomplete,
         prune=PruneLimits(
             max_count=spec.prune.max_count,
             max_share=spec.prune.max_share,

@@ -39,7 +39,10 @@ class Fleet:
 
     `revision` is `<sha>`, `<sha>+dirty.<hash8>` or `dir:<hash8>`; `commit` is None for a plain
     directory. `files` holds the repository's model files by path, as far as a Model names them.
-    `held` are objects with problems of severity blocked that the source itself found.
+    `held` are objects with problems of severity blocked that the source itself found. What an agent
+    makes of a revision with errors (reconciler.source.slice) holds these as well, also objects
+    that could not be read; `elsewhere` are those among them that are another node's business, and
+    `incomplete` says why what is absent may still be meant.
     """
 
     revision: str
@@ -48,6 +51,8 @@ class Fleet:
     origins: Mapping[ObjectRef, Origin]
     files: Mapping[str, RepositoryFile] = field(default_factory=lambda: MappingProxyType({}))
     held: tuple[Finding, ...] = ()
+    elsewhere: frozenset[ObjectRef] = frozenset()
+    incomplete: str = ""
 
     def all(self, kind: type[R]) -> tuple[R, ...]:
         """Every object of a kind, sorted by namespace and name."""

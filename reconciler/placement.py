@@ -27,12 +27,14 @@ _PRIORITY = {"critical": 0, "high": 1, "normal": 2, "low": 3, "batch": 4}
 class Held:
     """A finding that holds services as they run now; `services` are the ones it concerns.
 
-    `nodes` are the ones that the services name; empty where no node is stated.
+    `nodes` are the ones that the services name; empty where no node is stated. `elsewhere`: of no
+    interest here, as long as nothing of it runs here.
     """
 
     finding: Finding
     services: tuple[ObjectRef, ...]
     nodes: frozenset[str] = frozenset()
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ def _unusable(fleet: Fleet, draft: _Draft) -> set[ObjectRef]:
     for finding in fleet.held:
         services = dependants[finding.ref]
         nodes = frozenset(name for service in services for name in service.spec.placement.nodes)
-        draft.held.append(Held(finding, tuple(service.ref for service in services), nodes))
+        refs = tuple(service.ref for service in services)
+        draft.held.append(Held(finding, refs, nodes, finding.ref in fleet.elsewhere))
     return {finding.ref for finding in fleet.held}
 
 

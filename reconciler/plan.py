@@ -64,6 +64,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "Held": "its hold annotation leaves it exactly as it is",
         "DriftReported": "the Fleet's drift policy only reports",
         "MemoryFits": "it does not fit beside what runs",
+        "RevisionIncomplete": "a file of the fleet cannot be read, so that absence proves nothing",
         "StoppedByHand": "stopped by a person on the node, until `fleet-agent restart`",
         "RestartedByHand": "a person on the node asked for it",
         "WaitsForSuccessor": "stays until its successor on another node answers",

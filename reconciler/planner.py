@@ -31,10 +31,12 @@ from reconciler.workload import Workload, digest
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The Fleet's rules for carrying out a plan."""
+    """The Fleet's rules for carrying out a plan. `incomplete`: why absence from this revision
+    proves nothing, where it does not."""
 
     drift_enforced: bool = True
     prune: PruneLimits = field(default_factory=PruneLimits)
+    incomplete: str = ""
 
 
 class Causes(Protocol):
@@ -87,6 +89,9 @@ def make_plan(
         step = _decide(want, have, state, None if (home, ref) in live else home, causes)
         if isinstance(step, Change) and step.action is Action.DRIFT and not policy.drift_enforced:
             step = replace(step, reason="DriftReported", impact=Impact())
+        if isinstance(step, Change) and step.reason == "Removed" and policy.incomplete:
+            message, source = policy.incomplete, step.source
+            step = Blocked(ref, "RevisionIncomplete", message, source, target, (ref,))
         by_hand = isinstance(step, Change) and step.reason == "RestartedByHand"
         if isinstance(step, Change) and have is not None and _is_held(want, have) and not by_hand:
             step = _leave_alone(step)

@@ -65,6 +65,7 @@ _RULES = (
     ),
     Rule("MemoryOverridden", Severity.WARNING, "Over budget, let through by memory.mode: warn."),
     Rule("VersionRequired", Severity.WARNING, "The Fleet asks for another version of us."),
+    Rule("AgentTooOld", Severity.BLOCKED, "A field, a word or a kind that only newer agents know."),
     Rule("FieldIgnored", Severity.WARNING, "A field that has no effect where the service runs."),
 )
 RULES: Mapping[str, Rule] = MappingProxyType({rule.id: rule for rule in _RULES})

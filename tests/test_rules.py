@@ -26,7 +26,11 @@ OF_PLACEMENT = {  # what only a node can decide: reconciler.placement
     "MemoryUnknown",
     "MemoryOverridden",
 }
-IN_CODE = {"FileUnreadable", "HeaderLost"}  # shown by test_documents and test_load: no YAML file
+IN_CODE = {
+    "FileUnreadable",  # shown by test_documents and test_load: no YAML file
+    "HeaderLost",
+    "AgentTooOld",  # by test_slice
+}
 
 
 def rules(*texts: str) -> list[tuple[str, str]]:
