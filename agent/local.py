@@ -11,6 +11,7 @@ from pathlib import Path
 from agent.byhand import ByHand
 from agent.expected import ExpectedFile
 from agent.launch import InstanceState
+from agent.memory import NodeMemory, ours_of
 from agent.ports import PortBook
 from agent.probe import performance_cores
 from agent.processes import Processes
@@ -21,6 +22,7 @@ from agent.state import StateDir, default_root
 from agent.store import Download, DownloadState, ModelStore
 from agent.target import ProcessTarget
 from agent.view import RecordedNode
+from reconciler.api.fleetnode import FleetNode
 from reconciler.workload import ModelFile
 
 _log = logging.getLogger(__name__)
@@ -36,7 +38,7 @@ def recorded_node(node: str, settings: Settings) -> RecordedNode:
     state = StateDir(settings.root.absolute())
     models = settings.model_store or state.models
     store, ports = ModelStore(models, read_only=True), PortBook(state, read_only=True)
-    return RecordedNode(node, state, _renderer(state, store, ports, settings))
+    return RecordedNode(node, state, _renderer(state, store, ports, settings), NodeMemory())
 
 
 class LocalAgent:
@@ -52,7 +54,8 @@ class LocalAgent:
         self.state = StateDir.open(settings.root)
         self.state.lock()
         self.store = ModelStore(settings.model_store or self.state.models, changed=changed)
-        self.processes = Processes(self.state, changed=changed)
+        self.memory = NodeMemory()
+        self.processes = Processes(self.state, changed=changed, refuses=self.memory.refusal)
         self._kept = KeptModels(self.state.desired / "models.json")
         renderer = _renderer(self.state, self.store, PortBook(self.state), settings)
         self.facts = renderer.facts
@@ -64,6 +67,7 @@ class LocalAgent:
             time.time,
             ExpectedFile(self.state),
             self.by_hand,
+            self.memory,
             settings.namespace,
         )
 
@@ -75,6 +79,12 @@ class LocalAgent:
     def start(self) -> None:
         """Take over what an earlier life of this program left running."""
         self.processes.start()
+
+    def stated(self, node: FleetNode | None) -> None:
+        """What the fleet says of this machine; its budgets are logged when they are news."""
+        if node is not None and self.memory.follow(node):
+            for line in self.memory.budget_lines(ours_of(self.processes.snapshot())):
+                _log.info("%s", line)
 
     def settled(self, revision: str, declared: Iterable[ModelFile], keep: int) -> None:
         """Nothing is left to do for `revision`: remove models that neither it, nor the `keep` - 1

@@ -13,6 +13,7 @@ from agent.overlay import Overlay
 from agent.settings import Settings
 from agent.state import StateDir
 from reconciler.api.fleetnode import FleetNode
+from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
 from reconciler.desired import Desired
 from reconciler.errors import InvalidFleet, ReconcilerError, UsageError
@@ -125,6 +126,7 @@ def _loop(
 ) -> Loop:
     def follow(desired: Desired) -> None:
         agent.by_hand.declared(desired.fleet.objects)
+        agent.stated(desired.fleet.get(FleetNode, ObjectRef("FleetNode", "", name)))
         policy = desired.fleet.policy
         agent.target.context = FetchContext(
             allowed_hosts=policy.allowed_hosts,

@@ -7,14 +7,19 @@ from collections.abc import Iterable
 from agent.render import Renderer
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import EngineError
-from reconciler.plan import TargetState
+from reconciler.plan import PoolState, TargetState
 from reconciler.workload import Workload
 
 
 def target_state(
-    node: str, renderer: Renderer, workloads: Iterable[Workload], seen_at: float | None
+    node: str,
+    renderer: Renderer,
+    workloads: Iterable[Workload],
+    seen_at: float | None,
+    pools: tuple[PoolState, ...] = (),
 ) -> TargetState:
-    """What this machine offers to the workloads: engines, models, and how each would be started."""
+    """What this machine offers to the workloads: engines, models, memory, and how each would be
+    started."""
     missing: dict[str, str] = {}
     renders: dict[ObjectRef, str] = {}
     cached: set[str] = set()

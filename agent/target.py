@@ -7,11 +7,13 @@ pass after its download, when its memory is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import assert_never
 
 from agent.byhand import ByHand
 from agent.expected import ExpectedFile, still_meant
 from agent.launch import Launch
+from agent.memory import NodeMemory, ours_of
 from agent.offer import target_state
 from agent.overlay import is_ours
 from agent.ports import taken_by
@@ -38,6 +40,7 @@ class ProcessTarget:
         clock: Callable[[], float],
         expected_file: ExpectedFile,
         by_hand: ByHand,
+        memory: NodeMemory,
         namespace: str | None = None,
     ) -> None:
         """`namespace`: services of others are not ours, and so is what runs of them here."""
@@ -48,16 +51,19 @@ class ProcessTarget:
         self._clock = clock
         self._expected: dict[ObjectRef, tuple[Workload, Source | None, float]] = {}
         self._by_hand = by_hand
+        self._memory = memory
         self._namespace = namespace
         self._expected_file = expected_file  # for whoever looks at this node from outside
 
     def observe(self, workloads: Iterable[Workload]) -> Observation:
         """Processes, and services that wait for a model."""
         workloads = tuple(workloads)
-        state = target_state(self._node, self._renderer, workloads, self._clock())
+        processes = self._processes.snapshot()
+        seen = self._memory.look(ours_of(processes))
+        state = target_state(self._node, self._renderer, workloads, self._clock(), seen.pools)
         live = {
-            i.ref: i.to_instance(state.target)
-            for i in self._processes.snapshot()
+            i.ref: replace(i.to_instance(state.target), measured=seen.measured_of(i.pid))
+            for i in processes
             if not i.stopping and is_ours(i.ref, self._namespace)
         }
         for workload in workloads:

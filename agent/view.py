@@ -12,6 +12,7 @@ from dataclasses import replace
 from agent import health
 from agent.expected import read_expected, still_meant
 from agent.identity import is_ours
+from agent.memory import NodeMemory
 from agent.offer import target_state
 from agent.records import Record, Records
 from agent.render import Renderer
@@ -28,8 +29,10 @@ from reconciler.workload import Command, Workload
 class RecordedNode:
     """An Observer of one node, as a Target whose `apply` refuses: a dry run cannot change it."""
 
-    def __init__(self, node: str, state: StateDir, renderer: Renderer) -> None:
+    def __init__(self, node: str, state: StateDir, renderer: Renderer, memory: NodeMemory) -> None:
+        """`memory` is told by whoever knows the fleet what that states of this machine."""
         self._node = node
+        self.memory = memory
         self._state = state
         self._renderer = renderer
 
@@ -40,9 +43,11 @@ class RecordedNode:
     def observe(self, workloads: Iterable[Workload]) -> Observation:
         """What the records say, checked against the living processes."""
         workloads = tuple(workloads)
-        state = target_state(self._node, self._renderer, workloads, time.time())
+        started = _recorded(self._state, f"node/{self._node}")
+        seen = self.memory.look({i.pid: i.needs for i in started if i.pid is not None})
+        state = target_state(self._node, self._renderer, workloads, time.time(), seen.pools)
         state = replace(state, stopped=read_stopped(self._state))
-        started = _recorded(self._state, state.target)
+        started = tuple(replace(i, measured=seen.measured_of(i.pid)) for i in started)
         waiting = still_meant(_waiting(self._state, state.target, started), workloads, self._node)
         return Observation({state.target: state}, (*started, *waiting))
 

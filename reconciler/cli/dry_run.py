@@ -40,7 +40,7 @@ def dry_run(args: argparse.Namespace) -> int:
         if why := local.held_here(args, desired.loaded):
             print(why, file=sys.stderr)
             return Exit.BLOCKED
-        node = local.look_at(args, local.node_of(args, desired.fleet))
+        node = local.look_at(args, local.node_of(args, desired.fleet), desired.fleet)
         desired = desired.refreshed(node.facts)
         observed = node.observe(desired.assignment.workloads)
         _refuse_lost_files(source, desired, observed)

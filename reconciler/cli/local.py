@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.meta import ObjectRef
 from reconciler.cli.options import LOCAL_ANYHOW
 from reconciler.fleet import Fleet
 from reconciler.option import programs_of
@@ -30,11 +32,16 @@ def node_of(args: argparse.Namespace, fleet: Fleet) -> str:
     return choose_node(fleet, args.local or None)
 
 
-def look_at(args: argparse.Namespace, node: str) -> RecordedNode:
-    """The node as its records show it; nothing can be changed through it."""
+def look_at(args: argparse.Namespace, node: str, fleet: Fleet | None = None) -> RecordedNode:
+    """The node as its records show it, and as this fleet states it; nothing can be changed through
+    it."""
     from agent.local import recorded_node
 
-    return recorded_node(node, settings(args))
+    found = recorded_node(node, settings(args))
+    stated = fleet.get(FleetNode, ObjectRef("FleetNode", "", node)) if fleet else None
+    if stated is not None:
+        found.memory.follow(stated)
+    return found
 
 
 def held_here(args: argparse.Namespace, loaded: Loaded) -> str | None:
