@@ -1,20 +1,25 @@
-"""The edge of both programs: exit codes, and how whatever a run ends in is said."""
+"""The edge of both programs: exit codes, how whatever a run ends in is said, and to whom."""
 
 from __future__ import annotations
 
 import argparse
 import io
 import os
+import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from reconciler.errors import InvalidFleet, ReconcilerError, UsageError
-from reconciler.report.terminal import printable
+from reconciler.report.terminal import Style, printable
+
+if TYPE_CHECKING:
+    from reconciler.report.status_text import View
 
 
 class Exit(IntEnum):
@@ -72,6 +77,19 @@ def _prepare_streams() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for good
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """A terminal that nobody asked to stay plain (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def view_of(stream: TextIO) -> View:
+    """How a table is to look there: as wide as the terminal; for a program lines have no end."""
+    from reconciler.report.status_text import View
+
+    width = shutil.get_terminal_size().columns if stream.isatty() else None
+    return View(time.time(), width, Style(wants_colour(stream)))
 
 
 class Parser(argparse.ArgumentParser):

@@ -86,8 +86,8 @@ def test_a_node_that_does_not_answer_shows_since_when() -> None:
         plan_text(made, NOW)
         == """\
 node mac (last seen 2 h ago)     1 unknown
-  ?   default/chat                             services/chat.yaml:1   ccccccc
         connection refused
+  ?   default/chat                             services/chat.yaml:1   ccccccc
 Plan: 0 to create, 0 to update, 0 to replace, 0 to move, 0 to delete, 1 unknown, 0 unchanged.
 """
     )

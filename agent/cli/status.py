@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from reconciler.edge import Exit
+from reconciler.edge import Exit, view_of
 
 if TYPE_CHECKING:
     from agent.state import StateDir
@@ -25,7 +25,8 @@ def run(args: argparse.Namespace) -> int:
     from agent.state import StateDir
     from agent.view import recorded_instances
     from reconciler.plan import Observation, TargetState
-    from reconciler.report.status import status_json, status_text
+    from reconciler.report.status import Status, status_json
+    from reconciler.report.status_text import status_text
 
     state = StateDir(state_root(args.state_dir).absolute())
     node = _node_name(state)
@@ -33,9 +34,9 @@ def run(args: argparse.Namespace) -> int:
     instances = recorded_instances(state, node)
     observed = Observation({target: TargetState(target, True, time.time())}, instances)
     if args.output == "json":
-        print(json.dumps(status_json(observed)))
+        print(json.dumps(status_json(Status(observed))))
     else:
-        sys.stdout.write(status_text(observed, time.time()))
+        sys.stdout.write(status_text(Status(observed), view_of(sys.stdout)))
         holder = state.holder()
         watched = f"watched by pid {holder}" if holder else "watched by nobody now"
         print(f"{state.root}: {watched}", file=sys.stderr)

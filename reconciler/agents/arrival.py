@@ -36,11 +36,6 @@ class Arrival:
     why: str = ""
     is_final: bool = False
 
-    @property
-    def reached(self) -> bool:
-        """Whether the node runs by the revision, ready or not."""
-        return self.stage in (Stage.WAITING, Stage.READY)
-
 
 def arrivals(
     revision: str,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import email.utils
 import http.client
 import ipaddress
+import json
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # A node with a thousand services answers with 2 MiB.
 _MOST_BYTES = 32 << 20
+# An agent looks at its node every 10 s at least.
+STALE_AFTER_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,9 @@ class AgentClient:
             asked["If-None-Match"] = known.etag
         reply = self._exchange("GET", "/v1/state", asked, deadline)
         if reply.status == 304 and known is not None:
-            return known
+            # While its loop lives, an agent's tag passes over when it looked.
+            is_old = known.age_s > STALE_AFTER_S
+            return replace(known, age_s=_age_s(reply, known.state)) if is_old else known
         self._expect(reply, 200)
         state = _judged(reply.body, self.node)
         return Answer(state, _age_s(reply, state), reply.headers.get("etag"))
@@ -97,8 +102,19 @@ class AgentClient:
                     f"it redirects ({status}), which is not followed: state the agent's own address"
                     " in spec.agent.url"
                 )
+            case 503:
+                return "its agent has just started, or ends: ask again in a moment (503)"
             case status:
-                return f"it answers {status}: look into the log of its fleet-agent"
+                return f"it answers {status}{_said(reply)}: look into the log of its fleet-agent"
+
+
+def _said(reply: Reply) -> str:
+    """The agent's own words for an error, if it has some."""
+    try:
+        message = json.loads(reply.body)["error"]["message"]
+    except (ValueError, LookupError, TypeError):
+        return ""
+    return f" ({str(message)[:200]})"
 
 
 def _address(url: str, path: str) -> SplitResult:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from reconciler.agents.client import AgentClient, Answer
+from reconciler.agents.client import STALE_AFTER_S, AgentClient, Answer
 from reconciler.agents.credentials import Credentials
 from reconciler.agents.lastseen import LastSeen
 from reconciler.agents.parallel import ask_all
@@ -25,8 +25,6 @@ T = TypeVar("T")
 _ALL_WITHIN_S = 5.0
 _EACH_WITHIN_S = 3.0
 _GRACE_S = 0.2  # for an answer that came at its deadline to be counted
-# An agent looks at its node every 10 s at least.
-_STALE_AFTER_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +144,7 @@ class AgentNodes:
 
 
 def _stale(answer: Answer) -> str:
-    if answer.age_s < _STALE_AFTER_S:
+    if answer.age_s < STALE_AFTER_S:
         return ""
     return (
         f"its agent answers, and has not looked at its node for {answer.age_s:.0f} s:"

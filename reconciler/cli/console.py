@@ -13,6 +13,7 @@ from typing import Protocol, TextIO
 
 from reconciler.api.quantity import show_bytes
 from reconciler.desired import Desired
+from reconciler.edge import wants_colour
 from reconciler.plan import Instance, Observation, Plan
 from reconciler.problem import Problem
 from reconciler.report.news import ON_ITS_WAY, News
@@ -34,11 +35,6 @@ class Download(Protocol):
     def received_bytes(self) -> int: ...
     @property
     def total_bytes(self) -> int | None: ...
-
-
-def wants_colour(stream: TextIO) -> bool:
-    """A terminal that nobody asked to stay plain (https://no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class Screen:

@@ -13,10 +13,9 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeState
 from reconciler.cli import local
 from reconciler.cli.agents import open_agents
-from reconciler.cli.console import wants_colour
 from reconciler.cli.fleet import open_fleet, read_desired
 from reconciler.desired import Desired
-from reconciler.edge import Exit
+from reconciler.edge import Exit, wants_colour
 from reconciler.plan import Action, Observation, Plan, TargetState
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text

@@ -50,6 +50,7 @@ _RESTARTS = {
     (Action.REPLACE, Restart.RESTART): "restart",
     (Action.DRIFT, Restart.RESTART): "restart",
     (Action.UPDATE, Restart.NONE): "no restart",
+    (Action.UPDATE, Restart.HOT): "reloads the changed models",
 }
 _PLAINLY = {Action.CREATE: "starts"}
 _OLD_S = 10.0
@@ -112,11 +113,16 @@ def _padded(style: Style, text: str) -> str:
 
 def age(seconds: float) -> str:
     """How long ago, in words: `3 s ago`, `14 min ago`."""
+    return f"{span(seconds)} ago"
+
+
+def span(seconds: float) -> str:
+    """For how long, in words: `3 s`, `14 min`, `5 h`, `3 d`."""
     if seconds < 120:
-        return f"{max(0, seconds):.0f} s ago"
+        return f"{max(0, seconds):.0f} s"
     if seconds < 7200:
-        return f"{seconds / 60:.0f} min ago"
-    return f"{seconds / 3600:.0f} h ago"
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"
 
 
 def _change_lines(change: Change, state: TargetState, now: float, style: Style) -> Iterator[str]:
@@ -162,7 +168,8 @@ def _value(field: FieldChange, value: object) -> str:
 def _impact_text(change: Change) -> str:
     impact = change.impact
     parts = [_RESTARTS.get((change.action, impact.restart), "")]
-    if change.action in (Action.CREATE, Action.REPLACE, Action.DRIFT, Action.DELETE):
+    weighed = (Action.CREATE, Action.REPLACE, Action.DRIFT, Action.DELETE)
+    if change.action in weighed or impact.restart is Restart.HOT:
         parts += [_memory_text(m) for m in impact.memory]
         if change.desired and not impact.memory and change.action != Action.DELETE:
             parts.append("memory known once the model is here")

@@ -1,120 +1,172 @@
-"""What runs where and how it is, for people and for programs. Pure."""
+"""What runs where and how it is: what there is to say, and that as JSON. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.api.meta import ObjectRef
+from reconciler.api.nodestate import NodeState
+from reconciler.capacity.ledger import Ledger
 from reconciler.plan import Instance, Observation, TargetState
 from reconciler.report.plan_json import ref_json
-from reconciler.report.plan_text import age
-from reconciler.report.terminal import PLAIN, Style, Tone, printable
-
-_HEADER = ("SERVICE", "NODE", "STATE", "PID", "ENDPOINT", "SINCE", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A service that should run here; `reason` and `message` say why, where it may not."""
+    """A service that should run on `node`, or that has none (None); `reason` and `message` say why
+    it does not, where that is known."""
 
     ref: ObjectRef
     reason: str = "NotRunning"
     message: str = ""
+    node: str | None = None
 
 
-def status_json(observed: Observation, declared: Iterable[Declared] = ()) -> dict[str, Any]:
-    """`{nodes[], services[]}`; a declared service that runs nowhere is there, not ready."""
-    absent = {service.ref: service for service in declared}
-    by_ref: dict[ObjectRef, list[Instance]] = {ref: [] for ref in absent}
-    for instance in observed.instances:
-        by_ref.setdefault(instance.ref, []).append(instance)
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Everything that is known. `states` are the agents' own answers, by target; `revision` is the
+    fleet's newest one, where it can be read."""
+
+    observed: Observation
+    declared: tuple[Declared, ...] = ()
+    states: Mapping[str, NodeState] = field(default_factory=dict)
+    revision: str | None = None
+
+    def on(self, target: str) -> list[Instance]:
+        """What runs there, in order."""
+        return sorted(
+            (i for i in self.observed.instances if i.target == target), key=lambda i: i.ref
+        )
+
+    def absent(self, target: str | None) -> list[Declared]:
+        """What should run there and does not; None: what has no node at all."""
+        node = target and target.partition("/")[2]
+        there = {i.ref for i in self.observed.instances if i.target == target or target is None}
+        return sorted(
+            (d for d in self.declared if d.node == node and d.ref not in there),
+            key=lambda d: d.ref,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUse:
+    """A memory pool with what our services take of it, estimated. None: not known."""
+
+    name: str
+    used_bytes: int
+    budget_bytes: int | None
+    others_bytes: int | None
+
+
+def pool_uses(state: TargetState, instances: Iterable[Instance]) -> tuple[PoolUse, ...]:
+    """The node's pools, in its order."""
+    ledger = Ledger(tuple(instances))
+    return tuple(
+        PoolUse(p.name, ledger.taken_bytes(p.name), p.budget_bytes, p.used_by_others_bytes)
+        for p in state.pools
+    )
+
+
+def status_json(status: Status) -> dict[str, Any]:
+    """`{revision, nodes[], services[]}`; a declared service that runs nowhere is there, not
+    ready."""
+    refs = {i.ref for i in status.observed.instances} | {d.ref for d in status.declared}
     return {
-        "nodes": [_node_json(state) for _, state in sorted(observed.targets.items())],
-        "services": [
-            _service_json(found, absent.get(ref, Declared(ref)))
-            for ref, found in sorted(by_ref.items())
-        ],
+        "revision": status.revision,
+        "nodes": [_node_json(status, s) for _, s in sorted(status.observed.targets.items())],
+        "services": [_service_json(status, ref) for ref in sorted(refs)],
     }
 
 
-def _node_json(state: TargetState) -> dict[str, Any]:
+def _node_json(status: Status, state: TargetState) -> dict[str, Any]:
+    said, its = status.states.get(state.target), state.revision
     return {
         "name": state.target.partition("/")[2],
         "reachable": state.reachable,
         "seenAt": state.seen_at,
         "message": state.message,
         "missing": dict(state.missing),
+        "agentVersion": said and said.agent_version,
+        "revision": its
+        and {
+            "fetched": its.fetched,
+            "applied": its.applied,
+            "refused": its.refused,
+            "problems": list(its.problems),
+            "held": its.held or None,
+        },
+        "pools": [
+            {
+                "name": pool.name,
+                "usedBytes": pool.used_bytes,
+                "budgetBytes": pool.budget_bytes,
+                "usedByOthersBytes": pool.others_bytes,
+            }
+            for pool in pool_uses(state, status.on(state.target))
+        ],
+        "pressure": said and said.pressure and said.pressure.level,
+        "downloads": [
+            d.model_dump(mode="json", by_alias=True) for d in (said.downloads if said else ())
+        ],
     }
 
 
-def _service_json(found: list[Instance], declared: Declared) -> dict[str, Any]:
-    ready = bool(found) and all(instance.ready for instance in found)
-    worst = next((i for i in found if not i.ready), found[0] if found else None)
+def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
+    found = [i for i in status.observed.instances if i.ref == ref]
+    missing = [
+        d
+        for d in status.declared
+        if d.ref == ref and not any(i.target == f"node/{d.node}" for i in found)
+    ]
+    bad = next((i for i in found if not i.ready), None) or next(iter(missing), None)
+    shown = bad or found[0]
     return {
-        "ref": ref_json(declared.ref),
-        "ready": ready,
-        "reason": worst.reason if worst else declared.reason,
-        "message": worst.message if worst else declared.message,
-        "placements": [
+        "ref": ref_json(ref),
+        "ready": bad is None,
+        "reason": shown.reason,
+        "message": shown.message,
+        "placements": [_placement_json(i) for i in found]
+        + [
             {
-                "node": instance.target.partition("/")[2],
-                "ready": instance.ready,
-                "reason": instance.reason,
-                "message": instance.message,
-                "pid": instance.pid,
-                "port": instance.port,
-                "since": instance.since,
+                **dict.fromkeys(("pid", "port", "endpoint", "since")),
+                "node": d.node,
+                "ready": False,
+                "reason": d.reason,
+                "message": d.message,
+                "models": [],
             }
-            for instance in found
+            for d in missing
+            if d.node is not None and found
         ],
         "endpoint": next((_chat_url(i) for i in found if i.endpoint), None),
-        "advertisedModels": sorted({name for i in found if i.ready for name in i.models}),
+        "advertisedModels": sorted({name for i in found if i.ready for name in advertised(i)}),
     }
+
+
+def _placement_json(instance: Instance) -> dict[str, Any]:
+    return {
+        "node": instance.target.partition("/")[2],
+        "ready": instance.ready,
+        "reason": instance.reason,
+        "message": instance.message,
+        "pid": instance.pid,
+        "port": instance.port,
+        "endpoint": instance.endpoint,
+        "since": instance.since,
+        "models": [
+            {"name": m.name, "state": m.state, "reason": m.reason or None, "message": m.message}
+            for m in instance.served
+        ],
+    }
+
+
+def advertised(instance: Instance) -> tuple[str, ...]:
+    """The models that clients may ask for: not those that failed."""
+    broken = {m.name for m in instance.served if m.state in ("failed", "quarantined")}
+    return tuple(name for name in instance.models if name not in broken)
 
 
 def _chat_url(instance: Instance) -> str:
     return f"{instance.endpoint}/v1/chat/completions"
-
-
-def status_text(
-    observed: Observation,
-    now: float,
-    declared: Iterable[Declared] = (),
-    style: Style = PLAIN,
-) -> str:
-    """A table of services, then the nodes that did not answer. Ends in a newline."""
-    rows = [_row(instance, now) for instance in observed.instances]
-    running = {instance.ref for instance in observed.instances}
-    rows += [
-        (service.ref.label, "-", service.reason, "-", "-", "-", printable(service.message))
-        for service in sorted(declared, key=lambda service: service.ref)
-        if service.ref not in running
-    ]
-    lines = list(_table(rows, style)) if rows else ["nothing runs here"]
-    for _, state in sorted(observed.targets.items()):
-        if not state.reachable:
-            lines.append(f"{state.target} did not answer: {printable(state.message)}")
-    return "\n".join(lines) + "\n"
-
-
-def _row(instance: Instance, now: float) -> tuple[str, ...]:
-    return (
-        instance.ref.label,
-        instance.target.partition("/")[2],
-        "Ready" if instance.ready else instance.reason,
-        str(instance.pid or "-"),
-        instance.endpoint or "-",
-        age(now - instance.since) if instance.since else "-",
-        "" if instance.ready else printable(instance.message),
-    )
-
-
-def _table(rows: list[tuple[str, ...]], style: Style) -> Iterator[str]:
-    widths = [max(len(row[i]) for row in (_HEADER, *rows)) for i in range(len(_HEADER))]
-    for row in (_HEADER, *rows):
-        cells = [f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)]
-        if row is not _HEADER:
-            cells[2] = style(Tone.GOOD if row[2] == "Ready" else Tone.BAD, cells[2])
-        yield "  ".join(cells).rstrip()

@@ -1,0 +1,92 @@
+"""Look at what runs, here or on every agent node, beside what should run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Protocol
+
+from reconciler.agents.arrival import Verdicts
+from reconciler.agents.verdicts import verdicts_of
+from reconciler.cli import local
+from reconciler.cli.agents import open_agents
+from reconciler.desired import Desired
+from reconciler.plan import Observation
+from reconciler.report.status import Declared, Status
+from reconciler.workload import Workload
+
+
+class Looker(Protocol):
+    def look(self, desired: Desired) -> Status:
+        """What runs now, beside what this revision wants."""
+
+
+def looker(args: argparse.Namespace) -> Looker:
+    """At this machine with --local, else at every agent node of the fleet."""
+    return _Here(args) if args.local is not None else _Everywhere(args)
+
+
+class _Here:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+
+    def look(self, desired: Desired) -> Status:
+        node = local.node_of(self._args, desired.fleet)
+        here = local.look_at(self._args, node, desired.fleet)
+        observed = here.observe(desired.assignment.workloads)
+        return Status(observed, _declared(desired, node, observed, {}), {}, desired.fleet.revision)
+
+
+class _Everywhere:
+    """Agents are remembered between two looks: what did not change is not sent again."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._agents = open_agents(args)
+
+    def look(self, desired: Desired) -> Status:
+        self._agents.follow(desired.fleet)
+        observed = self._agents.observe()
+        states = self._agents.states
+        verdicts = {target: verdicts_of(state) for target, state in states.items()}
+        declared = _declared(desired, None, observed, verdicts)
+        return Status(observed, declared, states, desired.fleet.revision)
+
+
+def _declared(
+    desired: Desired, node: str | None, observed: Observation, verdicts: Mapping[str, Verdicts]
+) -> tuple[Declared, ...]:
+    """What should run, there or anywhere; what cannot, with the reason."""
+    held = [
+        Declared(ref, h.finding.rule, h.finding.message, on)
+        for h in desired.assignment.held
+        if node is None or not h.nodes or node in h.nodes
+        for ref in h.services
+        for on in (*sorted(h.nodes),) or (None,)
+        if node is None or on in (None, node)
+    ]
+    refs = {d.ref for d in held}
+    placed = [
+        _placed(workload, observed, verdicts)
+        for workload in desired.assignment.workloads
+        if node in (None, workload.node) and not workload.suspended and workload.ref not in refs
+    ]
+    return (*placed, *held)
+
+
+def _placed(
+    workload: Workload, observed: Observation, verdicts: Mapping[str, Verdicts]
+) -> Declared:
+    """Why a service that has a node may not run there, as far as that is known."""
+    target = f"node/{workload.node}"
+    state = observed.targets.get(target)
+    verdict = verdicts.get(target, {}).get(workload.ref)
+    reason, message = "NotRunning", ""
+    if state is not None and not state.reachable:
+        reason = "Unknown"
+    elif verdict is not None:
+        reason, message = verdict
+    elif state is not None and state.keeps_stopped(workload):
+        reason, message = "StoppedByHand", f"`fleet-agent restart {workload.ref.name}` starts it"
+    elif state is not None and workload.runtime in state.missing:
+        reason, message = "EngineMissing", state.missing[workload.runtime]
+    return Declared(workload.ref, reason, message, workload.node)
