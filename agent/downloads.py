@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from agent.clock import Clock
-from reconciler.errors import DownloadFailed, ModelCorrupt, ModelError
+from reconciler.errors import DiskFull, DownloadFailed, ModelCorrupt, ModelError
 from reconciler.models import FetchContext
 from reconciler.workload import ModelFile
 
@@ -26,6 +26,7 @@ _LATE = (60.0, 3600.0)  # the same bytes, or the same mistake, will hardly be be
 _REASONS: Mapping[type[ModelError], str] = {
     ModelError: "ModelUnavailable",
     DownloadFailed: "DownloadFailed",
+    DiskFull: "DiskFull",
     ModelCorrupt: "ModelCorrupt",
 }
 _ADVANCE = 1 << 20  # bytes more than ever before: the line is bad, but it moves; no longer pauses
@@ -205,7 +206,10 @@ class Downloads:
         transfer.failures = 1 if soon and advanced else transfer.failures + 1
         first, longest = _SOON if soon else _LATE
         pause = min(longest, first * 2.0 ** min(transfer.failures - 1, 20))
-        pause *= 0.5 + 0.5 * self._jitter()  # a fleet of nodes must not come back all at once
+        jitter = self._jitter()  # a fleet of nodes must not come back all at once
+        pause *= 0.5 + 0.5 * jitter
+        if isinstance(error, DownloadFailed) and error.retry_after_s is not None:
+            pause = max(pause, error.retry_after_s * (1 + 0.1 * jitter))
         transfer.retry_at = self._clock.monotonic() + pause
         self._enter(transfer, DownloadState.FAILED, str(error), _REASONS[type(error)])
         _log.warning(
@@ -235,4 +239,4 @@ class Downloads:
 
 def _key(model: ModelFile) -> tuple[str, str | None]:
     """Models that share one download. Another digest or another address is another download."""
-    return (model.source, model.sha256)
+    return (model.origin, model.sha256)

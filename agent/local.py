@@ -116,7 +116,9 @@ class LocalAgent:
 def _models_of(state: InstanceState) -> tuple[ModelFile, ...]:
     """The models that a process was started from."""
     return tuple(
-        ModelFile(m["name"], m["source"], m["format"], m["sha256"])
+        ModelFile(
+            m["name"], m["source"], m["format"], m["sha256"], files=tuple(m.get("files", ()))
+        )
         for m in state.launch.inputs["models"]
     )
 

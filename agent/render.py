@@ -44,7 +44,8 @@ class Renderer:
     def facts(self, model: Model) -> ModelFacts | None:
         """What the store knows of a model that was downloaded."""
         name, spec = model.metadata.name, model.spec
-        stored = self.store.lookup(ModelFile(name, spec.source, model.format, spec.sha256))
+        wanted = ModelFile(name, spec.source, model.format, spec.sha256, files=spec.files)
+        stored = self.store.lookup(wanted)
         return None if stored is None else self.store.facts(stored.digest)
 
     def render(self, workload: Workload, *, keep_port: bool) -> Rendered | None:

@@ -1,7 +1,7 @@
 """The node's models: verified files by digest, and the downloads that bring them.
 
-Nothing here blocks its caller: a file is fetched, verified and put on the shelf by a thread beside
-the loop. A crash at any moment leaves at worst a partial file, which the next attempt continues.
+Nothing here blocks its caller: a model is fetched, verified and put on the shelf by a thread beside
+the loop. A crash at any moment leaves at worst partial files, which the next attempt continues.
 """
 
 from __future__ import annotations
@@ -14,24 +14,31 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from agent.arrival import Arrived, Attempt, bring
 from agent.clock import Clock, SystemClock
+from agent.disk import require_room
 from agent.downloads import Download, Downloads, DownloadState, Transfer
-from agent.shelf import Shelf, StoredModel
-from reconciler.errors import DownloadFailed, HeaderError, ModelCorrupt
+from agent.shelf import Shelf, Stocked, StoredModel
+from reconciler.errors import DownloadFailed
 from reconciler.memory import ModelFacts
-from reconciler.models import FetchContext, FetchRequest, Partial, fetch
+from reconciler.models import FetchContext
 from reconciler.workload import ModelFile, digest
 
-__all__ = ["Download", "DownloadState", "ModelStore", "StoredModel"]
+__all__ = ["Download", "DownloadState", "ModelStore", "Stocked", "StoredModel"]
 
-_MIN_FREE_BYTES = 512 << 20  # a full disk breaks more than this download
+MAX_DOWNLOADS = 2
 _LOCK_POLL_S = 0.25
 _ABANDONED_S = 7 * 24 * 3600.0
+_PINNED_S = 30 * 24 * 3600.0
 
 
 class ModelStore:
     """All models of a node below one folder. Safe to call from several threads, and two processes
-    may share the folder. `changed` is called, from a download's thread, whenever one has ended."""
+    may share the folder. `changed` is called, from a download's thread, whenever one has ended.
+
+    `min_free_bytes` of the disk stay free (None: agent.disk's default). With `pin`, what arrives
+    stays for 30 days even while nothing needs it: for a person who fetches ahead of time.
+    """
 
     def __init__(
         self,
@@ -39,27 +46,35 @@ class ModelStore:
         *,
         changed: Callable[[], None] = lambda: None,
         clock: Clock | None = None,
-        max_downloads: int = 2,
-        min_free_bytes: int = _MIN_FREE_BYTES,
+        max_downloads: int = MAX_DOWNLOADS,
+        min_free_bytes: int | None = None,
+        hf_token_file: str | None = None,
         read_only: bool = False,
+        pin: bool = False,
     ) -> None:
-        self._root = root
+        self.root = root
         self._arriving = root / "partial"
         self._min_free_bytes = min_free_bytes
+        self._hf_token_file = hf_token_file
+        self._pin = pin
         self._clock = clock or SystemClock()
-        self._shelf = Shelf(root, read_only=read_only)
+        self.shelf = Shelf(root, read_only=read_only)
         self._downloads = Downloads(
             self._bring, clock=self._clock, changed=changed, max_running=max_downloads
         )
 
     def lookup(self, model: ModelFile) -> StoredModel | None:
-        """The verified file: of the model's digest, else of what its source first held here."""
+        """The verified model: of its digest, else of what its source first held here."""
         known = self._expected(model)
-        return self._shelf.get(known) if known else None
+        return self.shelf.get(known) if known else None
 
     def facts(self, digest: str) -> ModelFacts | None:
-        """What the header of a stored GGUF says."""
-        return self._shelf.facts(digest)
+        """What the header of a stored GGUF says; of a split one, of all its parts together."""
+        return self.shelf.facts(digest)
+
+    def inventory(self) -> tuple[Stocked, ...]:
+        """Every model that is here, with the sources that it answers for."""
+        return self.shelf.inventory()
 
     def ensure(self, model: ModelFile, context: FetchContext | None = None) -> None:
         """See to it that the model comes, unless it is here. Call it as often as you like: models
@@ -79,74 +94,68 @@ class ModelStore:
         """Stop the downloads of models that nobody wants any more."""
         self._downloads.keep_only(models)
 
-    def collect(self, keep: Collection[str]) -> tuple[str, ...]:
-        """Remove the models whose digests are not in `keep`, and partial files that nobody touched
-        for a week. Models that are wanted now stay in any case. Returns the removed digests."""
+    def kept(self, keep: Collection[str]) -> frozenset[str]:
+        """`keep`, and what stays in any case: wanted now, or brought by a person lately."""
         wanted = {found.digest for m in self._downloads.models() if (found := self.lookup(m))}
+        return self.shelf.pinned_since(self._clock.time() - _PINNED_S) | wanted | set(keep)
+
+    def collect(self, keep: Collection[str]) -> tuple[str, ...]:
+        """Remove the models whose digests are not kept (see `kept`), and partial files that nobody
+        touched for a week. Returns the removed digests."""
         self._drop_abandoned()
-        return self._shelf.collect(wanted | set(keep))
+        return self.shelf.collect(self.kept(keep))
+
+    def take_in(self, model: ModelFile) -> StoredModel:
+        """Put files that lie on this machine in by their digest, now: `model.source` is file://.
+        What the store knew of that path before does not count. Raises ModelError."""
+        place = self._arriving / digest(["by hand", model.origin])
+        transfer = Transfer(model, FetchContext())
+        with self._alone(place, transfer):
+            arrived = self._arrive(place, transfer, model.sha256)
+            stored = self.shelf.put(arrived, model.format, place, pin=True)
+            shutil.rmtree(place, ignore_errors=True)
+        return stored
 
     def close(self) -> None:
         """Stop all downloads; what has arrived is kept for the next start."""
         self._downloads.close()
 
     def _expected(self, model: ModelFile) -> str | None:
-        return model.sha256 or self._shelf.first_verified(model.source)
+        return model.sha256 or self.shelf.first_verified(model.origin)
 
     def _place(self, model: ModelFile) -> Path:
-        """Where the file arrives: another source or digest is another partial file."""
-        return self._arriving / digest([model.source, self._expected(model)])
+        """Where the files arrive: another source or digest is another folder."""
+        return self._arriving / digest([model.origin, self._expected(model)])
 
     def _bring(self, transfer: Transfer) -> None:
         """One attempt, on a thread of its own. Raises ModelError."""
         model = transfer.model
         expected, place = self._expected(model), self._place(model)
-        self._arriving.mkdir(parents=True, exist_ok=True)
-        with _only_user(place.with_suffix(".lock"), transfer):
+        with self._alone(place, transfer):
             if self.lookup(model):  # another process was faster
                 return
-            place.mkdir(exist_ok=True)
-            try:
-                found, facts = self._fetch(place / "data", transfer, expected)
-            except ModelCorrupt:
-                shutil.rmtree(place, ignore_errors=True)
-                raise
-            self._shelf.put(place / "data", model, found, facts)
+            arrived = self._arrive(place, transfer, expected)
+            self.shelf.put(arrived, model.format, place, pin=self._pin)
+            self.shelf.remember(model.origin, arrived.digest, arrived.resolved)
             shutil.rmtree(place, ignore_errors=True)
 
-    def _fetch(
-        self, path: Path, transfer: Transfer, expected: str | None
-    ) -> tuple[str, ModelFacts | None]:
-        """The digest and the facts of the whole file, now at `path`."""
-        model = transfer.model
-
-        def progress(received: int, total: int | None) -> None:
-            transfer.progress(received, total)
-            self._check_space(received, total)
-
-        with Partial(path, progress, transfer.cancelled) as partial:
-            fetch(FetchRequest(model.source, partial, transfer.context, expected))
-            partial.check()
-            transfer.state = DownloadState.VERIFYING
-        try:
-            if expected and partial.sha256 != expected:
-                raise ModelCorrupt(_mismatch(model, expected, partial.sha256))
-            return partial.sha256, _facts(path) if model.format == "gguf" else None
-        except ModelCorrupt as error:
-            if partial.resumed:  # perhaps only the earlier bytes are bad: once more from the start
-                path.unlink()
-                raise DownloadFailed(f"{error}; trying again from the first byte") from error
-            raise
-
-    def _check_space(self, received: int, total: int | None) -> None:
-        free = shutil.disk_usage(self._root).free
-        missing = max(0, (total or received) - received)
-        if free - missing < self._min_free_bytes:
-            raise DownloadFailed(
-                f"{missing >> 20} MiB are still to come and {free >> 20} MiB are free on the disk"
-                f" of {self._root}, of which {self._min_free_bytes >> 20} MiB stay free:"
-                " free some space"
+    def _arrive(self, place: Path, transfer: Transfer, expected: str | None) -> Arrived:
+        place.mkdir(exist_ok=True)
+        return bring(
+            Attempt(
+                transfer,
+                place,
+                expected,
+                lambda missing: require_room(self.root, missing, self._min_free_bytes),
+                self._hf_token_file,
             )
+        )
+
+    @contextmanager
+    def _alone(self, place: Path, transfer: Transfer) -> Iterator[None]:
+        self._arriving.mkdir(parents=True, exist_ok=True)
+        with _only_user(place.with_suffix(".lock"), transfer):
+            yield
 
     def _drop_abandoned(self) -> None:
         mine = {self._place(model) for model in self._downloads.models()}
@@ -160,24 +169,6 @@ class ModelStore:
                     shutil.rmtree(place)
                 else:
                     place.unlink()
-
-
-def _mismatch(model: ModelFile, expected: str, found: str) -> str:
-    if model.sha256:
-        return f"its sha256 is {found}, not {expected} as spec.sha256 says"
-    return (
-        f"its sha256 is {found}, but this node first got {expected} from the same source:"
-        " set spec.sha256 to the one you want"
-    )
-
-
-def _facts(path: Path) -> ModelFacts:
-    from reconciler.gguf.header import read_path
-
-    try:
-        return read_path(path)
-    except HeaderError as error:
-        raise ModelCorrupt(f"what arrived is no usable GGUF file: {error}") from error
 
 
 @contextmanager

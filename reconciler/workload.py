@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from reconciler.api.meta import ObjectRef
-from reconciler.api.model import Model
+from reconciler.api.model import Model, origin
 from reconciler.fleet import Fleet, Origin
 from reconciler.memory import MemoryEstimate
 
@@ -23,7 +23,8 @@ class ModelFile:
     """One model that a workload serves, and how to know its bytes.
 
     `name` is the public model name (the Model's metadata.name). `source` is its spec.source; a path
-    inside the repository stays a path. `sha256` is None when nothing pins the bytes yet.
+    inside the repository stays a path. `sha256` is None when nothing pins the bytes yet; of a model
+    of several files it is models.tree.tree_digest. `files` are its spec.files.
     """
 
     name: str
@@ -32,11 +33,24 @@ class ModelFile:
     sha256: str | None = None
     size_bytes: int | None = None
     mmproj: str | None = None
+    files: tuple[str, ...] = ()
+
+    @property
+    def origin(self) -> str:
+        """What names its bytes while no digest does."""
+        return origin(self.source, self.files)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What a process that serves it depends on, as plain JSON."""
+        told = {"name": self.name, "source": self.source, "format": self.format}
+        own = {"files": list(self.files)} if self.files else {}
+        return told | {"sha256": self.sha256} | own
 
 
 def model_file(model: Model, fleet: Fleet) -> ModelFile:
     """A declared Model with what the revision knows of its bytes."""
-    stored = fleet.files.get(model.spec.source)
+    stored = fleet.files.get(origin(model.spec.source, model.spec.files))
     return ModelFile(
         name=model.metadata.name,
         source=model.spec.source,
@@ -44,6 +58,7 @@ def model_file(model: Model, fleet: Fleet) -> ModelFile:
         sha256=stored.sha256 if stored else model.spec.sha256,
         size_bytes=stored.size_bytes if stored else None,
         mmproj=model.spec.mmproj,
+        files=model.spec.files,
     )
 
 
@@ -93,10 +108,7 @@ class Workload:
             "runtime": self.runtime,
             "port": self.port,
             "suspended": self.suspended,
-            "models": [
-                {"name": m.name, "source": m.source, "format": m.format, "sha256": m.sha256}
-                for m in self.models
-            ],
+            "models": [model.inputs for model in self.models],
             "settings": dict(self.settings),
             "lifecycle": dict(self.lifecycle),
         }

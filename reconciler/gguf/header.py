@@ -82,6 +82,12 @@ def combine(parts: Sequence[ModelFacts]) -> ModelFacts:
     )
 
 
+_LOOKS_LIKE = {
+    b"vers": ": it is a Git LFS pointer, fetch the file itself",
+    b"pk\x03\x04": ": it is a zip archive",
+    b"<!do": ": it is a web page",
+    b"<htm": ": it is a web page",
+}
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 _ARRAY_HEAD = struct.Struct("<IQ")
@@ -132,8 +138,9 @@ class _Walk:
             raise HeaderError(f"the file has {window.size} bytes; a GGUF file has at least 24")
         magic = window.take(4, "the first four bytes")
         if magic != b"GGUF":
-            hint = ": it is a Git LFS pointer, fetch the file itself" if magic == b"vers" else ""
-            raise HeaderError(f"the file does not begin with GGUF but with {magic!r}{hint}")
+            # never the bytes themselves: the file may be any file of this machine
+            hint = _LOOKS_LIKE.get(magic.lower(), "")
+            raise HeaderError(f"the file does not begin with GGUF{hint}")
         (version,) = window.unpack(_U32, "the version")
         if version & 0xFFFF == 0:
             raise HeaderError("the file is big-endian, which llama.cpp reads on no common machine")

@@ -4,42 +4,62 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from reconciler.errors import ModelError
 from reconciler.models.file import SCHEME as FILE
+from reconciler.models.hf import SCHEME as HF
 from reconciler.models.https import SCHEME as HTTPS
+from reconciler.models.oci import SCHEME as OCI
 from reconciler.models.partial import Partial, Progress
 from reconciler.models.pypi import SCHEME as PYPI
 from reconciler.models.repository import SCHEME as REPOSITORY
-from reconciler.models.scheme import FetchContext, FetchRequest, Scheme
+from reconciler.models.scheme import (
+    Access,
+    FetchContext,
+    FetchRequest,
+    Listing,
+    ListRequest,
+    RemoteFile,
+    Scheme,
+)
+from reconciler.models.tree import check_paths, matching
 
 __all__ = [
     "SCHEMES",
+    "Access",
     "FetchContext",
     "FetchRequest",
+    "ListRequest",
+    "Listing",
     "Partial",
     "Progress",
+    "RemoteFile",
     "Scheme",
     "check_source",
     "fetch",
     "hosts_of",
+    "is_folder",
+    "list_files",
     "scheme_of",
 ]
 
 SCHEMES: Mapping[str, Scheme] = MappingProxyType(
     {
+        "hf": HF,
         "https": HTTPS,
         "http": HTTPS,  # loopback only: its check refuses every other
         "file": FILE,
         "pypi": PYPI,
+        "oci": OCI,
         "": REPOSITORY,
     }
 )
 """What stands before `://` in a source -> how to fetch it. A path in the repository has none."""
 
-_LATER = frozenset({"hf", "oci"})
 _PREFIX = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_KNOWN = "hf://, https://, file:///, oci://, pypi:// or a path inside the repository"
 
 
 def scheme_of(source: str) -> Scheme | None:
@@ -52,11 +72,7 @@ def check_source(source: str) -> str | None:
     scheme = scheme_of(source)
     if scheme:
         return scheme.check(source)
-    prefix = _prefix(source)
-    known = "https://, file:///, pypi:// or a path inside the repository"
-    if prefix in _LATER:
-        return f"{prefix}:// is not supported yet by this version: use {known}"
-    return f'no such source scheme "{prefix}": use {known}'
+    return f'no such source scheme "{_prefix(source)}": use {_KNOWN}'
 
 
 def hosts_of(source: str) -> tuple[str, ...]:
@@ -65,17 +81,48 @@ def hosts_of(source: str) -> tuple[str, ...]:
     return scheme.hosts(source) if scheme and scheme.check(source) is None else ()
 
 
+def is_folder(source: str) -> bool:
+    """Whether the source names several files of which spec.files may choose. Pure."""
+    scheme = scheme_of(source)
+    return bool(scheme and scheme.check(source) is None and scheme.is_folder(source))
+
+
+def list_files(request: ListRequest) -> Listing:
+    """Which files the source means, with paths that are safe on disk. Raises like Scheme.fetch."""
+    scheme = _permitted(request.source, request.context)
+    listing = scheme.files(request)
+    if listing.folder and request.patterns:
+        chosen = set(matching([file.path for file in listing.files], request.patterns))
+        listing = replace(listing, files=tuple(f for f in listing.files if f.path in chosen))
+    if listing.folder or len(listing.files) > 1:
+        check_paths([file.path for file in listing.files])
+    return listing
+
+
 def fetch(request: FetchRequest) -> None:
-    """Leave the whole file in the request's partial. Raises like Scheme.fetch."""
-    scheme = scheme_of(request.source)
-    reason = check_source(request.source)
+    """Leave the whole file in the request's partial. Raises like Scheme.fetch.
+
+    The source is a RemoteFile's; with its `access`, the policy was asked when it was listed.
+    """
+    if request.access is not None:
+        scheme = scheme_of(request.source)
+    else:
+        scheme = _permitted(request.source, request.context)
+    if scheme is None or scheme.fetch is None:
+        raise ModelError(f"{request.source}: not the address of one file")
+    scheme.fetch(request)
+
+
+def _permitted(source: str, context: FetchContext) -> Scheme:
+    scheme = scheme_of(source)
+    reason = check_source(source)
     if scheme is None or reason:
-        raise ModelError(f"{request.source}: {reason}")
-    allowed = request.context.allowed_hosts
-    for host in scheme.hosts(request.source) if allowed is not None else ():
+        raise ModelError(f"{source}: {reason}")
+    allowed = context.allowed_hosts
+    for host in scheme.hosts(source) if allowed is not None else ():
         if host not in (allowed or ()):
             raise ModelError(f"{host} is not in the Fleet's allowedHosts: add it there")
-    scheme.fetch(request)
+    return scheme
 
 
 def _prefix(source: str) -> str:

@@ -1,19 +1,23 @@
-"""Models that already lie on the node: `file:///absolute/path`.
+"""Models that already lie on the node: `file:///absolute/path`, or a folder with a `/` behind it.
 
 They are copied. A link to the original would let whoever rewrites it change, or by truncating kill
-(SIGBUS), a process that has the model mapped.
+(SIGBUS), a process that has the model mapped. What is a link there is followed if it leads to a
+file, so that a folder of a download cache can be named.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from reconciler.errors import DownloadFailed
+from reconciler.errors import DownloadFailed, ModelError
 from reconciler.models.partial import CHUNK
-from reconciler.models.scheme import FetchRequest, Scheme
+from reconciler.models.scheme import FetchRequest, Listing, ListRequest, RemoteFile, Scheme
+from reconciler.models.tree import MAX_FILES, shards_of, wrong_shard
 
 
 def _check(source: str) -> str | None:
@@ -26,11 +30,54 @@ def _check(source: str) -> str | None:
     if url.query or url.fragment:
         return "write ? as %3F and # as %23 in the path"
     path = unquote(url.path)
-    if not path.startswith("/") or path.endswith("/"):
-        return "file:// needs the absolute path of one file"
+    if not path.startswith("/") or path == "/":
+        return "file:// needs the absolute path of a file, or of a folder with a / behind it"
     if not path.isprintable():
         return "the path holds unprintable characters"
-    return None
+    return wrong_shard(path.rpartition("/")[2])
+
+
+def _is_folder(source: str) -> bool:
+    return urlsplit(source).path.endswith("/")
+
+
+def _files(request: ListRequest) -> Listing:
+    path = Path(unquote(urlsplit(request.source).path))
+    try:
+        if _is_folder(request.source):
+            found = sorted(_below(path))
+            return Listing(tuple(_remote(path, name) for name in found), folder=True)
+        names = shards_of(path.name) or (path.name,)
+        return Listing(tuple(_remote(path.parent, name) for name in names))
+    except OSError as error:
+        where = error.filename or path
+        raise DownloadFailed(f"cannot read {where}: {error.strerror or error}") from error
+
+
+def _below(top: Path) -> Iterator[str]:
+    """The files below a folder by their paths in it, but for the hidden ones."""
+    for count, entry in enumerate(_walk(top, "")):
+        if count == MAX_FILES:
+            raise ModelError(f"{top} holds more than {MAX_FILES} files: that is no model")
+        yield entry
+
+
+def _walk(top: Path, folder: str) -> Iterator[str]:
+    with os.scandir(top / folder) as entries:
+        for entry in entries:
+            path = f"{folder}{entry.name}"
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(top, f"{path}/")
+            elif entry.is_file():
+                yield path
+
+
+def _remote(folder: Path, name: str) -> RemoteFile:
+    path = folder / name
+    status = path.stat()
+    return RemoteFile(name, path.as_uri(), status.st_size, version=_version(status))
 
 
 def _fetch(request: FetchRequest) -> None:
@@ -68,4 +115,4 @@ def _version(status: os.stat_result) -> str:
     return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
 
 
-SCHEME = Scheme("file", _check, hosts=lambda source: (), fetch=_fetch)
+SCHEME = Scheme("file", _check, lambda source: (), _fetch, _files, _is_folder)

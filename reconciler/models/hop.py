@@ -1,6 +1,6 @@
 """One GET over redirects. Each hop is checked: host, scheme, and the address that answers.
 
-Nothing secret is ever sent, so nothing secret can follow a redirect: no credentials, no cookies.
+A login goes to the one origin that it is for, and so never follows a redirect. No cookies.
 """
 
 from __future__ import annotations
@@ -18,8 +18,15 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from reconciler import __version__
 from reconciler.errors import DownloadFailed, ModelError
-from reconciler.models.scheme import FetchContext
-from reconciler.models.url import is_loopback, mirrored, next_hop, shown, stated_hosts
+from reconciler.models.scheme import Access, FetchContext
+from reconciler.models.url import (
+    is_loopback,
+    mirrored,
+    next_hop,
+    origin_of,
+    shown,
+    stated_hosts,
+)
 
 _MAX_REDIRECTS = 5
 _TIMEOUT_S = 60.0  # without a byte
@@ -28,7 +35,11 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 @contextmanager
 def get(
-    source: str, headers: Mapping[str, str], context: FetchContext, cancelled: threading.Event
+    source: str,
+    headers: Mapping[str, str],
+    context: FetchContext,
+    cancelled: threading.Event,
+    access: Access | None = None,
 ) -> Iterator[http.client.HTTPResponse]:
     """The first answer that is no redirect, open for reading, whatever its status.
 
@@ -38,13 +49,21 @@ def get(
     url = mirrored(source, context.mirrors)
     stated = stated_hosts(source, context)
     for _ in range(_MAX_REDIRECTS + 1):
-        with _translated(url), _request(url, headers, stated, cancelled) as response:
+        sent = dict(headers) | _login(url, access)
+        with _translated(url), _request(url, sent, stated, cancelled) as response:
             if response.status not in _REDIRECTS:
                 yield response
                 return
-            target = next_hop(url, response.getheader("Location"), context)
+            location = response.getheader("Location")
+            target = next_hop(url, location, context, access.domains if access else ())
         url = target
     raise DownloadFailed(f"{shown(source)}: more than {_MAX_REDIRECTS} redirects")
+
+
+def _login(url: str, access: Access | None) -> dict[str, str]:
+    if access is None or access.authorization is None or origin_of(url) != access.origin:
+        return {}
+    return {"Authorization": access.authorization}
 
 
 @contextmanager

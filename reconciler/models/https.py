@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-from reconciler.errors import DownloadFailed
-from reconciler.models.scheme import FetchRequest, Scheme
+from reconciler.errors import DownloadFailed, ModelError
+from reconciler.models.scheme import (
+    FetchRequest,
+    Listing,
+    ListRequest,
+    RemoteFile,
+    Scheme,
+    one_file,
+)
+from reconciler.models.tree import shards_of, wrong_shard
 from reconciler.models.url import check_url, shown
 
 if TYPE_CHECKING:
@@ -16,6 +24,7 @@ if TYPE_CHECKING:
     from reconciler.models.partial import Partial
 
 _BLOCK = 1 << 18
+_LONGEST_PAUSE_S = 3600.0
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
 _HINTS = {
     401: "it wants a login, which a fleet file cannot hold",
@@ -27,15 +36,26 @@ _HINTS = {
 
 
 def _check(source: str) -> str | None:
-    reason = check_url(source)
-    if reason is None and urlsplit(source).path.rpartition("/")[2] == "":
-        return "the URL names no file"
-    return reason
+    if reason := check_url(source):
+        return reason
+    name = unquote(urlsplit(source).path.rpartition("/")[2])
+    return wrong_shard(name) if name else "the URL names no file"
 
 
 def _hosts(source: str) -> tuple[str, ...]:
     host = urlsplit(source).hostname
     return (host,) if host else ()
+
+
+def _files(request: ListRequest) -> Listing:
+    """The one file; of a split model all parts, which lie side by side."""
+    url = urlsplit(request.source)
+    folder, slash, last = url.path.rpartition("/")
+    names = shards_of(unquote(last))
+    if not names:
+        return one_file(request)
+    parts = (url._replace(path=f"{folder}{slash}{quote(name)}").geturl() for name in names)
+    return Listing(tuple(map(RemoteFile, names, parts)))
 
 
 def _fetch(request: FetchRequest) -> None:
@@ -57,7 +77,8 @@ def _attempt(request: FetchRequest) -> bool:
         headers["Range"] = f"bytes={partial.received}-"
         if partial.validator:
             headers["If-Range"] = partial.validator
-    with get(request.source, headers, request.context, partial.cancelled) as response:
+    access = request.access
+    with get(request.source, headers, request.context, partial.cancelled, access) as response:
         if response.getheader("Content-Encoding", "identity") != "identity":
             raise DownloadFailed(f"{request.source}: the server compresses it, we asked it not to")
         match response.status:
@@ -69,8 +90,12 @@ def _attempt(request: FetchRequest) -> bool:
                 if response.status == 416:  # everything had arrived before
                     return True
             case status:
+                told = access.explain(status, dict(response.headers)) if access else None
+                if told:
+                    raise ModelError(told)
                 hint = _HINTS.get(status, "try again later, or check spec.source")
-                raise DownloadFailed(f"{shown(request.source)}: HTTP {status}: {hint}")
+                pause = retry_after_s(response.getheader("Retry-After"))
+                raise DownloadFailed(f"{shown(request.source)}: HTTP {status}: {hint}", pause)
         _stream(response, partial)
     return True
 
@@ -109,4 +134,10 @@ def _stream(response: HTTPResponse, partial: Partial) -> None:
         )
 
 
-SCHEME = Scheme("https", _check, _hosts, _fetch)
+def retry_after_s(header: str | None) -> float | None:
+    """Seconds that a server wants us to wait, up to an hour; its other form, a date, is ignored."""
+    text = (header or "").strip()
+    return min(float(text), _LONGEST_PAUSE_S) if re.fullmatch("[0-9]{1,6}", text) else None
+
+
+SCHEME = Scheme("https", _check, _hosts, _fetch, _files)

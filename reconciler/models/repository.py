@@ -1,4 +1,4 @@
-"""Models that lie in the fleet's own repository: a source without a scheme."""
+"""Models that lie in the fleet's own repository: a source without a scheme. `/` ends a folder."""
 
 from __future__ import annotations
 
@@ -6,20 +6,41 @@ import os
 
 from reconciler.errors import DownloadFailed, ModelError, SourceError
 from reconciler.models.partial import CHUNK
-from reconciler.models.scheme import FetchRequest, Scheme
+from reconciler.models.scheme import FetchRequest, Listing, ListRequest, RemoteFile, Scheme
+from reconciler.models.tree import shards_of, wrong_shard
 
 
 def _check(source: str) -> str | None:
-    parts = source.split("/")
+    parts = source.removesuffix("/").split("/")
     if source.startswith("/"):
         return f"an absolute path is not inside the repository: write file://{source}"
     if ".." in parts:
         return 'the path must stay inside the repository: no ".."'
     if "" in parts or "." in parts:
-        return 'write the path from the top of the repository, without "./", "//" or a last "/"'
+        return 'write the path from the top of the repository, without "./" or "//"'
     if "\\" in source or not source.isprintable():
         return "a path inside the repository uses / and printable characters only"
-    return None
+    return wrong_shard(parts[-1])
+
+
+def _files(request: ListRequest) -> Listing:
+    if not _is_folder(request.source):
+        folder, slash, last = request.source.rpartition("/")
+        names = shards_of(last) or (last,)
+        return Listing(tuple(RemoteFile(name, f"{folder}{slash}{name}") for name in names))
+    if request.context.list_repository is None:
+        raise ModelError(f"{request.source}: no repository is at hand to read it from")
+    try:
+        paths = request.context.list_repository(request.source)
+    except SourceError as error:
+        raise DownloadFailed(str(error)) from error
+    return Listing(
+        tuple(RemoteFile(path.removeprefix(request.source), path) for path in paths), folder=True
+    )
+
+
+def _is_folder(source: str) -> bool:
+    return source.endswith("/")
 
 
 def _fetch(request: FetchRequest) -> None:
@@ -48,4 +69,4 @@ def _size(stream: object) -> int | None:
     return status.st_size or None  # a pipe has size 0
 
 
-SCHEME = Scheme("repository", _check, hosts=lambda source: (), fetch=_fetch)
+SCHEME = Scheme("repository", _check, lambda source: (), _fetch, _files, _is_folder)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import BinaryIO
@@ -18,6 +19,62 @@ class FetchContext:
     mirrors: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # host -> URL
     # as Checkout.open; another checkout is no other policy, so it does not count when comparing
     open_repository: Callable[[str], BinaryIO] | None = field(default=None, compare=False)
+    # as Checkout.folder: the files below a folder, by their paths in the repository
+    list_repository: Callable[[str], Sequence[str]] | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How the files of one listing are asked for over https, beyond their URLs.
+
+    `authorization` goes to `origin` (scheme://host:port) and nowhere else, also after a redirect.
+    Redirects may also lead to hosts below `domains`. `explain` turns the status and headers of a
+    refusal into what a person can do; None: nothing special.
+    """
+
+    origin: str
+    authorization: str | None = field(default=None, repr=False)
+    domains: tuple[str, ...] = ()
+    explain: Callable[[int, Mapping[str, str]], str | None] = field(
+        default=lambda status, headers: None, compare=False
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """One file of a model: its path in the model, and the address that brings it.
+
+    `version` changes when the bytes at `source` do, where the other side says so beforehand.
+    """
+
+    path: str
+    source: str
+    size_bytes: int | None = None
+    sha256: str | None = None
+    version: str | None = None
+    access: Access | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a model. `folder`: an engine may want them as a folder, with their paths.
+    `resolved` is what a moving name (a branch, a tag) stood for, empty where there was none."""
+
+    files: tuple[RemoteFile, ...]
+    folder: bool = False
+    resolved: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListRequest:
+    """Asks which files a source means. `patterns` are spec.files; `format` is the Model's."""
+
+    source: str
+    patterns: tuple[str, ...] = ()
+    format: str = "gguf"
+    context: FetchContext = FetchContext()
+    cancelled: threading.Event = field(default_factory=threading.Event, compare=False)
+    hf_token_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +89,13 @@ class FetchRequest:
     partial: Partial
     context: FetchContext = FetchContext()
     sha256: str | None = None
+    access: Access | None = None
+
+
+def one_file(request: ListRequest) -> Listing:
+    """A source that is the address of one file."""
+    name = request.source.partition("?")[0].rpartition("/")[2]
+    return Listing((RemoteFile(name, request.source),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +104,17 @@ class Scheme:
 
     `check` says why a source is no address that can be fetched, or None: pure, no IO.
     `hosts` are the names that the Fleet's allowedHosts must list; none for what is already here.
+    `files` says which files a source means. It raises as `fetch` does.
     `fetch` leaves the whole file in the request's partial, or raises DownloadFailed (try again,
     what has arrived is kept), ModelCorrupt (the bytes are wrong) or ModelError (only a person can
-    help). It stops within a second when the partial is cancelled.
+    help). It stops within a second when the partial is cancelled. None: `files` names addresses of
+    other rows.
+    `is_folder` says whether a source names more than a file: pure.
     """
 
     name: str
     check: Callable[[str], str | None]
     hosts: Callable[[str], tuple[str, ...]]
-    fetch: Callable[[FetchRequest], None]
+    fetch: Callable[[FetchRequest], None] | None
+    files: Callable[[ListRequest], Listing] = one_file
+    is_folder: Callable[[str], bool] = lambda source: False

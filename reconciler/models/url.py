@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from reconciler.errors import DownloadFailed, ModelError
 from reconciler.models.scheme import FetchContext
+
+_PORTS = {"http": 80, "https": 443}
 
 
 def check_url(source: str) -> str | None:
@@ -52,8 +54,19 @@ def mirrored(url: str, mirrors: Mapping[str, str]) -> str:
     return urlunsplit((mirror.scheme, mirror.netloc, path, parts.query, ""))
 
 
-def next_hop(url: str, location: str | None, context: FetchContext) -> str:
-    """Where a redirect leads, mirrors applied. Raises ModelError when we do not follow it."""
+def origin_of(url: str) -> str:
+    """scheme://host:port of a URL: what credentials are bound to."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS.get(parts.scheme)}"
+
+
+def next_hop(
+    url: str, location: str | None, context: FetchContext, domains: Sequence[str] = ()
+) -> str:
+    """Where a redirect leads, mirrors applied. Raises ModelError when we do not follow it.
+
+    `domains` may be led to whatever allowedHosts says: they belong to what it does list.
+    """
     if not location:
         raise DownloadFailed(f"{shown(url)}: a redirect to nowhere")
     try:
@@ -69,7 +82,8 @@ def next_hop(url: str, location: str | None, context: FetchContext) -> str:
     if host in context.mirrors:
         return mirrored(target, context.mirrors)
     allowed = context.allowed_hosts
-    if allowed is not None and host not in allowed and host not in _mirror_hosts(context):
+    known = {*(allowed or ()), *_mirror_hosts(context), urlsplit(url).hostname or ""}
+    if allowed is not None and host not in known and not _is_below(host, domains):
         raise ModelError(
             f"{shown(url)} redirects to {host}, which is not in the Fleet's allowedHosts:"
             " add it there"
@@ -84,6 +98,10 @@ def shown(url: str) -> str:
     login, at, _ = rest.partition("/")[0].rpartition("@")
     text = f"{scheme}://{rest.removeprefix(login + at)}" if at else text
     return "".join(c if c.isprintable() else "?" for c in text[:300])
+
+
+def _is_below(host: str, domains: Sequence[str]) -> bool:
+    return any(host == domain or host.endswith(f".{domain}") for domain in domains)
 
 
 def _mirror_hosts(context: FetchContext) -> frozenset[str]:

@@ -1,0 +1,122 @@
+"""A program: which files a revision of a Hub repository has. JSON in, JSON out (see child.py)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reconciler.models.url import check_url, origin_of
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+_TIMEOUT_S = 20.0
+_TOLD = ("x-error-code",)
+
+
+def main() -> None:
+    json.dump(_answer(json.load(sys.stdin)), sys.stdout)
+
+
+def _answer(question: dict[str, Any]) -> dict[str, Any]:
+    """The files, or `error`: `refused` (by the Hub), `setup` (of this machine), `unreachable`."""
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    endpoint = str(question["mirror"] or constants.ENDPOINT).rstrip("/")
+    if reason := check_url(endpoint):
+        return {"error": "setup", "message": f"HF_ENDPOINT {endpoint}: {reason}"}
+    try:
+        token = _token(question, endpoint)
+    except OSError as error:
+        return {"error": "setup", "message": f"the token's file cannot be read: {error}"}
+    api = HfApi(endpoint=endpoint, token=token or False)
+    _stay_at(endpoint)
+    try:
+        return _listing(api, question, token)
+    except OfflineModeIsEnabled:
+        message = "HF_HUB_OFFLINE is set for this program: unset it, or put the file there first"
+        return {"error": "setup", "message": message}
+    except HfHubHTTPError as error:
+        return _refusal(error, bool(token))
+    except Exception as error:  # noqa: BLE001  # the library lets its transport's errors through
+        host = origin_of(endpoint)
+        return {"error": "unreachable", "message": f"{host} cannot be asked: {_told(error)}"}
+
+
+def _token(question: dict[str, Any], endpoint: str) -> str | None:
+    """This machine's token, for the Hub that its owner chose: never for a mirror of the fleet's,
+    or whoever writes the fleet could collect the tokens of its nodes."""
+    from huggingface_hub import constants, get_token
+
+    if origin_of(endpoint) != origin_of(constants.ENDPOINT):
+        return None
+    if question["tokenFile"]:
+        return Path(question["tokenFile"]).expanduser().read_text().strip() or None
+    return get_token()
+
+
+def _stay_at(endpoint: str) -> None:
+    """Follow no redirect to elsewhere: only the host that was permitted is asked."""
+    from huggingface_hub import get_session
+
+    def check(request: Any) -> None:  # noqa: ANN401  # the type's home differs by version
+        if origin_of(str(request.url)) != origin_of(endpoint):
+            raise ConnectionError(f"it leads to {request.url.host}, which is not followed")
+
+    client = get_session()
+    hooks = dict(client.event_hooks)
+    client.event_hooks = hooks | {"request": [*hooks.get("request", ()), check]}
+
+
+def _listing(api: HfApi, question: dict[str, Any], token: str | None) -> dict[str, Any]:
+    from huggingface_hub import hf_hub_url
+
+    repo = question["repo"]
+    info = api.model_info(
+        repo, revision=question["revision"], files_metadata=True, timeout=_TIMEOUT_S
+    )
+    commit = info.sha or question["revision"]
+    files = [
+        {
+            "path": sibling.rfilename,
+            "url": hf_hub_url(repo, sibling.rfilename, revision=commit, endpoint=api.endpoint),
+            "size": sibling.size,
+            "sha256": sibling.lfs.sha256 if sibling.lfs else None,
+            "blob": sibling.blob_id,
+        }
+        for sibling in info.siblings or ()
+    ]
+    return {
+        "commit": commit,
+        "endpoint": api.endpoint,
+        "authorization": f"Bearer {token}" if token else None,
+        "files": files,
+    }
+
+
+def _refusal(error: HfHubHTTPError, with_token: bool) -> dict[str, Any]:
+    headers = {k.lower(): v for k, v in error.response.headers.items()}
+    pause = headers.get("retry-after", "")
+    return {
+        "error": "refused",
+        "status": error.response.status_code,
+        "headers": {name: headers[name] for name in _TOLD if name in headers},
+        "retryAfter": min(float(pause), 3600.0) if pause.isdecimal() else None,
+        "withToken": with_token,
+    }
+
+
+def _told(error: Exception) -> str:
+    """The first line of what an error says; its type where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    main()

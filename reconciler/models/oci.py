@@ -1,0 +1,149 @@
+"""Models in OCI registries: `oci://registry/repository:tag` or `...@sha256:DIGEST`.
+
+oras reads the manifest, with the logins of the docker configuration, in a process of its own; the
+layers come by our own https and are verified by their digests. A layer is a file, with the name
+that its annotation org.opencontainers.image.title says, as `oras push` makes them.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from reconciler.errors import DownloadFailed, ModelError
+from reconciler.models.scheme import Access, Listing, ListRequest, RemoteFile, Scheme
+from reconciler.models.tree import printable
+from reconciler.models.url import check_url, is_loopback
+
+_NAME = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_SOURCE = re.compile(
+    r"oci://(?P<registry>[A-Za-z0-9.-]+(?::[0-9]{1,5})?)"
+    rf"/(?P<repository>{_NAME}(?:/{_NAME})*)"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+)
+_TITLE = "org.opencontainers.image.title"
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_MAX_LENGTH = 512
+
+
+def _match(source: str) -> re.Match[str] | None:
+    match = _SOURCE.fullmatch(source) if len(source) <= _MAX_LENGTH else None
+    return match if match and (match["tag"] or match["digest"]) else None
+
+
+def _check(source: str) -> str | None:
+    match = _match(source)
+    if match is None:
+        return "write oci://REGISTRY/REPOSITORY:TAG, or oci://REGISTRY/REPOSITORY@sha256:DIGEST"
+    return check_url(f"https://{match['registry']}/")
+
+
+def _hosts(source: str) -> tuple[str, ...]:
+    match = _match(source)
+    host = urlsplit(f"https://{match['registry']}").hostname if match else None
+    return (host,) if host else ()
+
+
+def _files(request: ListRequest) -> Listing:
+    match = _match(request.source)
+    if match is None:
+        raise ModelError(f"{request.source}: {_check(request.source)}")
+    base, repository = _place(match, request.context.mirrors)
+    answer = _ask(base, repository, match["digest"] or match["tag"], request)
+    origin = f"{urlsplit(base).scheme}://{urlsplit(base).netloc}"
+    explain = functools.partial(_explain, f"{urlsplit(base).netloc}/{repository}")
+    access = Access(str(answer["origin"]), answer["authorization"], explain=explain)
+    files = []
+    for name, layer in _named(repository, answer["layers"]):
+        digest = str(layer.get("digest"))
+        found = _DIGEST.fullmatch(digest)
+        if found is None:
+            raise ModelError(f"the layer {printable(name)} has no sha256 digest")
+        size = layer.get("size")
+        files.append(
+            RemoteFile(
+                name,
+                f"{origin}/v2/{repository}/blobs/{digest}",
+                size if isinstance(size, int) and size >= 0 else None,
+                found[1],
+                version=digest,
+                access=access,
+            )
+        )
+    return Listing(tuple(files), folder=len(files) > 1, resolved=str(answer["digest"]))
+
+
+def _place(match: re.Match[str], mirrors: Mapping[str, str]) -> tuple[str, str]:
+    """The registry's URL and the repository there; a mirror's path stands before its name."""
+    registry, repository = match["registry"], match["repository"]
+    host = urlsplit(f"https://{registry}").hostname or ""
+    mirror = mirrors.get(host)
+    if mirror is None:
+        return f"{'http' if is_loopback(host) else 'https'}://{registry}", repository
+    if reason := check_url(mirror):
+        raise ModelError(f"the Fleet's mirror for {host} cannot be asked: {reason}")
+    url = urlsplit(mirror)
+    prefix = url.path.strip("/")
+    return f"{url.scheme}://{url.netloc}", f"{prefix}/{repository}" if prefix else repository
+
+
+def _named(repository: str, layers: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """The layers that are files of the model, by name."""
+    if any((layer.get("annotations") or {}).get("io.deis.oras.content.unpack") for layer in layers):
+        raise ModelError(
+            "it holds a packed folder: push its files one by one, oras push REF FILE FILE ..."
+        )
+    last = repository.rpartition("/")[2]
+    found = []
+    for layer in layers:
+        title = (layer.get("annotations") or {}).get(_TITLE)
+        if isinstance(title, str) and title:
+            found.append((title.removeprefix("./"), layer))
+        elif "gguf" in str(layer.get("mediaType")):  # as Docker packs models
+            found.append((f"{last}.gguf", layer))
+    if not found and len(layers) == 1:
+        return [(last, layers[0])]
+    if not found:
+        raise ModelError(f"its {len(layers)} layers have no names ({_TITLE}): push it with oras")
+    return found
+
+
+def _ask(base: str, repository: str, reference: str, request: ListRequest) -> dict[str, Any]:
+    from reconciler.models.child import ask
+
+    allowed = request.context.allowed_hosts
+    question = {
+        "base": base,
+        "repository": repository,
+        "reference": reference,
+        "allowedHosts": None if allowed is None else list(allowed),
+    }
+    answer = ask("reconciler.models.oci_registry", question, request.cancelled)
+    if "error" not in answer:
+        return answer
+    where = f"{urlsplit(base).netloc}/{repository}"
+    if answer["error"] == "refused":
+        status = int(answer["status"])
+        if reason := _explain(where, status, {}):
+            raise ModelError(reason)
+        pause = answer.get("retryAfter")
+        raise DownloadFailed(f"{where}: the registry answers HTTP {status}", pause)
+    text = f"{where}: {printable(str(answer.get('message')))}"
+    raise ModelError(text) if answer["error"] == "setup" else DownloadFailed(text)
+
+
+def _explain(where: str, status: int, headers: Mapping[str, str]) -> str | None:
+    if status in {401, 403}:
+        return (
+            f"{where}: the registry does not let this machine read it: `docker login` or `oras"
+            " login` there as the user that runs this program, with an account that may read it"
+        )
+    return (
+        f"{where}: not in the registry: check the repository and the tag" if status == 404 else None
+    )
+
+
+SCHEME = Scheme("oci", _check, _hosts, None, _files, lambda source: _match(source) is not None)

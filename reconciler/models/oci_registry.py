@@ -1,0 +1,148 @@
+"""A program: the layers of a manifest in an OCI registry. JSON in, JSON out (see child.py)."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import logging
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from reconciler.models.url import check_url, origin_of
+
+if TYPE_CHECKING:
+    import requests
+    from oras.provider import Registry
+
+_TIMEOUT_S = 20.0
+_MAX_MANIFEST_BYTES = 4 << 20
+_ACCEPTED = (
+    "application/vnd.oci.image.manifest.v1+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+
+
+class _Refused(Exception):
+    """The registry's answer is no manifest."""
+
+
+def main() -> None:
+    logging.disable(logging.CRITICAL)  # oras prints what we say ourselves
+    json.dump(_answer(json.load(sys.stdin)), sys.stdout)
+
+
+def _answer(question: dict[str, Any]) -> dict[str, Any]:
+    """The layers, or `error`: `refused` (HTTP), `setup` (what only a person can mend) or
+    `unreachable`."""
+    try:
+        return _manifest(question)
+    except _Refused as error:
+        return dict(error.args[0])
+    except PermissionError as error:
+        return {"error": "setup", "message": str(error)}
+    except Exception as error:  # noqa: BLE001  # the libraries let many kinds through
+        lines = str(error).strip().splitlines()
+        text = lines[0][:300] if lines else type(error).__name__
+        return {"error": "unreachable", "message": f"cannot be asked: {text}"}
+
+
+def _manifest(question: dict[str, Any]) -> dict[str, Any]:
+    base, repository = question["base"], question["repository"]
+    registry, response = _get(question, f"{base}/v2/{repository}/manifests/{question['reference']}")
+    if response.status_code != 200:
+        pause = response.headers.get("Retry-After", "")
+        after = min(float(pause), 3600.0) if pause.isdecimal() else None
+        raise _Refused({"error": "refused", "status": response.status_code, "retryAfter": after})
+    data = response.raw.read(_MAX_MANIFEST_BYTES + 1, decode_content=True)
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    if question["reference"].startswith("sha256:") and digest != question["reference"]:
+        _fail(f"the registry gives another manifest, {digest}")
+    try:
+        manifest = json.loads(data) if len(data) <= _MAX_MANIFEST_BYTES else None
+    except ValueError:
+        manifest = None
+    layers = manifest.get("layers") if isinstance(manifest, dict) else None
+    if not isinstance(layers, list) or not all(isinstance(layer, dict) for layer in layers):
+        _fail("it is no manifest with layers (an index of several platforms is no model)")
+    return {
+        "layers": layers,
+        "digest": digest,
+        "origin": origin_of(base),
+        "authorization": registry.auth.get_auth_header().get("Authorization")
+        if getattr(registry.auth, "token", None) or _is_basic(registry)
+        else None,
+    }
+
+
+def _get(question: dict[str, Any], url: str) -> tuple[Registry, requests.Response]:
+    """The answer for a manifest, logged in as the registry wants it."""
+    import oras.auth
+    from oras.container import Container
+    from oras.provider import Registry
+
+    base = urlsplit(question["base"])
+    container = Container(f"{base.netloc}/{question['repository']}:any")
+    registry = Registry(base.netloc, insecure=base.scheme == "http")
+    _guard(registry, base.hostname or "", question["allowedHosts"])
+    registry.auth.load_configs(container)
+    headers = {"Accept": ", ".join(_ACCEPTED)}
+    first = registry.session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_S)
+    if first.status_code not in {401, 403}:
+        return registry, first
+    wants = first.headers.get("Www-Authenticate", "").partition(" ")[0].lower()
+    if wants == "basic":
+        login = getattr(registry.auth, "_basic_auth", None)
+        if login is None:
+            return registry, first
+        registry.auth = oras.auth.get_auth_backend("basic", registry.session, False)
+        registry.auth._basic_auth = login
+    sent, changed = registry.auth.authenticate_request(first, headers)
+    if not changed:
+        return registry, first
+    return registry, registry.session.get(url, headers=sent, stream=True, timeout=_TIMEOUT_S)
+
+
+def _is_basic(registry: Registry) -> bool:
+    from oras.auth.basic import BasicAuth
+
+    return isinstance(registry.auth, BasicAuth)
+
+
+def _guard(registry: Registry, own: str, allowed: list[str] | None) -> None:
+    """Let the session reach only what the fleet allows: the registry, and where it sends logins."""
+    from requests.adapters import HTTPAdapter
+
+    class Guard(HTTPAdapter):
+        def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            host = urlsplit(request.url).hostname or ""
+            if reason := _forbidden(str(request.url), host, own, allowed):
+                raise PermissionError(f"it leads to {host}: {reason}")
+            kwargs["timeout"] = kwargs.get("timeout") or _TIMEOUT_S
+            return super().send(request, *args, **kwargs)
+
+    for prefix in ("http://", "https://"):
+        registry.session.mount(prefix, Guard())
+
+
+def _forbidden(url: str, host: str, own: str, allowed: list[str] | None) -> str | None:
+    if reason := check_url(url):
+        return reason
+    if host == own or host in (allowed or ()):
+        return None
+    if allowed is not None:
+        return "it is not in the Fleet's allowedHosts: add it there"
+    for *_, address in socket.getaddrinfo(host, None):
+        if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_global:
+            return "a private address (if it is yours, add it to the Fleet's allowedHosts)"
+    return None
+
+
+def _fail(message: str) -> None:
+    raise PermissionError(message)
+
+
+if __name__ == "__main__":
+    main()
