@@ -29,9 +29,11 @@ from reconciler.workload import model_file
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """How a node follows its source. `busy` says why the source is in the middle of something."""
+    """How a node follows its source. `busy` says why the source is in the middle of something;
+    `strict` follows no head that does not build on the applied one."""
 
     timing: Timing = field(default_factory=Timing)
+    strict: bool = False
     confirmed: frozenset[str] = frozenset()
     busy: Callable[[], str | None] = lambda: None
     read: Reader = field(default_factory=reader)
@@ -62,7 +64,8 @@ def owned(
     person said it. Raises StateError when another process is, UsageError for a name that is not
     there."""
     state = StateDir.open(settings.root)
-    journal = SourceJournal(HistoryFile(state.desired / "history.json"), source)
+    history = HistoryFile(state.desired / "history.json")
+    journal = SourceJournal(history, source, strict=following.strict)
     name = _which_node(given, source, journal, settings.root, following.read)
     agent = LocalAgent(name, settings, changed=wake.look)
     agent.start()

@@ -7,7 +7,11 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reconciler.source.checkout import Source
 
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
@@ -66,7 +70,7 @@ def add(
             )
 
 
-def words_of(args: argparse.Namespace, options: Iterable[Option]) -> tuple[str, ...]:
+def as_words(args: argparse.Namespace, options: Iterable[Option]) -> tuple[str, ...]:
     """The command line that says the same as this one together with the environment."""
     words: list[str] = []
     for option in options:
@@ -103,11 +107,39 @@ def programs_of(args: argparse.Namespace) -> dict[str, str]:
     return {program: path for program, path in said.items() if path}
 
 
+def file_path(text: str) -> Path:
+    """Absolute: a daemon has another working directory than whoever typed it."""
+    return Path(text).expanduser().absolute()
+
+
 def _interval(text: str) -> str:
     from reconciler.api.quantity import parse_duration
 
     parse_duration(text)
     return text
+
+
+def source_of(args: argparse.Namespace, location: str, *, working_tree: bool = False) -> Source:
+    """The source at a location, with --ref, --path and the credentials. Raises UsageError,
+    SourceError."""
+    from reconciler.source.address import GitCredentials, parse_address
+    from reconciler.source.open import cache_dir, open_source
+
+    path = parse_address(location).path if location.strip() else None
+    return open_source(
+        # Absolute: what was applied from `.` here must not be taken for what is in `.` elsewhere.
+        location if path is None else str(path.absolute()),
+        cache_dir=cache_dir(),
+        ref=args.ref,
+        subdir=args.path,
+        credentials=GitCredentials(
+            token_file=args.git_token_file,
+            ssh_key_file=args.ssh_key_file,
+            known_hosts_file=args.known_hosts_file,
+            ca_file=args.ca_file,
+        ),
+        working_tree=working_tree,
+    )
 
 
 STATE_DIR = Option("state-dir", "where models, records and logs are kept", "DIR")
@@ -120,10 +152,15 @@ INTERVAL = Option(
     stated_variable="FLEET_POLL_INTERVAL",
 )
 GIT_OPTIONS = (
-    Option("git-token-file", "a file with the token for an https remote", "FILE"),
-    Option("ssh-key-file", "the private key for an ssh remote", "FILE"),
-    Option("known-hosts-file", "the host keys that are trusted, for an ssh remote", "FILE"),
-    Option("ca-file", "certificates that are trusted, for an https remote", "FILE"),
+    Option("git-token-file", "a file with the token for an https remote", "FILE", read=file_path),
+    Option("ssh-key-file", "the private key for an ssh remote", "FILE", read=file_path),
+    Option(
+        "known-hosts-file",
+        "the host keys that are trusted, for an ssh remote",
+        "FILE",
+        read=file_path,
+    ),
+    Option("ca-file", "certificates that are trusted, for an https remote", "FILE", read=file_path),
 )
 
 

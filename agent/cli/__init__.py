@@ -8,10 +8,13 @@ from collections.abc import Sequence
 
 from reconciler import __version__
 from reconciler.edge import Exit, Parser, guarded
+from reconciler.option import STATE_DIR, add
 
 # A command's module is imported when it is asked for, and imports the agent when it runs.
 COMMANDS = {
     "accept": "follow a head of the fleet's branch that is held",
+    "run": "be this machine's agent: follow the fleet and keep its services running",
+    "restart": "start services anew, also what was stopped by hand",
     "probe": "print this machine as a FleetNode",
     "status": "what this machine's records say, and whether it answers",
     "stop": "drain and stop services that were started here",
@@ -36,7 +39,7 @@ def _dispatch(words: list[str]) -> int:
     known, rest = parser.parse_known_args(words[:1]), words[1:]
     module = importlib.import_module(f"agent.cli.{known[0].command}")
     own = Parser(prog=f"fleet-agent {known[0].command}", description=module.__doc__)
-    own.add_argument("--state-dir", metavar="DIR", help="where the agent keeps its state")
+    add(own, (STATE_DIR,))
     own.add_argument("-o", "--output", choices=("text", "json"), default="text")
     module.add_options(own)
     return int(module.run(own.parse_args(rest)))

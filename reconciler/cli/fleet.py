@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.errors import InvalidFleet, UsageError
+from reconciler.option import source_of
 from reconciler.problem import Problem, Severity
 from reconciler.source.checkout import Source
 from reconciler.source.load import Reader, reader
@@ -18,26 +18,9 @@ if TYPE_CHECKING:
 
 def open_fleet(args: argparse.Namespace, *, working_tree: bool) -> Source:
     """The source that -C, --ref and --path name. Raises UsageError, SourceError."""
-    from reconciler.source.address import GitCredentials, parse_address
-    from reconciler.source.open import cache_dir, open_source
-
     if args.fleet.startswith("cluster://") or args.cluster:
         raise UsageError("this version has no Kubernetes target yet: leave --cluster out")
-    path = parse_address(args.fleet).path if args.fleet.strip() else None
-    return open_source(
-        # Absolute: what was applied from `.` here must not be taken for what is in `.` elsewhere.
-        args.fleet if path is None else str(path.absolute()),
-        cache_dir=cache_dir(),
-        ref=args.ref,
-        subdir=args.path,
-        credentials=GitCredentials(
-            token_file=_path(args.git_token_file),
-            ssh_key_file=_path(args.ssh_key_file),
-            known_hosts_file=_path(args.known_hosts_file),
-            ca_file=_path(args.ca_file),
-        ),
-        working_tree=working_tree,
-    )
+    return source_of(args, args.fleet, working_tree=working_tree)
 
 
 def read_desired(
@@ -60,7 +43,3 @@ def read_desired(
 
 def errors_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(p for p in problems if p.severity is Severity.ERROR)
-
-
-def _path(given: str | None) -> Path | None:
-    return Path(given).expanduser() if given else None

@@ -1,0 +1,187 @@
+"""Be this machine's agent: follow the fleet's repository and keep its services running.
+
+SIGHUP, or a POST to /v1/wake, makes it look at once. SIGTERM and SIGINT end it and leave the models
+running. Every option is also an environment variable; what is typed wins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+from typing import TYPE_CHECKING
+
+from reconciler.errors import SourceError, UsageError
+from reconciler.option import (
+    GIT_OPTIONS,
+    INTERVAL,
+    STATE_DIR,
+    Option,
+    add,
+    as_words,
+    file_path,
+    program_options,
+    programs_of,
+    source_of,
+)
+
+if TYPE_CHECKING:
+    from reconciler.runtime import Runtime
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    for title, options in _groups().items():
+        add(parser.add_argument_group(title), options)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit 0 after SIGTERM, 130 after SIGINT. Raises UsageError, SourceError, StateError."""
+    if not args.fleet:
+        raise UsageError("say where the fleet is: --fleet URL, or $FLEET_URL")
+    from agent.daemon import Service, run
+    from agent.local import state_root
+    from agent.server import ListenSettings
+    from agent.settings import Settings
+    from reconciler.api.quantity import parse_duration
+
+    settings = Settings(
+        root=state_root(args.state_dir).absolute(),
+        programs=programs_of(args),
+        model_store=args.model_store,
+        namespace=args.namespace,
+        runtime=args.runtime,
+        runtimes=args.runtimes,
+        host_ip=args.host_ip,
+        memory_fraction=args.memory_fraction,
+        memory_mode=args.memory_check_mode,
+    )
+    service = Service(
+        node=args.node,
+        listen=ListenSettings(args.listen, args.port, args.client_ca_file, args.host_ip),
+        interval_s=parse_duration(args.interval),
+        strict=args.strict_history,
+        log_level=args.log_level,
+        stop_on_exit=args.stop_on_exit,
+    )
+    return run(lambda: source_of(args, args.fleet), settings, service)
+
+
+def options_of_run() -> tuple[Option, ...]:
+    """Every option of this command, with its variable."""
+    return (*(option for group in _groups().values() for option in group), STATE_DIR)
+
+
+def words_of(args: argparse.Namespace) -> tuple[str, ...]:
+    """The words after `fleet-agent run` that say the same as these and the environment now."""
+    return as_words(args, options_of_run())
+
+
+def _groups() -> dict[str, tuple[Option, ...]]:
+    return {
+        "the fleet": (*_FLEET, INTERVAL),
+        "git credentials": GIT_OPTIONS,
+        "this machine (what its FleetNode says wins)": _MACHINE,
+        "engines": program_options(),
+        "the agent": _AGENT,
+    }
+
+
+def _location(text: str) -> str:
+    """A folder as an absolute path, anything else as it is."""
+    from reconciler.source.address import parse_address
+
+    try:
+        path = parse_address(text).path
+    except SourceError as error:
+        raise ValueError(str(error)) from error
+    return text if path is None else str(path.absolute())
+
+
+def _runtime(text: str) -> str:
+    row = _row(text)
+    if row.serves_many:
+        raise ValueError(f"{text} serves many models, so a service has to name it itself")
+    return row.name
+
+
+def _runtimes(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",")]
+    return tuple(_row(name).name for name in names if name)
+
+
+def _row(name: str) -> Runtime:
+    from reconciler.runtimes import RUNTIMES, resolve
+
+    row = resolve(name)
+    if row is None:
+        raise ValueError(f"no runtime named {name}; there is {', '.join(RUNTIMES)}")
+    return row
+
+
+def _fraction(text: str) -> float:
+    share = float(text)
+    if not 0 < share <= 1:
+        raise ValueError("give a share above 0 and up to 1, such as 0.67")
+    return share
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise ValueError("give a number up to 65535; 0 takes a free port")
+    return int(text)
+
+
+def _address(text: str) -> str:
+    return str(ipaddress.ip_address(text))
+
+
+_FLEET = (
+    Option(
+        "fleet",
+        "a git URL, a folder, or a .bundle file: where the desired state is",
+        "URL",
+        read=_location,
+        stated_variable="FLEET_URL",
+    ),
+    Option("ref", "a branch, tag or commit (default: the remote's default branch)", "REF"),
+    Option("path", "only this folder of the fleet", "DIR"),
+    Option(
+        "strict-history",
+        "follow no rewritten branch until `fleet-agent accept COMMIT`",
+        None,
+    ),
+)
+_MACHINE = (
+    Option("node", "the FleetNode that this machine is (default: the one of its name)", "NAME"),
+    Option("namespace", "only services of this namespace (default: all)", "NAME"),
+    Option("model-store", "where models are kept (default: in the state directory)", "DIR",
+           read=file_path),
+    Option("host-ip", "the address of this machine for clients elsewhere", "ADDRESS",
+           read=_address),
+    Option("runtime", "for services that name none (default: llama-server)", "NAME",
+           read=_runtime),
+    Option("runtimes", "what this machine can run, with commas between", "NAMES",
+           read=_runtimes),
+    Option(
+        "memory-fraction",
+        "share of memory for models (default: 0.67 up to 36Gi, else 0.75)",
+        "SHARE",
+        read=_fraction,
+    ),
+    Option(
+        "memory-check-mode",
+        "enforce, or warn: start what does not fit all the same and say so",
+        "MODE",
+        names=("enforce", "warn"),
+    ),
+)  # fmt: skip
+_AGENT = (
+    Option("port", "of the agent's state, health and metrics (default: 9090)", "PORT",
+           read=_port, fallback="9090"),
+    Option("listen", "the address for that (default: loopback; others demand a token)", "ADDRESS",
+           fallback="127.0.0.1"),
+    Option("client-ca-file", "who may ask: clients with a certificate of this CA", "FILE",
+           read=file_path),
+    Option("log-level", "debug, info, warning or error (default: info)", "LEVEL",
+           names=("debug", "info", "warning", "error"), fallback="info"),
+    Option("stop-on-exit", "stop the models too, when the agent ends", None),
+)  # fmt: skip
