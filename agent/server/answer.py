@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reconciler.api.meta import ObjectRef
     from reconciler.plan import Blocked, Instance
 
+_SERVICE = "InferenceService"
 _SLOWEST_PASS_S = 120.0
 _SLOWEST_FETCH_S = 3600.0  # git may wait half an hour for its lock, and half an hour for a clone
 
@@ -93,9 +94,11 @@ class Answers:
             why = self._node.loop.held or "no revision was read yet"
             return (NotReady(self.target, "NoRevision", why),)
         stopped = observed.targets[self.target].stopped
-        blocked = {b.ref: b for b in plan.blocked if b.target in (None, self.target)}
+        held = [b for b in plan.blocked if b.target in (None, self.target)]
+        blocked = {ref: b for b in held for ref in (b.ref, *b.holds)}
         should = {w.ref for w in wanted if w.node == self._node.name and not w.suspended}
-        should |= {ref for ref, b in blocked.items() if b.target == self.target}
+        # Those that never became a workload: what is blocked on a target did, or is not declared.
+        should |= {ref for ref, b in blocked.items() if b.target is None and ref.kind == _SERVICE}
         there = {instance.ref: instance for instance in self.instances()}
         return tuple(
             _why(ref, there.get(ref), blocked.get(ref))

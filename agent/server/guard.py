@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 MOST_BODY_BYTES = 64 << 10
+MOST_HEADER_BYTES = 16 << 10
 _FREE = ("/healthz",)  # says nothing but that we live
 _log = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
+        if sum(len(name) + len(value) for name, value in headers.raw) > MOST_HEADER_BYTES:
+            return error(431, f"headers may have {MOST_HEADER_BYTES >> 10} KiB", connection="close")
         if self._access.token is None:
             if not _is_this_machine(headers.get("host", "")):
                 # A page that a browser shows may point a name of its own at our address.

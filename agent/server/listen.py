@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from agent.server.guard import MOST_HEADER_BYTES
+
 if TYPE_CHECKING:
     import ssl
 
     from starlette.types import ASGIApp
 
 _MOST_CONNECTIONS = 64
-_MOST_HEADER_BYTES = 16 << 10
 _REQUEST_IN_S = 10.0  # a connection that asks nothing for so long is closed
 _IDLE_S = 30.0  # and one that was answered
 _GRACE_S = 2.0
@@ -87,7 +88,7 @@ def _config(app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
         date_header=False,  # would need the clock
         proxy_headers=False,
         limit_concurrency=_MOST_CONNECTIONS,
-        h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
+        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
         timeout_keep_alive=int(_IDLE_S),
         timeout_graceful_shutdown=int(_GRACE_S),
         ssl_context_factory=None if tls is None else lambda *_: tls,

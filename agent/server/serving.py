@@ -17,7 +17,7 @@ from agent.server.app import make_app
 from agent.server.guard import Access
 from agent.server.listen import Server, bound, is_loopback
 from agent.server.metrics import NodeCollector
-from agent.server.stream import Streams
+from agent.server.stream import HEARTBEAT_S, Streams
 from agent.server.temperature import Temperatures
 from agent.server.tls import Tls, open_tls
 from agent.state import atomic_write
@@ -49,12 +49,13 @@ class Serving:
         *,
         sampler: Sampler,
         retry_s: float = _RETRY_S,
+        heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
         self._node, self._board = node, board
         self._listen, self._wake = listen, wake
         self._sampler = sampler
         self._temperatures = Temperatures()
-        self._retry_s = retry_s
+        self._retry_s, self._heartbeat_s = retry_s, heartbeat_s
         self._ending = threading.Event()
         self._lock = threading.Lock()
         self._server: tuple[asyncio.AbstractEventLoop, Server] | None = None
@@ -104,7 +105,7 @@ class Serving:
                 names = self._names(listener.getsockname()[0])
                 tls = open_tls(self._node.agent.state.root, names, self._listen.client_ca_file)
             url = _url(listener.getsockname(), secure=tls is not None)
-            streams = Streams(self._board.feed)
+            streams = Streams(self._board.feed, heartbeat_s=self._heartbeat_s)
             app = self._app(streams, tls)
 
             async def serve() -> None:
@@ -151,7 +152,6 @@ class Serving:
         if now == self.now:
             return
         self.now = now
-        self._settled.set()
         if now.problem:
             _log.warning("the node's state is not served: %s", now.problem)
         else:
@@ -160,6 +160,7 @@ class Serving:
         said = {"url": now.url, "certSha256": now.cert_sha256, "problem": now.problem}
         with contextlib.suppress(OSError):  # for showing only
             atomic_write(self._node.agent.state.root / SERVED_FILE, json.dumps(said).encode())
+        self._settled.set()
 
 
 def _url(address: tuple[object, ...], *, secure: bool) -> str:

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 HEARTBEAT_S = 15.0
 _MOST_READERS = 16
 _TAKEN_IN_S = 10.0
-_HEADERS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"connection", b"close"),
+]
 
 
 class Streams:

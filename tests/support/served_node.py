@@ -68,6 +68,15 @@ class Reply:
         return {name: float(value) for name, _, value in (x.rpartition(" ") for x in lines)}
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One block of an event stream; `kind` is empty for a comment."""
+
+    id: str | None
+    kind: str
+    data: Any
+
+
 @dataclass
 class ServedNode:
     node: Node
@@ -87,7 +96,7 @@ class ServedNode:
         *,
         engine: tuple[str, ...] = (),
         every_s: float = 0.05,
-        retry_s: float = 0.05,
+        wake: Wake | None = None,
     ) -> Iterator[ServedNode]:
         """`files` beside a node `mac` and a model `tiny`; `engine` are options of the engine."""
         fleet = root / "fleet"
@@ -96,7 +105,7 @@ class ServedNode:
         own = {"node.yaml": node(), "model.yaml": model("tiny", source="tiny.gguf")}
         write_fleet(fleet, own | dict(files))
         programs = {"llama-server": write_engine(root, *engine)}
-        wake, board = Wake(), StateBoard(Silent())
+        wake, board = wake or Wake(), StateBoard(Silent())
         with owned(
             DirectorySource(fleet),
             "mac",
@@ -110,7 +119,8 @@ class ServedNode:
             serving = Serving(
                 *(here, board, listen or ListenSettings(port=0), wake),
                 sampler=sampler(here, board, every_s=every_s),
-                retry_s=retry_s,
+                retry_s=0.05,
+                heartbeat_s=0.2,
             )
             serving.start()
             loop = threading.Thread(target=here.loop.run, name="loop")
@@ -141,6 +151,9 @@ class ServedNode:
     def get(self, path: str, **options: Any) -> Reply:
         return request(self.url, "GET", path, **options)
 
+    def post(self, path: str, **options: Any) -> Reply:
+        return request(self.url, "POST", path, **options)
+
     def state_now(self) -> Any:
         return self.get("/v1/state").json()
 
@@ -151,9 +164,34 @@ class ServedNode:
         """Until everything that should run answers."""
         wait_for(lambda: self.get("/readyz").status == 200, "ready")
 
+    @contextlib.contextmanager
+    def events(self, since: str | None = None) -> Iterator[Iterator[Heard]]:
+        """The stream of events, as a listener has it."""
+        parts = urlsplit(self.url)
+        headers = {} if since is None else {"Last-Event-ID": since}
+        connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+        with contextlib.closing(connection):
+            connection.request("GET", "/v1/events", headers=headers)
+            answer = connection.getresponse()
+            assert answer.status == 200, answer.read()
+            yield _heard(answer)
+
     def engine_port(self, name: str) -> int:
         states = self.node.agent.processes.snapshot()
         return next(s.launch.port for s in states if s.ref.name == name)
+
+
+def _heard(answer: http.client.HTTPResponse) -> Iterator[Heard]:
+    fields: dict[str, str] = {}
+    for line in iter(answer.readline, b""):
+        text = line.decode().rstrip("\n")
+        if text:
+            name, _, value = text.partition(":")
+            fields[name or "comment"] = value.strip()
+        else:
+            data = json.loads(fields["data"]) if "data" in fields else None
+            yield Heard(fields.get("id"), fields.get("event", ""), data)
+            fields = {}
 
 
 def request(
