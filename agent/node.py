@@ -135,6 +135,7 @@ def _loop(
             allowed_hosts=policy.allowed_hosts,
             mirrors=policy.mirrors,
             open_repository=desired.checkout.open,
+            list_repository=desired.checkout.folder,
         )
 
     def settled(desired: Desired) -> None:

@@ -35,6 +35,12 @@ class Checkout(Protocol):
     def model_file(self, path: str) -> RepositoryFile:
         """Size and sha256 of a model file. Raises SourceError: absent, a symlink, outside, LFS."""
 
+    def folder(self, path: str) -> tuple[str, ...]:
+        """The files below a folder, sorted, by their paths in the repository; not the hidden ones.
+
+        Raises SourceError: no such folder, or a link or submodule below it.
+        """
+
     def open(self, path: str) -> BinaryIO:
         """The bytes of a model file, streamed. Raises SourceError like model_file."""
 

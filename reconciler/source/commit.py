@@ -138,6 +138,18 @@ class GitCheckout:
         entry = self._model(path)
         return RepositoryFile(path, entry.size or 0, self._sha256(entry))
 
+    def folder(self, path: str) -> tuple[str, ...]:
+        path = repository_path(path)
+        prefix = os.fsencode(path) + b"/"
+        rows = (row for row in self._listing.split(b"\0") if b"\t" + prefix in row)
+        found = [parse_entry(row) for row in rows]
+        entries = [e for e in found if "/." not in e.path.removeprefix(path)]
+        if not entries:
+            raise SourceError(f"{path}: there is no such folder in commit {self.revision[:12]}")
+        for entry in entries:
+            self._model(entry.path)
+        return tuple(sorted(entry.path for entry in entries))
+
     def open(self, path: str) -> BinaryIO:
         return self._mirror.stream(self._model(repository_path(path)).oid)
 
@@ -189,7 +201,7 @@ class GitCheckout:
                 return f"{parent} is {kind}, and nothing is read through it,"
             parent = posixpath.dirname(parent)
         if f"\t{path}/".encode() in self._listing:
-            return "is a folder; name a file of it,"
+            return f"is a folder; write {path}/ for the whole of it, or name a file of it,"
         return "there is no such file"
 
     def _sha256(self, entry: Entry) -> str:

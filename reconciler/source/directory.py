@@ -14,7 +14,14 @@ from typing import BinaryIO, NamedTuple
 from reconciler.errors import SourceError
 from reconciler.fleet import RepositoryFile
 from reconciler.source.checkout import YamlFile
-from reconciler.source.folders import NOT_FOLLOWED, Folders, Stamp, is_settled, stamp
+from reconciler.source.folders import (
+    NOT_FOLLOWED,
+    Folders,
+    Stamp,
+    files_below,
+    is_settled,
+    stamp,
+)
 from reconciler.source.tree import (
     GROUP_MARK,
     IGNORE_FILE,
@@ -144,6 +151,9 @@ class DirectoryCheckout:
         self._digests[path] = (found, digest)
         return RepositoryFile(path, found.size, digest)
 
+    def folder(self, path: str) -> tuple[str, ...]:
+        return files_below(self._root, path)
+
     def open(self, path: str) -> BinaryIO:
         return self._open(repository_path(path))
 
@@ -225,5 +235,5 @@ def _why_not(root: Path, path: str, error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return f"{path} is not in the fleet's folder; put it there, or correct spec.source"
     if at.is_dir():
-        return f"{path} is a folder; name one file in it"
+        return f"{path} is a folder; write {path}/ for the whole of it, or name a file in it"
     return f"{path} cannot be read: {error.strerror}; make it a readable file"

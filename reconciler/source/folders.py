@@ -11,6 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from reconciler.errors import SourceError
+from reconciler.source.tree import repository_path
+
 # What the kernel says of a link where a file or folder was asked for, and of what is no file.
 NOT_FOLLOWED = frozenset({errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.EISDIR, errno.EINVAL})
 # A file that changed this recently may change again within one tick of its clock, with the same
@@ -66,6 +69,25 @@ class Folders:
             raise OSError(errno.EINVAL, "is no regular file")
         return os.fdopen(handle, "rb")
 
+    def below(self, folder: str) -> tuple[str, ...]:
+        """The regular files below a folder, sorted; not the hidden ones. Raises OSError, with an
+        errno of NOT_FOLLOWED and the path for a link."""
+        pending, found = [folder], []
+        while pending:
+            here = pending.pop()
+            with os.scandir(self._enter(here)) as entries:
+                for entry in entries:
+                    path = f"{here}/{entry.name}"
+                    if entry.name.startswith("."):
+                        continue
+                    if entry.is_symlink():
+                        raise OSError(errno.ELOOP, "is a symbolic link", path)
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(path)
+                    elif entry.is_file(follow_symlinks=False):
+                        found.append(path)
+        return tuple(sorted(found))
+
     def _enter(self, folder: str) -> int:
         if folder == self._name:
             return self._last
@@ -87,6 +109,20 @@ class Folders:
         if self._last != self._root:
             os.close(self._last)
         self._name, self._last = "", self._root
+
+
+def files_below(root: Path, path: str) -> tuple[str, ...]:
+    """As Checkout.folder, of files on disk."""
+    path = repository_path(path)
+    try:
+        with Folders(root) as folders:
+            return folders.below(path)
+    except OSError as error:
+        where = error.filename if error.errno == errno.ELOOP and error.filename else path
+        raise SourceError(
+            f"{where}: cannot be read as a part of a model's folder: {error.strerror};"
+            " links are never followed"
+        ) from error
 
 
 def stamp(facts: os.stat_result) -> Stamp:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import Resource
+from reconciler.api.model import Model
 from reconciler.problem import Finding
 from reconciler.runtime import ignored_fields
 
@@ -45,7 +46,7 @@ _NOT_USED_YET: Mapping[str, tuple[str, ...]] = {
         "spec.costPerHour",
     ),
     "InferenceService": ("spec.benchmark", "spec.rollout.handover"),
-    "Model": ("spec.files", "spec.mmproj", "spec.sourceSecretRef"),
+    "Model": ("spec.mmproj", "spec.sourceSecretRef"),
 }
 
 
@@ -73,6 +74,11 @@ def _attribute(part: type[BaseModel], name: str) -> tuple[str, object]:
 def _overruled(thing: Resource) -> Iterator[tuple[str, str]]:
     if not thing.namespaced and "namespace" in thing.metadata.model_fields_set:
         yield "metadata.namespace", f"a {thing.kind} has no namespace"
+    if isinstance(thing, Model) and thing.spec.files:
+        from reconciler.models import is_folder
+
+        if not is_folder(thing.spec.source):
+            yield "spec.files", "the source names one file"
     if isinstance(thing, FleetNode | InferenceService):
         memory = thing.spec.memory
         if memory.budget is not None and memory.fraction is not None:

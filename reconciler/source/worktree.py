@@ -19,7 +19,7 @@ from reconciler.source.authorship import Authorship
 from reconciler.source.checkout import YamlFile
 from reconciler.source.command import read_git
 from reconciler.source.commit import Entry, YamlBlobs, list_tree, parse_entry
-from reconciler.source.folders import NOT_FOLLOWED, Folders, Stamp, is_settled, stamp
+from reconciler.source.folders import NOT_FOLLOWED, Folders, Stamp, files_below, is_settled, stamp
 from reconciler.source.objects import Objects
 from reconciler.source.tree import (
     GROUP_MARK,
@@ -118,6 +118,9 @@ class WorktreeCheckout:
                 self._cache.digests[path] = known
         return RepositoryFile(path, found.size, known[1])
 
+    def folder(self, path: str) -> tuple[str, ...]:
+        return files_below(self._files.root, path)
+
     def open(self, path: str) -> BinaryIO:
         return self._files.open(repository_path(path))
 
@@ -142,7 +145,7 @@ class _Files:
     """The files on disk. `oids` are git's ids of the YAML bytes; of a model, its size and time."""
 
     def __init__(self, root: Path, paths: list[str], subdir: str, cache: _Cache) -> None:
-        self._root = root
+        self.root = root
         self.ignored = ignore_matcher(self._ignore_text())
         self.yaml: dict[str, bytes] = {}
         self.models: dict[str, int] = {}
@@ -158,12 +161,14 @@ class _Files:
     def open(self, path: str) -> io.BufferedReader:
         """A regular file, reached through folders only, no LFS pointer. Raises SourceError."""
         try:
-            with Folders(self._root) as folders:
+            with Folders(self.root) as folders:
                 file = folders.open(path)
         except FileNotFoundError:
-            raise SourceError(f"{path}: there is no such file in {self._root}") from None
+            raise SourceError(f"{path}: there is no such file in {self.root}") from None
         except IsADirectoryError:
-            raise SourceError(f"{path}: is a folder; name a file of it") from None
+            raise SourceError(
+                f"{path}: is a folder; write {path}/ for the whole of it, or name a file of it"
+            ) from None
         except OSError as error:
             raise SourceError(
                 f"{path}: cannot be read: {error.strerror}; links are never followed"
@@ -200,7 +205,7 @@ class _Files:
 
     def _ignore_text(self) -> str | None:
         try:
-            with Folders(self._root) as folders, folders.open(IGNORE_FILE) as file:
+            with Folders(self.root) as folders, folders.open(IGNORE_FILE) as file:
                 return file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
         except OSError:
             return None

@@ -83,6 +83,9 @@ class MemoryCheckout:
     def model_file(self, path: str) -> RepositoryFile:
         raise SourceError(f"{path} is not there")
 
+    def folder(self, path: str) -> tuple[str, ...]:
+        raise SourceError(f"{path} is not there")
+
     def open(self, path: str) -> BinaryIO:
         return io.BytesIO(self._data[path])
 
