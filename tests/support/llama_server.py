@@ -96,10 +96,10 @@ def _build(folder: Path) -> None:
 def _run(work: str, *argv: str) -> None:
     """Run a step with its output in a file, which is shown only when the step fails."""
     log = Path(work) / "log"
+    # Unless told, make starts every compiler at once.
+    build = {"CMAKE_ARGS": _CMAKE_ARGS, "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
     with log.open("wb") as out:
-        ended = subprocess.run(
-            argv, stdout=out, stderr=out, env={**os.environ, "CMAKE_ARGS": _CMAKE_ARGS}
-        )
+        ended = subprocess.run(argv, stdout=out, stderr=out, env={**os.environ, **build})
     if ended.returncode != 0:
         tail = log.read_text(errors="replace")[-4000:]
         sys.exit(f"{tail}\n{' '.join(argv)} failed; see above")
