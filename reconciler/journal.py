@@ -124,7 +124,7 @@ class SourceJournal:
             services=tuple(w.ref.label for w in desired.assignment.workloads),
             applied_at=time.time(),
             objects=loaded.files,
-            documents=_in_force(loaded),
+            documents=in_force(loaded),
         )
         refused = self._record.refused
         partly = refused if refused and refused.revision == revision else None
@@ -135,7 +135,10 @@ class SourceJournal:
     def refused(self, checkout: Checkout, problems: tuple[Problem, ...]) -> None:
         """Remember that a revision was refused, whole or in part, and why. Raises StateError."""
         lines = tuple(str(problem) for problem in problems[:_MOST_PROBLEMS])
-        entry = Refused(checkout.revision, time.time(), lines)
+        known = self._record.refused
+        again = known is not None and known.revision == checkout.revision
+        since = known.since if known and again else time.time()
+        entry = Refused(checkout.revision, since, lines)
         self._write(replace(self._record, refused=entry))
 
     def revision_state(self) -> RevisionState:
@@ -186,7 +189,7 @@ def _note(history: Path) -> Path:
     return history.with_name("accepted")
 
 
-def _in_force(loaded: Loaded) -> tuple[dict[str, Any], ...]:
+def in_force(loaded: Loaded) -> tuple[dict[str, Any], ...]:
     """The Fleet and the FleetNodes as documents: they stand in where a later revision breaks
     one."""
     fleet = loaded.fleet or loaded.standing

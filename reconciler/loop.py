@@ -18,7 +18,7 @@ from reconciler.desired import CachedFacts, Desired, no_facts
 from reconciler.errors import ReconcilerError, SourceError
 from reconciler.fleet import Fleet
 from reconciler.plan import Action, Observation, Plan, RevisionState
-from reconciler.problem import Problem
+from reconciler.problem import RULES, Problem, Severity
 from reconciler.source.checkout import Checkout, Source
 from reconciler.source.history import Verdict
 from reconciler.source.load import Loaded
@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 _REMOVALS = (Action.DELETE, Action.MOVE)
 _SHOWN_ONLY = (Action.UNKNOWN, Action.DEFERRED)
+_SAID = ("AgentTooOld", "VersionRequired")
+_MOST_TOLD = 20  # lines at once
 
 
 class Wake:
@@ -152,6 +154,7 @@ class Loop:
     _fetched: str | None = None
     _is_lost: bool = False
     _settled: str | None = None
+    _told: frozenset[str] = frozenset()
 
     def run(self) -> None:
         """Until `wake.stop()`."""
@@ -236,6 +239,7 @@ class Loop:
 
     def _follow(self, checkout: Checkout) -> None:
         loaded = self.read(checkout, self.journal.held_paths())
+        self._say_foreign(loaded)
         if loaded.fleet is None:
             self.journal.refused(checkout, loaded.problems)
             self.report.refused(checkout.revision, loaded.problems)
@@ -244,6 +248,27 @@ class Loop:
             self.report.held(why)
         else:
             self._turn_to(checkout, loaded, loaded.fleet)
+            if loaded.errors:  # of this node's own slice: what they concern is held
+                self.journal.refused(checkout, loaded.errors)
+                self.report.refused(checkout.revision, loaded.errors)
+
+    def _say_foreign(self, loaded: Loaded) -> None:
+        """What is wrong with a revision and refuses nothing here, once: errors of other nodes, and
+        what only newer agents know."""
+        told = {
+            str(problem)
+            for problem in loaded.problems
+            if problem.rule in _SAID
+            or (
+                problem.severity is Severity.WARNING
+                and RULES[problem.rule].severity is Severity.ERROR
+            )
+        }
+        for line in sorted(told - self._told)[:_MOST_TOLD]:
+            log.warning("%s", line)
+        if (more := len(told - self._told) - _MOST_TOLD) > 0:
+            log.warning("and %d problems more that refuse nothing here", more)
+        self._told = frozenset(told)
 
     def revision_state(self) -> RevisionState:
         """How far it is, for whoever asks this node. Safe to ask from any thread."""
@@ -269,6 +294,8 @@ class Loop:
 
     def _settle(self, plan: Plan) -> None:
         assert self.desired is not None
+        if self.desired.fleet.incomplete or self.desired.loaded.errors:
+            return  # what is held may need more than what is declared
         if not plan.changes and self._settled != plan.revision:
             self._settled = plan.revision
             self.settled(self.desired)

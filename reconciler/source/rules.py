@@ -231,13 +231,20 @@ def mirrors(declared: Declared) -> Iterator[Finding]:
 
 def allowed_hosts(declared: Declared) -> Iterator[Finding]:
     """Models from a host that the Fleet does not allow: held, since nobody may fetch them."""
-    policies = (o for o in declared.objects.values() if isinstance(o, FleetPolicy))
+    yield from not_allowed(declared.objects.values(), declared.hosts_of)
+
+
+def not_allowed(
+    objects: Collection[Resource], hosts_of: Callable[[str], Collection[str]]
+) -> Iterator[Finding]:
+    """The same of any objects, a Fleet among them or not."""
+    policies = (o for o in objects if isinstance(o, FleetPolicy))
     allowed = next((policy.spec.allowed_hosts for policy in policies), None)
     if allowed is None:
         return
-    for thing in declared.objects.values():
+    for thing in objects:
         if isinstance(thing, Model):
-            for host in declared.hosts_of(thing.spec.source):
+            for host in hosts_of(thing.spec.source):
                 if host not in allowed:
                     message = (
                         f"{host} is not in the Fleet's allowedHosts; add it there if it may be"

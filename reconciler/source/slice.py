@@ -1,0 +1,234 @@
+"""What an agent makes of a revision with errors: those in its own slice hold what they concern, and
+those elsewhere stop nothing here.
+
+An object whose document has an error is held, never absent: what runs of it stays as it runs. The
+Fleet and the FleetNodes decide about others, so their last good documents stand in for them. A file
+that cannot be read may hold anything: what stood in it is held, and nothing is removed meanwhile.
+Pure, but for the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from reconciler import __version__
+from reconciler.api import KINDS
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import ObjectRef, Resource
+from reconciler.fleet import Fleet, Origin
+from reconciler.problem import RULES, Finding, Problem, Severity
+from reconciler.source.claims import slice_of
+from reconciler.source.load import LoadCache, Loaded, Reader, examine, shortened
+from reconciler.source.rules import not_allowed
+
+if TYPE_CHECKING:
+    from reconciler.source.checkout import Checkout
+    from reconciler.source.history import Applied
+
+_POLICIES = ("Fleet", "FleetNode")
+
+
+def slice_reader(node: str, last: Callable[[], Applied | None]) -> Reader:
+    """`load` for the agent of a node. `last` tells what was applied before."""
+    from reconciler.runtimes import RUNTIMES
+
+    cache = LoadCache()
+
+    def read(checkout: Checkout, held: frozenset[str]) -> Loaded:
+        before = last()
+        # Also of the applied revision itself, read again after a restart: it may have been held.
+        paths = held.union(before.files) if before else held
+        lost = before.objects if before else {}
+        return shortened(
+            own_slice(examine(checkout, RUNTIMES, cache, paths, lost=lost), node, before)
+        )
+
+    return read
+
+
+def own_slice(loaded: Loaded, node: str, before: Applied | None) -> Loaded:
+    """The same revision as this node may follow it. `fleet` stays None where an error leaves
+    nothing to go by: the node's own FleetNode, or the Fleet, with no last good one."""
+    if not loaded.errors:
+        return loaded
+    wrong = _Wrong.of(loaded, before)
+    stand_ins = _stand_ins(before)
+    objects, unknown = _with_stand_ins(loaded.standing, wrong, stand_ins)
+    standing = replace(loaded.standing, objects=MappingProxyType(objects))
+    own = slice_of(node, loaded, standing)
+    origins = MappingProxyType({**wrong.origins, **loaded.origins})
+    unsure = bool(wrong.unread) and not stand_ins
+    held = (*wrong.held, *_unsure_services(standing, unknown, wrong, unsure=unsure))
+    fleet = replace(
+        standing,
+        origins=origins,
+        held=(*_held_already(loaded.standing, objects), *held),
+        elsewhere=frozenset(finding.ref for finding in held) - own,
+        incomplete=_incomplete(wrong.unread),
+    )
+    stops = unknown & {ObjectRef("FleetNode", "", node), _POLICY}
+    return replace(
+        loaded,
+        fleet=None if stops else fleet,
+        origins=origins,
+        problems=tuple(_judged(problem, own, wrong.newer) for problem in loaded.problems),
+        files=MappingProxyType(dict(_files(loaded, wrong.unread, before))),
+    )
+
+
+_POLICY = ObjectRef("Fleet", "", "")  # any Fleet: there may be one, whatever its name
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """What is wrong, by what it concerns. `unread` are the paths that may hold anything, with the
+    first problem of each; `newer` is only not known to this version."""
+
+    refs: frozenset[ObjectRef]
+    held: tuple[Finding, ...]
+    unread: Mapping[str, Problem]
+    newer: frozenset[ObjectRef]
+    origins: Mapping[ObjectRef, Origin]
+
+    @classmethod
+    def of(cls, loaded: Loaded, before: Applied | None) -> _Wrong:
+        first: dict[ObjectRef, Problem] = {}
+        unread: dict[str, Problem] = {}
+        for problem in loaded.errors:
+            if problem.ref is None:
+                unread.setdefault(problem.path, problem)
+            else:
+                first.setdefault(problem.ref, problem)
+        newer = _newer(loaded, first)
+        held = [_finding(ref, problem, newer) for ref, problem in first.items()]
+        origins = {d.ref: d.origin for d in loaded.refused if d.ref}
+        for path, problem in unread.items():
+            there = set(loaded.files.get(path, ()))
+            for ref in before.objects.get(path, ()) if before else ():
+                if ref not in there and ref not in first:
+                    why = f"it stood in {path}, which cannot be read: {problem.message}"
+                    held.append(Finding(problem.rule, ref, "", why))
+                    origins.setdefault(ref, Origin(path, 1))
+        refs = frozenset(finding.ref for finding in held)
+        kept = tuple(f for f in held if f.ref.kind not in _POLICIES)
+        return cls(refs, kept, unread, newer, origins)
+
+
+def _newer(loaded: Loaded, first: Mapping[ObjectRef, Problem]) -> frozenset[ObjectRef]:
+    """Objects with nothing wrong but what only a newer agent knows."""
+    seen: dict[ObjectRef, bool] = {}
+    for document in loaded.refused:
+        if document.ref:
+            seen[document.ref] = document.is_newer and seen.get(document.ref, True)
+    other = {p.ref for p in loaded.errors if p.rule == "DuplicateObject"}
+    return frozenset(ref for ref, is_newer in seen.items() if is_newer and ref in first) - other
+
+
+def _finding(ref: ObjectRef, problem: Problem, newer: frozenset[ObjectRef]) -> Finding:
+    if ref in newer:
+        return Finding("AgentTooOld", ref, problem.field, _too_old(problem))
+    return Finding(problem.rule, ref, problem.field, problem.message)
+
+
+def _too_old(problem: Problem) -> str:
+    return (
+        f"{problem.message.partition(';')[0]} that this agent, {__version__}, knows:"
+        " upgrade the agent, or correct the line"
+    )
+
+
+def _stand_ins(before: Applied | None) -> dict[ObjectRef, Resource]:
+    """The Fleet and the FleetNodes that were in force; none that this version cannot read."""
+    from pydantic import ValidationError
+
+    found: dict[ObjectRef, Resource] = {}
+    for document in before.documents if before else ():
+        kind = KINDS.get(str(document.get("kind")))
+        try:
+            thing = kind.model_validate(document) if kind else None
+        except ValidationError:  # written by a newer version, before it was taken back
+            continue
+        if thing is not None:
+            found[thing.ref] = thing
+    return found
+
+
+def _with_stand_ins(
+    fleet: Fleet, wrong: _Wrong, stand_ins: Mapping[ObjectRef, Resource]
+) -> tuple[dict[ObjectRef, Resource], frozenset[ObjectRef]]:
+    """The objects in force, and the policies that nothing stands in for."""
+    objects = dict(fleet.objects)
+    broken = {ref for ref in wrong.refs if ref.kind in _POLICIES}
+    if wrong.unread:
+        broken |= {ref for ref in stand_ins if ref not in objects}
+    if any(ref.kind == "Fleet" for ref in broken):  # of two it is not known which one is meant
+        broken |= {ref for ref in (*objects, *stand_ins) if ref.kind == "Fleet"}
+    unknown = set()
+    for ref in broken:
+        objects.pop(ref, None)
+        if ref in stand_ins:
+            objects[ref] = stand_ins[ref]
+        elif ref.kind == "FleetNode":
+            unknown.add(ref)
+        elif not stand_ins:  # else there was no Fleet before, and its defaults stay in force
+            unknown.add(_POLICY)
+    return objects, frozenset(unknown)
+
+
+def _held_already(fleet: Fleet, objects: Mapping[ObjectRef, Resource]) -> Iterator[Finding]:
+    """What the rules hold, with the hosts that the Fleet in force allows."""
+    from reconciler.models import hosts_of
+
+    yield from (finding for finding in fleet.held if finding.rule != "SourceNotAllowed")
+    yield from not_allowed(objects.values(), hosts_of)
+
+
+def _unsure_services(
+    fleet: Fleet, unknown: frozenset[ObjectRef], wrong: _Wrong, *, unsure: bool
+) -> Iterator[Finding]:
+    """Services that may be meant for a node that is not known: to leave that one out would place
+    them where nobody said."""
+    names = {ref.name for ref in unknown if ref.kind == "FleetNode"}
+    if not names and not unsure:
+        return
+    what = f"FleetNode {', '.join(sorted(names))}" if names else "a file of the fleet"
+    message = f"{what} cannot be read, and it may be meant for that one: left as it is"
+    for service in fleet.all(InferenceService):
+        stated = service.spec.placement.nodes
+        if service.ref not in wrong.refs and (not stated or names.intersection(stated)):
+            yield Finding("PlacementNotLocked", service.ref, "spec.placement", message)
+
+
+def _incomplete(unread: Iterable[str]) -> str:
+    paths = sorted(unread)
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    return (
+        f"it is not declared in what can be read; {', '.join(paths[:3])}{more} cannot be, and may"
+        " declare it: left as it runs"
+        if paths
+        else ""
+    )
+
+
+def _judged(problem: Problem, own: frozenset[ObjectRef], newer: frozenset[ObjectRef]) -> Problem:
+    """As it counts here: an error of another node's is a warning, with the rule that it breaks."""
+    if problem.severity is not Severity.ERROR:
+        return problem
+    is_own = problem.ref is None or problem.ref in own
+    if problem.ref in newer:
+        severity = RULES["AgentTooOld"].severity if is_own else Severity.WARNING
+        return replace(problem, rule="AgentTooOld", severity=severity, message=_too_old(problem))
+    return problem if is_own else replace(problem, severity=Severity.WARNING)
+
+
+def _files(
+    loaded: Loaded, unread: Iterable[str], before: Applied | None
+) -> Iterator[tuple[str, tuple[ObjectRef, ...]]]:
+    """What stands where, for the next revision: also what could not be read in this one."""
+    yield from loaded.files.items()
+    for path in unread:
+        stood = before.objects.get(path, ()) if before else ()
+        yield path, tuple(dict.fromkeys((*loaded.files.get(path, ()), *stood)))
