@@ -56,7 +56,10 @@ class AgentClient:
             is_old = known.age_s > STALE_AFTER_S
             return replace(known, age_s=_age_s(reply, known.state)) if is_old else known
         self._expect(reply, 200)
-        state = _judged(reply.body, self.node)
+        try:
+            state = _judged(reply.body, self.node)
+        except AgentError as error:
+            raise AgentError(f"{self.url}: {error}") from error
         return Answer(state, _age_s(reply, state), reply.headers.get("etag"))
 
     def wake(self, deadline: float) -> None:
@@ -154,11 +157,11 @@ def _judged(body: bytes, node: str) -> NodeState:
     try:
         said = from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        raise AgentError(f"node {node}: what answers there is no agent of ours: {error}") from error
+        raise AgentError(f"what answers there is no agent of ours: {error}") from error
     version = said.get("formatVersion") if isinstance(said, dict) else None
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise AgentError(
-            f"node {node}: its agent speaks format {version}, this reconcile only {FORMAT_VERSION}:"
+            f"its agent speaks format {version}, this reconcile only {FORMAT_VERSION}:"
             " upgrade reconcile"
         )
     try:
@@ -166,16 +169,14 @@ def _judged(body: bytes, node: str) -> NodeState:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the answer"
-        raise AgentError(
-            f"node {node}: its agent's answer makes no sense: {where}: {first['msg']}"
-        ) from error
+        raise AgentError(f"its agent's answer makes no sense: {where}: {first['msg']}") from error
     if state.node != node:
         raise AgentError(
             f"answers for node {state.node}, not for {node}: check spec.agent.url of both"
         )
     for instance in state.instances:
         if not _is_sound(instance.inputs):
-            raise AgentError(f"node {node}: its agent's answer makes no sense: {instance.name}")
+            raise AgentError(f"its agent's answer makes no sense: {instance.name}")
     return state
 
 

@@ -60,18 +60,19 @@ def exchange(
     """
     assert url.hostname is not None
     port = url.port or _PORTS[url.scheme]
-    plain = socket.create_connection((url.hostname, port), _left(deadline))
+    sock = socket.create_connection((url.hostname, port), _left(deadline))
     try:
-        secure = _secured(plain, url.hostname, trust, deadline) if url.scheme == "https" else plain
+        if url.scheme == "https":
+            sock = _secured(sock, url.hostname, trust, deadline)
         connection = http.client.HTTPConnection(url.hostname, port)
-        connection.sock = _Deadlined(secure, deadline)  # it uses no more of a socket
+        connection.sock = _Deadlined(sock, deadline)  # it uses no more of a socket
         path = url.path + (f"?{url.query}" if url.query else "")
         connection.request(method, path, headers={**headers, "Connection": "close"})
         response = connection.getresponse()
         body = _body(response, most_bytes)
         return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
     finally:
-        plain.close()
+        sock.close()
 
 
 def _body(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
@@ -134,7 +135,7 @@ class _Deadlined:
         return io.BufferedReader(_Reader(self._sock, self._deadline))
 
     def close(self) -> None:
-        self._sock.close()
+        """http.client closes before it reads the body; `exchange` does it after."""
 
 
 class _Reader(io.RawIOBase):

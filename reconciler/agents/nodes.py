@@ -22,9 +22,15 @@ from reconciler.workload import Workload
 
 T = TypeVar("T")
 
-_ALL_WITHIN_S = 5.0
-_EACH_WITHIN_S = 3.0
 _GRACE_S = 0.2  # for an answer that came at its deadline to be counted
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long one agent is waited for, and all of them together."""
+
+    each_s: float = 3.0
+    all_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +42,16 @@ class Heard:
     seen_at: float | None = None
 
 
+_PATIENCE = Patience()
+
+
 class AgentNodes:
     """An Observer of all agent nodes; `apply` skips. One thread uses it."""
 
-    def __init__(self, credentials: Credentials, last_seen: LastSeen) -> None:
+    def __init__(
+        self, credentials: Credentials, last_seen: LastSeen, patience: Patience = _PATIENCE
+    ) -> None:
+        self._patience = patience
         self._credentials = credentials
         self._last_seen = last_seen
         self._clients: dict[str, AgentClient] = {}
@@ -116,7 +128,7 @@ class AgentNodes:
         now = time.time()
         for name, client in self._clients.items():
             before = self._last_seen.get(name, client.url)
-            late = f"{client.url}: no answer within {_ALL_WITHIN_S:g} s"
+            late = f"{client.url}: no answer within {self._patience.all_s:g} s"
             match answers.get(name, late):
                 case Answer() as answer:
                     seen_at = now - answer.age_s
@@ -131,14 +143,16 @@ class AgentNodes:
 
     def _ask_each(self, ask: Callable[[AgentClient, float], T]) -> dict[str, T]:
         """Who answered lately first: the threads may all be waiting for dead ones later on."""
-        deadline = time.monotonic() + _ALL_WITHIN_S
+        deadline = time.monotonic() + self._patience.all_s
         first = sorted(
             self._clients.values(),
             key=lambda c: -(self._last_seen.get(c.node, c.url) or 0.0),
         )
 
         def question(client: AgentClient) -> Callable[[], T]:
-            return lambda: ask(client, min(deadline, time.monotonic() + _EACH_WITHIN_S) - _GRACE_S)
+            return lambda: ask(
+                client, min(deadline, time.monotonic() + self._patience.each_s) - _GRACE_S
+            )
 
         return ask_all({client.node: question(client) for client in first}, deadline)
 

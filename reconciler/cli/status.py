@@ -29,8 +29,8 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli.fleet import open_fleet, read_desired
     from reconciler.cli.look import looker
 
-    source = open_fleet(args, working_tree=True)
     try:
+        source = open_fleet(args, working_tree=True)
         desired = read_desired(source)
     except (SourceError, InvalidFleet) as error:
         if args.local is None:
