@@ -48,6 +48,10 @@ class ByHand:
         """Each with the digest of its inputs at that time."""
         return dict(self._stopped.digests)
 
+    def release(self, refs: Iterable[ObjectRef]) -> None:
+        """They may run again. Raises StateError."""
+        self._stopped.release(refs)
+
     def declared(self, refs: Iterable[ObjectRef]) -> None:
         """A new revision: what it does not declare cannot be kept stopped. Raises StateError."""
         self._stopped.keep_only(set(refs))

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from agent.byhand import ByHand
 from agent.expected import ExpectedFile
-from agent.launch import InstanceState
 from agent.memory import NodeMemory, ours_of
 from agent.ports import PortBook
 from agent.probe import performance_cores
 from agent.processes import Processes
+from agent.rebuilt import models_of
 from agent.render import Renderer
 from agent.revisions import KeptModels
 from agent.settings import Settings
@@ -76,9 +76,9 @@ class LocalAgent:
         moving = (DownloadState.DOWNLOADING, DownloadState.VERIFYING)
         return tuple(d for d in self.store.downloads() if d.state in moving)
 
-    def start(self) -> None:
-        """Take over what an earlier life of this program left running."""
-        self.processes.start()
+    def start(self, *, revive: bool = True) -> None:
+        """Take over what an earlier life of this program left running; see Processes.start."""
+        self.processes.start(revive=revive)
 
     def stated(self, node: FleetNode | None) -> None:
         """What the fleet says of this machine; its budgets are logged when they are news."""
@@ -92,7 +92,9 @@ class LocalAgent:
 
         Declared counts, not served: the model of a service that does not fit is how we know that.
         """
-        running = [model for state in self.processes.snapshot() for model in _models_of(state)]
+        running = [
+            model for state in self.processes.snapshot() for model in models_of(state.launch)
+        ]
         digests = {d for m in (*declared, *running) if (d := self._digest(m))}
         try:
             kept = self._kept.note(revision, digests, keep)
@@ -111,16 +113,6 @@ class LocalAgent:
         self.store.close()
         self.processes.close(stop_children=stop_children)
         self.state.unlock()
-
-
-def _models_of(state: InstanceState) -> tuple[ModelFile, ...]:
-    """The models that a process was started from."""
-    return tuple(
-        ModelFile(
-            m["name"], m["source"], m["format"], m["sha256"], files=tuple(m.get("files", ()))
-        )
-        for m in state.launch.inputs["models"]
-    )
 
 
 def _renderer(state: StateDir, store: ModelStore, ports: PortBook, settings: Settings) -> Renderer:

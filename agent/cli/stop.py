@@ -1,61 +1,105 @@
-"""Drain and stop services that were started here.
+"""Drain and stop services on this machine, and keep them stopped.
 
-Works from the records, when no agent or `reconcile` watches this state directory: a watching one
-would start them again.
+They stay so until `fleet-agent restart`, or until the fleet changes their inputs. A running agent
+does the work; without one this command does, from the records.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.edge import Exit
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from agent.handwork import Here
+    from agent.state import StateDir
     from reconciler.api.meta import ObjectRef
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="NAME or NAMESPACE/NAME")
-    parser.add_argument("--all", action="store_true", help="everything that was started here")
+    add_names(parser, "everything that was started here")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 0 when they are stopped. Raises StateError while another process watches them."""
+    """Exit 0 when they are stopped, 3 when they are not by the deadline."""
+    from agent import handwork
     from agent.local import state_root
-    from agent.processes import Processes
-    from agent.records import Records
+
+    root = state_root(args.state_dir).absolute()
+    state = opened(root)
+    if state is None:
+        return Exit.OK
+    here = handwork.Here.read(state)
+    wanted = chosen(args, here, here.running)
+    if done := sorted(wanted & here.stopped.keys() - here.running):
+        print(f"{labels(done)}: stopped already", file=sys.stderr)
+    return _stop(state, wanted & here.running, keep=True)
+
+
+def stop_all(root: Path) -> int:
+    """Everything that was started from a state directory, without a note to keep it so."""
+    from agent import handwork
+
+    state = opened(root)
+    return Exit.OK if state is None else _stop(state, handwork.Here.read(state).running, keep=False)
+
+
+def _stop(state: StateDir, wanted: Collection[ObjectRef], *, keep: bool) -> int:
+    from agent import handwork
+
+    if not wanted:
+        return Exit.OK
+    print(f"{labels(wanted)}: drains and stops", file=sys.stderr)
+    left = handwork.stop(state, wanted, keep=keep)
+    if done := set(wanted) - left:
+        until = ", until `fleet-agent restart` or a change of its inputs" if keep else ""
+        print(f"{labels(done)}: stopped{until}", file=sys.stderr)
+    if left:
+        print(f"{labels(left)}: still there; see `fleet-agent status`", file=sys.stderr)
+    return Exit.BLOCKED if left else Exit.OK
+
+
+# What `restart` shares.
+
+
+def add_names(parser: argparse.ArgumentParser, everything: str) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="NAME or NAMESPACE/NAME")
+    parser.add_argument("--all", action="store_true", help=everything)
+
+
+def opened(root: Path) -> StateDir | None:
+    """The state directory; None, and said, where nothing was ever started from it."""
     from agent.state import StateDir
 
-    if bool(args.names) == args.all:
-        raise UsageError("name the services to stop, or say --all")
-    root = state_root(args.state_dir)
     if not root.is_dir():
         print(f"{root}: nothing was started from here", file=sys.stderr)
-        return Exit.OK
-    state = StateDir.open(root)
-    state.lock()
-    known = {record.launch.ref: record for record in Records(state).read_all()}
-    wanted = set(known) if args.all else {_ref(name) for name in args.names}
-    if unknown := sorted(ref.label for ref in wanted - set(known)):
-        have = ", ".join(ref.label for ref in sorted(known)) or "nothing"
-        raise UsageError(f"{', '.join(unknown)}: not started here; there is {have}")
-    processes = Processes(state)
-    processes.start(revive=False)
-    for ref in sorted(wanted):
-        print(f"{ref.label}: drains and stops", file=sys.stderr)
-        processes.stop(ref)
-    slowest = max((known[ref].launch.drain_timeout_s for ref in wanted), default=0.0)
-    done = processes.wait_for(lambda states: not wanted & {s.ref for s in states}, slowest + 30)
-    processes.close(stop_children=False)
-    state.unlock()
-    return Exit.OK if done else Exit.BLOCKED
+        return None
+    return StateDir.open(root)
 
 
-def _ref(name: str) -> ObjectRef:
+def chosen(
+    args: argparse.Namespace, here: Here, everything: frozenset[ObjectRef]
+) -> frozenset[ObjectRef]:
+    """The services that were named, or everything. Raises UsageError with the names there are."""
     from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
 
-    namespace, _, own = name.rpartition("/")
-    return ObjectRef("InferenceService", namespace or DEFAULT_NAMESPACE, own)
+    if bool(args.names) == args.all:
+        raise UsageError("name the services, or say --all")
+    if args.all:
+        return everything
+    parts = (name.rpartition("/") for name in args.names)
+    wanted = {ObjectRef("InferenceService", ns or DEFAULT_NAMESPACE, own) for ns, _, own in parts}
+    if unknown := wanted - here.names:
+        have = labels(here.names) or "nothing"
+        raise UsageError(f"{labels(unknown)}: not started here; there is {have}")
+    return frozenset(wanted)
+
+
+def labels(refs: Collection[ObjectRef]) -> str:
+    return ", ".join(ref.label for ref in sorted(refs))

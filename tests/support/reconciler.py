@@ -145,11 +145,20 @@ class Machine:
 
     def start(self, *words: str, env: Mapping[str, str] | None = None) -> Running:
         """Start `reconcile` and return at once."""
+        return self._start("reconcile", words, env)
+
+    def daemon(self, *words: str, env: Mapping[str, str] | None = None) -> Running:
+        """Start `fleet-agent run` and return at once; its state is served on a free port."""
+        return self._start("fleet-agent", ("run", *words), {"FLEET_PORT": "0", **(env or {})})
+
+    def _start(
+        self, program: str, words: tuple[str, ...], env: Mapping[str, str] | None
+    ) -> Running:
         number = len(self._started)
         out, err = self.root / f"run-{number}.out", self.root / f"run-{number}.err"
         with out.open("wb") as stdout, err.open("wb") as stderr:
             process = subprocess.Popen(
-                [str(_PROGRAMS / "reconcile"), *words],
+                [str(_PROGRAMS / program), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,

@@ -1,0 +1,83 @@
+"""Start services on this machine anew, also those that were stopped by hand.
+
+What changed on the machine since they were started is applied with it: an upgraded engine, or other
+options of the agent. Without a running agent, name the options that it runs with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from agent.cli.stop import add_names, chosen, labels, opened
+from reconciler.edge import Exit
+from reconciler.option import Option, add, file_path, program_options, programs_of
+from reconciler.report.terminal import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from reconciler.api.meta import ObjectRef
+    from reconciler.plan import Instance
+
+MODEL_STORE = Option(
+    "model-store", "where models are kept (default: in the state directory)", "DIR", read=file_path
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_names(parser, "everything that runs here or was stopped by hand")
+    parser.add_argument(
+        "--timeout", default="10m", metavar="TIME", type=_seconds, help="for them to be ready"
+    )
+    add(parser.add_argument_group("where no agent runs"), (MODEL_STORE, *program_options()))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit 0 when they answer, 3 when one does not in time. Raises UsageError, StateError."""
+    from agent import handwork
+    from agent.local import state_root
+    from agent.node import remembered_node
+    from agent.settings import Settings
+    from agent.view import recorded_instances
+
+    root = state_root(args.state_dir).absolute()
+    state = opened(root)
+    if state is None:
+        return Exit.OK
+    here = handwork.Here.read(state)
+    wanted = chosen(args, here, here.names)
+    if not wanted:
+        return Exit.OK
+    print(f"{labels(wanted)}: starts anew", file=sys.stderr)
+    settings = Settings(root=root, programs=programs_of(args), model_store=args.model_store)
+    node = remembered_node(root) or "this"
+    late = handwork.restart(state, wanted, node, settings, args.timeout)
+    _say(recorded_instances(state, node), wanted, late)
+    return Exit.BLOCKED if late else Exit.OK
+
+
+def _say(
+    instances: Iterable[Instance], wanted: Collection[ObjectRef], late: Collection[ObjectRef]
+) -> None:
+    found = {instance.ref: instance for instance in instances}
+    for ref in sorted(wanted):
+        there = found.get(ref)
+        if ref in late:
+            why = f"{there.reason}: {there.message}".rstrip(": ") if there else "not started"
+            words = f"not ready ({why}); see `fleet-agent status`"
+        elif there is None:
+            words = "may run again: an agent that follows the fleet starts it"
+        else:
+            words = f"ready at {there.endpoint}"
+        print(f"{ref.label}: {printable(words)}", file=sys.stderr)
+
+
+def _seconds(text: str) -> float:
+    from reconciler.api.quantity import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
