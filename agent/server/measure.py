@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.pressure import PressureWatch
 from agent.server.sampler import EVERY_S, Sampler, Shown
+from reconciler.api.nodestate import StoredState
 
 if TYPE_CHECKING:
     from agent.node import Node
@@ -12,9 +14,18 @@ if TYPE_CHECKING:
 
 
 def sampler(node: Node, board: StateBoard, *, every_s: float = EVERY_S) -> Sampler:
-    """Of this node: its engines, its store."""
+    """Of this node: its engines, its store, its memory."""
+    pressure = PressureWatch()
 
     def look() -> Shown:
-        return Shown()
+        stored = (
+            StoredState(
+                sha256=entry.model.digest,
+                sources=entry.sources,
+                size_bytes=entry.model.size_bytes,
+            )
+            for entry in node.agent.store.inventory()
+        )
+        return Shown(tuple(stored), pressure.look())
 
     return Sampler(node.agent.processes.snapshot, look, board.pump, every_s=every_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EVERY_S = 10.0
 _ASKED_AT_ONCE = 4
-_ROUND_S = 8.0  # then those who have not answered are left behind
+_END_S = 2.0
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, not listened on
 _log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Sampler:
         self._ending.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._thread.is_alive():
-            self._thread.join(_ROUND_S)
+            self._thread.join(_END_S)
 
     def tokens_per_second(self) -> dict[tuple[str, str], float]:
         """By (model, backend), over all that serve it; only what is known."""
@@ -113,7 +113,6 @@ class Sampler:
         if shown != self.shown:
             self.shown = shown
         self._after()
-        wait(self._asked.values(), _ROUND_S)
 
     def _ask(self, counted: Counted) -> None:
         value = read_counter(counted.url, counted.metric)
