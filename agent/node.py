@@ -31,8 +31,8 @@ from reconciler.workload import model_file
 @dataclass(frozen=True, slots=True)
 class Following:
     """How a node follows its source. `busy` says why the source is in the middle of something;
-    `strict` follows no head that does not build on the applied one. `own_slice`: errors elsewhere in
-    the fleet stop nothing here (reconciler.source.slice); else a revision with any is refused."""
+    `strict` follows no head that does not build on the applied one. `own_slice`: errors elsewhere
+    in the fleet stop nothing here (reconciler.source.slice); else one with any is refused whole."""
 
     timing: Timing = field(default_factory=Timing)
     strict: bool = False
@@ -69,7 +69,7 @@ def owned(
     state = StateDir.open(settings.root)
     history = HistoryFile(state.desired / "history.json")
     journal = SourceJournal(history, source, strict=following.strict)
-    name = _which_node(given, source, journal, settings.root, following)
+    name = _which_node(given, source, journal, settings.root, following.read)
     agent = LocalAgent(name, settings, changed=wake.look)
     agent.start()
     _name_file(settings.root).write_text(name)
@@ -169,12 +169,12 @@ def _name_file(root: Path) -> Path:
 
 
 def _which_node(
-    given: str | None, source: Source, journal: SourceJournal, root: Path, following: Following
+    given: str | None, source: Source, journal: SourceJournal, root: Path, read: Reader
 ) -> str:
     """As the fleet says; where it cannot be read now, or lost the node, as it was before."""
     before = remembered_node(root)
     try:
-        return choose_node(_newest_fleet(source, journal, following), given)
+        return choose_node(_newest_fleet(source, journal, read), given)
     except ReconcilerError as error:
         known = given or before
         if known is None or (isinstance(error, UsageError) and known != before):
@@ -182,14 +182,13 @@ def _which_node(
         return known
 
 
-def _newest_fleet(source: Source, journal: SourceJournal, following: Following) -> Fleet:
+def _newest_fleet(source: Source, journal: SourceJournal, read: Reader) -> Fleet:
     """A fleet to look the node up in: the newest valid one, else the last that was applied."""
     failure: ReconcilerError
-    read = following.read
     try:
         loaded = read(source.fetch(), journal.held_paths())
-        if loaded.fleet is not None or following.own_slice:
-            return loaded.fleet or loaded.standing
+        if loaded.fleet is not None:
+            return loaded.fleet
         failure = InvalidFleet(loaded.problems)
     except ReconcilerError as error:
         failure = error
