@@ -136,6 +136,16 @@ def names_in(entry: Mapping[str, object]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Effective:
+    """Where a live process says what its settings turned out to be, and what of that answer (as
+    parsed JSON) is not as declared, a sentence each. The second argument is the settings of
+    Workload.inputs."""
+
+    path: str
+    differs: Callable[[object, Mapping[str, Any]], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Runtime:
     """One row of the table.
 
@@ -166,6 +176,7 @@ class Runtime:
     check: Callable[[InferenceService], tuple[Finding, ...]] = lambda _: ()
     serving: Callable[[object, tuple[str, ...]], Serving] = lists_all
     many: ManyModels | None = None
+    effective: Effective | None = None
     metrics_path: str | None = None
     tokens_metric: str | None = None
     aliases: tuple[str, ...] = ()

@@ -53,6 +53,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.path == "/slots":
             busy = options.busy
             self._send([{"id": n, "is_processing": n < busy} for n in range(max(busy, 2))])
+        elif self.path == "/props" and options.props:
+            self._send(json.loads(options.props))
         elif self.path == "/environ":
             self._send(dict(os.environ))
         elif self.path == "/cwd":
@@ -109,6 +111,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--spam", type=int, default=0, help="lines to log first")
     parser.add_argument("--busy", type=int, default=0, help="slots that are processing")
     parser.add_argument("--model-status", help="JSON: status of the model, as a router lists it")
+    parser.add_argument("--props", help="JSON: the settings as they turned out to be")
     parser.add_argument("--fail-health", help="/health is 500 while this file exists")
     parser.add_argument("--child", help="start a child and write its pid to this file")
     return parser.parse_args()

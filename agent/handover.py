@@ -1,0 +1,155 @@
+"""A service that moves to another node: its copy here stays until the one there answers.
+
+It goes when its successor is ready, when `rollout.handover` is over, or when its memory is needed
+here. Who cannot be asked is waited for until the end: a copy too many is better than none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agent.clock import Clock, SystemClock
+from agent.state import atomic_write
+from reconciler.agents.client import AgentClient
+from reconciler.agents.credentials import Credentials
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.meta import ObjectRef
+from reconciler.errors import AgentError
+from reconciler.fleet import Fleet
+from reconciler.plan import Change
+
+_ASK_S = 2.0
+_ANSWER_S = 3.0
+_DEFAULT_S = 1800.0  # rollout.handover, where what runs does not say
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """One service on its way: to which node, and since when (epoch seconds)."""
+
+    home: str
+    since: float
+    answers: bool = False
+    why: str = "not asked yet"
+
+
+@dataclass(slots=True)
+class Handover:
+    """The moves of one node. `changed` is called in its own thread when a successor answers.
+
+    `file` keeps since when, so that our own restart does not begin the wait again. All but
+    `close` is called by the loop's thread.
+    """
+
+    file: Path
+    credentials: Credentials = field(default_factory=Credentials)
+    changed: Callable[[], None] = lambda: None
+    clock: Clock = field(default_factory=SystemClock)
+    _clients: Mapping[str, AgentClient] = field(default_factory=dict)
+    _leaving: dict[ObjectRef, _Leaving] = field(default_factory=dict)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def follow(self, fleet: Fleet) -> None:
+        """From now on these are the other nodes, and how they are asked."""
+        agents = {n.metadata.name: n.spec.agent for n in fleet.all(FleetNode) if n.spec.agent}
+        self._clients = {
+            name: AgentClient(name, agent.url, agent.cert_sha256, self.credentials)
+            for name, agent in agents.items()
+            if agent.url is not None
+        }
+
+    def holds(self, change: Change) -> str | None:
+        """Why the copy here has to stay, or None: it may go now."""
+        assert change.home is not None
+        home = change.home.partition("/")[2]
+        leaving = self._entry(change.ref, home)
+        if leaving.answers:
+            return None
+        lifecycle = change.desired.lifecycle if change.desired else {}
+        ends = leaving.since + float(lifecycle.get("rollout.handover", _DEFAULT_S))
+        if self.clock.time() >= ends:
+            _log.info("%s: %s did not take over in time: stopped here", change.ref.label, home)
+            return None
+        at = time.strftime("%H:%M:%S", time.localtime(ends))
+        return f"stays until node {home} answers for it, at most until {at} ({leaving.why})"
+
+    def over(self, ref: ObjectRef) -> None:
+        """It is gone from here, or it stays after all."""
+        if ref in self._leaving:
+            self._leaving = {r: entry for r, entry in self._leaving.items() if r != ref}
+            self._save()
+
+    @property
+    def leaving(self) -> Mapping[ObjectRef, str]:
+        """Services that wait for their successor, with the node that it is to run on."""
+        return {ref: entry.home for ref, entry in self._leaving.items()}
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _entry(self, ref: ObjectRef, home: str) -> _Leaving:
+        known = self._leaving.get(ref)
+        if known is None or known.home != home:
+            since = self._saved().get(ref.label, {})
+            began = since.get("since") if since.get("home") == home else None
+            known = _Leaving(home, began if isinstance(began, float) else self.clock.time())
+            if home not in self._clients:
+                known.why = "its FleetNode states no spec.agent.url, so nobody can ask it"
+            self._leaving = {**self._leaving, ref: known}
+            self._save()
+            self._watch()
+        return known
+
+    def _watch(self) -> None:
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._ask_on, name="handover", daemon=True)
+            self._thread.start()
+
+    def _ask_on(self) -> None:
+        """Until nobody waits: the node of each that does."""
+        while waiting := {r: e for r, e in self._leaving.items() if not e.answers}:
+            for home in {entry.home for entry in waiting.values()}:
+                self._ask(home, {r: e for r, e in waiting.items() if e.home == home})
+            if any(entry.answers for entry in waiting.values()):
+                self.changed()
+            if self._stop.wait(_ASK_S):
+                return
+
+    def _ask(self, home: str, waiting: Mapping[ObjectRef, _Leaving]) -> None:
+        client = self._clients.get(home)
+        if client is None:
+            return
+        try:
+            state = client.state(time.monotonic() + _ANSWER_S).state
+        except AgentError as error:
+            for entry in waiting.values():
+                entry.why = str(error)
+            return
+        there = {instance.name: instance for instance in state.instances}
+        for ref, entry in waiting.items():
+            successor = there.get(ref.label)
+            entry.why = f"there it is {successor.reason}" if successor else "it is not there yet"
+            entry.answers = successor is not None and successor.ready
+
+    def _saved(self) -> dict[str, dict[str, object]]:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            read = json.loads(self.file.read_bytes())
+            return {str(label): dict(entry) for label, entry in read.items()}
+        return {}
+
+    def _save(self) -> None:
+        """A disk that takes no more costs a longer wait after our own restart, nothing else."""
+        entries = {r.label: {"home": e.home, "since": e.since} for r, e in self._leaving.items()}
+        with contextlib.suppress(OSError):
+            atomic_write(self.file, json.dumps(entries, indent=1).encode())

@@ -1,0 +1,197 @@
+"""A live process against what was started here and what is declared."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.drift import DriftWatch, differences
+from agent.launch import InstanceState, Launch, Phase
+from agent.ports import can_bind
+from reconciler.plan import DriftKind
+from tests.support.owner import MovedClock, free_port, get, launch, service
+from tests.support.wait import wait_for
+
+SETTINGS = {"contextSize": 4000, "parallelSlots": 2}
+AS_DECLARED = {"default_generation_settings": {"n_ctx": 4096}, "total_slots": 2}
+
+
+def ask(of: Launch, path: str) -> object:
+    return get(of.port, path)
+
+
+def declared(port: int, *options: str, **changes: Any) -> Launch:
+    inputs = {"settings": SETTINGS}
+    return launch("chat", port, *options, runtime="llama-server", inputs=inputs, **changes)
+
+
+def ready(of: Launch, pid: int) -> InstanceState:
+    return InstanceState(of, Phase.READY, True, "Ready", "", since=1000.0, pid=pid)
+
+
+@pytest.fixture
+def running() -> Iterator[tuple[Launch, int]]:
+    """A server that runs as it was launched, and its pid."""
+    port = free_port()
+    of = declared(port, "--props", json.dumps(AS_DECLARED))
+    with subprocess.Popen(of.command.argv) as child:
+        wait_for(lambda: not can_bind("127.0.0.1", port))
+        yield of, child.pid
+        child.kill()
+
+
+def test_what_runs_as_it_was_started_differs_in_nothing(running: tuple[Launch, int]) -> None:
+    of, pid = running
+
+    assert differences(of, pid, ask) == ()
+
+
+def test_another_command_line_is_shown_with_what_it_has_and_lacks(
+    running: tuple[Launch, int],
+) -> None:
+    of, pid = running
+    wanted = (*of.command.argv[:-1], "--busy", "1")
+
+    found = differences(replace(of, command=replace(of.command, argv=wanted)), pid, ask)
+
+    assert found[0][0] is DriftKind.RESTART
+    assert "lacks --busy 1" in found[0][1]
+
+
+def test_another_environment_is_named_without_its_values(running: tuple[Launch, int]) -> None:
+    of, pid = running
+    command = replace(of.command, env={"SECRET_SETTING": "hunter2"})
+
+    found = differences(replace(of, command=command), pid, ask)
+
+    assert found == ((DriftKind.RESTART, "its environment differs in SECRET_SETTING"),)
+
+
+@pytest.mark.parametrize(
+    ("props", "expected"),
+    [
+        ({"default_generation_settings": {"n_ctx": 2048}}, "its contextSize is 2048, not 4000"),
+        ({"total_slots": 4}, "its parallelSlots is 4, not 2"),
+    ],
+)
+def test_settings_that_turned_out_otherwise_are_drift(
+    running: tuple[Launch, int], props: dict[str, Any], expected: str
+) -> None:
+    of, pid = running
+
+    found = differences(of, pid, lambda *_: AS_DECLARED | props)
+
+    assert found == ((DriftKind.RESTART, expected),)
+
+
+@pytest.mark.parametrize("error", [OSError, http.client.HTTPException, ValueError])
+def test_what_cannot_be_read_is_no_drift(
+    running: tuple[Launch, int], error: type[Exception]
+) -> None:
+    of, pid = running
+
+    def fails(*_: object) -> object:
+        raise error
+
+    assert differences(of, pid, fails) == ()
+    assert differences(of, 2**22 + 1, ask) == ()  # no such process
+
+
+def test_an_upgraded_program_is_deferred(tmp_path: Path) -> None:
+    engine = tmp_path / "sleep"
+    shutil.copy(shutil.which("sleep") or "", engine)
+    of = declared(free_port())
+    of = replace(of, runtime="other", command=replace(of.command, argv=(str(engine), "600")))
+    with subprocess.Popen(of.command.argv) as child:
+        before = differences(of, child.pid, ask)
+
+        shutil.copy(sys.executable, tmp_path / "new")
+        (tmp_path / "new").replace(engine)
+        after = differences(of, child.pid, ask)
+        child.kill()
+
+    assert before == ()
+    assert after == ((DriftKind.DEFERRED, f"{engine} was replaced since (an upgrade)"),)
+
+
+def test_a_model_file_that_is_gone_changes_nothing_that_runs(running: tuple[Launch, int]) -> None:
+    of, pid = running
+    path = "/store/sha256/abc/model.gguf"
+    argv = (of.command.argv[0], path, *of.command.argv[1:])
+
+    found = differences(replace(of, command=replace(of.command, argv=argv)), pid, ask)
+
+    assert found[1][0] is DriftKind.COSMETIC
+    assert found[1][1].startswith(f"{path} is gone from the store")
+
+
+def watch(*states: InstanceState, clock: MovedClock) -> DriftWatch:
+    return DriftWatch(lambda: states, ask, clock=clock)
+
+
+def test_a_drift_keeps_the_time_when_it_was_first_seen(running: tuple[Launch, int]) -> None:
+    of, pid = running
+    clock = MovedClock()
+    state = ready(replace(of, inputs={"settings": SETTINGS | {"parallelSlots": 1}}), pid)
+    seen = watch(state, clock=clock)
+
+    seen.look()
+    (first,) = seen.of(state)
+    clock.passed_s = 61.0
+    seen.look()
+
+    assert seen.of(state) == (first,)
+
+
+def test_what_a_restart_does_not_mend_is_not_tried_again(running: tuple[Launch, int]) -> None:
+    of, pid = running
+    clock = MovedClock()
+    state = ready(replace(of, inputs={"settings": SETTINGS | {"parallelSlots": 1}}), pid)
+    seen = watch(state, clock=clock)
+    seen.look()
+
+    seen.restarting(service("chat"))
+    clock.passed_s = 61.0  # the same process stands for the restarted one
+    seen.look()
+
+    (drift,) = seen.of(state)
+    assert drift.kind is DriftKind.COSMETIC
+    assert drift.message.endswith("a restart did not change that")
+
+
+def test_a_process_that_takes_our_port_is_named_and_left_alone() -> None:
+    message = "port 8080 is taken by pid 7 (nginx)"
+    state = InstanceState(declared(8080), Phase.WAITING, False, "PortInUse", message, since=1000.0)
+
+    (drift,) = watch(state, clock=MovedClock()).of(state)
+
+    assert (drift.kind, drift.message, drift.since) == (DriftKind.FOREIGN, message, 1000.0)
+
+
+def test_the_watch_says_when_something_changed(running: tuple[Launch, int]) -> None:
+    of, pid = running
+    clock = MovedClock()
+    states = [ready(of, pid)]
+    seen = DriftWatch(lambda: states, ask, clock=clock)
+
+    news = [seen.look()]
+    states[:] = [ready(replace(of, inputs={"settings": SETTINGS | {"parallelSlots": 1}}), pid)]
+    news.append(seen.look())  # not due yet
+    clock.passed_s = 61.0
+    news.append(seen.look())
+    os.kill(pid, signal.SIGKILL)
+    states.clear()
+    news.append(seen.look())
+
+    assert news == [False, False, True, True]
