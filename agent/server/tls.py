@@ -76,7 +76,10 @@ def open_tls(root: Path, names: Iterable[str], client_ca: Path | None) -> Tls:
 def _context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(cert, key)
+    try:
+        context.load_cert_chain(cert, key)
+    except ssl.SSLError as error:
+        raise ValueError(f"{cert.name} and {key.name} are no pair ({error.reason})") from error
     if client_ca is not None:
         try:
             context.load_verify_locations(client_ca)

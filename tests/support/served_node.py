@@ -100,7 +100,7 @@ class ServedNode:
     ) -> Iterator[ServedNode]:
         """`files` beside a node `mac` and a model `tiny`; `engine` are options of the engine."""
         fleet = root / "fleet"
-        fleet.mkdir()
+        fleet.mkdir(exist_ok=True)
         tiny_llama(fleet / "tiny.gguf")
         own = {"node.yaml": node(), "model.yaml": model("tiny", source="tiny.gguf")}
         write_fleet(fleet, own | dict(files))
