@@ -17,6 +17,7 @@ from reconciler.errors import AgentError
 from reconciler.fleet import Fleet
 from reconciler.plan import Change, Instance, Observation, TargetState
 from reconciler.report.nodestate import read_node_state
+from reconciler.report.plan_text import span
 from reconciler.target import Outcome, Result
 from reconciler.workload import Workload
 
@@ -156,11 +157,15 @@ class AgentNodes:
 
         return ask_all({client.node: question(client) for client in first}, deadline)
 
+    def _until(self, deadline: float) -> float:
+        """When an agent that is asked now is given up: early enough for that to be counted."""
+        return min(deadline, time.monotonic() + self._patience.each_s) - _GRACE_S
+
 
 def _stale(answer: Answer) -> str:
     if answer.age_s < STALE_AFTER_S:
         return ""
     return (
-        f"its agent answers, and has not looked at its node for {answer.age_s:.0f} s:"
+        f"its agent answers, and has not looked at its node for {span(answer.age_s)}:"
         " see its log, or restart fleet-agent (models keep running)"
     )

@@ -136,13 +136,13 @@ class ArrivalConsole(Console):
             text = f"{short(revision)}: {_nodes(count)} by it, everything answers ({took_s:.1f} s)"
             self._out.say(text, Tone.GOOD)
         elif self.is_late:
-            self._is_told = True
             self.say_rest(late)
 
     def say_rest(self, late: list[Arrival]) -> None:
         """Who is not there, when nobody waits any longer."""
-        if not late or self._desired is None:
+        if not late or self._is_told or self._desired is None:
             return
+        self._is_told = True
         names = ", ".join(f"{a.node} ({a.stage})" for a in late)
         revision = short(self._desired.fleet.revision)
         of = f"{len(self.arrivals) - len(late)} of {len(self.arrivals)} nodes"

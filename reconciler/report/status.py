@@ -52,19 +52,26 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """A memory pool with what our services take of it, estimated. None: not known."""
+    """A memory pool with what our services take of it, estimated. None: not known, because one of
+    them could not be weighed for instance."""
 
     name: str
-    used_bytes: int
+    used_bytes: int | None
     budget_bytes: int | None
     others_bytes: int | None
 
 
 def pool_uses(state: TargetState, instances: Iterable[Instance]) -> tuple[PoolUse, ...]:
     """The node's pools, in its order."""
-    ledger = Ledger(tuple(instances))
+    running = [i for i in instances if i.pid is not None]
+    weighed, ledger = all(i.needs for i in running), Ledger(running)
     return tuple(
-        PoolUse(p.name, ledger.taken_bytes(p.name), p.budget_bytes, p.used_by_others_bytes)
+        PoolUse(
+            p.name,
+            ledger.taken_bytes(p.name) if weighed else None,
+            p.budget_bytes,
+            p.used_by_others_bytes,
+        )
         for p in state.pools
     )
 

@@ -5,6 +5,7 @@ Nodes one below the other, each with its services; what is to be said of a servi
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -57,13 +58,9 @@ def status_text(status: Status, view: View) -> str:
     if nowhere := [_absent_row(d) for d in status.absent(None)]:
         groups.append(([view.style(Tone.BAD, "on no node")], nowhere))
     columns = _columns([row for _, rows in groups for row in rows], view.width)
-    lines: list[str] = []
-    is_titled = False
+    lines = [view.style(Tone.QUIET, _line(_HEADER, columns))] if columns else []
     for head, rows in groups:
         lines += head
-        if rows and not is_titled:
-            is_titled = True
-            lines.append(view.style(Tone.QUIET, _line(_HEADER, columns)))
         lines += _table(rows, columns, view) if rows else ["  nothing runs here"]
         lines.append("")
     return "\n".join([*lines, _summary(status)]) + "\n"
@@ -124,11 +121,11 @@ def _revision_words(its: RevisionState, newest: str | None) -> tuple[Tone | None
 
 
 def _pool_words(pool: PoolUse) -> tuple[Tone | None, str]:
+    used = "?" if pool.used_bytes is None else show_bytes(pool.used_bytes)
     of = f" of {show_bytes(pool.budget_bytes)}" if pool.budget_bytes is not None else ""
     others = f", others {show_bytes(pool.others_bytes)}" if pool.others_bytes else ""
-    is_over = pool.budget_bytes is not None and pool.used_bytes > pool.budget_bytes
-    tone = Tone.BAD if is_over else None
-    return tone, f"{printable(pool.name)} {show_bytes(pool.used_bytes)}{of}{others}"
+    is_over = (pool.used_bytes or 0) > (pool.budget_bytes or math.inf)
+    return Tone.BAD if is_over else None, f"{printable(pool.name)} {used}{of}{others}"
 
 
 def _node_troubles(state: TargetState) -> Iterator[tuple[Tone | None, str]]:
