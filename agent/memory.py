@@ -74,9 +74,13 @@ class NodeMemory:
             self._next_look = end + max(_PAUSE_S, (end - begin) / _COST_SHARE)
         return self._last
 
+    def now(self, ours: Ours) -> tuple[PoolState, ...]:
+        """Every pool as it is this moment."""
+        return pool_states(Seen.now(self._machine, self._stated, ours), self._stated, ours)
+
     def budget_lines(self, ours: Ours) -> tuple[str, ...]:
         """What models may take of each pool now, with the arithmetic, one line each."""
-        return tuple(_line(state, self._stated.pool(state.name)) for state in self._now(ours))
+        return tuple(_line(state, self._stated.pool(state.name)) for state in self.now(ours))
 
     def refusal(self, launch: Launch, beside: Sequence[InstanceState]) -> str | None:
         """Why a process must not be started now, beside the ones that have processes; None where it
@@ -84,7 +88,7 @@ class NodeMemory:
         if not launch.needs:
             return None
         # Before the fleet is read nobody knows how much of the machine is meant for models.
-        now = self._now(ours_of(beside)) if self._follows else ()
+        now = self.now(ours_of(beside)) if self._follows else ()
         states = {state.name: state for state in now}
         others = {name: state.used_by_others_bytes or 0 for name, state in states.items()}
         ledger = Ledger((state.launch for state in beside), others)
@@ -105,9 +109,6 @@ class NodeMemory:
         largest = {name: state.largest_other for name, state in states.items()}
         ways += freed_by_others(launch.ref, ledger, largest)
         return f"{text}; {', or '.join(ways)}"
-
-    def _now(self, ours: Ours) -> tuple[PoolState, ...]:
-        return pool_states(Seen.now(self._machine, self._stated, ours), self._stated, ours)
 
     def _pool_of(self, need: PoolNeed) -> Pool:
         """The pool with the budget that the service was admitted to, and where that comes from."""
