@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli import main as agent_main
 from agent.install import Wanted, launchd, systemd
 
 WANTED = Wanted(
@@ -94,3 +95,89 @@ def test_the_machines_own_job_runs_as_the_user_at_boot() -> None:
     assert unit.file == Path("/Library/LaunchDaemons/dev.llmkube.fleet-agent.plist")
     assert plistlib.loads(unit.text.encode())["UserName"] == "ada"
     assert unit.starts == "models start when the machine boots"
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine whose systemctl writes down what it is told: returns that file."""
+    said = tmp_path / "said"
+    program = tmp_path / "bin" / "systemctl"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" >> {said}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    said.touch()
+    return said
+
+
+def install(tmp_path: Path, *words: str) -> int:
+    state = str(tmp_path / "state")
+    fleet = ("--fleet", "https://git.lan/fleet.git", "--node", "mac")
+    return agent_main(["install", *fleet, "--state-dir", state, *words])
+
+
+def test_a_dry_run_prints_the_unit_and_changes_nothing(
+    tmp_path: Path, manager: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = install(tmp_path, "--dry-run", "--runtime", "llama-server")
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "run --fleet https://git.lan/fleet.git --node mac --runtime llama-server" in out
+    assert f"Environment=PATH={tmp_path}/bin:/usr/bin:/bin:" in out
+    assert "systemctl --user restart fleet-agent.service" in out
+    assert not manager.read_text()
+
+
+def test_installing_twice_changes_nothing_the_second_time(tmp_path: Path, manager: Path) -> None:
+    codes = [install(tmp_path), install(tmp_path)]
+
+    assert codes == [0, 0]
+    assert manager.read_text().splitlines() == [
+        "--user daemon-reload",
+        f"--user enable {systemd.NAME}",
+        f"--user restart {systemd.NAME}",
+    ]
+
+
+def test_other_options_change_the_unit_and_restart_the_agent(tmp_path: Path, manager: Path) -> None:
+    install(tmp_path)
+    manager.write_text("")
+
+    install(tmp_path, "--interval", "5m")
+
+    unit = tmp_path / ".config/systemd/user" / systemd.NAME
+    assert "--interval 5m" in unit.read_text()
+    assert f"--user restart {systemd.NAME}" in manager.read_text()
+
+
+def test_uninstalling_takes_the_unit_away(tmp_path: Path, manager: Path) -> None:
+    install(tmp_path)
+
+    code = agent_main(["uninstall", "--state-dir", str(tmp_path / "state")])
+
+    assert code == 0
+    assert not (tmp_path / ".config/systemd/user" / systemd.NAME).exists()
+    assert f"--user disable --now {systemd.NAME}" in manager.read_text()
+
+
+def test_a_manager_that_fails_is_heard(
+    tmp_path: Path, manager: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "bin" / "systemctl"
+    program.write_text("#!/bin/sh\necho 'Failed to connect to bus' >&2; exit 1\n")
+
+    code = install(tmp_path)
+
+    assert code == 1
+    assert "systemctl --user daemon-reload: Failed to connect to bus" in capsys.readouterr().err
+
+
+def test_what_is_not_there_is_uninstalled_without_a_fuss(
+    tmp_path: Path, manager: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = agent_main(["uninstall", "--state-dir", str(tmp_path / "state")])
+
+    assert code == 0
+    assert "is not there, nothing to remove" in capsys.readouterr().err

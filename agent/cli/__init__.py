@@ -15,6 +15,8 @@ COMMANDS = {
     "accept": "follow a head of the fleet's branch that is held",
     "run": "be this machine's agent: follow the fleet and keep its services running",
     "restart": "start services anew, also what was stopped by hand",
+    "install": "make the agent a service of this machine",
+    "uninstall": "take that service away again, and stop what it runs",
     "probe": "print this machine as a FleetNode",
     "status": "what this machine's records say, and whether it answers",
     "stop": "drain and stop services that were started here",

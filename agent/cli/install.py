@@ -1,0 +1,150 @@
+"""Make the agent a service of this machine: every option of `fleet-agent run` goes with it.
+
+Doing it again with other options changes the service and restarts the agent, never the models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.edge import Exit
+from reconciler.errors import StateError, UsageError
+
+if TYPE_CHECKING:
+    from agent.install import Step, Unit
+
+_DEADLINE_S = 90.0  # a manager waits for the agent to end, which it does within seconds
+_USUAL = ("/opt/homebrew/bin", "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    from agent.cli import run
+
+    add_scope(parser)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the file and the commands, and change nothing"
+    )
+    run.add_options(parser)
+
+
+def add_scope(parser: argparse.ArgumentParser) -> None:
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument(
+        "--user",
+        dest="scope",
+        action="store_const",
+        const="user",
+        help="a service of this user (the default)",
+    )
+    scope.add_argument(
+        "--system",
+        dest="scope",
+        action="store_const",
+        const="system",
+        help="a service of the machine, run as the user who installs it with sudo",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit 0 installed, or current already. Raises UsageError, StateError."""
+    from agent.cli.run import words_of
+
+    if not args.fleet:
+        raise UsageError("say where the fleet is: --fleet URL")
+    unit = unit_for(args, words_of(args))
+    if args.dry_run:
+        print(f"# {unit.file}\n{unit.text}")
+        for step in unit.load:
+            print(" ".join(step.argv))
+        print(unit.starts, file=sys.stderr)
+        return Exit.OK
+    if unit.file.is_file() and unit.file.read_text(encoding="utf-8") == unit.text:
+        print(f"{unit.file}: is current; {unit.starts}", file=sys.stderr)
+        return Exit.OK
+    try:
+        unit.file.parent.mkdir(parents=True, exist_ok=True)
+        unit.file.write_text(unit.text, encoding="utf-8")
+    except OSError as error:
+        hint = "; --system needs sudo" if args.scope == "system" else ""
+        raise StateError(f"{unit.file}: cannot be written: {error.strerror}{hint}") from error
+    carry_out(unit.load)
+    print(f"{unit.file}: written, the agent runs; {unit.starts}", file=sys.stderr)
+    return Exit.OK
+
+
+def unit_for(args: argparse.Namespace, words: Iterable[str]) -> Unit:
+    """This machine's unit; `words` are those after `fleet-agent run`. Raises UsageError."""
+    from agent.install import Wanted, launchd, systemd
+
+    owner = _owner(args.scope)
+    wanted = Wanted(
+        scope=args.scope or "user",
+        argv=(str(_program()), "run", *words),
+        user=owner.pw_name,
+        uid=owner.pw_uid,
+        home=Path(owner.pw_dir) if args.scope == "system" else Path.home(),
+        path=_search_path(),
+        log=root_of(args) / "agent.log",
+    )
+    if sys.platform == "darwin":
+        return launchd.unit(wanted)
+    if shutil.which("systemctl") is None:
+        raise UsageError(
+            "this machine has no systemd: start `fleet-agent run` with the service manager it has,"
+            " one that ends only the agent itself and leaves its children"
+        )
+    lingers = Path("/var/lib/systemd/linger", owner.pw_name).exists()
+    return systemd.unit(wanted, lingers=lingers)
+
+
+def root_of(args: argparse.Namespace) -> Path:
+    """The state directory of whoever the service runs as."""
+    from agent.local import state_root
+    from agent.state import default_root
+
+    if args.state_dir or args.scope != "system":
+        return state_root(args.state_dir).absolute()
+    return default_root({"HOME": _owner(args.scope).pw_dir})
+
+
+def carry_out(steps: Iterable[Step]) -> None:
+    """Run a manager's commands. Raises StateError with what it says."""
+    for step in steps:
+        try:
+            done = subprocess.run(
+                step.argv, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise StateError(f"{' '.join(step.argv)}: {error}") from error
+        if done.returncode != 0 and not step.may_fail:
+            said = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+            raise StateError(f"{' '.join(step.argv)}: {said}")
+
+
+def _owner(scope: str | None) -> pwd.struct_passwd:
+    """Who runs the models: under sudo the user who typed it, never root by accident."""
+    name = os.environ.get("SUDO_USER") if scope == "system" else None
+    return pwd.getpwnam(name) if name else pwd.getpwuid(os.getuid())
+
+
+def _program() -> Path:
+    """The command of this very installation, so that an upgrade in place is the next one."""
+    found = Path(sys.executable).with_name("fleet-agent")
+    if not found.is_file():
+        raise UsageError(f"{found}: not there; install the package with pip, pipx or uv first")
+    return found
+
+
+def _search_path() -> str:
+    """Where engines are looked for: as here and now, then the usual places."""
+    stated = os.environ.get("PATH", "").split(os.pathsep)
+    folders = [folder for folder in stated if Path(folder).is_dir() and folder.startswith("/")]
+    return os.pathsep.join(dict.fromkeys((*folders, *_USUAL)))
