@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.api.model import Model
 from reconciler.errors import ModelError, ReconcilerError
 from reconciler.models import SCHEMES, FetchContext, check_source, hosts_of, scheme_of
 from reconciler.models.url import check_url, mirrored, next_hop, shown
@@ -150,6 +151,45 @@ def test_a_redirect_within_the_allowed_hosts_is_followed() -> None:
     assert next_hop("https://models.example/m", "//cdn.example/m?s=1", context) == (
         "https://cdn.example/m?s=1"
     )
+
+
+def test_a_listed_hub_may_redirect_to_its_own_domains_and_nobody_elses() -> None:
+    context, hub = FetchContext(allowed_hosts=("huggingface.co",)), "https://huggingface.co/o/r/x"
+    domains = ("huggingface.co", "hf.co")
+
+    for cdn in ("https://cas-bridge.xethub.hf.co/x", "https://cdn-lfs.huggingface.co/x"):
+        assert next_hop(hub, cdn, context, domains) == cdn
+        with pytest.raises(ModelError, match="allowedHosts"):
+            next_hop(hub, cdn, context)
+    with pytest.raises(ModelError, match="allowedHosts"):
+        next_hop(hub, "https://evilhf.co/x", context, domains)
+
+
+@pytest.mark.parametrize(
+    ("source", "form"),
+    [
+        ("https://h.example/m.gguf", "gguf"),
+        ("pypi://name==1.0", "gguf"),
+        ("hf://org/repo/m-00001-of-00002.gguf@main", "gguf"),
+        ("hf://org/repo/model.safetensors@main", "safetensors"),
+        ("hf://mlx-community/Qwen3-8B-4bit", "mlx"),
+        ("hf://org/Qwen3-8B-MLX-4bit@main", "mlx"),
+        ("hf://unsloth/Qwen3-8B-GGUF@main", "gguf"),
+        ("hf://Qwen/Qwen3-8B", "safetensors"),
+        ("file:///srv/models/qwen-mlx/", "mlx"),
+        ("models/qwen/", "safetensors"),
+        ("oci://registry.example/models/m:1", "gguf"),
+    ],
+)
+def test_the_format_is_told_by_the_name_alone(source: str, form: str) -> None:
+    document = {
+        "apiVersion": "inference.llmkube.dev/v1alpha1",
+        "kind": "Model",
+        "metadata": {"name": "m"},
+        "spec": {"source": source},
+    }
+
+    assert Model.model_validate(document).format == form
 
 
 def test_a_mirror_takes_the_place_of_its_host_and_keeps_path_and_query() -> None:

@@ -47,10 +47,12 @@ def ask(
 def _converse(
     child: subprocess.Popen[bytes], question: bytes, cancelled: Event, deadline: float
 ) -> tuple[bytes, bytes]:
+    pending: bytes | None = question
     while True:
         try:
-            return child.communicate(question, timeout=_POLL_S)
+            return child.communicate(pending, timeout=_POLL_S)
         except subprocess.TimeoutExpired:
+            pending = None  # it was taken with the first call
             if cancelled.is_set():
                 raise DownloadFailed("stopped before the download began") from None
             if time.monotonic() >= deadline:

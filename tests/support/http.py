@@ -1,4 +1,4 @@
-"""A web server on loopback that serves one file, and misbehaves on request.
+"""A web server on loopback that serves one file (or several), and misbehaves on request.
 
     with FileServer(data) as server:
         server.cut_after = 1000           # the next answers end early
@@ -21,10 +21,13 @@ _CHUNK = 1 << 16
 
 
 class FileServer:
-    """Answers every path below /files/ with `data`, and others with 404."""
+    """Answers every path below /files/ with `data`, or with what `files` holds for the path, and
+    others with 404."""
 
     def __init__(self, data: bytes, *, host: str = "127.0.0.1") -> None:
         self.data = data
+        self.files: dict[str, bytes] = {}  # by path, /files/... ; others are `data`
+        self.cut_paths: dict[str, int] = {}  # as cut_after, for one path each
         self.etag: str | None = '"v1"'
         self.last_modified: str | None = None
         self.honours_ranges = True
@@ -83,19 +86,21 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
                 self._file()
 
         def _file(self) -> None:
-            total = len(server.data)
+            path = self.path.partition("?")[0]
+            data = server.files.get(path, server.data)
+            total = len(data)
             start = self._start()
             headers = {"ETag": server.etag, "Last-Modified": server.last_modified}
             if start is not None and start >= total:
                 self._head(416, headers | {"Content-Range": f"bytes */{total}"})
                 return
-            body = server.data[start or 0 :]
+            body = data[start or 0 :]
             if server.states_length:
                 headers["Content-Length"] = str(len(body) + server.extra_length)
             if start is not None:
                 headers["Content-Range"] = f"bytes {start}-{total - 1}/{total}"
             self._head(200 if start is None else 206, headers)
-            self._body(body[: server.cut_after])
+            self._body(body[: server.cut_paths.get(path, server.cut_after)])
 
         def _start(self) -> int | None:
             match = re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "")

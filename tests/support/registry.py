@@ -1,0 +1,160 @@
+"""An OCI registry on loopback: manifests, blobs, and the token dance of the real ones.
+
+with Registry() as registry:
+    reference = registry.push("team/m", {"config.json": b"{}"}, tag="1")
+    ... f"oci://{registry.host}/{reference}" ...
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from base64 import b64encode
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_TITLE = "org.opencontainers.image.title"
+
+
+class Registry:
+    """`login`: "user:password" that reading takes; `scheme`: how, `bearer` (a token from /token,
+    which takes the login), `basic`, or "" for nobody asks."""
+
+    def __init__(self) -> None:
+        self.scheme = "bearer"
+        self.login: str | None = None
+        self.realm: str | None = None  # another place to get tokens from
+        self.blobs_at: str | None = None  # blobs are redirected there
+        self.cut_after: int | None = None
+        self.manifests: dict[str, bytes] = {}  # repository:tag or repository@digest
+        self.blobs: dict[str, bytes] = {}
+        self.requests: list[tuple[str, str | None, str | None]] = []  # path, Authorization, Range
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self._server.server_port}"
+
+    def push(self, repository: str, files: Mapping[str, bytes], *, tag: str = "1") -> str:
+        """What `oras push` leaves there: a layer a file. The reference below the host."""
+        return self.put(repository, [_layer(data, title) for title, data in files.items()], tag)
+
+    def put(self, repository: str, layers: list[tuple[dict[str, Any], bytes]], tag: str) -> str:
+        for descriptor, data in layers:
+            self.blobs[descriptor["digest"]] = data
+        manifest = json.dumps(
+            {
+                "schemaVersion": 2,
+                "mediaType": MANIFEST,
+                "config": {"mediaType": "application/vnd.oci.empty.v1+json", "size": 2},
+                "layers": [descriptor for descriptor, _ in layers],
+            }
+        ).encode()
+        self.manifests[f"{repository}:{tag}"] = manifest
+        self.manifests[f"{repository}@sha256:{hashlib.sha256(manifest).hexdigest()}"] = manifest
+        return f"{repository}:{tag}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def layer(data: bytes, **more: Any) -> tuple[dict[str, Any], bytes]:
+    """A descriptor and its bytes."""
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    base = {"mediaType": "application/octet-stream", "digest": digest, "size": len(data)}
+    return base | more, data
+
+
+def _layer(data: bytes, title: str) -> tuple[dict[str, Any], bytes]:
+    return layer(data, annotations={_TITLE: title})
+
+
+def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = urlsplit(self.path).path
+            told = self.headers["Authorization"]
+            registry.requests.append((path, told, self.headers["Range"]))
+            if path == "/token":
+                self._token(told)
+            elif not self._may_read(told):
+                self._challenge()
+            elif match := re.fullmatch(r"/v2/(.+)/manifests/(.+)", path):
+                mark = "@" if match[2].startswith("sha256:") else ":"
+                self._send(registry.manifests.get(f"{match[1]}{mark}{match[2]}"), MANIFEST)
+            elif match := re.fullmatch(r"/v2/(.+)/blobs/(sha256:.+)", path):
+                if registry.blobs_at:
+                    self._head(307, {"Location": f"{registry.blobs_at}/files/{match[2]}"}, b"")
+                else:
+                    self._blob(registry.blobs.get(match[2]))
+            else:
+                self._send(None, "")
+
+        def _token(self, told: str | None) -> None:
+            if registry.login and told != _basic(registry.login):
+                self._head(401, {}, b"{}")
+            else:
+                self._send(json.dumps({"token": "a-token"}).encode(), "application/json")
+
+        def _may_read(self, told: str | None) -> bool:
+            wanted = {"bearer": "Bearer a-token", "basic": _basic(registry.login or ":")}
+            return not registry.scheme or told == wanted[registry.scheme]
+
+        def _challenge(self) -> None:
+            realm = registry.realm or f"http://{registry.host}/token"
+            how = f'Bearer realm="{realm}",service="r",scope="repository:x:pull"'
+            text = how if registry.scheme == "bearer" else 'Basic realm="Registry"'
+            self._head(401, {"Www-Authenticate": text}, b"")
+
+        def _blob(self, data: bytes | None) -> None:
+            match = re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "")
+            if data is None or match is None:
+                self._send(data, "application/octet-stream", registry.cut_after)
+                return
+            start = int(match[1])
+            length = f"bytes {start}-{len(data) - 1}/{len(data)}"
+            self._head(206, {"Content-Range": length}, data[start:])
+
+        def _send(self, data: bytes | None, kind: str, cut: int | None = None) -> None:
+            if data is None:
+                self._head(404, {}, b"{}")
+            else:
+                self._head(200, {"Content-Type": kind}, data, cut)
+
+        def _head(
+            self, status: int, headers: Mapping[str, str], data: bytes, cut: int | None = None
+        ) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data[:cut])
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    return Handler
+
+
+def _basic(login: str) -> str:
+    return f"Basic {b64encode(login.encode()).decode()}"
