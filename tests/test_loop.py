@@ -4,59 +4,24 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.desired import Desired
 from reconciler.errors import SourceError
 from reconciler.journal import SourceJournal
 from reconciler.loop import Loop, Timing, Wake, poll_delay_s
-from reconciler.plan import Drift, DriftKind, Observation, Plan
-from reconciler.problem import Problem
+from reconciler.plan import Drift, DriftKind
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.directory import DirectorySource
 from reconciler.source.history import HistoryFile
 from reconciler.source.load import LoadCache, load
-from reconciler.target import Outcome
 from tests.support.fleets import model, node, service, small_fleet, write_fleet
+from tests.support.said import Said
 from tests.support.targets import InMemoryTarget, NoJournal
-
-
-@dataclass
-class Said:
-    """A Reporter that keeps what it is told."""
-
-    plans: list[Plan] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-    holds: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-    back: int = 0
-
-    def planned(self, plan: Plan, desired: Desired) -> None:
-        self.plans.append(plan)
-
-    def applied(self, outcomes: tuple[Outcome, ...]) -> None:
-        self.outcomes += outcomes
-
-    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
-        self.problems += problems
-
-    def held(self, why: str) -> None:
-        self.holds.append(why)
-
-    def source_lost(self, why: str, since: float) -> None:
-        self.lost.append(why)
-
-    def source_back(self) -> None:
-        self.back += 1
-
-    def looked(self, observed: Observation) -> None:
-        """Nothing to keep."""
 
 
 def make_loop(root: Path, target: InMemoryTarget, **options: Any) -> tuple[Loop, Said]:

@@ -1,0 +1,226 @@
+"""The loop of an agent over commits with errors: what runs, what is held, across restarts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from reconciler.journal import SourceJournal
+from reconciler.loop import Loop, Wake
+from reconciler.source.git import GitSource
+from reconciler.source.history import HistoryFile
+from reconciler.source.slice import slice_reader
+from tests.support.fleets import document, model, node, service
+from tests.support.repos import Repo
+from tests.support.said import Said
+from tests.support.targets import InMemoryTarget
+
+BROKEN = "# inference.llmkube.dev/\nspec: [\n"
+
+
+def placed(name: str, on: str = "mac", **spec: object) -> str:
+    return service(name, **{"placement": {"nodes": [on]}, **spec})
+
+
+@dataclass
+class Agent:
+    """The agent of node mac, which may be started again over the same state."""
+
+    folder: Path
+    repo: Repo
+    target: InMemoryTarget = field(default_factory=InMemoryTarget)
+    said: Said = field(default_factory=Said)
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        source = GitSource(str(self.repo.remote), cache_dir=self.folder / "cache")
+        history = HistoryFile(self.folder / "history.json")
+        journal = SourceJournal(history, source, strict=self.strict)
+        self.loop = Loop(
+            source=source,
+            read=slice_reader("mac", lambda: journal.last),
+            target=self.target,
+            journal=journal,
+            report=self.said,
+            wake=Wake(),
+        )
+
+    def one_pass(self) -> set[str]:
+        self.loop.fetch()
+        self.loop.look()
+        return self.target.names()
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Agent:
+    repo = Repo.create(tmp_path)
+    files = {
+        "mac.yaml": node("mac"),
+        "pc.yaml": node("pc"),
+        "model.yaml": model(),
+        "chat.yaml": placed("chat"),
+        "far.yaml": placed("far", "pc"),
+    }
+    repo.publish(files)
+    agent = Agent(tmp_path, repo)
+    assert agent.one_pass() == {"chat"}
+    return agent
+
+
+def test_a_file_that_cannot_be_read_keeps_what_stood_in_it_also_after_a_restart(
+    agent: Agent,
+) -> None:
+    pid = agent.target.pid("chat")
+    agent.repo.publish({"chat.yaml": BROKEN, "more.yaml": placed("more")})
+
+    first = agent.one_pass()
+    agent.restart()
+    second = agent.one_pass()
+    agent.repo.publish({"again.yaml": placed("again")})
+    third = agent.one_pass()
+    agent.repo.publish({"chat.yaml": placed("chat")})
+    agent.one_pass()
+
+    assert (first, second, third) == (
+        {"chat", "more"},
+        {"chat", "more"},
+        {"chat", "more", "again"},
+    )
+    assert agent.target.pid("chat") == pid
+    assert {p.rule for p in agent.said.problems} == {"YamlSyntax"}
+    assert agent.said.plans[-1].blocked == ()
+
+
+def test_what_moves_out_of_sight_beside_a_broken_file_goes_once_that_one_is_mended(
+    agent: Agent,
+) -> None:
+    (agent.repo.work / "chat.yaml").unlink()
+    agent.repo.publish({"far.yaml": BROKEN})
+    beside = agent.one_pass()
+    reasons = [item.reason for item in agent.said.plans[-1].blocked]
+    agent.repo.publish({"far.yaml": placed("far", "pc")})
+
+    afterwards = agent.one_pass()
+
+    assert (beside, afterwards) == ({"chat"}, set())
+    assert reasons == ["RevisionIncomplete"]
+
+
+def test_a_part_that_is_refused_is_reported_with_the_revision_that_is_applied(
+    agent: Agent,
+) -> None:
+    head = agent.repo.publish({"chat.yaml": placed("chat", contextSize="many")})
+
+    agent.one_pass()
+    state = agent.loop.revision_state()
+    agent.restart()
+    again = agent.loop.revision_state()
+    agent.repo.publish({"chat.yaml": placed("chat")})
+    agent.one_pass()
+
+    assert (state.applied, state.refused) == (head, head)
+    assert state.problems == again.problems
+    assert "chat.yaml:" in state.problems[0]
+    assert agent.loop.revision_state().refused is None
+
+
+def test_errors_elsewhere_are_said_once_and_refuse_nothing(
+    agent: Agent, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent.repo.publish({"far.yaml": placed("far", "pc", modelRef="nothing")})
+    agent.one_pass()
+    agent.repo.publish({"more.yaml": placed("more")})
+    running = agent.one_pass()
+
+    told = [r.message for r in caplog.records if "nothing" in r.message]
+    assert running == {"chat", "more"}
+    assert agent.said.problems == []
+    assert len(told) == 1
+
+
+def test_an_older_agent_goes_on_with_a_newer_fleet_also_after_a_restart(agent: Agent) -> None:
+    policy = document("Fleet", "home", {"drift": "report"})
+    agent.repo.publish({"fleet.yaml": policy})
+    agent.one_pass()
+    agent.repo.publish(
+        {
+            "fleet.yaml": document("Fleet", "home", {"drift": "report", "zzz": 1}),
+            "mac.yaml": node("mac", zzz=1),
+            "chat.yaml": placed("chat", zzz=1),
+        }
+    )
+    agent.one_pass()
+    agent.restart()
+    agent.repo.publish({"more.yaml": placed("more")})
+
+    running = agent.one_pass()
+
+    assert running == {"chat", "more"}
+    assert [(b.ref.name, b.reason) for b in agent.said.plans[-1].blocked] == [
+        ("chat", "AgentTooOld")
+    ]
+    assert agent.loop.desired is not None
+    assert agent.loop.desired.fleet.policy.drift == "report"
+    assert agent.loop.revision_state().refused is None
+
+
+def test_a_fresh_agent_does_not_begin_without_a_node_that_it_can_read(tmp_path: Path) -> None:
+    repo = Repo.create(tmp_path)
+    repo.publish({"mac.yaml": node("mac", runtimes=3), "m.yaml": model(), "s.yaml": placed("s")})
+    agent = Agent(tmp_path, repo)
+
+    agent.loop.fetch()
+
+    assert agent.loop.desired is None
+    assert [p.path for p in agent.said.problems] == ["mac.yaml"]
+
+
+def test_a_fresh_agent_leaves_what_may_be_meant_for_a_node_that_it_cannot_read(
+    tmp_path: Path,
+) -> None:
+    repo = Repo.create(tmp_path)
+    both = service("both", placement={"nodes": ["pc", "mac"]})
+    files = {"mac.yaml": node("mac"), "pc.yaml": node("pc", zzz=1), "m.yaml": model()}
+    repo.publish(files | {"own.yaml": placed("own"), "any.yaml": service("any"), "both.yaml": both})
+    agent = Agent(tmp_path, repo)
+
+    assert agent.one_pass() == {"own"}
+
+
+def test_nothing_is_settled_while_something_is_held(agent: Agent) -> None:
+    settled: list[str] = []
+    agent.loop.settled = lambda desired: settled.append(desired.fleet.revision)
+    agent.repo.publish({"chat.yaml": BROKEN})
+
+    agent.one_pass()
+    agent.loop.look()
+    during = list(settled)
+    head = agent.repo.publish({"chat.yaml": placed("chat")})
+    agent.one_pass()
+
+    assert (during, settled) == ([], [head])
+
+
+def test_under_strict_history_exactly_the_accepted_head_is_followed(agent: Agent) -> None:
+    from reconciler.journal import let_in
+
+    agent.strict = True
+    agent.restart()
+    agent.repo.write("chat.yaml", placed("other"))
+    agent.repo.git("commit", "-q", "--all", "--amend", "-m", "rewritten")
+    agent.repo.push(force=True)
+    held = agent.one_pass()
+    let_in(agent.folder / "history.json", agent.repo.head())
+
+    followed = agent.one_pass()
+    agent.repo.git("commit", "-q", "--amend", "-m", "again")
+    agent.repo.push(force=True)
+    agent.one_pass()
+
+    assert (held, followed) == ({"chat"}, {"other"})
+    assert "held (--strict-history)" in agent.loop.revision_state().held
