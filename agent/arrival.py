@@ -82,6 +82,7 @@ def bring(attempt: Attempt) -> Arrived:
             transfer.context,
             transfer.cancelled,
             attempt.hf_token_file,
+            attempt.expected,
         )
     )
     paths = [file.path for file in listing.files]

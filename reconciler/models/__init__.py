@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from reconciler.errors import ModelError
+from reconciler.models.beside import find_beside
 from reconciler.models.file import SCHEME as FILE
 from reconciler.models.hf import SCHEME as HF
 from reconciler.models.https import SCHEME as HTTPS
@@ -89,6 +90,10 @@ def is_folder(source: str) -> bool:
 
 def list_files(request: ListRequest) -> Listing:
     """Which files the source means, with paths that are safe on disk. Raises like Scheme.fetch."""
+    beside = request.context.beside
+    if beside is not None and hosts_of(request.source):
+        copy = find_beside(beside, request.source, request.digest)
+        request = replace(request, source=copy or request.source)
     scheme = _permitted(request.source, request.context)
     listing = scheme.files(request)
     if listing.folder and request.patterns:

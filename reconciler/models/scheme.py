@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
@@ -21,6 +22,7 @@ class FetchContext:
     open_repository: Callable[[str], BinaryIO] | None = field(default=None, compare=False)
     # as Checkout.folder: the files below a folder, by their paths in the repository
     list_repository: Callable[[str], Sequence[str]] | None = field(default=None, compare=False)
+    beside: Path | None = None  # a folder of models that came with the fleet: looked in first
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """Asks which files a source means. `patterns` are spec.files; `format` is the Model's."""
+    """Asks which files a source means. `patterns` are spec.files; `format` is the Model's, and
+    `digest` what the model must have in the end, where that is known."""
 
     source: str
     patterns: tuple[str, ...] = ()
@@ -75,6 +78,7 @@ class ListRequest:
     context: FetchContext = FetchContext()
     cancelled: threading.Event = field(default_factory=threading.Event, compare=False)
     hf_token_file: str | None = None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
