@@ -10,8 +10,9 @@ import signal
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
-from agent import events, health, logs
+from agent import events, health, logs, many
 from agent.clock import Clock
 from agent.events import Effect, Event, Unit
 from agent.exits import classify
@@ -20,10 +21,12 @@ from agent.launch import Child, Launch
 from agent.pidwatch import PidWatch, kill_leftovers
 from agent.ports import taken_by
 from agent.records import Record, Records
-from agent.spawn import spawn
+from agent.spawn import spawn, write_files
 from agent.state import StateDir
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import EngineError, ReconcilerError
+from reconciler.many import ManyModels
+from reconciler.runtimes import RUNTIMES
 
 _PROBERS = 8  # hung services hold one each, for at most the answer timeout
 _log = logging.getLogger(__name__)
@@ -59,17 +62,19 @@ class Effects:
         self._oom_kills = _oom_kills()
 
     def perform(self, ref: ObjectRef, unit: Unit | None, effect: Effect) -> Event | None:
-        """Do it; `unit` is as the step left it. Only Spawn has an answer."""
+        """Do it; `unit` is as the step left it. Spawn is answered, and a Rewrite that fails."""
         match effect:
-            case events.Spawn(launch):
+            case events.Spawn(launch, without):
                 assert unit is not None
-                return self._spawn(unit, launch)
+                return self._spawn(unit, _left_out(launch, without))
             case events.Signal(child, number):
                 self._watch.signal(child, number)
             case events.AskReady():
                 self._probers.submit(self._ask_ready, ref, effect)
             case events.AskSlots():
                 self._probers.submit(self._ask_slots, ref, effect)
+            case events.Rewrite():
+                return self._rewrite(ref, effect)
             case events.Save():
                 assert unit is not None
                 self.save(unit)
@@ -165,7 +170,30 @@ class Effects:
         self._watch.add(child)
         return events.Spawned(child)
 
+    def _rewrite(self, ref: ObjectRef, ask: events.Rewrite) -> Event | None:
+        """The files are written here, before anything else may write them; what follows waits."""
+        command = _left_out(ask.launch, ask.without).command
+        try:
+            write_files(self._state.workload_dir(ref), command.files)
+            logs.mark_again(self._state.log_file(ref), ask.child.marker)
+        except (OSError, ValueError) as error:
+            return events.Rewritten(ask.question, False, f"its files cannot be written: {error}")
+        self._probers.submit(self._ask_to_read, ref, ask)
+        return None
+
     # In helper threads.
+
+    def _ask_to_read(self, ref: ObjectRef, ask: events.Rewrite) -> None:
+        row = _many(ask.launch)
+        try:
+            if row is None:
+                answer = events.Rewritten(ask.question, False, "it cannot change single models")
+            else:
+                answer = many.rewrite(ask, row)
+        except Exception as error:  # noqa: BLE001  unanswered, it would be reloading for ever
+            _log.exception("bug in the reload of %s", ref.label)
+            answer = events.Rewritten(ask.question, False, f"reload failed: {error}")
+        self._answer(ref, answer)
 
     def _ask_ready(self, ref: ObjectRef, ask: events.AskReady) -> None:
         launch, pid = ask.launch, ask.child.identity.pid
@@ -189,15 +217,46 @@ class Effects:
                 found.listening,
                 found.served,
             )
+            if (row := _many(launch)) and found.listening is not None:
+                event = self._look_closer(ref, ask, row, event)
         except Exception as error:  # noqa: BLE001  unanswered, it would be the last question
             _log.exception("bug in the probe of %s", ref.label)
             event = events.Answered(ask.question, False, "Loading", f"probe failed: {error}")
         self._answer(ref, event)
 
+    def _look_closer(
+        self, ref: ObjectRef, ask: events.AskReady, row: ManyModels, event: events.Answered
+    ) -> events.Answered:
+        """What the list of models does not tell: why some failed, and which ones hang."""
+        failed = many.failures(row, logs.tail_of_run(self._state.log_file(ref), ask.child.marker))
+        return replace(
+            event,
+            served=many.explained(event.served, failed),
+            failures=failed,
+            silent=many.silent(ask.launch, row),
+        )
+
     def _ask_slots(self, ref: ObjectRef, ask: events.AskSlots) -> None:
         launch = ask.launch
-        busy = health.requests_in_flight(launch.host, launch.port, launch.command.probe)
+        if row := _many(launch):
+            busy = many.requests_in_flight(launch, row, ask.models)
+        else:
+            busy = health.requests_in_flight(launch.host, launch.port, launch.command.probe)
         self._answer(ref, events.SlotsAnswered(ask.question, busy))
+
+
+def _many(launch: Launch) -> ManyModels | None:
+    """How its single models are handled. A record may name a runtime of a newer version."""
+    row = RUNTIMES.get(launch.runtime)
+    return row.many if row else None
+
+
+def _left_out(launch: Launch, names: frozenset[str]) -> Launch:
+    """The launch without these models."""
+    row = _many(launch)
+    if row is None or not names:
+        return launch
+    return replace(launch, command=row.without(launch.command, names))
 
 
 def _record(unit: Unit, marker: str | None) -> Record:
@@ -212,6 +271,8 @@ def _record(unit: Unit, marker: str | None) -> Record:
         reason=unit.reason,
         message=unit.message,
         start_seconds=unit.start_seconds,
+        reloading=unit.reloading if unit.reloading and unit.reloading.is_due_again else None,
+        quarantined=unit.quarantined,
     )
 
 

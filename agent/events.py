@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from agent.clock import Moment
 from agent.launch import Child, Launch, Listening, Phase
@@ -27,6 +28,7 @@ class Timing:
     backoff_max_s: float = 300.0
     backoff_memory_s: float = 30.0  # nobody says when other programs give memory back
     backoff_reset_s: float = 600.0  # of being ready
+    failed_loads: int = 3  # of one of many models, in a row, until it is left out
 
 
 # Events: what happened.
@@ -44,6 +46,14 @@ class Update:
     """What the fleet says changed, without a need to touch the process."""
 
     launch: Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """This launch is wanted, and differs from what runs in these models only."""
+
+    launch: Launch
+    models: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +91,19 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """One of many models does not load: how often in a row, and why."""
+
+    name: str
+    times: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
-    """Answer to AskReady."""
+    """Answer to AskReady. Of many models, `failures` do not load, and `silent` are loaded and do
+    not answer."""
 
     question: int
     ready: bool
@@ -90,6 +111,8 @@ class Answered:
     message: str = ""
     listening: Listening | None = None
     served: tuple[ServedModel, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    silent: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +121,16 @@ class SlotsAnswered:
 
     question: int
     busy: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """Answer to Rewrite: whether the process took its files, and the models that it loads now."""
+
+    question: int
+    done: bool
+    message: str = ""
+    loading: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +146,7 @@ class Woke:
 Event = (
     Run
     | Update
+    | Reload
     | Restart
     | Stop
     | Spawned
@@ -120,6 +154,7 @@ Event = (
     | Exited
     | Answered
     | SlotsAnswered
+    | Rewritten
     | Tick
     | Woke
 )
@@ -130,7 +165,10 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
+    """Start it, without the models that are left out."""
+
     launch: Launch
+    without: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +191,24 @@ class AskReady:
 
 @dataclass(frozen=True, slots=True)
 class AskSlots:
+    """How many requests are in flight? Where one process serves many: for these models; None: for
+    all of them."""
+
     question: int
     launch: Launch
+    models: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Write the launch's files anew, without the models that are left out, let the process read
+    them, and load what should be up: `up`, what is to be preloaded, or anything at all."""
+
+    question: int
+    launch: Launch
+    child: Child
+    without: frozenset[str]
+    up: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +228,46 @@ class Note:
     text: str
 
 
-Effect = Spawn | Signal | AskReady | AskSlots | Save | Forget | Note
+Effect = Spawn | Signal | AskReady | AskSlots | Rewrite | Save | Forget | Note
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A model that failed to load too often, and is left out until its inputs change, somebody
+    restarts the service or, where `until` (seconds since the epoch) is given, until then."""
+
+    name: str
+    reason: str
+    message: str
+    until: float | None = None
+
+
+class Stage(StrEnum):
+    """How far a reload is."""
+
+    DUE = "due"  # begun in an earlier life of ours: done again once the process answers
+    DRAINING = "draining"  # waits for the requests of the models concerned
+    WRITING = "writing"  # the process reads its files: nothing else may write them
+    LOADING = "loading"  # waits for the models that were told to load
+
+
+@dataclass(frozen=True, slots=True)
+class Reloading:
+    """A change of single models of a living process. `launch` is what it will be; `up` are the
+    models concerned that were loaded before; `then` is a reload asked for meanwhile."""
+
+    launch: Launch
+    models: frozenset[str]
+    stage: Stage
+    up: tuple[str, ...] = ()
+    loading: tuple[str, ...] = ()
+    then: Reload | None = None
+
+    @property
+    def is_due_again(self) -> bool:
+        """Whether a later life of ours must do it again: the launch counts as the running one, and
+        its process may not have read it."""
+        return self.stage in (Stage.DUE, Stage.WRITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +300,28 @@ class Unit:
     served: tuple[ServedModel, ...] = ()  # what it answered last for its models
     missed: int = 0  # probes in a row, since it was ready
     busy: int | None = None  # requests in flight, as last heard while draining
+    reloading: Reloading | None = None
+    quarantined: tuple[Quarantined, ...] = ()
+    silent: tuple[tuple[str, int], ...] = ()  # loaded models, and probes in a row without an answer
 
     @property
     def is_wanted(self) -> bool:
         return not self.phase.is_stopping or self.successor is not None
 
     def is_ready(self, timing: Timing) -> bool:
-        return self.phase is Phase.READY and self.missed < timing.misses
+        answers = self.phase is Phase.READY or (self.phase is Phase.RELOADING and self.was_ready)
+        return answers and self.missed < timing.misses
+
+    @property
+    def meant(self) -> Launch:
+        """What its process is, or is about to be."""
+        if self.reloading is None:
+            return self.launch
+        return self.reloading.then.launch if self.reloading.then else self.reloading.launch
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        return frozenset(model.name for model in self.quarantined)
 
 
 Step = tuple[Unit | None, tuple[Effect, ...]]

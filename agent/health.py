@@ -63,7 +63,7 @@ def check(
     of its models is recognised. `known`, the proof of an earlier check, saves all but the first,
     and the last where the answer may have changed. A process that `was_ready` is not tried again.
     `key` is what it asks of its clients."""
-    server = _Server(host, port, key)
+    server = Server(host, port, key)
     try:
         status, body = server.ask(probe.path, timeout_s)
     except ConnectionRefusedError:
@@ -105,7 +105,7 @@ def busy_slots(
 ) -> int | None:
     """Slots that are processing; None where that cannot be read."""
     try:
-        status, body = _Server(host, port, key).ask(path, timeout_s)
+        status, body = Server(host, port, key).ask(path, timeout_s)
         slots = json.loads(body)
     except (OSError, http.client.HTTPException, ValueError, RecursionError):
         return None
@@ -114,7 +114,7 @@ def busy_slots(
     return sum(1 for slot in slots if isinstance(slot, dict) and slot.get("is_processing"))
 
 
-def _serves(server: _Server, path: str, recognise: Recognise, timeout_s: float) -> Verdict:
+def _serves(server: Server, path: str, recognise: Recognise, timeout_s: float) -> Verdict:
     """Whether the answer about its models is the one that we mean."""
     try:
         status, body = server.ask(path, timeout_s)
@@ -129,7 +129,7 @@ def _serves(server: _Server, path: str, recognise: Recognise, timeout_s: float) 
     return Verdict(True, served=found.models)
 
 
-def _try(server: _Server, trial: tuple[str, str], found: Verdict) -> Verdict:
+def _try(server: Server, trial: tuple[str, str], found: Verdict) -> Verdict:
     """`found`, once a first request is answered."""
     path, text = trial
     try:
@@ -150,7 +150,9 @@ def _error_message(body: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Server:
+class Server:
+    """Where a process answers, and the key that it asks of its clients."""
+
     host: str
     port: int
     key: str | None = None

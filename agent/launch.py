@@ -40,6 +40,11 @@ class Launch:
             other.render_digest,
         )
 
+    def same_program(self, other: Launch) -> bool:
+        """Whether the same is executed, but for the files that it reads."""
+        mine, its = self.command, other.command
+        return (mine.argv, mine.env, mine.links) == (its.argv, its.env, its.links)
+
     def described_by(self, other: Launch) -> Launch:
         """This process, with what the fleet says about it now; what is executed stays."""
         return replace(
@@ -96,6 +101,7 @@ class Phase(StrEnum):
     SPAWNING = "Spawning"  # never seen from outside: a spawn answers at once
     LOADING = "Loading"  # alive, not ready yet
     READY = "Ready"  # was ready; `InstanceState.ready` says whether it still answers
+    RELOADING = "Reloading"  # alive; some of its many models change while the others answer
     DRAINING = "Draining"  # waiting for requests in flight
     TERMINATING = "Terminating"  # SIGTERM sent
     KILLING = "Killing"  # SIGKILL sent

@@ -25,6 +25,15 @@ def open_log(path: Path, marker: str) -> int:
     return descriptor
 
 
+def mark_again(path: Path, marker: str) -> None:
+    """Let what one run prints from now on be its tail: what it said before was acted on."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, f"--- fleet-reconciler reloads {marker}\n".encode())
+    finally:
+        os.close(descriptor)
+
+
 def tail_of_run(path: Path, marker: str) -> str:
     """The end of what one run printed; empty when there is nothing or it cannot be read."""
     try:

@@ -112,6 +112,11 @@ class Processes:
         """Note what the fleet says now about a running process, without touching it."""
         self._post(partial(self._feed, launch.ref, events.Update(launch)))
 
+    def reload(self, launch: Launch, models: frozenset[str]) -> None:
+        """Keep this launch running, which differs from what runs in these models only: the others
+        go on answering. Where that cannot be done, the process is drained and started anew."""
+        self._post(partial(self._feed, launch.ref, events.Reload(launch, models)))
+
     def restart(self, ref: ObjectRef) -> None:
         """Drain and stop the process and start the same launch anew; ends a wait for a retry."""
         self._post(partial(self._feed, ref, events.Restart()))
@@ -297,7 +302,7 @@ class Processes:
             if not revive:
                 return
         else:
-            self._units[ref] = supervisor.adopted(
+            unit = supervisor.adopted(
                 record.launch,
                 child,
                 self._now(),
@@ -305,6 +310,8 @@ class Processes:
                 failures=record.failures,
                 start_seconds=record.start_seconds,
             )
+            unit = replace(unit, reloading=record.reloading, quarantined=record.quarantined)
+            self._units[ref] = unit
             self._notice(ref, f"adopted pid {child.identity.pid}")
         self._effects.save(self._units[ref])
         if not record.wanted:
@@ -320,7 +327,7 @@ class Processes:
             end = self._effects.post_mortem(record.launch.ref, record.child, None)
             reason, message, failures = end.reason, end.message, failures + 1
             self._notice(record.launch.ref, f"{reason}: {message}")
-        return supervisor.waiting(
+        unit = supervisor.waiting(
             record.launch,
             reason,
             message,
@@ -329,6 +336,7 @@ class Processes:
             failures=failures,
             start_seconds=record.start_seconds,
         )
+        return replace(unit, quarantined=record.quarantined)
 
     def _publish(self) -> None:
         states = tuple(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agent.events import Quarantined, Reloading, Stage
 from agent.launch import Child, Identity, Launch
 from agent.state import StateDir, atomic_write, set_aside, sync_directory
 from reconciler.api.meta import ObjectRef
@@ -38,6 +39,8 @@ class Record:
     reason: str = ""
     message: str = ""
     start_seconds: float | None = None
+    reloading: Reloading | None = None  # the process may not have read its files yet
+    quarantined: tuple[Quarantined, ...] = ()
 
 
 class Records:
@@ -125,6 +128,10 @@ def _dump(record: Record) -> dict[str, Any]:
         "reason": record.reason,
         "message": record.message,
         "startSeconds": record.start_seconds,
+        "reloading": None
+        if record.reloading is None
+        else {"models": sorted(record.reloading.models), "up": list(record.reloading.up)},
+        "quarantined": [[q.name, q.reason, q.message, q.until] for q in record.quarantined],
         "launch": {
             "ref": list(launch.ref),
             "inputs": dict(launch.inputs),
@@ -159,9 +166,9 @@ def _parse(data: Mapping[str, Any]) -> Record:
     """The opposite of `_dump`; KeyError, TypeError or ValueError where it is anything else."""
     if data["version"] != _VERSION:
         raise ValueError(f"its version is {data['version']}, this program knows {_VERSION}")
-    marker = data["marker"]
+    marker, launch = data["marker"], _parse_launch(data["launch"])
     return Record(
-        launch=_parse_launch(data["launch"]),
+        launch=launch,
         wanted=bool(data["wanted"]),
         boot=str(data["boot"]),
         marker=None if marker is None else str(marker),
@@ -171,7 +178,20 @@ def _parse(data: Mapping[str, Any]) -> Record:
         reason=str(data["reason"]),
         message=str(data["message"]),
         start_seconds=None if data["startSeconds"] is None else float(data["startSeconds"]),
+        reloading=_parse_reloading(data.get("reloading"), launch),
+        quarantined=tuple(
+            Quarantined(str(name), str(reason), str(text), None if until is None else float(until))
+            for name, reason, text, until in data.get("quarantined", ())
+        ),
     )
+
+
+def _parse_reloading(data: Mapping[str, Any] | None, launch: Launch) -> Reloading | None:
+    """As it must be done again: how far it was is not known."""
+    if data is None:
+        return None
+    models = frozenset(str(name) for name in data["models"])
+    return Reloading(launch, models, Stage.DUE, tuple(str(name) for name in data["up"]))
 
 
 def _parse_child(data: Mapping[str, Any] | None, marker: str | None) -> Child | None:

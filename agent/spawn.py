@@ -47,7 +47,7 @@ def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, st
     """
     directory = state.workload_dir(launch.ref)
     try:
-        _write_files(directory, launch.command.files)
+        write_files(directory, launch.command.files)
         _make_links(directory, launch.command.links)
         log = open_log(state.log_file(launch.ref), marker)
     except (OSError, ValueError) as error:
@@ -73,7 +73,13 @@ def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, st
     return child.pid
 
 
-def _write_files(directory: Path, files: Mapping[str, str]) -> None:
+def inherited(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What any child of ours may see of our environment."""
+    return {name: environ[name] for name in INHERITED if name in environ}
+
+
+def write_files(directory: Path, files: Mapping[str, str]) -> None:
+    """What a command reads, in its service's own directory. OSError; ValueError for a bad name."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, text in files.items():
         atomic_write(_inside(directory, name), text.encode())
@@ -107,7 +113,7 @@ def _environment(
     launch: Launch, marker: str, directory: Path, environ: Mapping[str, str]
 ) -> dict[str, str]:
     return {
-        **{name: environ[name] for name in INHERITED if name in environ},
+        **inherited(environ),
         "XDG_CONFIG_HOME": str(directory),
         **launch.command.env,
         MARKER_VARIABLE: marker,

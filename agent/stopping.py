@@ -27,7 +27,7 @@ from agent.launch import Launch, Phase
 
 def begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: Timing) -> Step:
     """Drain first, where requests may be in flight and can be counted; then end it."""
-    unit = replace(unit, successor=successor, asking=False, busy=None)
+    unit = replace(unit, successor=successor, reloading=None, asking=False, busy=None)
     unit = said(unit, "Replacing" if successor else "Stopping", "", now)
     if not unit.was_ready or not unit.launch.command.probe.counts_requests:
         return _terminate(unit, now, timing, Save())
@@ -47,18 +47,28 @@ def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: Timing
         return _terminate(unit, now, timing)
     if now.monotonic >= unit.drain_until:
         return end_drain(unit, now, timing)
-    message = "" if busy is None else f"waiting for {busy} request{'' if busy == 1 else 's'}"
+    message = "" if busy is None else waits_for(busy)
     wake_at = min(now.monotonic + timing.slots_s, unit.drain_until)
     return replace(unit, message=message, wake_at=wake_at), ()
 
 
 def end_drain(unit: Unit, now: Moment, timing: Timing) -> Step:
     """The deadline is there: say what it cuts."""
+    text = cut(unit)
+    return _terminate(replace(unit, message=text), now, timing, Note(text))
+
+
+def waits_for(busy: int) -> str:
+    """What a drain waits for."""
+    return f"waiting for {busy} request{'' if busy == 1 else 's'}"
+
+
+def cut(unit: Unit) -> str:
+    """What the deadline of a drain cuts."""
     text = "requests in flight are unknown: cut"
     if unit.busy is not None:
         text = f"{unit.busy} request{'' if unit.busy == 1 else 's'} cut"
-    text += f" after {unit.launch.drain_timeout_s:g} s of draining"
-    return _terminate(replace(unit, message=text), now, timing, Note(text))
+    return f"{text} after {unit.launch.drain_timeout_s:g} s of draining"
 
 
 def kill(unit: Unit, now: Moment, timing: Timing) -> Step:

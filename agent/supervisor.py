@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
+from agent import reloading
 from agent.clock import Moment
 from agent.events import (
     Answered,
@@ -28,13 +29,16 @@ from agent.events import (
     Exited,
     Forget,
     Note,
+    Reload,
     Restart,
+    Rewritten,
     Run,
     Save,
     SlotsAnswered,
     Spawn,
     Spawned,
     SpawnFailed,
+    Stage,
     Step,
     Stop,
     Tick,
@@ -46,6 +50,7 @@ from agent.events import (
 )
 from agent.exits import PERMANENT
 from agent.launch import Child, InstanceState, Launch, Phase
+from agent.quarantine import due, learn, shown
 from agent.stopping import ask_slots, begin_stop, end_drain, kill, slots_answered
 
 
@@ -53,9 +58,13 @@ def step(unit: Unit | None, event: Event, now: Moment, timing: Timing) -> Step:
     """What becomes of a unit when something happens, and what is to be done in the world."""
     if isinstance(event, Run):
         return _run(unit, event.launch, now, timing)
+    if isinstance(event, Reload):
+        return _reload(unit, event, now, timing)
     if unit is None:
         return None, ()
     match event:
+        case Update(launch) if unit.phase is Phase.RELOADING and _only_drains(unit):
+            return _back_to_work(unit, launch, now), (Save(),)
         case Update(launch):
             return _update(unit, launch), (Save(),)
         case Restart():
@@ -70,8 +79,12 @@ def step(unit: Unit | None, event: Event, now: Moment, timing: Timing) -> Step:
             return _exited(unit, event, now, timing)
         case Answered():
             return _answered(unit, event, now, timing)
+        case SlotsAnswered() if unit.phase is Phase.RELOADING:
+            return reloading.slots_answered(unit, event, now, timing)
         case SlotsAnswered():
             return slots_answered(unit, event, now, timing)
+        case Rewritten():
+            return reloading.rewritten(unit, event, now, timing)
         case Tick():
             return _tick(unit, now, timing)
         case Woke():
@@ -152,7 +165,7 @@ def show(unit: Unit, timing: Timing) -> InstanceState:
         exit_code=unit.exit_code,
         start_seconds=unit.start_seconds,
         stopping=not unit.is_wanted,
-        served=unit.served,
+        served=shown(unit, timing),
     )
 
 
@@ -160,8 +173,8 @@ def _run(unit: Unit | None, launch: Launch, now: Moment, timing: Timing) -> Step
     if unit is None:
         return _spawn(Unit(launch, Phase.SPAWNING, now.wall, "Starting"), launch, now)
     same = launch.same_process(unit.launch)
-    if unit.phase is Phase.DRAINING and same:  # nothing was sent to it yet
-        return _back_to_work(_update(unit, launch), now), (Save(),)
+    if same and _only_drains(unit):
+        return _back_to_work(unit, launch, now), (Save(),)
     if unit.phase.is_stopping:
         return said(replace(unit, successor=launch), "Replacing", "", now), (Save(),)
     if same:
@@ -171,10 +184,30 @@ def _run(unit: Unit | None, launch: Launch, now: Moment, timing: Timing) -> Step
     return begin_stop(unit, launch, now, timing)
 
 
+def _reload(unit: Unit | None, event: Reload, now: Moment, timing: Timing) -> Step:
+    """Only a living process can take it; any other starts with it."""
+    launch = event.launch
+    alive = unit is not None and unit.phase in (Phase.LOADING, Phase.READY, Phase.RELOADING)
+    if unit is None or not alive or not launch.same_program(unit.launch):
+        return _run(unit, launch, now, timing)
+    if launch.same_process(unit.meant):  # once more; or it is that already
+        return (unit, ()) if unit.reloading else (_update(unit, launch), (Save(),))
+    return reloading.reload(unit, event, now, timing)
+
+
+def _only_drains(unit: Unit) -> bool:
+    """Nothing was sent to its process yet."""
+    stage = unit.reloading.stage if unit.reloading else None
+    return unit.phase is Phase.DRAINING or stage is Stage.DRAINING
+
+
 def _update(unit: Unit, launch: Launch) -> Unit:
     if unit.successor is not None:
         return replace(unit, successor=unit.successor.described_by(launch))
-    return replace(unit, launch=unit.launch.described_by(launch))
+    described = unit.launch.described_by(launch)
+    if unit.reloading is not None:
+        unit = replace(unit, reloading=replace(unit.reloading, launch=described))
+    return replace(unit, launch=described)
 
 
 def _restart(unit: Unit, now: Moment, timing: Timing) -> Step:
@@ -182,7 +215,7 @@ def _restart(unit: Unit, now: Moment, timing: Timing) -> Step:
         return _spawn(unit, unit.launch, now)
     if unit.phase.is_stopping:  # a new process is coming, or none is wanted
         return unit, ()
-    return begin_stop(unit, unit.launch, now, timing)
+    return begin_stop(unit, unit.meant, now, timing)
 
 
 def _stop(unit: Unit, now: Moment, timing: Timing) -> Step:
@@ -206,8 +239,9 @@ def _spawn(unit: Unit, launch: Launch, now: Moment) -> Step:
         exit_code=unit.exit_code if again else None,
         start_seconds=unit.start_seconds,
         question=unit.question,
+        quarantined=unit.quarantined if again else (),
     )
-    return fresh, (Spawn(launch),)
+    return fresh, (Spawn(launch, fresh.left_out),)
 
 
 def _spawned(unit: Unit, child: Child, now: Moment, timing: Timing) -> Step:
@@ -225,6 +259,7 @@ def _spawned(unit: Unit, child: Child, now: Moment, timing: Timing) -> Step:
 
 def _exited(unit: Unit, event: Exited, now: Moment, timing: Timing) -> Step:
     if not unit.phase.is_stopping:
+        unit = replace(unit, launch=unit.meant)
         return _back_off(unit, event.reason, event.message, event.exit_code, now, timing)
     if unit.successor is None:
         return None, (Forget(), Note("stopped"))
@@ -246,6 +281,8 @@ def _back_off(
         ready_at=None,
         was_ready=False,
         served=(),
+        silent=(),
+        reloading=None,
         listening=None,
         spawned_at=None,
         asking=False,
@@ -261,9 +298,15 @@ def _back_off(
 def _answered(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
     if not unit.asking or event.question != unit.question:
         return unit, ()
-    unit = replace(unit, asking=False, served=event.served or unit.served)
+    unit, event = learn(replace(unit, asking=False), event, timing)
+    if unit.phase in (Phase.LOADING, Phase.READY) and event.listening is not None:
+        step = _change_models(unit, event, now, timing)
+        if step is not None:
+            return step
     if unit.phase is Phase.LOADING:
         return _loading(unit, event, now, timing)
+    if unit.phase is Phase.RELOADING:
+        return reloading.answered(unit, event, now, timing)
     if unit.phase is not Phase.READY:
         return unit, ()
     if event.ready:
@@ -278,6 +321,25 @@ def _answered(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
         return unit, ()
     message = f"{missed} probes in a row failed, left running: {event.message}"
     return said(unit, "NotResponding", message, now), (Note(f"NotResponding: {message}"),)
+
+
+def _change_models(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step | None:
+    """Leave out the models that cannot load, let in those whose time is over, and do again what an
+    earlier life of ours did not finish. None: nothing of that."""
+    left_out, under_way = due(unit, event, now, timing), unit.reloading
+    if left_out == unit.quarantined and under_way is None:
+        return None
+    notes = [
+        Note(f"{model.name} is left out: {model.reason}: {model.message}")
+        for model in left_out
+        if model.name not in unit.left_out
+    ]
+    unit = replace(unit, quarantined=left_out, listening=event.listening)
+    if under_way is not None:
+        unit = replace(unit, missed=0 if event.ready else timing.misses)
+    models = under_way.models if under_way else frozenset()
+    after, effects = reloading.begin(unit, Reload(unit.launch, models), now, timing)
+    return after, (*notes, *effects)
 
 
 def _loading(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
@@ -312,6 +374,8 @@ def _tick(unit: Unit, now: Moment, timing: Timing) -> Step:
                 unit.question + 1, unit.launch, unit.child, unit.listening, unit.was_ready
             )
             return replace(unit, question=ask.question, asking=True, wake_at=None), (ask,)
+        case Phase.RELOADING:
+            return reloading.tick(unit, now)
         case Phase.DRAINING if now.monotonic >= unit.drain_until:
             return end_drain(unit, now, timing)
         case Phase.DRAINING:
@@ -327,11 +391,22 @@ def _woke(unit: Unit, now: Moment) -> Step:
     """Probes start over; a wait for a retry, a drain or a kill goes on as it was."""
     if unit.phase in (Phase.LOADING, Phase.READY):
         return replace(unit, asking=False, missed=0, wake_at=now.monotonic), ()
+    if unit.phase is Phase.RELOADING:
+        return reloading.woke(unit, now), ()
     if unit.phase is Phase.DRAINING:
         return replace(unit, asking=False, wake_at=now.monotonic), ()
     return unit, ()
 
 
-def _back_to_work(unit: Unit, now: Moment) -> Unit:
-    unit = replace(unit, phase=Phase.READY, asking=False, missed=0, wake_at=now.monotonic)
+def _back_to_work(unit: Unit, launch: Launch, now: Moment) -> Unit:
+    unit = replace(
+        unit,
+        phase=Phase.READY,
+        launch=unit.launch.described_by(launch),
+        successor=None,
+        reloading=None,
+        asking=False,
+        missed=0,
+        wake_at=now.monotonic,
+    )
     return said(unit, "Ready", "", now)

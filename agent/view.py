@@ -9,11 +9,13 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from agent import health
+from agent import health, logs, many
 from agent.expected import read_expected, still_meant
 from agent.identity import is_ours
+from agent.launch import Child
 from agent.memory import NodeMemory
 from agent.offer import target_state
+from agent.quarantine import mark_quarantined
 from agent.records import Record, Records
 from agent.render import Renderer
 from agent.state import StateDir
@@ -22,8 +24,9 @@ from reconciler.api.model import Model
 from reconciler.errors import ReconcilerError
 from reconciler.memory import ModelFacts
 from reconciler.plan import Change, Instance, Observation
+from reconciler.runtimes import RUNTIMES
 from reconciler.target import Outcome
-from reconciler.workload import Command, Workload
+from reconciler.workload import Command, ServedModel, Workload
 
 
 class RecordedNode:
@@ -74,7 +77,9 @@ def recorded_instances(state: StateDir, node: str) -> tuple[Instance, ...]:
 def _recorded(state: StateDir, target: str) -> tuple[Instance, ...]:
     if not state.records.is_dir():
         return ()
-    return tuple(_instance(record, target) for record in Records(state).read_all() if record.wanted)
+    return tuple(
+        _instance(state, record, target) for record in Records(state).read_all() if record.wanted
+    )
 
 
 def _waiting(state: StateDir, target: str, started: Iterable[Instance]) -> tuple[Instance, ...]:
@@ -83,7 +88,19 @@ def _waiting(state: StateDir, target: str, started: Iterable[Instance]) -> tuple
     return tuple(i for i in read_expected(state, target) if i.ref not in refs)
 
 
-def _instance(record: Record, target: str) -> Instance:
+def _served(
+    state: StateDir, record: Record, child: Child, served: tuple[ServedModel, ...]
+) -> tuple[ServedModel, ...]:
+    """Each model with the reason for which it failed, or is left out."""
+    row = RUNTIMES.get(record.launch.runtime)
+    if row is None or row.many is None:
+        return served
+    log = logs.tail_of_run(state.log_file(record.launch.ref), child.marker)
+    failed = many.failures(row.many, log)
+    return mark_quarantined(many.explained(served, failed), record.quarantined)
+
+
+def _instance(state: StateDir, record: Record, target: str) -> Instance:
     launch, child = record.launch, record.child
     found = Instance(
         ref=launch.ref,
@@ -119,7 +136,7 @@ def _instance(record: Record, target: str) -> Instance:
         found,
         pid=pid,
         ready=verdict.ready,
-        served=verdict.served,
+        served=_served(state, record, child, verdict.served),
         reason=verdict.reason,
         message=verdict.message,
         endpoint=f"http://{launch.host}:{launch.port}" if verdict.ready else None,

@@ -26,16 +26,18 @@ class ManyModels:
 
     `changed` says, of two Workload.inputs, which models' own settings or bytes differ; None: the
     process itself must be started anew. `preloads` reads from such inputs which models are to be
-    up, and how many may be in memory at once. `without` is the same command with models left out.
-    `failed_loads` reads the end of the process's log. GET `reload_path` reads the command's files
-    again, POST `load_path` loads a model; GET `alive_path` is answered by the process of `{model}`
-    and neither loads nor wakes it.
+    up, and how many may be in memory at once. `without` is the same command with models left out;
+    `rewritten` says which models two commands tell the process different things of.
+    `failed_loads` reads the end of the process's log. `ports` reads from the parsed list of models
+    where the process of each loaded one listens on loopback: sleeping ones are left out, as many a
+    question wakes them. GET `reload_path` reads the command's files again, POST `load_path` loads.
     """
 
     changed: Callable[[Mapping[str, Any], Mapping[str, Any]], frozenset[str] | None]
     preloads: Callable[[Mapping[str, Any]], tuple[tuple[str, ...], int]]
     without: Callable[[Command, frozenset[str]], Command]
+    rewritten: Callable[[Command, Command], frozenset[str]]
     failed_loads: Callable[[str], Mapping[str, FailedLoad]]
+    ports: Callable[[object], Mapping[str, int]]
     reload_path: str
     load_path: str
-    alive_path: str

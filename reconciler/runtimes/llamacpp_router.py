@@ -59,8 +59,8 @@ def command(workload: Workload, node: NodeFacts) -> Command:
         argv=(*node.binary, *llamacpp_model.words(flags)),
         # The user's download cache is a third source of models; ours is empty.
         env={**env, "LLAMA_CACHE": f"{node.directory}/cache"},
-        files={PRESET: "version = 1\n\n" + "\n".join(sections)},
-        probe=Probe(live=True),
+        files={PRESET: _preset(sections)},
+        probe=Probe(slots_path="/slots", live=True),  # of each child
     )
 
 
@@ -127,10 +127,45 @@ def preloads(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], int]:
 
 def without(command: Command, names: frozenset[str]) -> Command:
     """The same command; its preset lacks the sections of these models."""
-    head, *sections = command.files[PRESET].split("\n\n")
-    kept = [s for s in sections if s.partition("]")[0].removeprefix("[") not in names]
-    files = {**command.files, PRESET: "\n\n".join((head, *kept)).rstrip("\n") + "\n"}
-    return replace(command, files=files)
+    kept = [text for name, text in _sections(command).items() if name not in names]
+    return replace(command, files={**command.files, PRESET: _preset(kept)})
+
+
+def rewritten(before: Command, after: Command) -> frozenset[str]:
+    """The models whose sections differ: a router that reads the second preset unloads these."""
+    old, new = _sections(before), _sections(after)
+    return frozenset(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+
+
+def _preset(sections: Iterable[str]) -> str:
+    return "version = 1\n\n" + "\n".join(sections)
+
+
+def _sections(command: Command) -> dict[str, str]:
+    """Each model's part of the preset, as `_section` wrote it."""
+    parts = re.split(r"^(?=\[)", command.files[PRESET], flags=re.MULTILINE)[1:]
+    return {part[1 : part.index("]")]: part.rstrip("\n") + "\n" for part in parts}
+
+
+def ports(document: object) -> dict[str, int]:
+    """Where the children listen: the router lists the arguments that it gave them. A question that
+    is proxied to a child which hangs would hold a thread of the router until the child wakes."""
+    return {
+        name: port
+        for entry in listed(document)
+        if (port := _port(entry.get("status"))) is not None
+        for name in names_in(entry)
+    }
+
+
+def _port(status: object) -> int | None:
+    """Of a loaded child; None for any other."""
+    if not isinstance(status, dict) or status.get("value") != "loaded":
+        return None
+    args = status.get("args")
+    words = args if isinstance(args, list) else []
+    following = words[words.index("--port") + 1 :] if "--port" in words else []
+    return int(following[0]) if following and str(following[0]).isdecimal() else None
 
 
 def _split(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
@@ -200,10 +235,11 @@ RUNTIME = Runtime(
         changed=changed,
         preloads=preloads,
         without=without,
+        rewritten=rewritten,
         failed_loads=llamacpp_log.failed_loads,
+        ports=ports,
         reload_path="/models?reload=1",
         load_path="/models/load",
-        alive_path="/props?model={model}&autoload=false",
     ),
     fields=PROCESS_FIELDS | {"rollout.drainTimeout"},
 )
