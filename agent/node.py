@@ -21,6 +21,7 @@ from reconciler.fleet import Fleet
 from reconciler.journal import SourceJournal
 from reconciler.loop import Loop, Reporter, Timing, Wake
 from reconciler.models.scheme import FetchContext
+from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import Source
 from reconciler.source.history import HistoryFile
 from reconciler.source.load import Loaded, Reader, reader
@@ -139,6 +140,7 @@ def _loop(
             mirrors=policy.mirrors,
             open_repository=desired.checkout.open,
             list_repository=desired.checkout.folder,
+            beside=source.beside if isinstance(source, BundleSource) else None,
         )
 
     def settled(desired: Desired) -> None:

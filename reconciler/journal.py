@@ -159,6 +159,12 @@ class SourceJournal:
         return self._source if isinstance(self._source, Historied) else None
 
 
+def applied_location(history: Path) -> str | None:
+    """Where the revision came from that was applied last, for whoever only looks."""
+    last = HistoryFile(history).peek().applied
+    return last.location if last else None
+
+
 def accepted(history: Path) -> str | None:
     """The one head that a person let in beside this record of what was applied."""
     try:

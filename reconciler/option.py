@@ -119,9 +119,15 @@ def _interval(text: str) -> str:
     return text
 
 
-def source_of(args: argparse.Namespace, location: str, *, working_tree: bool = False) -> Source:
-    """The source at a location, with --ref, --path and the credentials. Raises UsageError,
-    SourceError."""
+def source_of(
+    args: argparse.Namespace,
+    location: str,
+    *,
+    working_tree: bool = False,
+    applied_from: str | None = None,
+) -> Source:
+    """The source at a location, with --ref, --path and the credentials. `applied_from`: see
+    open_source. Raises UsageError, SourceError."""
     from reconciler.source.address import GitCredentials, parse_address
     from reconciler.source.open import cache_dir, open_source
 
@@ -139,6 +145,7 @@ def source_of(args: argparse.Namespace, location: str, *, working_tree: bool = F
             ca_file=args.ca_file,
         ),
         working_tree=working_tree,
+        applied_from=applied_from,
     )
 
 

@@ -42,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from agent.server import ListenSettings
     from agent.settings import Settings
     from reconciler.api.quantity import parse_duration
+    from reconciler.journal import applied_location
 
     settings = Settings(
         root=state_root(args.state_dir).absolute(),
@@ -62,7 +63,9 @@ def run(args: argparse.Namespace) -> int:
         log_level=args.log_level,
         stop_on_exit=args.stop_on_exit,
     )
-    return run(lambda: source_of(args, args.fleet), settings, service)
+    # A folder that is gone is a lost source, once something of it was applied here.
+    before = applied_location(settings.root / "desired" / "history.json")
+    return run(lambda: source_of(args, args.fleet, applied_from=before), settings, service)
 
 
 def options_of_run() -> tuple[Option, ...]:

@@ -20,20 +20,30 @@ def open_source(
     subdir: str | None = None,
     credentials: GitCredentials | None = None,
     working_tree: bool = False,
+    applied_from: str | None = None,
 ) -> Source:
     """The source of a path or git URL. `working_tree`: a work tree means its files as they are.
 
     A path inside a work tree, without `ref`, is then read from disk; otherwise its committed
     blobs count. A folder that git ignores is a plain folder. A repository that is gone and was
-    fetched before counts as a remote that does not answer. Raises UsageError or SourceError.
+    fetched before counts as a remote that does not answer; so does any path that is gone, where
+    the last good state came from it: `applied_from` is that state's location. Raises UsageError or
+    SourceError.
     """
     if not location.strip():
         raise UsageError("-C is empty: give a folder or a git URL")
     path = parse_address(location).path
     if path is None:
         return _git(location, cache_dir, ref, "", subdir, credentials)
-    if not path.exists() and not working_tree and _was_fetched(location, cache_dir):
-        return _git(location, cache_dir, ref, "", subdir, credentials)
+    if _is_bundle(path) and (path.exists() or applied_from or _was_fetched(location, cache_dir)):
+        from reconciler.source.bundle import BundleSource
+
+        return BundleSource(path.absolute(), cache_dir=cache_dir, ref=ref, subdir=subdir)
+    if not path.exists() and not working_tree:
+        if _was_fetched(location, cache_dir):
+            return _git(location, cache_dir, ref, "", subdir, credentials)
+        if applied_from and path.absolute().is_relative_to(applied_from):
+            return _lost(path.absolute(), Path(applied_from), cache_dir, ref, subdir)
     _check_folder(path)
     kind, top, prefix = _classify(path)
     if kind == "plain":
@@ -47,6 +57,16 @@ def open_source(
 
         return WorktreeSource(path, subdir=subdir)
     return _git(str(top), cache_dir, ref, prefix, subdir, credentials)
+
+
+def _lost(path: Path, top: Path, cache_dir: Path, ref: str | None, subdir: str | None) -> Source:
+    """What a path was that is gone now: a folder of a repository, or one of plain files."""
+    if _was_fetched(str(top), cache_dir):
+        root = path.relative_to(top).as_posix()
+        return _git(str(top), cache_dir, ref, "" if root == "." else root, subdir, None)
+    from reconciler.source.directory import DirectorySource
+
+    return DirectorySource(path, subdir=subdir)
 
 
 def cache_dir() -> Path:
@@ -74,6 +94,14 @@ def _git(
     )
 
 
+def _is_bundle(path: Path) -> bool:
+    if path.is_dir():
+        return False
+    from reconciler.source.bundle import is_bundle
+
+    return is_bundle(path)
+
+
 def _was_fetched(location: str, cache_dir: Path) -> bool:
     from reconciler.source.mirror import Mirror
 
@@ -84,7 +112,9 @@ def _check_folder(path: Path) -> None:
     if path.is_dir():
         return
     if path.exists():
-        raise UsageError(f"{path}: is a file; -C takes the folder or repository that holds it")
+        raise UsageError(
+            f"{path}: is a file and no git bundle; give the folder or repository that holds it"
+        )
     raise SourceError(f"{path}: there is no such folder; give a folder or a git URL after -C")
 
 

@@ -1,0 +1,144 @@
+"""A git bundle as a source: a repository in one file, carried to a machine without a network.
+
+It is fetched into a mirror of our own like a remote, so that nothing is read from the file twice
+and the last good commit outlives it. A file that is gone, damaged or not copied to its end is a
+source that gives nothing. Models may lie beside it: see reconciler.models.beside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.errors import SourceError
+from reconciler.source.commit import GitCheckout
+from reconciler.source.git import GitSource
+
+SUFFIX = ".bundle"
+
+_SIGNATURES = (b"# v2 git bundle\n", b"# v3 git bundle\n")
+_MAX_HEADER = 2**20
+_OBJECT = re.compile(rb"-?(?P<oid>[0-9a-f]{40}|[0-9a-f]{64})(?: (?P<name>[^\0]*))?")
+_AGAIN = "copy it again, under another name that is changed at the end"
+_WHOLE = "make it with `git bundle create FILE HEAD --all`"
+
+
+def is_bundle(path: Path) -> bool:
+    """By its name, since half a file may hold nothing yet; else by its first bytes."""
+    if path.name.endswith(SUFFIX):
+        return not path.is_dir()
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_SIGNATURES[0])) in _SIGNATURES
+    except OSError:
+        return False
+
+
+class BundleSource:
+    """Follows one ref of a bundle: by default its HEAD, else its only branch. A file that was
+    replaced is a new head, with the rules that a remote's has."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        cache_dir: Path,
+        ref: str | None = None,
+        subdir: str | None = None,
+    ) -> None:
+        self.location = str(path)
+        self.ref = ref or "HEAD"
+        self.beside = path.parent / "models"
+        self._path = path
+        self._stated = ref
+        self._cache_dir = cache_dir
+        self._subdir = subdir
+        self._git = self._follow(self.ref)
+
+    def fetch(self) -> GitCheckout:
+        """The newest commit of the ref in the file as it is now."""
+        header = _read_header(self._path)
+        name = self._stated or _default_ref(header, self._path)
+        if name != self._git.ref:
+            self._git = self._follow(name)
+        self._check_base(header)
+        try:
+            return self._git.fetch()
+        except SourceError as error:
+            raise SourceError(f"{error}; if the file is damaged, {_AGAIN}") from error
+
+    def at(self, revision: str) -> GitCheckout:
+        """A commit that was fetched before. Raises SourceError."""
+        return self._git.at(revision)
+
+    def keep(self, revision: str) -> None:
+        """Hold a commit as the applied one. Raises SourceError."""
+        self._git.keep(revision)
+
+    def is_ancestor(self, older: str, newer: str) -> bool:
+        """Whether `newer` builds on `older`, as far as both were ever fetched."""
+        return self._git.is_ancestor(older, newer)
+
+    def _follow(self, ref: str) -> GitSource:
+        return GitSource(self.location, cache_dir=self._cache_dir, ref=ref, subdir=self._subdir)
+
+    def _check_base(self, header: _Header) -> None:
+        """What git calls prerequisites: commits that the file builds on and does not hold."""
+        for oid in header.needs:
+            if self._git.mirror.resolve(f"{oid}^{{commit}}") is None:
+                raise SourceError(
+                    f"{self._path}: builds on commit {oid[:12]}, which was never brought here;"
+                    f" {_WHOLE}, or bring the bundles before it first"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """What a bundle says of itself: ref -> commit, and the commits that it builds on."""
+
+    heads: Mapping[str, str]
+    needs: tuple[str, ...]
+
+
+def _read_header(path: Path) -> _Header:
+    """Raises SourceError: gone, no bundle, or cut off."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_MAX_HEADER)
+    except FileNotFoundError as error:
+        raise SourceError(f"{path}: there is no such file") from error
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if not head.startswith(_SIGNATURES):
+        raise SourceError(f"{path}: not a git bundle, or only a part of one; {_AGAIN}")
+    text, end, _ = head.partition(b"\n\n")
+    if not end:
+        raise SourceError(f"{path}: ends within its header; {_AGAIN}")
+    heads: dict[str, str] = {}
+    needs: list[str] = []
+    for line in text.split(b"\n")[1:]:
+        if line.startswith(b"@"):  # a capability, such as the object format
+            continue
+        found = _OBJECT.fullmatch(line)
+        if found is None:
+            raise SourceError(f"{path}: its header is damaged; {_AGAIN}")
+        oid = found["oid"].decode()
+        if line.startswith(b"-"):
+            needs.append(oid)
+        else:
+            heads[(found["name"] or b"").decode("utf-8", "replace")] = oid
+    return _Header(heads, tuple(needs))
+
+
+def _default_ref(header: _Header, path: Path) -> str:
+    """HEAD, or the only branch: `git bundle create FILE main` writes no HEAD."""
+    branches = sorted(name for name in header.heads if name.startswith("refs/heads/"))
+    if "HEAD" in header.heads:
+        return "HEAD"
+    if len(branches) == 1:
+        return branches[0]
+    names = ", ".join(name.removeprefix("refs/heads/") for name in branches)
+    has = f"has the branches {names} and no HEAD" if names else "has no branch"
+    raise SourceError(f"{path}: {has}; name one with --ref, or {_WHOLE}")
