@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from urllib.parse import unquote
 
 from reconciler.errors import ModelError
 from reconciler.models.beside import find_beside
@@ -25,7 +26,7 @@ from reconciler.models.scheme import (
     RemoteFile,
     Scheme,
 )
-from reconciler.models.tree import check_paths, matching
+from reconciler.models.tree import check_paths, matching, wrong_shard
 
 __all__ = [
     "SCHEMES",
@@ -72,7 +73,7 @@ def check_source(source: str) -> str | None:
     """Why a source is no address that can be fetched, or None. Pure."""
     scheme = scheme_of(source)
     if scheme:
-        return scheme.check(source)
+        return scheme.check(source) or wrong_shard(_file_name(source))
     return f'no such source scheme "{_prefix(source)}": use {_KNOWN}'
 
 
@@ -94,7 +95,10 @@ def list_files(request: ListRequest) -> Listing:
     if beside is not None and hosts_of(request.source):
         copy = find_beside(beside, request.source, request.digest)
         request = replace(request, source=copy or request.source)
-    scheme = _permitted(request.source, request.context)
+    scheme, reason = scheme_of(request.source), check_source(request.source)
+    if scheme is None or reason:
+        raise ModelError(f"{request.source}: {reason}")
+    _require_allowed(scheme, request.source, request.context)
     listing = scheme.files(request)
     if listing.folder and request.patterns:
         chosen = set(matching([file.path for file in listing.files], request.patterns))
@@ -109,25 +113,27 @@ def fetch(request: FetchRequest) -> None:
 
     The source is a RemoteFile's; with its `access`, the policy was asked when it was listed.
     """
-    if request.access is not None:
-        scheme = scheme_of(request.source)
-    else:
-        scheme = _permitted(request.source, request.context)
+    scheme = scheme_of(request.source)
     if scheme is None or scheme.fetch is None:
         raise ModelError(f"{request.source}: not the address of one file")
+    if reason := scheme.check(request.source):
+        raise ModelError(f"{request.source}: {reason}")
+    if request.access is None:
+        _require_allowed(scheme, request.source, request.context)
     scheme.fetch(request)
 
 
-def _permitted(source: str, context: FetchContext) -> Scheme:
-    scheme = scheme_of(source)
-    reason = check_source(source)
-    if scheme is None or reason:
-        raise ModelError(f"{source}: {reason}")
+def _require_allowed(scheme: Scheme, source: str, context: FetchContext) -> None:
     allowed = context.allowed_hosts
     for host in scheme.hosts(source) if allowed is not None else ():
         if host not in (allowed or ()):
             raise ModelError(f"{host} is not in the Fleet's allowedHosts: add it there")
-    return scheme
+
+
+def _file_name(source: str) -> str:
+    """What a source calls its file: without query, and without the revision of a Hub's."""
+    revision = r"@[^@]*$" if _prefix(source) == "hf" else r"[?#].*$"
+    return unquote(re.sub(revision, "", source).rpartition("/")[2])
 
 
 def _prefix(source: str) -> str:

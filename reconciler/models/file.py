@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from reconciler.errors import DownloadFailed, ModelError
 from reconciler.models.partial import CHUNK
 from reconciler.models.scheme import FetchRequest, Listing, ListRequest, RemoteFile, Scheme
-from reconciler.models.tree import MAX_FILES, shards_of, wrong_shard
+from reconciler.models.tree import MAX_FILES, shards_of
 
 
 def _check(source: str) -> str | None:
@@ -34,7 +34,7 @@ def _check(source: str) -> str | None:
         return "file:// needs the absolute path of a file, or of a folder with a / behind it"
     if not path.isprintable():
         return "the path holds unprintable characters"
-    return wrong_shard(path.rpartition("/")[2])
+    return None
 
 
 def _is_folder(source: str) -> bool:

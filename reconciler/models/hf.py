@@ -15,7 +15,7 @@ from typing import Any
 
 from reconciler.errors import DownloadFailed, ModelError
 from reconciler.models.scheme import Access, Listing, ListRequest, RemoteFile, Scheme
-from reconciler.models.tree import is_hidden, listed, matching, printable, shards_of, wrong_shard
+from reconciler.models.tree import is_hidden, listed, matching, printable, shards_of
 from reconciler.models.url import check_url, origin_of
 
 HUB = "huggingface.co"
@@ -68,7 +68,7 @@ def _check(source: str) -> str | None:
     parts = hub.file.split("/") if hub.file else []
     if any(part in ("", ".", "..") for part in (*parts, *hub.revision.split("/"))):
         return 'no "." or ".." or empty part in a path or revision of hf://'
-    return wrong_shard(parts[-1]) if parts else None
+    return None
 
 
 def _is_folder(source: str) -> bool:

@@ -15,7 +15,7 @@ from reconciler.models.scheme import (
     Scheme,
     one_file,
 )
-from reconciler.models.tree import shards_of, wrong_shard
+from reconciler.models.tree import shards_of
 from reconciler.models.url import check_url, shown
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ _HINTS = {
 
 
 def _check(source: str) -> str | None:
-    if reason := check_url(source):
-        return reason
-    name = unquote(urlsplit(source).path.rpartition("/")[2])
-    return wrong_shard(name) if name else "the URL names no file"
+    reason = check_url(source)
+    if reason is None and urlsplit(source).path.rpartition("/")[2] == "":
+        return "the URL names no file"
+    return reason
 
 
 def _hosts(source: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import os
 from reconciler.errors import DownloadFailed, ModelError, SourceError
 from reconciler.models.partial import CHUNK
 from reconciler.models.scheme import FetchRequest, Listing, ListRequest, RemoteFile, Scheme
-from reconciler.models.tree import shards_of, wrong_shard
+from reconciler.models.tree import shards_of
 
 
 def _check(source: str) -> str | None:
@@ -20,7 +20,7 @@ def _check(source: str) -> str | None:
         return 'write the path from the top of the repository, without "./" or "//"'
     if "\\" in source or not source.isprintable():
         return "a path inside the repository uses / and printable characters only"
-    return wrong_shard(parts[-1])
+    return None
 
 
 def _files(request: ListRequest) -> Listing:

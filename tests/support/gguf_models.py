@@ -37,13 +37,15 @@ def tiny_llama(
     context: int = 4096,
     name: str = "tiny",
     seed: int = 0,
+    split_max_tensors: int = 0,
 ) -> Path:
     """Write a random llama with grouped heads and a 512-token vocabulary; returns `path`.
 
     `heads` must divide `embedding`, and `kv_heads` `heads`. Replaces an existing file atomically.
+    With `split_max_tensors` it becomes several files; returns the first of them.
     """
-    part = path.with_name(path.name + ".tmp")
-    writer = GGUFWriter(part, arch)
+    part = path if split_max_tensors else path.with_name(path.name + ".tmp")
+    writer = GGUFWriter(part, arch, split_max_tensors=split_max_tensors)
     writer.add_name(name)
     writer.add_file_type(1)
     writer.add_context_length(context)
@@ -72,6 +74,8 @@ def tiny_llama(
         }
     _add_random_tensors(writer, shapes, seed)
     _write(writer)
+    if split_max_tensors:
+        return min(path.parent.glob(f"{path.stem}-00001-of-*.gguf"))
     return part.rename(path)
 
 
