@@ -75,8 +75,9 @@ def begin(unit: Unit, wanted: Reload, now: Moment, timing: Timing) -> Step:
 def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: Timing) -> Step:
     """As in a stop, for the models concerned; others may be busy."""
     under_way = unit.reloading
-    if not unit.asking or event.question != unit.question or under_way is None:
+    if not unit.asking or event.question != unit.question or _stage(unit) is not Stage.DRAINING:
         return unit, ()
+    assert under_way is not None
     busy = event.busy if event.busy is not None else unit.busy
     unit = replace(unit, asking=False, busy=busy)
     if event.busy == 0:
@@ -108,8 +109,9 @@ def tick(unit: Unit, now: Moment) -> Step:
 def rewritten(unit: Unit, event: Rewritten, now: Moment, timing: Timing) -> Step:
     """The process took its files, or must be started anew to take them."""
     under_way = unit.reloading
-    if not unit.asking or event.question != unit.question or under_way is None:
+    if not unit.asking or event.question != unit.question or _stage(unit) is not Stage.WRITING:
         return unit, ()
+    assert under_way is not None
     then = under_way.then
     if not event.done:
         after, effects = begin_stop(unit, then.launch if then else unit.launch, now, timing)
@@ -127,8 +129,7 @@ def rewritten(unit: Unit, event: Rewritten, now: Moment, timing: Timing) -> Step
 def answered(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
     """Wait for what was told to load; whether it did is then each model's own state."""
     under_way = unit.reloading
-    if under_way is None or under_way.stage is not Stage.LOADING:
-        return unit, ()
+    assert under_way is not None
     states = {model.name: model.state for model in event.served}
     loading = [name for name in under_way.loading if states.get(name) == "loading"]
     missed = 0 if event.ready else timing.misses
@@ -146,11 +147,20 @@ def answered(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
     return said(unit, event.reason, event.message, now), (Note(f"{event.reason}: {event.message}"),)
 
 
+def asks_ready(unit: Unit) -> bool:
+    """Whether its open question is about the models that load."""
+    return _stage(unit) is Stage.LOADING
+
+
 def woke(unit: Unit, now: Moment) -> Unit:
     """An answer under way means nothing, but for that of a process which reads its files."""
-    if unit.reloading is not None and unit.reloading.stage is Stage.WRITING:
+    if _stage(unit) is Stage.WRITING:
         return unit
     return replace(unit, asking=False, wake_at=now.monotonic)
+
+
+def _stage(unit: Unit) -> Stage | None:
+    return unit.reloading.stage if unit.reloading else None
 
 
 def _rewrite(unit: Unit, *before: Effect) -> Step:

@@ -298,6 +298,8 @@ def _back_off(
 def _answered(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
     if not unit.asking or event.question != unit.question:
         return unit, ()
+    if unit.phase is Phase.RELOADING and not reloading.asks_ready(unit):
+        return unit, ()
     unit, event = learn(replace(unit, asking=False), event, timing)
     if unit.phase in (Phase.LOADING, Phase.READY) and event.listening is not None:
         step = _change_models(unit, event, now, timing)

@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from agent import events, supervisor
 from agent.clock import Moment
-from agent.events import Timing, Unit
-from agent.launch import Child, Identity, Launch, Phase
-from reconciler.workload import Probe
+from agent.events import Failure, Timing, Unit
+from agent.launch import Child, Identity, Launch, Listening, Phase
+from reconciler.workload import Probe, ServedModel
 from tests.support.owner import launch, service
 
 TIMING = Timing()
@@ -21,6 +21,16 @@ LAUNCHES = tuple(launch("chat", 20000, f"--busy={n}", drain_timeout_s=5.0) for n
 BLUNT = replace(
     LAUNCHES[0], inputs_digest="no slots", command=replace(LAUNCHES[0].command, probe=Probe())
 )
+HOT = tuple(
+    replace(
+        LAUNCHES[0],
+        inputs_digest=f"hot {n}",
+        command=replace(LAUNCHES[0].command, files={"preset.ini": f"{n}"}),
+        models=("a", "b"),
+    )
+    for n in range(2)
+)
+LISTENING = Listening(7, 20000)
 
 
 class World(RuleBasedStateMachine):
@@ -38,6 +48,7 @@ class World(RuleBasedStateMachine):
         self.stubborn = False
         self.spawn_fails = False
         self.asked: list[tuple[int, int]] = []  # pid and number of every question
+        self.writing: events.Rewrite | None = None  # what the process is told to read
 
     def feed(self, event: events.Event) -> None:
         following: events.Event | None = event
@@ -59,6 +70,7 @@ class World(RuleBasedStateMachine):
                 self.pids += 1
                 self.living[self.pids] = wanted
                 self.may_signal = False
+                self.writing = None
                 return events.Spawned(Child(Identity(self.pids, "1", "b"), "m", self.now))
             case events.Signal(child, number):
                 assert child.identity.pid in self.living, "a signal to a dead process"
@@ -68,6 +80,13 @@ class World(RuleBasedStateMachine):
             case events.AskReady(question, _, child, _):
                 assert child.identity.pid in self.living
                 self.asked.append((child.identity.pid, question))
+            case events.Rewrite(_, wanted, child):
+                assert child.identity.pid in self.living
+                assert self.unit is not None
+                assert self.unit.launch.same_process(wanted), "the record would not know of it"
+                assert self.unit.reloading is not None
+                assert self.unit.reloading.is_due_again
+                self.writing = effect
             case events.Save():
                 assert self.unit is not None
                 self.recorded = True
@@ -85,6 +104,33 @@ class World(RuleBasedStateMachine):
         self.may_signal = self.may_signal or not wanted.same_process(current)
         self.wanted = wanted
         self.feed(events.Run(wanted))
+
+    @rule(wanted=st.sampled_from((*HOT, LAUNCHES[0])), models=st.sampled_from(["", "a", "ab"]))
+    def reload(self, wanted: Launch, models: str) -> None:
+        alive = self.unit is not None and self.unit.phase is not Phase.WAITING
+        if not alive or (self.unit and not wanted.same_program(self.unit.launch)):
+            self.may_signal = True
+        self.wanted = wanted
+        self.feed(events.Reload(wanted, frozenset(models)))
+
+    @rule(done=st.booleans(), loading=st.sampled_from([(), ("a",)]))
+    @precondition(lambda self: self.writing is not None)
+    def read_the_files(self, done: bool, loading: tuple[str, ...]) -> None:
+        assert self.writing is not None
+        if done and self.living:
+            self.living = dict.fromkeys(self.living, self.writing.launch)
+        self.may_signal = self.may_signal or not done
+        question, self.writing = self.writing.question, None
+        self.feed(events.Rewritten(question, done, "", loading))
+
+    @rule(state=st.sampled_from(["loaded", "loading", "failed"]), times=st.integers(0, 3))
+    @precondition(lambda self: self.unit is not None)
+    def answer_for_models(self, state: str, times: int) -> None:
+        assert self.unit is not None
+        served = (ServedModel("a", state), ServedModel("b", "loaded"))
+        failures = (Failure("a", times, "Crashed", ""),) if state == "failed" else ()
+        question = self.unit.question
+        self.feed(events.Answered(question, True, "", "", LISTENING, served, failures))
 
     @rule()
     def stop(self) -> None:
@@ -177,6 +223,8 @@ class World(RuleBasedStateMachine):
         self.spawn_fails = self.stubborn = False
         for _ in range(40):
             self._let_die()
+            if self.writing is not None:
+                self.read_the_files(True, ())
             self.now += 400
             self.feed(events.Tick())
             if self.unit is not None and self.unit.asking:
@@ -184,6 +232,7 @@ class World(RuleBasedStateMachine):
                     self.feed(events.SlotsAnswered(self.unit.question, None))
                 else:
                     self.feed(events.Answered(self.unit.question, True))
+                    self.feed(events.SlotsAnswered(self.unit.question, 0))
         if self.wanted is None:
             assert self.unit is None
             assert not self.living
