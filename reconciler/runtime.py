@@ -96,11 +96,16 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """How a node finds the program: names on PATH, and what to tell a person who lacks it."""
+    """How a node finds the program: names on PATH, and what to tell a person who lacks it.
+
+    Its version is that of `package`, a Python distribution, or what it prints for --version.
+    """
 
     programs: tuple[str, ...]
     install_hint: str
     embedded: bool = False  # the embedded engine can stand in for it
+    package: str | None = None
+    tells_version: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,7 @@ RUNTIME = Runtime(
         programs=("mlx_lm.server",),
         install_hint="install it with `pip install mlx-lm` (on Linux: `pip install 'mlx[cpu]'"
         " mlx-lm`)",
+        package="mlx-lm",
     ),
     command=command,
     serving=serving,

@@ -63,6 +63,7 @@ RUNTIME = Runtime(
         programs=("mlx-server",),
         install_hint="mlx-server runs on Apple silicon only: build"
         " github.com/defilantech/mlx-server with Xcode and put it on PATH",
+        tells_version=False,
     ),
     command=command,
     check_args=check_args,
