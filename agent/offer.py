@@ -47,5 +47,6 @@ def target_state(
         missing=missing,
         renders=renders,
         cached=frozenset(cached),
+        pools=pools,
         runtimes=renderer.runtimes(),
     )
