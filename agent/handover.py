@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -87,6 +87,12 @@ class Handover:
         if ref in self._leaving:
             self._leaving = {r: entry for r, entry in self._leaving.items() if r != ref}
             self._save()
+
+    def stays(self, wanted: Collection[ObjectRef], running: Collection[ObjectRef]) -> None:
+        """Moves that were taken back, or whose copy here is gone, are over."""
+        for ref in self._leaving:
+            if ref in wanted or ref not in running:
+                self.over(ref)
 
     @property
     def leaving(self) -> Mapping[ObjectRef, str]:

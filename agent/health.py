@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from agent.exits import one_line
 from agent.identity import describe
-from agent.launch import Listening
+from agent.launch import Launch, Listening
 from agent.sockets import connections, listener, listening_socket, still_listens
 from reconciler.runtime import Serving, lists_all
 from reconciler.runtimes import RUNTIMES
@@ -86,6 +86,14 @@ def check(
     if found.ready and probe.trial is not None and not was_ready and not proven:
         found = _try(server, probe.trial, found)
     return replace(found, listening=listening)
+
+
+def ask(launch: Launch, path: str, *, key: str | None = None) -> object:
+    """The answer to a GET, as parsed JSON. OSError, HTTPException or ValueError: there is none."""
+    status, body = Server(launch.host, launch.port, key).ask(path, ANSWER_TIMEOUT_S)
+    if status != 200:
+        raise ValueError(f"{path} answers {status}")
+    return json.loads(body)
 
 
 def requests_in_flight(host: str, port: int, probe: Probe, *, key: str | None = None) -> int | None:

@@ -10,7 +10,10 @@ from pathlib import Path
 
 from agent.byhand import ByHand
 from agent.capability import Versions
+from agent.drift import DriftWatch
 from agent.expected import ExpectedFile
+from agent.handover import Handover
+from agent.health import ask
 from agent.memory import NodeMemory, ours_of
 from agent.ports import PortBook
 from agent.probe import performance_cores
@@ -63,6 +66,8 @@ class LocalAgent:
         renderer = _renderer(self.state, self.store, PortBook(self.state), settings)
         self.facts = renderer.facts
         self.by_hand = ByHand(self.state)
+        self.drift = DriftWatch(self.processes.snapshot, ask, changed)
+        self.handover = Handover(self.state.desired / "moves.json", settings.peers, changed=changed)
         self.target = ProcessTarget(
             node,
             renderer,
@@ -71,6 +76,8 @@ class LocalAgent:
             ExpectedFile(self.state),
             self.by_hand,
             self.memory,
+            self.drift,
+            self.handover,
             settings.namespace,
         )
 
@@ -82,6 +89,7 @@ class LocalAgent:
     def start(self, *, revive: bool = True) -> None:
         """Take over what an earlier life of this program left running; see Processes.start."""
         self.processes.start(revive=revive)
+        self.drift.start()
 
     def stated(self, node: FleetNode | None) -> None:
         """What the fleet says of this machine; its budgets are logged when they are news."""
@@ -113,6 +121,8 @@ class LocalAgent:
 
     def close(self, *, stop_children: bool) -> None:
         """Stop watching; the models go on answering unless they are to stop too."""
+        self.drift.close()
+        self.handover.close()
         self.store.close()
         self.processes.close(stop_children=stop_children)
         self.state.unlock()

@@ -133,6 +133,7 @@ def _loop(
 ) -> Loop:
     def follow(desired: Desired) -> None:
         agent.by_hand.declared(desired.fleet.objects)
+        agent.handover.follow(desired.fleet)
         agent.stated(desired.fleet.get(FleetNode, ObjectRef("FleetNode", "", name)))
         policy = desired.fleet.policy
         agent.target.context = FetchContext(

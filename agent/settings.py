@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from reconciler.agents.credentials import Credentials
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -25,3 +27,4 @@ class Settings:
     host_ip: str | None = None
     memory_fraction: float | None = None
     memory_mode: Literal["enforce", "warn"] | None = None
+    peers: Credentials = field(default_factory=Credentials)  # for asking agents of other nodes

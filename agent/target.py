@@ -11,18 +11,20 @@ from dataclasses import replace
 from typing import assert_never
 
 from agent.byhand import ByHand
+from agent.drift import DriftWatch
 from agent.expected import ExpectedFile, still_meant
+from agent.handover import Handover
 from agent.launch import Launch
 from agent.memory import NodeMemory, ours_of
 from agent.offer import target_state
 from agent.overlay import is_ours
 from agent.ports import taken_by
 from agent.processes import Processes
-from agent.render import Rendered, Renderer
+from agent.render import Rendered, Renderer, hot_change
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import ApplyError
 from reconciler.models.scheme import FetchContext
-from reconciler.plan import Action, Change, Instance, Observation, Source
+from reconciler.plan import Action, Change, Instance, Observation, Restart, Source
 from reconciler.target import Outcome, Result
 from reconciler.workload import Workload
 
@@ -41,6 +43,8 @@ class ProcessTarget:
         expected_file: ExpectedFile,
         by_hand: ByHand,
         memory: NodeMemory,
+        drift: DriftWatch,
+        handover: Handover,
         namespace: str | None = None,
     ) -> None:
         """`namespace`: services of others are not ours, and so is what runs of them here."""
@@ -52,6 +56,8 @@ class ProcessTarget:
         self._expected: dict[ObjectRef, tuple[Workload, Source | None, float]] = {}
         self._by_hand = by_hand
         self._memory = memory
+        self._drift = drift
+        self._handover = handover
         self._namespace = namespace
         self._expected_file = expected_file  # for whoever looks at this node from outside
 
@@ -62,10 +68,15 @@ class ProcessTarget:
         seen = self._memory.look(ours_of(processes))
         state = target_state(self._node, self._renderer, workloads, self._clock(), seen.pools)
         live = {
-            i.ref: replace(i.to_instance(state.target), measured=seen.measured_of(i.pid))
+            i.ref: replace(
+                i.to_instance(state.target),
+                measured=seen.measured_of(i.pid),
+                drifts=self._drift.of(i),
+            )
             for i in processes
             if not i.stopping and is_ours(i.ref, self._namespace)
         }
+        self._handover.stays({w.ref for w in workloads if w.node == self._node}, live)
         for workload in workloads:
             running = live.get(workload.ref)
             if running and running.inputs_digest == workload.inputs_digest:
@@ -83,9 +94,16 @@ class ProcessTarget:
         match change.action:
             case Action.CREATE | Action.REPLACE | Action.DRIFT:
                 return self._run(change)
+            case Action.UPDATE if change.impact.restart is Restart.HOT:
+                return self._run(change)
             case Action.UPDATE:
                 return self._update(change)
+            case Action.MOVE if change.reason != "MovedAtOnce" and (
+                why := self._handover.holds(change)
+            ):
+                return Outcome(change, Result.SKIPPED, why)
             case Action.DELETE | Action.MOVE:
+                self._handover.over(change.ref)
                 self._forget(change.ref)
                 self._processes.stop(change.ref)
                 return Outcome(change, Result.APPLIED, "drains and stops")
@@ -107,15 +125,20 @@ class ProcessTarget:
             return Outcome(change, Result.APPLIED, "waits for its model")
         self._forget(change.ref)
         self._start(change, _launch(workload, rendered, change.source, self._renderer.host))
-        return Outcome(change, Result.APPLIED, "starts")
+        hot = change.impact.restart is Restart.HOT
+        return Outcome(change, Result.APPLIED, "reloads" if hot else "starts")
 
     def _start(self, change: Change, launch: Launch) -> None:
         """Run it. What runs already as it should is started anew where the change asks for that."""
         running = {state.ref: state.launch for state in self._processes.snapshot()}.get(change.ref)
         anew = change.action is Action.DRIFT or change.reason == "RestartedByHand"
+        if change.reason == "Drifted":
+            self._drift.restarting(change.ref)
         if anew and running is not None and launch.same_process(running):
             self._processes.update(launch)
             self._processes.restart(change.ref)
+        elif change.impact.restart is Restart.HOT and running is not None:
+            self._processes.reload(*hot_change(self._renderer, running, launch))
         else:
             self._processes.run(launch)
 

@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _REMOVALS = (Action.DELETE, Action.MOVE)
-_SHOWN_ONLY = (Action.UNKNOWN, Action.DEFERRED)
 _SAID = ("AgentTooOld", "VersionRequired")
 _MOST_TOLD = 20  # lines at once
 
@@ -316,7 +315,7 @@ def apply_plan(plan: Plan, target: Target, *, hold_removals: bool = False) -> tu
     not stop the others."""
     outcomes = []
     for change in sorted(plan.changes, key=lambda c: c.impact.order):
-        if change.action in _SHOWN_ONLY or change.reason == "DriftReported":
+        if change.is_shown_only:
             continue
         if hold_removals and change.action in _REMOVALS:
             continue

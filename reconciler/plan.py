@@ -52,7 +52,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "Resumed": "no longer suspended",
         "Suspended": "suspended",
         "Removed": "no longer declared",
-        "MovedAway": "placed on another node",
+        "MovedAway": "placed on another node; stays here until it answers there",
+        "MovedAtOnce": "placed on another node, and its memory is needed here",
         "RenderChanged": "we or the engine were upgraded; waits for the next change or a restart",
         "ProcessGone": "its process ended",
         "Drifted": "it does not run as it was started",
@@ -63,6 +64,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "PruneDisabled": "its prune annotation keeps it",
         "Held": "its hold annotation leaves it exactly as it is",
         "DriftReported": "the Fleet's drift policy only reports",
+        "DriftShown": "it differs in something that a restart would not mend",
+        "ForeignProcess": "a program that is not ours is in its way: named, never touched",
         "MemoryFits": "it does not fit beside what runs",
         "RevisionIncomplete": "a file of the fleet cannot be read, so that absence proves nothing",
         "StoppedByHand": "stopped by a person on the node, until `fleet-agent restart`",
@@ -228,9 +231,18 @@ class Change:
     message: str = ""
     fields: tuple[FieldChange, ...] = ()
     impact: Impact = Impact()
-    desired: Workload | None = None
-    home: str | None = None  # of a move: the target that has the service now
+    desired: Workload | None = None  # of a move: as it runs at `home`, the other target
+    home: str | None = None
     since: float | None = None  # of a drift: when it was first seen, seconds since the epoch
+
+    @property
+    def is_shown_only(self) -> bool:
+        """Whether it tells something that nobody is going to change."""
+        return self.action in _SHOWN_ACTIONS or self.reason in _SHOWN_REASONS
+
+
+_SHOWN_ACTIONS = (Action.UNKNOWN, Action.DEFERRED)
+_SHOWN_REASONS = ("DriftReported", "DriftShown", "ForeignProcess")
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def make_plan(
     held = {ref for item in held_back for ref in (item.ref, *item.holds)}
     wanted = {(f"node/{w.node}", w.ref): w for w in desired}
     live = {(i.target, i.ref): i for i in observed.instances}
-    homes = {ref: target for target, ref in wanted}
+    homes = {workload.ref: workload for workload in wanted.values()}
     unchanged: Counter[str] = Counter()
     changes: list[Change] = []
     for key in sorted(wanted.keys() | live.keys()):
@@ -86,8 +86,10 @@ def make_plan(
             unchanged[target] += have is not None
             continue
         home = homes.get(ref)
-        step = _decide(want, have, state, None if (home, ref) in live else home, causes)
-        if isinstance(step, Change) and step.action is Action.DRIFT and not policy.drift_enforced:
+        if home is not None and (f"node/{home.node}", ref) in live:
+            home = None
+        step = _decide(want, have, state, home, causes)
+        if isinstance(step, Change) and _mends_drift(step) and not policy.drift_enforced:
             step = replace(step, reason="DriftReported", impact=Impact())
         if isinstance(step, Change) and step.reason == "Removed" and policy.incomplete:
             message, source = policy.incomplete, step.source
@@ -120,10 +122,10 @@ def _decide(
     want: Workload | None,
     have: Instance | None,
     state: TargetState,
-    home: str | None,
+    home: Workload | None,
     causes: Causes,
 ) -> Change | Blocked | None:
-    """One pair. None: as it should be."""
+    """One pair; `home` is the same service on the node that has it now. None: as it should be."""
     match want, have:
         case _ if not state.reachable:
             ref = want.ref if want else have.ref if have else None
@@ -188,11 +190,25 @@ def _unlocked(want: Workload) -> str:
     return f"unlocked: {', '.join(names)} has no sha256" if names else ""
 
 
-def _remove(have: Instance, home: str | None, causes: Causes) -> Change | Blocked:
+def _mends_drift(step: Change) -> bool:
+    return step.action is Action.DRIFT and not step.is_shown_only
+
+
+def _remove(have: Instance, home: Workload | None, causes: Causes) -> Change | Blocked:
     if home is not None:
-        message = f"from {have.target} to {home}"
+        there = f"node/{home.node}"
+        message = f"from {have.target} to {there}"
         cause = causes.where(have.ref, "spec.placement")
-        return Change(Action.MOVE, have.target, have.ref, "MovedAway", cause, message, home=home)
+        return Change(
+            Action.MOVE,
+            have.target,
+            have.ref,
+            "MovedAway",
+            cause,
+            message,
+            desired=home,
+            home=there,
+        )
     where = causes.removal(have.source)
     if have.inputs.get("lifecycle", {}).get("prune") == "disabled":
         message = "no longer declared, kept by its prune annotation; stop it by hand"
@@ -219,7 +235,7 @@ def _compare(
         # From afar no render is known: what the node's own agent says of it stands in.
         deferred = [d for d in have.drifts if d.kind is DriftKind.DEFERRED]
         if same_render and not deferred:
-            return None
+            return _only_shown(want, have, state, causes)
         if want.lifecycle.get("rollout.onUpgrade") == "restart":
             cause = causes.where(want.ref, "spec.rollout.onUpgrade")
             return _restarting(Action.REPLACE, "RenderChanged", want, have, state, cause)
@@ -260,6 +276,27 @@ def _compare(
             Action.UPDATE, state.target, want.ref, reason, cause, "", fields, impact, want
         )
     return _restarting(Action.REPLACE, reason, want, have, state, cause, fields=fields)
+
+
+def _only_shown(
+    want: Workload, have: Instance, state: TargetState, causes: Causes
+) -> Change | None:
+    """What differs and is not ours to mend; somebody else's process before anything else."""
+    for kind, reason in _SHOWN.items():
+        if found := [drift for drift in have.drifts if drift.kind is kind]:
+            return Change(
+                Action.DRIFT,
+                state.target,
+                want.ref,
+                reason,
+                causes.where(want.ref),
+                "; ".join(drift.message for drift in found),
+                since=min(drift.since for drift in found),
+            )
+    return None
+
+
+_SHOWN = {DriftKind.FOREIGN: "ForeignProcess", DriftKind.COSMETIC: "DriftShown"}
 
 
 def _is_hot(want: Workload, have: Instance) -> bool:

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from reconciler.api.meta import ObjectRef
-from reconciler.api.quantity import show_bytes
 from reconciler.capacity.admission import MAX_REMEDIES, Sized, why_not
-from reconciler.capacity.ledger import Ledger
-from reconciler.capacity.remedies import Room
+from reconciler.capacity.ledger import Ledger, MemoryImpact
+from reconciler.capacity.remedies import Room, freed_by_others
 from reconciler.plan import Action, Blocked, Change, Instance, Observation, Restart, TargetState
 from reconciler.workload import PoolNeed
 
-_ORDER = {Action.DELETE: 0, Action.MOVE: 0, Action.UPDATE: 1, Action.REPLACE: 2, Action.DRIFT: 2}
+_ORDER = {Action.DELETE: 0, Action.UPDATE: 1, Action.REPLACE: 2, Action.DRIFT: 2}
 
 
 FindSized = Callable[[str, ObjectRef], Sized | None]
@@ -33,7 +32,8 @@ def order_and_weigh(
 
     What would push a node over its budget is held back, with what others use of it counted in:
     services that run keep their memory. What makes room may always happen, on a node that holds
-    too much already as well.
+    too much already as well. A service that moves away keeps its memory until its successor
+    answers, unless another needs it here.
     """
     instances: defaultdict[str, list[Instance]] = defaultdict(list)
     for instance in sorted(observed.instances, key=lambda instance: instance.ref):
@@ -42,7 +42,12 @@ def order_and_weigh(
         target: Ledger(instances[target], _used_by_others(observed.targets.get(target)))
         for target in {*instances, *observed.targets}
     }
-    taken = {(i.target, i.ref): _bytes(i.needs) for i in observed.instances}
+    running = {(i.target, i.ref): i.needs for i in observed.instances}
+    taken = {key: _bytes(needs) for key, needs in running.items()}
+    leaving: defaultdict[str, list[Change]] = defaultdict(list)
+    for change in sorted(changes, key=lambda change: (change.target, change.ref)):
+        if change.action is Action.MOVE:
+            leaving[change.target].append(change)
 
     def turn(change: Change) -> tuple[str, int, int, ObjectRef]:
         """What frees memory comes first: of those that run, the ones that shrink."""
@@ -56,24 +61,62 @@ def order_and_weigh(
 
     ordered: list[Change] = []
     unfit: list[Blocked] = []
-    for change in sorted(changes, key=turn):
+    for change in sorted((c for c in changes if c.action is not Action.MOVE), key=turn):
         ledger = ledgers.setdefault(change.target, Ledger(()))
-        if change.action in (Action.UNKNOWN, Action.DEFERRED):
+        if change.is_shown_only:
             ordered.append(change)
             continue
         needs = change.desired.needs if change.desired and change.reason != "Suspended" else ()
         memory = ledger.replace(change.ref, needs)
         grows = any((m.after_bytes or 0) > (m.before_bytes or 0) for m in memory)
         if grows and (over := ledger.over_budget(change.ref)):
-            if not _is_let_through(change):
+            if made := _make_room(change.ref, needs, ledger, leaving[change.target], running):
+                at_once, memory = made
+                ordered += [_weighed(m, i, len(ordered) + n) for n, (m, i) in enumerate(at_once)]
+            elif not _is_let_through(change):
                 find = sized if len(unfit) < MAX_REMEDIES else nothing_sized
                 unfit.append(_refusal(change, over, ledger, observed.targets, find))
                 ledger.undo()
                 continue
-            change = _overridden(change, over)
-        impact = replace(change.impact, memory=memory, order=len(ordered))
-        ordered.append(replace(change, impact=impact))
+            else:
+                change = _overridden(change, over)
+        ordered.append(_weighed(change, memory, len(ordered)))
+    for move in (move for target in sorted(leaving) for move in leaving[target]):
+        memory = ledgers.setdefault(move.target, Ledger(())).replace(move.ref, ())
+        ordered.append(_weighed(move, memory, len(ordered)))
     return ordered, unfit
+
+
+Memory = tuple[MemoryImpact, ...]
+
+
+def _weighed(change: Change, memory: Memory, order: int) -> Change:
+    return replace(change, impact=replace(change.impact, memory=memory, order=order))
+
+
+def _make_room(
+    ref: ObjectRef,
+    needs: tuple[PoolNeed, ...],
+    ledger: Ledger,
+    leaving: list[Change],
+    running: Mapping[tuple[str, ObjectRef], tuple[PoolNeed, ...]],
+) -> tuple[list[tuple[Change, Memory]], Memory] | None:
+    """Let services that move away go at once, as few as will do, so that this one fits; None, and
+    nothing changed, where that is not enough. The ledger holds this one already."""
+    ledger.undo()
+    gone: list[tuple[Change, Memory]] = []
+    for move in leaving:
+        memory = ledger.replace(move.ref, ())
+        gone.append((replace(move, reason="MovedAtOnce"), memory))
+        own = ledger.replace(ref, needs)
+        if ledger.over_budget(ref) is None:
+            del leaving[: len(gone)]
+            return gone, own
+        ledger.undo()
+    for move, _ in gone:
+        ledger.replace(move.ref, running.get((move.target, move.ref), ()))
+    ledger.replace(ref, needs)
+    return None
 
 
 def _bytes(needs: Iterable[PoolNeed]) -> int:
@@ -113,19 +156,8 @@ def _refusal(
     else:
         text = over
         ways = [f"{suspend}, or lower what is asked" if suspend else "lower what is asked"]
-    ways += _freed_by_others(ref, ledger, targets.get(change.target))
+    state = targets.get(change.target)
+    largest = {pool.name: pool.largest_other for pool in state.pools} if state else {}
+    ways += ["or " + way for way in freed_by_others(ref, ledger, largest)]
     message = "; ".join((text, *ways))
     return Blocked(ref, "MemoryFits", message, change.source, change.target, (ref,))
-
-
-def _freed_by_others(ref: ObjectRef, ledger: Ledger, state: TargetState | None) -> list[str]:
-    """What others would have to give back, where that alone would be enough."""
-    need = ledger.too_small(ref)
-    assert need is not None
-    in_use = ledger.used_by_others(need.pool)
-    missing = ledger.taken_bytes(need.pool) + in_use - need.budget_bytes
-    if missing > in_use or state is None:
-        return []
-    largest = next((p.largest_other for p in state.pools if p.name == need.pool), "")
-    named = f"; the largest of them is {largest}" if largest else ""
-    return [f"or free {show_bytes(missing)} of what others use there{named}"]

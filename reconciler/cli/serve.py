@@ -208,7 +208,7 @@ def _waiting(desired: Desired, plan: Plan, observed: Observation) -> list[Instan
     there = {i.ref: i for i in observed.instances}
     late = [there.get(ref) for ref in wanted]
     waiting: list[Instance | None] = [i for i in late if i is None or not i.ready]
-    pending = [c for c in plan.changes if c.action != "deferred"]
+    pending = [c for c in plan.changes if not c.is_shown_only]
     return waiting or [None] * len(pending)
 
 
