@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench import header, idle, plan, start, threads, validate
+from bench import agent, header, idle, plan, start, threads, validate
 from bench.table import Row, show
 
-BENCHMARKS = (start, validate, plan, header, idle, threads)
+BENCHMARKS = (start, validate, plan, header, idle, agent, threads)
 
 
 def rows() -> Iterator[Row]:
