@@ -50,8 +50,8 @@ def deviation(
 
     Over the pools of which both are known; None where there is none. A file that several processes
     map is measured in equal parts, so `sharers` (see below) says how many there are. It means
-    something once the service answered requests: buffers are touched late, and right after
-    loading a process takes 10-60 MiB less (llama.cpp b11434).
+    something once the service answered requests: buffers are touched late (right after loading a
+    process takes 10-60 MiB less, llama.cpp b11434), and a prompt cache fills with use.
     """
     found = dict(measured)
     known = [need for need in needs if need.pool in found]

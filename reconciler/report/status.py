@@ -9,6 +9,7 @@ from typing import Any
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
 from reconciler.capacity.ledger import Ledger
+from reconciler.capacity.usage import deviation, sharers
 from reconciler.plan import Instance, Observation, TargetState
 from reconciler.report.plan_json import ref_json
 
@@ -134,7 +135,7 @@ def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
         "ready": bad is None,
         "reason": shown.reason,
         "message": shown.message,
-        "placements": [_placement_json(i) for i in found]
+        "placements": [_placement_json(i, status) for i in found]
         + [
             {
                 **dict.fromkeys(("pid", "port", "endpoint", "since")),
@@ -143,6 +144,8 @@ def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
                 "reason": d.reason,
                 "message": d.message,
                 "models": [],
+                "memory": [],
+                "deviation": None,
             }
             for d in missing
             if d.node is not None and found
@@ -152,7 +155,10 @@ def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
     }
 
 
-def _placement_json(instance: Instance) -> dict[str, Any]:
+def _placement_json(instance: Instance, status: Status) -> dict[str, Any]:
+    """`deviation` is how far what is measured lies from the estimate: 0.02 is 2 % more."""
+    beside = sharers(i.needs for i in status.on(instance.target) if i.pid is not None)
+    deviates = deviation(instance.needs, instance.measured, beside)
     return {
         "node": instance.target.partition("/")[2],
         "ready": instance.ready,
@@ -166,7 +172,22 @@ def _placement_json(instance: Instance) -> dict[str, Any]:
             {"name": m.name, "state": m.state, "reason": m.reason or None, "message": m.message}
             for m in instance.served
         ],
+        "memory": _memory_json(instance),
+        "deviation": None if deviates is None else round(deviates, 3),
     }
+
+
+def _memory_json(instance: Instance) -> list[dict[str, Any]]:
+    needs, measured = {n.pool: n for n in instance.needs}, dict(instance.measured)
+    return [
+        {
+            "pool": pool,
+            "requiredBytes": needs[pool].bytes if pool in needs else None,
+            "budgetBytes": needs[pool].budget_bytes if pool in needs else None,
+            "measuredBytes": measured.get(pool),
+        }
+        for pool in dict.fromkeys((*needs, *measured))
+    ]
 
 
 def advertised(instance: Instance) -> tuple[str, ...]:
