@@ -60,7 +60,7 @@ def _text(wanted: Wanted) -> str:
         f"ExecStart={' '.join(_quoted(word.replace('$', '$$')) for word in wanted.argv)}\n"
         "ExecReload=/bin/kill -HUP $MAINPID\n"
         f"Environment={_quoted(f'PATH={wanted.path}')}\n"
-        "# glibc keeps freed memory apart for each thread: 5 MiB less for the agent, not the models.\n"
+        "# glibc keeps memory apart for each thread: 5 MiB less for the agent (not the models).\n"
         "Environment=MALLOC_ARENA_MAX=2\n"
         "Restart=always\n"
         "RestartSec=5\n"
