@@ -19,6 +19,7 @@ from agent.ports import PortBook
 from agent.probe import performance_cores
 from agent.processes import Processes
 from agent.rebuilt import models_of
+from agent.records import Records
 from agent.render import Renderer
 from agent.revisions import KeptModels
 from agent.settings import Settings
@@ -59,7 +60,13 @@ class LocalAgent:
     ) -> None:
         self.state = StateDir.open(settings.root)
         self.state.lock()
-        self.store = ModelStore(settings.model_store or self.state.models, changed=changed)
+        self.store = ModelStore(
+            settings.model_store or self.state.models,
+            changed=changed,
+            max_downloads=settings.downloads.max_running,
+            min_free_bytes=settings.downloads.keep_free_bytes,
+            hf_token_file=settings.downloads.token_file,
+        )
         self.memory = NodeMemory()
         self.processes = Processes(self.state, changed=changed, refuses=self.memory.refusal)
         self._kept = KeptModels(self.state.desired / "models.json")
@@ -145,3 +152,11 @@ def _renderer(
         only=settings.runtimes,
         version=Versions(state.root / "versions.json", read_only=read_only),
     )
+
+
+def needed_digests(state: StateDir, store: ModelStore) -> frozenset[str]:
+    """What the last revisions declare, and what processes here were started from: as the state
+    directory tells it, without an agent."""
+    started = [m for record in Records(state).read_all() for m in models_of(record.launch)]
+    running = {found.digest for model in started if (found := store.lookup(model))}
+    return KeptModels(state.desired / "models.json").needed() | running

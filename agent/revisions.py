@@ -31,7 +31,11 @@ class KeptModels:
             text = json.dumps([{"revision": r, "models": list(d)} for r, d in entries], indent=1)
             atomic_write(self._path, text.encode())
             self._entries = entries
-        return frozenset(digest for _, found in entries for digest in found)
+        return self.needed()
+
+    def needed(self) -> frozenset[str]:
+        """The digests that the noted revisions need."""
+        return frozenset(digest for _, found in self._entries for digest in found)
 
     def _load(self) -> list[tuple[str, tuple[str, ...]]]:
         try:

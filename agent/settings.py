@@ -11,6 +11,24 @@ from reconciler.agents.credentials import Credentials
 
 
 @dataclass(frozen=True, slots=True)
+class DownloadSettings:
+    """What downloads may take of the machine. None: agent.store's default."""
+
+    stated_max_running: int | None = None
+    keep_free_bytes: int | None = None  # of the models' disk
+    hf_token_file: Path | None = None
+
+    @property
+    def max_running(self) -> int:
+        """How many models are downloaded at once."""
+        return self.stated_max_running or 2
+
+    @property
+    def token_file(self) -> str | None:
+        return str(self.hf_token_file) if self.hf_token_file else None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """One machine's own words, from options or variables. None: not said.
 
@@ -21,6 +39,7 @@ class Settings:
     root: Path  # the state directory
     programs: Mapping[str, str] = field(default_factory=dict)  # engine's program -> path
     model_store: Path | None = None  # default: in the state directory
+    downloads: DownloadSettings = field(default_factory=DownloadSettings)
     namespace: str | None = None  # only services of this one
     runtime: str | None = None
     runtimes: tuple[str, ...] | None = None

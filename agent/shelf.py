@@ -178,6 +178,11 @@ class Shelf:
                 entry["resolved"] = resolved
             atomic_write(self._source_file(origin), json.dumps(entry).encode())
 
+    def answer_for(self, origin: str, digest: str) -> None:
+        """Let a person decide which digest a source has here, whatever it was before."""
+        self._source_file(origin).unlink(missing_ok=True)
+        self.remember(origin, digest)
+
     def pin(self, digest: str) -> None:
         """Keep a model for a while though nothing needs it yet: a person brought it."""
         self._pins.mkdir(parents=True, exist_ok=True)

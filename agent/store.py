@@ -26,7 +26,6 @@ from reconciler.workload import ModelFile, digest
 
 __all__ = ["Download", "DownloadState", "ModelStore", "Stocked", "StoredModel"]
 
-MAX_DOWNLOADS = 2
 _LOCK_POLL_S = 0.25
 _ABANDONED_S = 7 * 24 * 3600.0
 _PINNED_S = 30 * 24 * 3600.0
@@ -46,7 +45,7 @@ class ModelStore:
         *,
         changed: Callable[[], None] = lambda: None,
         clock: Clock | None = None,
-        max_downloads: int = MAX_DOWNLOADS,
+        max_downloads: int = 2,
         min_free_bytes: int | None = None,
         hf_token_file: str | None = None,
         read_only: bool = False,

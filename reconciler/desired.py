@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from reconciler.api.meta import ObjectRef
-from reconciler.api.model import Model
+from reconciler.api.model import Model, origin
 from reconciler.capacity.admission import Facts, Sized
 from reconciler.fleet import Fleet
 from reconciler.memory import ModelFacts
@@ -117,7 +117,9 @@ class Desired:
     def _model_file(self, ref: ObjectRef) -> str | None:
         """The file in the repository that holds a Model's bytes, where no line pins them."""
         model = self.fleet.get(Model, ref)
-        stored = model and model.spec.sha256 is None and self.fleet.files.get(model.spec.source)
+        if model is None or model.spec.sha256 is not None:
+            return None
+        stored = self.fleet.files.get(origin(model.spec.source, model.spec.files))
         return stored.path if stored else None
 
     def removal(self, last: Source | None) -> Source | None:

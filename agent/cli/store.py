@@ -1,0 +1,167 @@
+"""The models that are here: list them, verify them, put some in by hand, remove what nothing needs.
+
+fleet-agent store list
+fleet-agent store verify [DIGEST...]
+fleet-agent store import PATH [--source SOURCE]
+fleet-agent store gc [--dry-run]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, store_of
+from reconciler.edge import Exit
+from reconciler.errors import StateError, UsageError
+from reconciler.option import add
+
+if TYPE_CHECKING:
+    from agent.state import StateDir
+    from agent.store import ModelStore, StoredModel
+
+_SHOWN_DIGITS = 12
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add(parser, (MODEL_STORE, *DOWNLOAD_OPTIONS))
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions.add_parser("list", help="the models, their sizes and what they answer for")
+    verify = actions.add_parser("verify", help="read every byte; take damaged models out of use")
+    verify.add_argument("digests", nargs="*", metavar="DIGEST", help="as list shows them")
+    verify.add_argument("--dry-run", action="store_true", help="only say what is damaged")
+    put = actions.add_parser("import", help="put a file, or a folder, in by its digest")
+    put.add_argument("file", type=Path, metavar="PATH")
+    put.add_argument("--source", help="answer for this source of a Model from now on")
+    put.add_argument("--format", choices=("gguf", "mlx", "safetensors"), help="default: by name")
+    gc = actions.add_parser("gc", help="remove the models that nothing needs any more")
+    gc.add_argument("--dry-run", action="store_true", help="only say what would go")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit 0; 3 when verify found damage. Raises UsageError, ModelError, StateError."""
+    from agent.local import state_root
+    from agent.state import StateDir
+
+    state = StateDir.open(state_root(args.state_dir))
+    store = store_of(args, state.models)
+    actions = {"list": _list, "verify": _verify, "import": _import, "gc": _gc}
+    return actions[args.action](args, store, state)
+
+
+def _list(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
+    from reconciler.api.quantity import show_bytes
+
+    stocked = store.inventory()
+    if args.output == "json":
+        entries = [
+            _entry(s.model) | {"sources": list(s.sources), "resolved": list(s.resolved)}
+            for s in stocked
+        ]
+        print(json.dumps({"formatVersion": 1, "store": str(store.root), "models": entries}))
+        return Exit.OK
+    for s in stocked:
+        m = s.model
+        sources = ", ".join(s.sources) or "imported"
+        print(
+            f"{m.digest[:_SHOWN_DIGITS]}  {show_bytes(m.size_bytes):>9}  {m.format:<11}  {sources}"
+        )
+    total = sum(s.model.size_bytes for s in stocked)
+    print(f"{store.root}: {len(stocked)} models, {show_bytes(total)}", file=sys.stderr)
+    return Exit.OK
+
+
+def _verify(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
+    from agent.damage import damage_of
+
+    found: list[dict[str, Any]] = []
+    for model in _named(args.digests, store):
+        print(f"{model.digest[:_SHOWN_DIGITS]}: reading {model.path.name}", file=sys.stderr)
+        damage = damage_of(model)
+        moved = store.shelf.set_aside(model.digest) if damage and not args.dry_run else None
+        found.append(_entry(model) | {"damage": damage, "movedTo": str(moved) if moved else None})
+    damaged = [entry for entry in found if entry["damage"]]
+    if args.output == "json":
+        print(json.dumps({"formatVersion": 1, "models": found}))
+    else:
+        for entry in damaged:
+            told = f"; moved to {entry['movedTo']}" if entry["movedTo"] else ""
+            print(f"{entry['sha256'][:_SHOWN_DIGITS]}: damaged: {entry['damage']}{told}")
+        print(f"{len(found)} verified, {len(damaged)} damaged", file=sys.stderr)
+    return Exit.BLOCKED if damaged else Exit.OK
+
+
+def _import(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
+    from reconciler.api.model import format_by_name
+    from reconciler.models import check_source
+    from reconciler.workload import ModelFile
+
+    path = args.file.expanduser().absolute()
+    if not path.exists():
+        raise UsageError(f"{path}: there is no such file or folder")
+    if args.source and (reason := check_source(args.source)):
+        raise UsageError(f"--source {args.source}: {reason}")
+    uri = path.as_uri() + ("/" if path.is_dir() else "")
+    form = args.format or format_by_name(args.source or uri)
+    stored = store.take_in(ModelFile(path.name, uri, form))
+    if args.source:
+        store.shelf.answer_for(args.source, stored.digest)
+    if args.output == "json":
+        print(json.dumps({"formatVersion": 1, "models": [_entry(stored)]}))
+    else:
+        print(stored.digest)
+        print(f"{stored.path}: a Model with this sha256 needs no download", file=sys.stderr)
+    return Exit.OK
+
+
+def _gc(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
+    from agent.local import needed_digests
+    from reconciler.api.quantity import show_bytes
+
+    holder = state.holder()
+    if holder is not None and not args.dry_run:
+        raise StateError(
+            f"{state.root}: the agent with pid {holder} runs, and removes by itself what nothing"
+            " needs; --dry-run shows what that would be"
+        )
+    keep = store.kept(needed_digests(state, store))
+    sizes = {model.digest: model for model in store.shelf.all()}
+    gone = [sizes[digest] for digest in store.shelf.unneeded(keep) if digest in sizes]
+    if not args.dry_run:
+        store.collect(keep)
+        store.shelf.drop_corrupt()
+    if args.output == "json":
+        told = {"formatVersion": 1, "dryRun": args.dry_run, "models": [_entry(m) for m in gone]}
+        print(json.dumps(told))
+        return Exit.OK
+    verb = "would go" if args.dry_run else "removed"
+    for model in gone:
+        size = show_bytes(model.size_bytes)
+        print(f"{model.digest[:_SHOWN_DIGITS]}  {size:>9}  {model.path.name}  {verb}")
+    print(f"{show_bytes(sum(m.size_bytes for m in gone))} {verb}", file=sys.stderr)
+    return Exit.OK
+
+
+def _named(digests: list[str], store: ModelStore) -> list[StoredModel]:
+    models = store.shelf.all()
+    for digest in digests:
+        if not any(model.digest.startswith(digest) for model in models):
+            raise UsageError(
+                f"{digest}: no model here begins so; `fleet-agent store list` shows all"
+            )
+    return [m for m in models if not digests or any(m.digest.startswith(d) for d in digests)]
+
+
+def _entry(model: StoredModel) -> dict[str, Any]:
+    return {
+        "sha256": model.digest,
+        "format": model.format,
+        "sizeBytes": model.size_bytes,
+        "path": str(model.path),
+        "files": [
+            {"path": f.path, "sizeBytes": f.size_bytes, "sha256": f.sha256} for f in model.files
+        ],
+    }
