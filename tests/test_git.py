@@ -137,7 +137,7 @@ def test_the_last_good_commit_outlives_an_unreachable_remote_and_a_force_push(re
 
     repo.remote.rename(repo.remote.with_name("gone"))
 
-    with pytest.raises(SourceError, match=r"fleet\.git.*does not appear to be a git repository"):
+    with pytest.raises(SourceError, match=r"fleet\.git: there is no such folder"):
         source.fetch()
     assert paths(follow(repo).at(good)) == ["a.yaml"]
     assert not source.is_ancestor(good, rewritten)
@@ -460,3 +460,19 @@ def test_a_bare_repository_and_a_folder_of_a_clone_are_read_by_commits(repo: Rep
 
     assert [f.path for f in bare.yaml_files()] == ["a.yaml", "lab/b.yaml"]
     assert [f.path for f in folder.yaml_files()] == ["b.yaml"]
+
+
+def test_a_mirror_that_has_become_many_files_is_packed(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = follow(repo)
+    for key, value in {"COUNT": "1", "KEY_0": "fetch.unpackLimit", "VALUE_0": "100000"}.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{key}", value)  # as a thousand small pushes arrive
+    repo.publish({f"many/{n}.txt": str(n) for n in range(1_500)})
+
+    checkout = source.fetch()
+
+    objects = source.mirror.folder / "objects"
+    assert len(list(objects.glob("[0-9a-f][0-9a-f]/*"))) < 100
+    assert len(list(objects.glob("pack/*.pack"))) == 1
+    assert paths(checkout) == ["a.yaml"]

@@ -60,6 +60,9 @@ class GitSource:
         """The newest commit of the ref; the same object while it is the same commit."""
         if _FULL.fullmatch(self._name) and (known := self._resolve(self._pinned)):
             return self._checkout(known)  # what a commit is never changes: nobody is asked
+        path = self._address.path
+        if path is not None and not path.exists():  # git would go on to look for PATH.git
+            raise SourceError(f"{path}: there is no such folder or file")
         env = self._credentials.environment(self._address)
         with self.mirror.locked(self._transfer_deadline_s):
             return self._checkout(self._update(env))
@@ -146,6 +149,7 @@ class GitSource:
         got = self.mirror.fetch(self._address, refspecs, env, self._transfer_deadline_s)
         if got.code != 0:
             raise unreachable(self._address, got)
+        self.mirror.tidy()
 
 
 def _parse_ref(ref: str) -> tuple[str, str]:

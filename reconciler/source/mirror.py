@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import logging
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -19,10 +20,15 @@ from reconciler.source.address import Address
 from reconciler.source.command import Finished, call_remote, read_git
 from reconciler.source.objects import Objects
 
+log = logging.getLogger(__name__)
+
 _FETCH = (
     "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
     "--no-auto-maintenance", "--update-shallow", "--force",
 )  # fmt: skip
+# When a mirror is packed anew: it would grow by a pack, or a handful of files, with every push.
+_LOOSE, _PACKS = 1_000, 20
+_PACKING_DEADLINE_S = 120.0
 _DAMAGED = re.compile(r"(?i)corrupt|bad object|unable to read|loose object|not a git repository")
 
 
@@ -96,6 +102,21 @@ class Mirror(Objects):
             credentials=env,
             deadline_s=deadline_s,
         )  # fmt: skip
+
+    def tidy(self) -> None:
+        """Pack what many fetches have left, where it is much; the caller holds the lock.
+
+        What no ref holds stays for two weeks: another process may still read it.
+        """
+        limits = ("-c", f"gc.auto={_LOOSE}", "-c", f"gc.autoPackLimit={_PACKS}")
+        argv = (*limits, "-c", "gc.autoDetach=false", "--git-dir=.", "gc", "--auto", "--quiet")
+        try:
+            packed = read_git(self.folder, *argv, deadline_s=_PACKING_DEADLINE_S)
+        except SourceError as error:  # too slow: the next fetch tries again
+            log.debug("%s is not packed: %s", self.folder, error)
+            return
+        if packed.code != 0:
+            log.debug("%s is not packed: %s", self.folder, packed.message)
 
     def keep(self, name: str, revision: str) -> None:
         """Hold a commit under refs/fleet/NAME, whatever the remote does. Raises SourceError."""
