@@ -6,8 +6,8 @@
         ... agent.url ...
         assert agent.wakes == 1
 
-Real sockets, and TLS with a certificate of its own on request. tests/test_central_contract.py
-holds it against the real agent.
+Real sockets, and TLS with a certificate of its own on request. tests/test_agents_contract.py holds
+it against the real agent.
 """
 
 from __future__ import annotations
@@ -171,9 +171,11 @@ def _handler(agent: FakeAgent) -> type[BaseHTTPRequestHandler]:
             with contextlib.suppress(ConnectionError, ssl.SSLError):
                 if agent.token is not None and authorization != f"Bearer {agent.token}":
                     sends(b"", 401)(agent, self)
-                elif self.path == "/v1/wake" and agent.behaves is answers:
+                elif (self.command, self.path) == ("POST", "/v1/wake") and agent.behaves is answers:
                     agent.on_wake()
                     sends(b"", 202)(agent, self)
+                elif self.path != "/v1/state" and agent.behaves is answers:
+                    sends(b"", 405 if self.path == "/v1/wake" else 404)(agent, self)
                 elif agent.etag is not None and self.headers["If-None-Match"] == agent.etag:
                     agent.unchanged += 1
                     self.send_response(304)
