@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,3 +31,13 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def fleet(tmp_path: Path, tiny: Path) -> Fleet:
     """A pushed fleet with one node, `here`, and the model `tiny`; no service yet."""
     return Fleet.create(tmp_path / "git", tiny)
+
+
+@pytest.fixture
+def other_engine(tmp_path: Path) -> Path:
+    """A llama-server under another path than the usual engine, as after an upgrade."""
+    program = tmp_path / "other" / "llama-server"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m agent.embedded "$@"\n')
+    program.chmod(0o755)
+    return program

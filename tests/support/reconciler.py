@@ -216,6 +216,10 @@ class Machine:
             f"{name} gone",
         )
 
+    def running(self) -> list[Running]:
+        """The programs that were started and have not ended."""
+        return [running for running in self._started if running.process.poll() is None]
+
     def processes(self) -> list[psutil.Process]:
         """Every model server of this machine."""
         return [p for p in psutil.process_iter() if self._is_child(p)]

@@ -1,0 +1,127 @@
+"""`fleet-agent stop` and `restart`, with a running agent and without one."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.reconciler import Fleet, Machine, alive
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_running_agent_stops_a_service_and_keeps_it_stopped_until_a_restart(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    fleet.push_service("more")
+    running = machine.daemon("--fleet", fleet.url, "--node", "here")
+    chat, more = machine.wait_ready("chat"), machine.wait_ready("more")
+    assert chat.pid
+
+    stopped = machine.agent("stop", "chat")
+
+    assert stopped.code == 0
+    assert "default/chat: stopped" in stopped.err
+    assert machine.instance("chat") is None
+    assert not alive(chat.pid)
+    # Another revision that does not change it, and another life of the agent.
+    fleet.push_service("more", rollout={"drainTimeout": "5s"})
+    running.wait_said(fleet.repo.head())
+    running.end(signal.SIGKILL)
+    machine.daemon("--fleet", fleet.url, "--node", "here").wait_said("msg=plan")
+    assert machine.wait_ready("more").pid == more.pid
+    assert machine.instance("chat") is None
+    status = machine.agent("status")
+    assert "StoppedByHand" in status.out
+    assert status.code == 0
+
+    restarted = machine.agent("restart", "chat")
+
+    assert restarted.code == 0
+    assert "default/chat: ready at http://" in restarted.err
+    assert machine.wait_ready("chat").port == chat.port
+
+
+def test_a_stopped_service_comes_back_with_its_next_input_change(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    machine.daemon("--fleet", fleet.url, "--node", "here")
+    machine.wait_ready("chat")
+    assert machine.agent("stop", "--all").code == 0
+
+    fleet.push_service("chat", contextSize=1024)
+    machine.wait_ready("chat")
+
+    # And going back is a change too, not the stop again.
+    before = machine.wait_ready("chat").pid
+    fleet.push_service("chat")
+    machine.wait_ready("chat", not_pid=before)
+
+
+def test_what_was_stopped_without_an_agent_stays_so_for_the_next_one_and_for_local(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    machine.daemon("--fleet", fleet.url, "--node", "here").wait_said("msg=ready")
+    machine.wait_ready("chat")
+    for running in machine.running():
+        running.end()
+
+    assert machine.agent("stop", "chat").code == 0
+
+    plan = machine.reconcile("-C", fleet.url, "--local", "--dry-run")
+    assert plan.code == 0, plan.out
+    once = machine.reconcile("-C", fleet.url, "--local", "--once")
+    assert once.code == 0
+    assert machine.instance("chat") is None
+    machine.daemon("--fleet", fleet.url, "--node", "here").wait_said("stopped by hand")
+    assert machine.processes() == []
+
+    released = machine.agent("restart", "--all")
+
+    assert released.code == 0
+    machine.wait_ready("chat")
+
+
+def test_a_restart_starts_a_running_service_anew_as_it_would_be_rendered_now(
+    machine: Machine, fleet: Fleet, other_engine: Path
+) -> None:
+    fleet.push_service("chat")
+    first = machine.daemon("--fleet", fleet.url, "--node", "here")
+    before = machine.wait_ready("chat")
+    first.end()
+    option = ("--llama-server", str(other_engine))
+    second = machine.daemon("--fleet", fleet.url, "--node", "here", *option)
+    second.wait_said("deferred")
+    assert machine.wait_ready("chat").pid == before.pid
+
+    assert machine.agent("restart", "chat").code == 0
+
+    after = machine.wait_ready("chat", not_pid=before.pid)
+    assert after.render_digest != before.render_digest
+    assert after.inputs_digest == before.inputs_digest
+    second.end()
+
+    # Without an agent, the command renders itself, with the options that it is given.
+    back = machine.agent("restart", "chat", "--timeout", "60s")
+    assert back.code == 0, back.err
+    last = machine.wait_ready("chat", not_pid=after.pid)
+    assert last.render_digest == before.render_digest
+
+
+def test_a_name_that_nobody_started_is_refused_with_those_that_are_there(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    machine.daemon("--fleet", fleet.url, "--node", "here")
+    machine.wait_ready("chat")
+
+    for command in ("stop", "restart"):
+        refused = machine.agent(command, "caht")
+        assert refused.code == 64
+        assert "there is default/chat" in refused.err
+    assert machine.wait_ready("chat")
