@@ -27,7 +27,9 @@ from agent.launch import Launch, Phase
 
 def begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: Timing) -> Step:
     """Drain first, where requests may be in flight and can be counted; then end it."""
-    unit = replace(unit, successor=successor, reloading=None, asking=False, busy=None)
+    # What its process may not have read yet stays in the record: should we end before it does.
+    unread = unit.reloading if unit.reloading and unit.reloading.is_due_again else None
+    unit = replace(unit, successor=successor, reloading=unread, asking=False, busy=None)
     unit = said(unit, "Replacing" if successor else "Stopping", "", now)
     if not unit.was_ready or not unit.launch.command.probe.counts_requests:
         return _terminate(unit, now, timing, Save())

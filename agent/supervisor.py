@@ -196,9 +196,10 @@ def _reload(unit: Unit | None, event: Reload, now: Moment, timing: Timing) -> St
 
 
 def _only_drains(unit: Unit) -> bool:
-    """Nothing was sent to its process yet."""
-    stage = unit.reloading.stage if unit.reloading else None
-    return unit.phase is Phase.DRAINING or stage is Stage.DRAINING
+    """Nothing was sent to its process yet, and it is what its launch says."""
+    if unit.reloading is None:
+        return unit.phase is Phase.DRAINING
+    return unit.phase is Phase.RELOADING and unit.reloading.stage is Stage.DRAINING
 
 
 def _update(unit: Unit, launch: Launch) -> Unit:
