@@ -19,6 +19,7 @@ COMMANDS = {
     "status": "what runs where, and how it is",
     "explain": "where an object goes, what it needs, how it is started, and why",
     "render": "the commands that the fleet's services become",
+    "deploy": "write a model and its service into the fleet, if they fit",
     "schema": "write the JSON Schemas of the kinds",
     "demo": "serve a small real model from a private copy of the example fleet",
 }

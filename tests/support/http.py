@@ -89,27 +89,28 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
             path = self.path.partition("?")[0]
             data = server.files.get(path, server.data)
             total = len(data)
-            start = self._start()
+            start, end = self._range(total)
             headers = {"ETag": server.etag, "Last-Modified": server.last_modified}
             if start is not None and start >= total:
                 self._head(416, headers | {"Content-Range": f"bytes */{total}"})
                 return
-            body = data[start or 0 :]
+            body = data[start or 0 : end]
             if server.states_length:
                 headers["Content-Length"] = str(len(body) + server.extra_length)
             if start is not None:
-                headers["Content-Range"] = f"bytes {start}-{total - 1}/{total}"
+                headers["Content-Range"] = f"bytes {start}-{end - 1}/{total}"
             self._head(200 if start is None else 206, headers)
             self._body(body[: server.cut_paths.get(path, server.cut_after)])
 
-        def _start(self) -> int | None:
-            match = re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "")
+        def _range(self, total: int) -> tuple[int | None, int]:
+            """The first byte that is asked for, None for all of them, and the end."""
+            match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers["Range"] or "")
             known = self.headers["If-Range"]
             if not match or not server.honours_ranges:
-                return None
+                return None, total
             if known and known not in (server.etag, server.last_modified):
-                return None
-            return int(match[1])
+                return None, total
+            return int(match[1]), min(int(match[2]) + 1, total) if match[2] else total
 
         def _head(self, status: int, headers: dict[str, str | None]) -> None:
             self.send_response(status)

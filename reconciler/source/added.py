@@ -1,0 +1,39 @@
+"""A revision with files that are not written yet: to judge them before they are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from typing import BinaryIO
+
+from reconciler.fleet import RepositoryFile
+from reconciler.source.checkout import Checkout, YamlFile
+
+
+class AddedFiles:
+    """A Checkout that holds more YAML files than `base`, which has none of these."""
+
+    def __init__(self, base: Checkout, files: Mapping[str, str]) -> None:
+        self._base = base
+        self._files = {path: text.encode() for path, text in files.items()}
+        self.revision = base.revision
+        self.commit = base.commit
+
+    def yaml_files(self, held: Collection[str] = ()) -> Iterator[YamlFile]:
+        added = [
+            YamlFile(path, data, hashlib.sha256(data).hexdigest())
+            for path, data in self._files.items()
+        ]
+        yield from sorted([*self._base.yaml_files(held), *added], key=lambda file: file.path)
+
+    def model_file(self, path: str) -> RepositoryFile:
+        return self._base.model_file(path)
+
+    def folder(self, path: str) -> tuple[str, ...]:
+        return self._base.folder(path)
+
+    def open(self, path: str) -> BinaryIO:
+        return self._base.open(path)
+
+    def commit_of(self, path: str) -> str | None:
+        return None if path in self._files else self._base.commit_of(path)
