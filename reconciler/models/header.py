@@ -47,7 +47,8 @@ def _ranges(file: RemoteFile, context: FetchContext) -> Ranges:
         with get(file.source, headers, context, cancelled, file.access) as response:
             total = _TOTAL.fullmatch(response.getheader("Content-Range", ""))
             if response.status != 206 or total is None:
-                why = file.access.explain(response.status, dict(response.headers)) if file.access else ""
+                explain = file.access.explain if file.access else lambda status, headers: None
+                why = explain(response.status, dict(response.headers))
                 said = why or f"HTTP {response.status} where a range was asked for"
                 raise DownloadFailed(f"{file.source}: {said}")
             return response.read(_BLOCK), int(total[1])
