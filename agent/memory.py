@@ -22,7 +22,8 @@ from reconciler.workload import PoolNeed
 
 _PAUSE_S = 10.0
 _COST_SHARE = 1 / 250  # of one core: measuring a process walks its pages
-_STEADY_BYTES = 64 * 2**20  # programs come and go: a smaller change is no news
+# Programs come and go: less is no news. The gate before each start measures anew.
+_STEADY_BYTES, _STEADY_SHARE = 64 * 2**20, 0.01
 _log = logging.getLogger(__name__)
 
 
@@ -135,7 +136,8 @@ def _steady(said: PoolState | None, fresh: PoolState) -> PoolState:
         return fresh
     stated = (fresh.total_bytes, fresh.budget_bytes) == (said.total_bytes, said.budget_bytes)
     moved = abs(fresh.used_by_others_bytes - said.used_by_others_bytes)
-    return said if stated and moved < _STEADY_BYTES else fresh
+    least = max(_STEADY_BYTES, int((fresh.total_bytes or 0) * _STEADY_SHARE))
+    return said if stated and moved < least else fresh
 
 
 def _line(state: PoolState, stated: Pool | None) -> str:

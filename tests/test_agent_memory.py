@@ -105,12 +105,12 @@ def test_a_small_change_of_others_is_no_news(tmp_path: Path) -> None:
     found.follow(stated())
 
     said = []
-    for in_use in (5 * GIB, 5 * GIB + 60 * MIB, 5 * GIB + 70 * MIB):
+    for in_use in (5 * GIB, 5 * GIB + 300 * MIB, 5 * GIB + 400 * MIB):  # a part in 100: 328 MiB
         kernel(tmp_path, 32 * GIB, in_use)
         said.append(found.look({}).pools[0].used_by_others_bytes)
         now[0] += 10.0
 
-    assert said == [5 * GIB, 5 * GIB, 5 * GIB + 70 * MIB]
+    assert said == [5 * GIB, 5 * GIB, 5 * GIB + 400 * MIB]
 
 
 def test_the_machine_is_looked_at_every_ten_seconds_and_at_once_when_the_fleet_says_otherwise(
@@ -293,10 +293,11 @@ def test_what_a_process_of_ours_takes_within_its_estimate_is_not_others() -> Non
     assert 60 * MIB <= everything - beyond <= 100 * MIB  # the rest is beyond its estimate
 
 
+@pytest.mark.e2e
 def test_memory_that_a_foreign_process_eats_is_seen() -> None:
     def rise() -> float:
         before = host_memory()
-        with eater(1000):
+        with eater(2000):
             after = host_memory()
         assert before is not None
         assert after is not None
@@ -304,7 +305,7 @@ def test_memory_that_a_foreign_process_eats_is_seen() -> None:
 
     # Others work on this machine too, and pages that were just freed are counted as used for a
     # while (up to 300 MiB on two cores, Linux 6.18): once in a quiet moment is enough.
-    wait_for(lambda: 600 <= rise() <= 1300, "a rise of about 1000 MiB")
+    wait_for(lambda: 1200 <= rise() <= 2800, "a rise of about 2000 MiB", timeout_s=60)
 
 
 def test_the_largest_foreign_process_is_named_and_ours_is_not() -> None:
