@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from reconciler.errors import EngineError
+from reconciler.option import program_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +69,7 @@ def _given(program: str, chosen: str) -> EngineFound:
     found = shutil.which(os.path.expanduser(chosen))
     if found is None:
         raise EngineError(
-            f"--{program} {chosen}: no executable file there; correct the path,"
+            f"--{program_option(program)} {chosen}: no executable file there; correct the path,"
             f" or leave it out to look for {program} on PATH"
         )
     return _binary(found)

@@ -52,7 +52,7 @@ def add(
     environ = os.environ if environ is None else environ
     for option in options:
         said = environ.get(option.variable)
-        help_text = f"{option.help} [${option.variable}]"
+        help_text = f"{option.help} [${option.variable}]".replace("%", "%%")
         if option.metavar is None:
             group.add_argument(
                 f"--{option.name}",

@@ -10,9 +10,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from agent.cli.download_options import MODEL_STORE
 from agent.cli.stop import add_names, chosen, labels, opened
 from reconciler.edge import Exit
-from reconciler.option import Option, add, file_path, program_options, programs_of
+from reconciler.option import add, program_options, programs_of
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 
     from reconciler.api.meta import ObjectRef
     from reconciler.plan import Instance
-
-MODEL_STORE = Option(
-    "model-store", "where models are kept (default: in the state directory)", "DIR", read=file_path
-)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
