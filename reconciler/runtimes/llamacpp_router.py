@@ -170,7 +170,8 @@ def _port(status: object) -> int | None:
 
 def _split(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """What the fleet says of the router and of all models, and what it says of each."""
-    shared: dict[str, Any] = {key: inputs.get(key) for key in ("runtime", "port", "suspended")}
+    apart = ("models", "settings", "lifecycle")
+    shared: dict[str, Any] = {key: inputs[key] for key in inputs.keys() - set(apart)}
     models: dict[str, dict[str, Any]] = {m["name"]: {"file": m} for m in inputs.get("models", ())}
     for path, value in inputs.get("settings", {}).items():
         own = _OF_MODEL.fullmatch(path)
@@ -227,6 +228,7 @@ RUNTIME = Runtime(
     memory_settings=memory_settings,
     check_args=check_args,
     check_env=llamacpp_flags.check_env,
+    key_variable=llamacpp_model.KEY_VARIABLE,
     metrics_path=llamacpp_model.METRICS_PATH,
     tokens_metric=llamacpp_model.TOKENS_METRIC,
     check=check,
