@@ -81,6 +81,16 @@ def test_what_the_agents_say_is_what_is_observed(tmp_path: Path, agent: FakeAgen
     assert agent.requests == [("GET", "/v1/state")]
 
 
+def test_a_model_that_runs_on_a_node_needs_no_download_there(
+    tmp_path: Path, agent: FakeAgent
+) -> None:
+    agent.state = said_by("mac", instance("chat", pid=4), instance("next"))
+
+    cached = look(nodes(tmp_path, mac=agent)).cached
+
+    assert cached == {"ab" * 32, "https://models.test/gemma.gguf"}
+
+
 @pytest.mark.parametrize(
     ("behaviour", "said"),
     [

@@ -92,7 +92,12 @@ class AgentNodes:
                 targets[target] = TargetState(target, False, heard.seen_at, heard.message)
                 continue
             state, found = read_node_state(heard.answer.state)
-            targets[target] = replace(state, seen_at=heard.seen_at, message=heard.message)
+            targets[target] = replace(
+                state,
+                seen_at=heard.seen_at,
+                message=heard.message,
+                cached=state.cached | _in_use(found),
+            )
             instances += found
         return Observation(targets, tuple(instances))
 
@@ -160,6 +165,18 @@ class AgentNodes:
     def _until(self, deadline: float) -> float:
         """When an agent that is asked now is given up: early enough for that to be counted."""
         return min(deadline, time.monotonic() + self._patience.each_s) - _GRACE_S
+
+
+def _in_use(instances: Iterable[Instance]) -> frozenset[str]:
+    """Models that processes run from: they are there, whether or not the store was listed yet."""
+    return frozenset(
+        known
+        for instance in instances
+        if instance.pid is not None
+        for model in instance.inputs.get("models", ())
+        for known in (model.get("sha256"), model.get("source"))
+        if isinstance(known, str)
+    )
 
 
 def _stale(answer: Answer) -> str:
