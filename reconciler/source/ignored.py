@@ -39,10 +39,7 @@ def ignored(declared: Declared) -> Iterator[Finding]:
 # Part of the kinds, and without effect so far: nobody shall rely on them.
 _NOT_USED_YET: Mapping[str, tuple[str, ...]] = {
     "FleetNode": (
-        "spec.agent.certSha256",
         "spec.agent.clusters",
-        "spec.agent.expose",
-        "spec.agent.hostIP",
         "spec.costPerHour",
     ),
     "InferenceService": ("spec.benchmark", "spec.rollout.handover"),
