@@ -51,6 +51,7 @@ class Node:
     agent: LocalAgent
     journal: SourceJournal
     loop: Loop
+    settings: Settings
 
 
 @contextlib.contextmanager
@@ -77,7 +78,7 @@ def owned(
     try:
         adjusts = Overlay(name, settings)
         loop = _loop(name, agent, journal, source, wake, report, following, adjusts)
-        yield Node(name, agent, journal, loop)
+        yield Node(name, agent, journal, loop, settings)
     finally:
         agent.close(stop_children=stop_children)
 

@@ -6,13 +6,16 @@ states something wins, and a plan that is made elsewhere differs only where it s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.settings import Settings
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef, Resource, Spec
+from reconciler.api.nodestate import Said
 from reconciler.fleet import Fleet
 
 R = TypeVar("R", FleetNode, InferenceService)
@@ -53,6 +56,49 @@ class Overlay:
 def is_ours(ref: ObjectRef, namespace: str | None) -> bool:
     """Whether an object concerns a machine that serves one namespace, or all of them."""
     return ref.kind != "InferenceService" or namespace in (None, ref.namespace)
+
+
+def said_of(settings: Settings) -> Said:
+    """The settings that a plan made elsewhere has to know, for the wire."""
+    return Said(
+        namespace=settings.namespace,
+        runtime=settings.runtime,
+        runtimes=settings.runtimes,
+        host_ip=settings.host_ip,
+        memory_fraction=settings.memory_fraction,
+    )
+
+
+def as_told(fleet: Fleet, said: Mapping[str, Said]) -> Fleet:
+    """The fleet as the nodes' own agents see it, by what each of them said; the same object where
+    that makes no difference."""
+    objects = dict(fleet.objects)
+    for ref, thing in fleet.objects.items():
+        if isinstance(thing, FleetNode) and (own := said.get(thing.metadata.name)):
+            objects[ref] = _node(thing, _settings(own))
+        elif isinstance(thing, InferenceService) and _is_nobodys(thing, said):
+            del objects[ref]
+    same = len(objects) == len(fleet.objects) and all(
+        objects[r] is t for r, t in fleet.objects.items()
+    )
+    return fleet if same else replace(fleet, objects=objects)
+
+
+def _settings(said: Said) -> Settings:
+    return Settings(
+        Path(),
+        runtime=said.runtime,
+        runtimes=said.runtimes,
+        host_ip=said.host_ip,
+        memory_fraction=said.memory_fraction,
+    )
+
+
+def _is_nobodys(service: InferenceService, said: Mapping[str, Said]) -> bool:
+    """Whether each of the nodes that it is placed on serves another namespace."""
+    namespaces = [s.namespace for n in service.spec.placement.nodes or () if (s := said.get(n))]
+    others = [n for n in namespaces if not is_ours(service.ref, n)]
+    return bool(others) and len(others) == len(service.spec.placement.nodes or ())
 
 
 def _filled(thing: Resource, name: str, settings: Settings) -> Resource:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from agent.overlay import said_of
 from reconciler import __version__
 from reconciler.api import nodestate as wire
 from reconciler.plan import Observation, TargetState
@@ -127,6 +128,7 @@ class Answers:
             downloads=downloads,
             models=shown.stored,
             pressure=shown.pressure,
+            said=said_of(self._node.settings),
         )
         # Nothing new is said by looking again, so a poller need not read it again: but for an agent
         # that has stopped looking.

@@ -166,6 +166,16 @@ class StoppedState(Answer):
     inputs_digest: str
 
 
+class Said(Answer):
+    """What a person said of the machine. It counts where the fleet leaves it open."""
+
+    namespace: Annotated[str | None, Field(description="Only its services are served.")] = None
+    runtime: str | None = None
+    runtimes: tuple[str, ...] | None = None
+    host_ip: Annotated[str | None, Field(alias="hostIP")] = None
+    memory_fraction: float | None = None
+
+
 class NodeState(Answer):
     format_version: Annotated[int, Field(ge=1)] = FORMAT_VERSION
     node: str
@@ -173,6 +183,7 @@ class NodeState(Answer):
     fleet: Annotated[str | None, Field(description="Where its desired state comes from.")] = None
     revision: Revision = Revision()
     observed_at: float
+    said: Said | None = None
     missing: Annotated[
         dict[str, str], Field(description="Runtime without an engine here -> how to get it.")
     ] = Field(default_factory=dict)

@@ -10,6 +10,7 @@ from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes
+    from reconciler.desired import Desired
     from reconciler.fleet import Fleet
 
 
@@ -32,6 +33,25 @@ def open_agents(args: argparse.Namespace, fleet: Fleet | None = None) -> AgentNo
     if fleet is not None:
         agents.follow(fleet)
     return agents
+
+
+def as_told(fleet: Fleet, agents: AgentNodes) -> Fleet:
+    """The fleet with what people said on the machines themselves, where it leaves that open: what
+    is planned from it is what the agents plan."""
+    from agent import overlay
+
+    said = {state.node: state.said for state in agents.states.values() if state.said}
+    return overlay.as_told(fleet, said)
+
+
+def desired_as_told(desired: Desired, agents: AgentNodes) -> Desired:
+    """The same revision, decided as the agents decide it."""
+    from reconciler.desired import Desired, no_facts
+
+    fleet = as_told(desired.fleet, agents)
+    if fleet is desired.fleet:
+        return desired
+    return Desired.of(desired.checkout, desired.loaded, fleet, no_facts, desired)
 
 
 def _there(given: str | None, option: str) -> Path | None:

@@ -9,8 +9,10 @@ from time import monotonic
 from reconciler.agents.arrival import Arrival, Stage, arrivals, short
 from reconciler.agents.nodes import AgentNodes
 from reconciler.agents.verdicts import verdicts_of, with_verdicts
+from reconciler.cli.agents import as_told
 from reconciler.cli.console import Console, Screen
 from reconciler.desired import Desired
+from reconciler.fleet import Fleet
 from reconciler.loop import Wake
 from reconciler.plan import Observation, Plan
 from reconciler.problem import Problem
@@ -64,9 +66,15 @@ class ArrivalConsole(Console):
         """Whether the time for reaching this revision is over."""
         return monotonic() - self._since >= self._timeout_s
 
+    def adjusts(self, fleet: Fleet) -> Fleet:
+        """A new revision as the agents see it: each may add words of its own machine."""
+        self.agents.follow(fleet)
+        if not self.agents.states:
+            self.agents.observe()
+        return as_told(fleet, self.agents)
+
     def follows(self, desired: Desired) -> None:
         """A new revision: the agents are woken when they are looked at next."""
-        self.agents.follow(desired.fleet)
         self.agents.wake_with_next_look()
         self._desired = desired
         self._since = monotonic()

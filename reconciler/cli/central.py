@@ -45,6 +45,7 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
         report=console,
         wake=wake,
         timing=Timing(poll_s=interval_s),
+        adjusts=console.adjusts,
         follows=console.follows,
         confirmed=frozenset(args.confirm),
     )

@@ -12,7 +12,7 @@ from reconciler.agents.verdicts import with_verdicts
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeState
 from reconciler.cli import local
-from reconciler.cli.agents import open_agents
+from reconciler.cli.agents import desired_as_told, open_agents
 from reconciler.cli.fleet import open_fleet, read_desired
 from reconciler.desired import Desired
 from reconciler.edge import Exit, wants_colour
@@ -47,6 +47,7 @@ def dry_run(args: argparse.Namespace) -> int:
         desired = read_desired(source)
         agents = open_agents(args, desired.fleet)
         observed = agents.observe()
+        desired = desired_as_told(desired, agents)
         verdicts = agents.states
     plan = with_verdicts(desired.plan(observed, args.confirm), verdicts)
     _warn(desired)

@@ -9,7 +9,7 @@ from typing import Protocol
 from reconciler.agents.arrival import Verdicts
 from reconciler.agents.verdicts import verdicts_of
 from reconciler.cli import local
-from reconciler.cli.agents import open_agents
+from reconciler.cli.agents import desired_as_told, open_agents
 from reconciler.desired import Desired
 from reconciler.plan import Observation
 from reconciler.report.status import Declared, Status
@@ -46,6 +46,7 @@ class _Everywhere:
     def look(self, desired: Desired) -> Status:
         self._agents.follow(desired.fleet)
         observed = self._agents.observe()
+        desired = desired_as_told(desired, self._agents)
         states = self._agents.states
         verdicts = {target: verdicts_of(state) for target, state in states.items()}
         declared = _declared(desired, None, observed, verdicts)

@@ -33,6 +33,7 @@ def node_state(
     downloads: Iterable[wire.DownloadState] = (),
     models: Iterable[wire.StoredState] = (),
     pressure: wire.Pressure | None = None,
+    said: wire.Said | None = None,
 ) -> wire.NodeState:
     """What an agent answers. `state.seen_at` must be set: it is when that was looked at."""
     assert state.seen_at is not None
@@ -43,6 +44,7 @@ def node_state(
         fleet=fleet,
         revision=_revision(state.revision or RevisionState()),
         observed_at=state.seen_at,
+        said=said,
         missing=dict(state.missing),
         runtimes=None
         if runtimes is None

@@ -1,4 +1,4 @@
-"""Certificates that only a test vouches for: an authority with clients, and one that signs itself."""
+"""Certificates that only a test vouches for: of an authority, and of servers that are their own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Authority:
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:
-    """The files of a server's certificate for 127.0.0.1, which is its own authority, and its key."""
+    """The files of a certificate for 127.0.0.1, which is its own authority, and of its key."""
     folder.mkdir(parents=True, exist_ok=True)
     key, name = ec.generate_private_key(_CURVE), _name("fleet-agent")
     address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
