@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from agent.devices import Machine
 from agent.launch import InstanceState, Launch
+from agent.memory_host import Programs, programs
 from agent.memory_pools import Ours, Seen, Stated, measured, pool_states
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.quantity import show_bytes
@@ -66,7 +67,7 @@ class NodeMemory:
         would cost more than a 250th of a core."""
         begin = self._clock()
         if begin >= self._next_look:
-            seen = Seen.now(self._machine, self._stated, ours)
+            seen = self._see(programs(ours))
             fresh = pool_states(seen, self._stated, ours)
             self._last = Look(
                 _steadied(self._last.pools, fresh), measured(seen, self._stated, ours)
@@ -77,7 +78,7 @@ class NodeMemory:
 
     def now(self, ours: Ours) -> tuple[PoolState, ...]:
         """Every pool as it is this moment."""
-        return pool_states(Seen.now(self._machine, self._stated, ours), self._stated, ours)
+        return pool_states(self._see(programs(ours)), self._stated, ours)
 
     def budget_lines(self, ours: Ours) -> tuple[str, ...]:
         """What models may take of each pool now, with the arithmetic, one line each."""
@@ -88,13 +89,13 @@ class NodeMemory:
         may. What a plan saw may be over, and no plan sees a restart after a crash."""
         if not launch.needs:
             return None
-        # Before the fleet is read nobody knows how much of the machine is meant for models.
-        now = self.now(ours_of(beside)) if self._follows else ()
-        states = {state.name: state for state in now}
-        others = {name: state.used_by_others_bytes or 0 for name, state in states.items()}
-        ledger = Ledger((state.launch for state in beside), others)
-        room = Room("", tuple(self._pool_of(need) for need in launch.needs), ledger)
-        text = shortfall(launch.needs, room)
+        # Who runs is looked up only where it matters: where it would not fit if all were others.
+        at_most = pool_states(self._see(Programs({})), self._stated, {})
+        if self._over(launch, self._ledger(beside, at_most)) is None:
+            return None
+        now = self.now(ours_of(beside))
+        ledger = self._ledger(beside, now)
+        text = self._over(launch, ledger)
         if text is None:
             return None
         if launch.inputs.get("lifecycle", {}).get("memory.mode") == "warn":
@@ -107,9 +108,22 @@ class NodeMemory:
         ledger.replace(launch.ref, launch.needs)
         ways = ["lower what is asked"]
         ways += ["suspend one of them"] if ledger.has_others(launch.ref) else []
-        largest = {name: state.largest_other for name, state in states.items()}
+        largest = {state.name: state.largest_other for state in now}
         ways += freed_by_others(launch.ref, ledger, largest)
         return f"{text}; {', or '.join(ways)}"
+
+    def _see(self, found: Programs) -> Seen:
+        return Seen.now(self._machine, self._stated, found)
+
+    def _ledger(self, beside: Iterable[InstanceState], states: Iterable[PoolState]) -> Ledger:
+        """Who takes what. Before the fleet is read nobody knows how much of the machine is meant
+        for models, so nothing counts as others'."""
+        others = {state.name: state.used_by_others_bytes or 0 for state in states}
+        return Ledger((state.launch for state in beside), others if self._follows else {})
+
+    def _over(self, launch: Launch, ledger: Ledger) -> str | None:
+        pools = tuple(self._pool_of(need) for need in launch.needs)
+        return shortfall(launch.needs, Room("", pools, ledger))
 
     def _pool_of(self, need: PoolNeed) -> Pool:
         """The pool with the budget that the service was admitted to, and where that comes from."""

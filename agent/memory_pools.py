@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agent.devices import Machine
 from agent.identity import describe
 from agent.memory_devices import DeviceMemory, device_memory, of_stated
-from agent.memory_host import HostMemory, Programs, host_memory, measured_bytes, programs, resident
+from agent.memory_host import HostMemory, Programs, host_memory, measured_bytes, resident
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.quantity import show_bytes
 from reconciler.capacity.pools import HOST, UNIFIED, Pool, pools
@@ -48,14 +48,14 @@ class Seen:
     programs: Programs
 
     @classmethod
-    def now(cls, machine: Machine, stated: Stated, ours: Ours) -> Seen:
-        found = device_memory(machine) if stated.devices else ()
+    def now(cls, machine: Machine, stated: Stated, found: Programs) -> Seen:
+        seen = device_memory(machine) if stated.devices else ()
         devices = {
             f"device{index}": device
             for index, uuid in enumerate(stated.devices)
-            if (device := of_stated(found, uuid, index))
+            if (device := of_stated(seen, uuid, index))
         }
-        return cls(host_memory(machine.root), devices, programs(ours))
+        return cls(host_memory(machine.root), devices, found)
 
 
 def pool_states(seen: Seen, stated: Stated, ours: Ours) -> tuple[PoolState, ...]:

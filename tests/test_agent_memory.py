@@ -280,7 +280,7 @@ def test_what_a_process_of_ours_takes_within_its_estimate_is_not_others() -> Non
     with eater(300) as pid:
         needs = {pid: (PoolNeed("host", GIB, 2 * GIB),)}
         tight = {pid: (PoolNeed("host", 100 * MIB, 2 * GIB),)}
-        seen = Seen.now(Machine(), Stated(), needs)
+        seen = Seen.now(Machine(), Stated(), programs(needs))
 
         def others(ours: dict[int, tuple[PoolNeed, ...]]) -> int:
             (pool,) = pool_states(seen, Stated(), ours)
@@ -323,7 +323,7 @@ def test_the_largest_foreign_process_is_named_and_ours_is_not() -> None:
 def test_what_a_service_takes_is_measured_with_its_children() -> None:
     with eater(40, 60, 50) as pid:
         needs = {pid: (PoolNeed("unified", GIB, GIB),)}
-        seen = Seen.now(Machine(), Stated("unified"), needs)
+        seen = Seen.now(Machine(), Stated("unified"), programs(needs))
         found = measured(seen, Stated("unified"), needs)
 
         assert len(seen.programs.of(pid)) == 3
