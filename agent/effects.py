@@ -19,7 +19,7 @@ from agent.exits import classify
 from agent.identity import boot_id, find_marked, identity_of, is_ours
 from agent.launch import Child, Launch
 from agent.pidwatch import PidWatch, kill_leftovers
-from agent.ports import taken_by
+from agent.ports import not_local, taken_by
 from agent.records import Record, Records
 from agent.spawn import spawn, write_files
 from agent.state import StateDir
@@ -142,6 +142,8 @@ class Effects:
 
     def _spawn(self, unit: Unit, launch: Launch) -> Event:
         """Intent on disk, then the process: no crash of ours between the two loses a child."""
+        if why := not_local(launch.host):
+            return events.SpawnFailed("HostIPNotLocal", why)
         taken = taken_by(launch.host, launch.port)
         if taken is not None:
             return events.SpawnFailed("PortInUse", taken)
@@ -208,6 +210,7 @@ class Effects:
                 health.recogniser(launch.runtime, launch.models),
                 known=ask.known,
                 was_ready=ask.was_ready,
+                key=health.key_of(launch),
             )
             event = events.Answered(
                 ask.question,
@@ -241,7 +244,7 @@ class Effects:
         if row := _many(launch):
             busy = many.requests_in_flight(launch, row, ask.models)
         else:
-            busy = health.requests_in_flight(launch.host, launch.port, launch.command.probe)
+            busy = health.requests_in_flight(launch)
         self._answer(ref, events.SlotsAnswered(ask.question, busy))
 
 

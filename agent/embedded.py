@@ -11,6 +11,7 @@ llama-server does while it loads. /health is 200 some milliseconds before that c
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import sys
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 import xllamacpp
 
 from agent.embedded_flags import FlagError, params_from
+from reconciler.runtimes.llamacpp_model import KEY_VARIABLE
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
@@ -31,6 +33,8 @@ def main(argv: Sequence[str]) -> int:
     except FlagError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    if key := os.environ.get(KEY_VARIABLE):
+        params.api_keys = [key]
     try:
         server = xllamacpp.Server(params)
     except (RuntimeError, MemoryError):  # llama.cpp has said why in the lines before

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from agent.apikey import sent_key
 from agent.exits import one_line
 from agent.identity import describe
 from agent.launch import Launch, Listening
@@ -83,24 +84,32 @@ def check(
     if probe.models_path is None or (proven and not probe.live):
         return Verdict(True, listening=listening)
     found = _serves(server, probe.models_path, recognise, timeout_s)
+    if found.ready and key is not None and not proven:
+        found = _refuse_strangers(host, port, probe.models_path, found, timeout_s)
     if found.ready and probe.trial is not None and not was_ready and not proven:
         found = _try(server, probe.trial, found)
     return replace(found, listening=listening)
 
 
-def ask(launch: Launch, path: str, *, key: str | None = None) -> object:
+def key_of(launch: Launch) -> str | None:
+    """The API key that its process asks of clients; None: it asks for none."""
+    return None if launch.command.key is None else sent_key(launch.command.key.file)
+
+
+def ask(launch: Launch, path: str) -> object:
     """The answer to a GET, as parsed JSON. OSError, HTTPException or ValueError: there is none."""
-    status, body = Server(launch.host, launch.port, key).ask(path, ANSWER_TIMEOUT_S)
+    status, body = Server.of(launch).ask(path, ANSWER_TIMEOUT_S)
     if status != 200:
         raise ValueError(f"{path} answers {status}")
     return json.loads(body)
 
 
-def requests_in_flight(host: str, port: int, probe: Probe, *, key: str | None = None) -> int | None:
+def requests_in_flight(launch: Launch) -> int | None:
     """How many the process works on; None where that cannot be read, which is not 0."""
+    probe = launch.command.probe
     if probe.slots_path is not None:
-        return busy_slots(host, port, probe.slots_path, key=key)
-    return connections(port) if probe.connections else None
+        return busy_slots(launch.host, launch.port, probe.slots_path, key=key_of(launch))
+    return connections(launch.port) if probe.connections else None
 
 
 def busy_slots(
@@ -137,6 +146,19 @@ def _serves(server: Server, path: str, recognise: Recognise, timeout_s: float) -
     return Verdict(True, served=found.models)
 
 
+def _refuse_strangers(host: str, port: int, path: str, found: Verdict, timeout_s: float) -> Verdict:
+    """`found`, where a client without the key is sent away: an engine may not know of it."""
+    try:
+        status, _ = Server(host, port).ask(path, timeout_s)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        message = f"{path} does not answer without a key: {type(error).__name__}"
+        return replace(found, ready=False, reason="Loading", message=message)
+    if status in (401, 403):
+        return found
+    message = f"{path} answers {status} without the API key; stop it, and use another engine"
+    return replace(found, ready=False, reason="KeyNotAsked", message=message)
+
+
 def _try(server: Server, trial: tuple[str, str], found: Verdict) -> Verdict:
     """`found`, once a first request is answered."""
     path, text = trial
@@ -164,6 +186,11 @@ class Server:
     host: str
     port: int
     key: str | None = None
+
+    @classmethod
+    def of(cls, launch: Launch) -> Server:
+        """The process of a launch, with the key that it asks for."""
+        return cls(launch.host, launch.port, key_of(launch))
 
     def ask(self, path: str, timeout_s: float, body: bytes | None = None) -> tuple[int, bytes]:
         """Status and body of a GET, or of a POST where there is a body, with one deadline for all

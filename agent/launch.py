@@ -33,6 +33,12 @@ class Launch:
     drain_timeout_s: float = 60.0
     host: str = "127.0.0.1"
 
+    @property
+    def url(self) -> str:
+        """Where clients of the process send their requests."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
     def same_process(self, other: Launch) -> bool:
         """Whether a process started from either is good for both."""
         return (self.inputs_digest, self.render_digest) == (
@@ -43,7 +49,12 @@ class Launch:
     def same_program(self, other: Launch) -> bool:
         """Whether the same is executed, but for the files that it reads."""
         mine, its = self.command, other.command
-        return (mine.argv, mine.env, mine.links) == (its.argv, its.env, its.links)
+        return (mine.argv, mine.env, mine.links, mine.key) == (
+            its.argv,
+            its.env,
+            its.links,
+            its.key,
+        )
 
     def described_by(self, other: Launch) -> Launch:
         """This process, with what the fleet says about it now; what is executed stays."""
@@ -141,7 +152,7 @@ class InstanceState:
     @property
     def endpoint(self) -> str | None:
         """The address for clients; None while nobody should be sent there."""
-        return f"http://{self.launch.host}:{self.launch.port}" if self.ready else None
+        return self.launch.url if self.ready else None
 
     def to_instance(self, target: str) -> Instance:
         """The same in the planner's words."""

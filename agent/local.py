@@ -59,6 +59,7 @@ class LocalAgent:
         changed: Callable[[], None],
     ) -> None:
         self.state = StateDir.open(settings.root)
+        self.state.api_key = settings.api_key_file or self.state.api_key
         self.state.lock()
         self.store = ModelStore(
             settings.model_store or self.state.models,

@@ -27,7 +27,7 @@ def requests_in_flight(
 ) -> int | None:
     """How many these models (None: all) work on. None where that cannot be read, which is not 0,
     and while one loads: it does so for a request, mostly."""
-    server = Server(launch.host, launch.port)
+    server = Server.of(launch)
     path = launch.command.probe.slots_path
     try:
         document = _listed(server, launch)
@@ -40,7 +40,7 @@ def requests_in_flight(
     for name, port in many.ports(document).items():
         if name not in wanted or path is None:
             continue
-        count = busy_slots("127.0.0.1", port, path)
+        count = busy_slots("127.0.0.1", port, path, key=server.key)
         if count is None:
             return None
         busy += count
@@ -50,7 +50,7 @@ def requests_in_flight(
 def silent(launch: Launch, many: ManyModels) -> frozenset[str]:
     """The loaded models whose own process does not answer."""
     try:
-        document = _listed(Server(launch.host, launch.port), launch)
+        document = _listed(Server.of(launch), launch)
     except _UNREACHABLE:
         return frozenset()
     ports = many.ports(document)
@@ -84,7 +84,7 @@ def rewrite(ask: Rewrite, many: ManyModels) -> Rewritten:
     """Let the process read its files, which are written, and load what should be up: what was, what
     is to be preloaded, and if that is nothing, anything; as many as there is room for."""
     launch = ask.launch
-    server = Server(launch.host, launch.port)
+    server = Server.of(launch)
     try:
         timeout_s = launch.drain_timeout_s + _RELOAD_SLACK_S
         status, body = server.ask(many.reload_path, timeout_s)

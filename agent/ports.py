@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import ipaddress
 import json
 import logging
 import socket
@@ -133,6 +134,19 @@ def can_bind(host: str, port: int) -> bool:
             raise
     # macOS lets a specific address be bound beside somebody's wildcard listener
     return not (sys.platform == "darwin" and _answers(host, port))
+
+
+def not_local(host: str) -> str | None:
+    """Why a server cannot listen on that address here, whatever the port; None if it can."""
+    try:
+        address = ipaddress.ip_address(host)
+        if address.is_unspecified:
+            return f"{host} is no address of one machine; state one as its FleetNode's hostIP"
+        with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0))
+    except (ValueError, OSError):
+        return f"{host} is no address of this machine now; correct its FleetNode's hostIP"
+    return None
 
 
 def taken_by(host: str, port: int) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.launch import Launch
 from reconciler.fleet import Origin
-from reconciler.workload import ModelFile, Workload
+from reconciler.workload import LOOPBACK, Listen, ModelFile, Workload
 
 
 def models_of(launch: Launch) -> tuple[ModelFile, ...]:
@@ -30,4 +30,5 @@ def workload_of(launch: Launch, node: str) -> Workload:
         drain_timeout_s=launch.drain_timeout_s,
         suspended=inputs["suspended"],
         needs=launch.needs,
+        listen=Listen(**inputs["listen"]) if "listen" in inputs else LOOPBACK,
     )

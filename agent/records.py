@@ -15,7 +15,7 @@ from agent.launch import Child, Identity, Launch
 from agent.state import StateDir, atomic_write, set_aside, sync_directory
 from reconciler.api.meta import ObjectRef
 from reconciler.plan import Source
-from reconciler.workload import Command, PoolNeed, Probe
+from reconciler.workload import Command, KeyPlace, PoolNeed, Probe
 
 _VERSION = 1
 _log = logging.getLogger(__name__)
@@ -150,6 +150,7 @@ def _dump(record: Record) -> dict[str, Any]:
             "env": dict(command.env),
             "files": dict(command.files),
             "links": dict(command.links),
+            "key": None if command.key is None else [command.key.variable, command.key.file],
             "probe": {
                 "path": command.probe.path,
                 "modelsPath": command.probe.models_path,
@@ -214,6 +215,7 @@ def _parse_launch(data: Mapping[str, Any]) -> Launch:
         env={str(key): str(value) for key, value in data["env"].items()},
         files={str(key): str(value) for key, value in data["files"].items()},
         links={str(key): str(value) for key, value in data.get("links", {}).items()},
+        key=None if data.get("key") is None else KeyPlace(*(str(word) for word in data["key"])),
         probe=Probe(
             path=str(probe["path"]),
             models_path=probe["modelsPath"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from agent.apikey import KEY_FILE
 from agent.capability import Asks, find_runtimes
 from agent.engine import EngineFound, find_engine
 from agent.launch import Launch
@@ -17,7 +18,7 @@ from reconciler.memory import ModelFacts
 from reconciler.plan import RuntimeFound
 from reconciler.runtime import NodeFacts
 from reconciler.runtimes import RUNTIMES
-from reconciler.workload import Command, ModelFile, Workload, digest
+from reconciler.workload import Command, KeyPlace, ModelFile, Workload, digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,6 @@ class Renderer:
     store: ModelStore
     ports: PortBook
     threads: int
-    host: str = "127.0.0.1"
     programs: Mapping[str, str] = field(default_factory=dict)  # name -> path that a person gave
     only: tuple[str, ...] | None = None  # the runtimes that a person lets it offer; None: all
     version: Asks = lambda _, __: None
@@ -68,12 +68,16 @@ class Renderer:
         facts = NodeFacts(
             binary=engine.argv_prefix,
             port=str(port),
-            host=self.host,
+            host=workload.listen.host,
             threads=str(self.threads),
             directory=str(self.state.workload_dir(workload.ref)),
             model_paths=paths,
         )
-        command = RUNTIMES[workload.runtime].command(workload, facts)
+        row = RUNTIMES[workload.runtime]
+        command = row.command(workload, facts)
+        if workload.listen.expose == "key" and row.key_variable is not None:
+            place = KeyPlace(row.key_variable, f"{facts.directory}/{KEY_FILE}")
+            command = replace(command, key=place)
         return Rendered(command, port, self.fingerprint(workload.runtime, command))
 
     def fingerprint(self, runtime: str, command: Command) -> str:

@@ -44,6 +44,7 @@ class Settings:
     runtime: str | None = None
     runtimes: tuple[str, ...] | None = None
     host_ip: str | None = None
+    api_key_file: Path | None = None  # for `expose: key`; default: in the state directory
     memory_fraction: float | None = None
     memory_mode: Literal["enforce", "warn"] | None = None
     peers: Credentials = field(default_factory=Credentials)  # for asking agents of other nodes

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from agent.apikey import keep_copy, node_key
 from agent.identity import MARKER_VARIABLE
 from agent.launch import Launch
 from agent.logs import open_log
@@ -49,6 +50,7 @@ def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, st
     try:
         write_files(directory, launch.command.files)
         _make_links(directory, launch.command.links)
+        secrets = _secrets(launch, state)
         log = open_log(state.log_file(launch.ref), marker)
     except (OSError, ValueError) as error:
         raise ApplyError(launch.ref, f"its files cannot be written: {error}") from error
@@ -59,7 +61,7 @@ def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, st
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=directory,
-            env=_environment(launch, marker, directory, environ),
+            env=_environment(launch, marker, directory, environ) | secrets,
             start_new_session=True,
             close_fds=True,
         )
@@ -107,6 +109,16 @@ def _inside(directory: Path, name: str) -> Path:
     if name != Path(name).name or name in (".", ".."):
         raise ValueError(f"{name!r} is no plain file name")
     return directory / name
+
+
+def _secrets(launch: Launch, state: StateDir) -> dict[str, str]:
+    """What the process may know and no record may hold. StateError where there is no key."""
+    place = launch.command.key
+    if place is None:
+        return {}
+    key = node_key(state.api_key)
+    keep_copy(Path(place.file), key)
+    return {place.variable: key}
 
 
 def _environment(

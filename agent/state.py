@@ -31,6 +31,7 @@ class StateDir:
         self.models = root / "models"
         self.workloads = root / "workloads"
         self.ports = root / "ports.json"
+        self.api_key = root / "api-key"  # elsewhere where a person said so
         self.lock_file = root / "agent.lock"
         self._lock: int | None = None
 

@@ -18,7 +18,7 @@ from agent.launch import Launch
 from agent.memory import NodeMemory, ours_of
 from agent.offer import target_state
 from agent.overlay import is_ours
-from agent.ports import taken_by
+from agent.ports import not_local, taken_by
 from agent.processes import Processes
 from agent.render import Rendered, Renderer, hot_change
 from reconciler.api.meta import ObjectRef
@@ -124,7 +124,7 @@ class ProcessTarget:
             self._wait_for_models()
             return Outcome(change, Result.APPLIED, "waits for its model")
         self._forget(change.ref)
-        self._start(change, _launch(workload, rendered, change.source, self._renderer.host))
+        self._start(change, _launch(workload, rendered, change.source))
         hot = change.impact.restart is Restart.HOT
         return Outcome(change, Result.APPLIED, "reloads" if hot else "starts")
 
@@ -143,14 +143,16 @@ class ProcessTarget:
             self._processes.run(launch)
 
     def _check_port(self, workload: Workload) -> None:
-        """ApplyError where a service would leave its port for one that it cannot get."""
+        """ApplyError where a service would leave its address or port for one that it cannot get."""
         ports = {state.ref: state.launch.port for state in self._processes.snapshot()}
         now = ports.pop(workload.ref, None)
         new = self._renderer.ports.port_for(workload.ref, workload.port, keep=False)
+        if now is not None and (why := not_local(workload.listen.host)):
+            raise ApplyError(workload.ref, f"HostIPNotLocal: {why}; left as it is")
         if now is None or new == now:
             return
         owner = next((ref.label for ref, port in ports.items() if port == new), None)
-        taken = f"port {new} is {owner}'s" if owner else taken_by(self._renderer.host, new)
+        taken = f"port {new} is {owner}'s" if owner else taken_by(workload.listen.host, new)
         if taken:
             remedy = f"left as it is on port {now}; state another endpoint.port, or free that one"
             raise ApplyError(workload.ref, f"{taken}: {remedy}")
@@ -183,7 +185,7 @@ class ProcessTarget:
         rendered = self._renderer.render(change.desired, keep_port=True)
         if rendered is None:
             return Outcome(change, Result.SKIPPED, "its model is gone from the store")
-        launch = _launch(change.desired, rendered, change.source, self._renderer.host)
+        launch = _launch(change.desired, rendered, change.source)
         self._processes.update(launch)
         return Outcome(change, Result.APPLIED, "noted, without a restart")
 
@@ -211,7 +213,7 @@ class ProcessTarget:
         )
 
 
-def _launch(workload: Workload, rendered: Rendered, cause: Source | None, host: str) -> Launch:
+def _launch(workload: Workload, rendered: Rendered, cause: Source | None) -> Launch:
     # The line of the object, not of the field that changed: a later removal cites it.
     source = Source(workload.origin.path, workload.origin.line, cause.commit if cause else None)
     return Launch(
@@ -226,5 +228,5 @@ def _launch(workload: Workload, rendered: Rendered, cause: Source | None, host: 
         needs=workload.needs,
         models=tuple(model.name for model in workload.models),
         drain_timeout_s=workload.drain_timeout_s,
-        host=host,
+        host=workload.listen.host,
     )

@@ -131,6 +131,7 @@ def _instance(state: StateDir, record: Record, target: str) -> Instance:
         launch.command.probe,
         recognise,
         was_ready=record.was_ready,
+        key=health.key_of(launch),
     )
     return replace(
         found,
@@ -139,5 +140,5 @@ def _instance(state: StateDir, record: Record, target: str) -> Instance:
         served=_served(state, record, child, verdict.served),
         reason=verdict.reason,
         message=verdict.message,
-        endpoint=f"http://{launch.host}:{launch.port}" if verdict.ready else None,
+        endpoint=launch.url if verdict.ready else None,
     )

@@ -17,7 +17,7 @@ from reconciler.fleet import Fleet
 from reconciler.problem import Finding
 from reconciler.runtime import Runtime, lifecycle, settings
 from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, resolve
-from reconciler.workload import ModelFile, Workload, model_file
+from reconciler.workload import LOOPBACK, Listen, ModelFile, Workload, model_file
 
 _VENDOR_OF = {"metal": "Apple", "cuda": "NVIDIA", "rocm": "AMD", "intel": "Intel"}
 _PRIORITY = {"critical": 0, "high": 1, "normal": 2, "low": 3, "batch": 4}
@@ -219,6 +219,8 @@ def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[st
     if offered is not None and not any(resolve(text) is runtime for text in offered):
         message = f"node {name} offers {', '.join(offered) or 'no runtime'}, not {runtime.name}"
         return "NodeCapability", "spec.runtime", message
+    if why := _not_exposable(node, runtime):
+        return "NodeCapability", "spec", why
     for i, model_name in enumerate(service.model_names):
         model = fleet.get(Model, _model_ref(service, model_name))
         if model is None:
@@ -235,6 +237,24 @@ def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[st
                 at,
                 f"node {name} has no {accelerator}, which {model_name} wants",
             )
+    return None
+
+
+def _not_exposable(node: FleetNode, runtime: Runtime) -> str | None:
+    """Why the runtime cannot listen there as the node's FleetNode says."""
+    name, agent = node.metadata.name, node.spec.agent
+    if agent is None or agent.expose == "none":
+        return None
+    if agent.host_ip is None:
+        return (
+            f"node {name} has expose: {agent.expose} and no address for it;"
+            " state its spec.agent.hostIP"
+        )
+    if agent.expose == "key" and runtime.key_variable is None:
+        return (
+            f"node {name} has expose: key, and {runtime.name} cannot ask for a key;"
+            " use another runtime or node, or expose: open if everybody on its network may use it"
+        )
     return None
 
 
@@ -270,6 +290,7 @@ def candidate(service: InferenceService, node: FleetNode, fleet: Fleet) -> Candi
         drain_timeout_s=service.spec.rollout.drain_timeout,
         suspended=service.spec.suspend or service.spec.replicas == 0,
         takes_new=not node.spec.unschedulable,
+        listen=_listen(node),
     )
     models = {
         name: model
@@ -277,6 +298,14 @@ def candidate(service: InferenceService, node: FleetNode, fleet: Fleet) -> Candi
         if (model := fleet.get(Model, _model_ref(service, name)))
     }
     return Candidate(service, workload, runtime, models)
+
+
+def _listen(node: FleetNode) -> Listen:
+    """Where the node's services listen, as far as `misfit` has let it through."""
+    agent = node.spec.agent
+    if agent is None or agent.expose == "none" or agent.host_ip is None:
+        return LOOPBACK
+    return Listen(agent.expose, agent.host_ip)
 
 
 def _annotations(service: InferenceService) -> dict[str, str]:

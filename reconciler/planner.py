@@ -26,7 +26,7 @@ from reconciler.plan import (
 from reconciler.prune import PruneLimits, guard_removals
 from reconciler.runtimes import RUNTIMES
 from reconciler.transition import FindSized, nothing_sized, order_and_weigh
-from reconciler.workload import Workload, digest
+from reconciler.workload import LOOPBACK, Workload, digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +356,9 @@ def _field_changes(
     )
 
 
+_NODE = "node.agent."  # how fields of the FleetNode's spec are shown
+
+
 def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Workload.inputs -> {path below spec: value}."""
     models = inputs.get("models", [])
@@ -366,17 +369,23 @@ def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
         **inputs.get("settings", {}),
         **inputs.get("lifecycle", {}),
     }
+    listen = inputs.get("listen", {"expose": LOOPBACK.expose, "host": LOOPBACK.host})
+    flat |= {f"{_NODE}expose": listen["expose"], f"{_NODE}hostIP": listen["host"]}
     for model in models:
         flat |= {f"model.{model['name']}.{k}": v for k, v in model.items() if k != "name"}
     return flat
 
 
 def _first_cause(want: Workload, fields: tuple[FieldChange, ...], causes: Causes) -> Source | None:
-    """The line of the first changed field; a Model's field stands in the Model's document."""
-    own = [f for f in fields if not f.path.startswith("model.")]
+    """The line of the first changed field; a Model's field stands in the Model's document, a
+    node's in its FleetNode."""
+    own = [f for f in fields if not f.path.startswith(("model.", _NODE))]
     if own or not fields:
         path = own[0].path if own else ""
         path = "modelRef" if path == "models" and len(want.models) == 1 else path
         return causes.where(want.ref, f"spec.{path}" if path else "")
+    if fields[0].path.startswith(_NODE):
+        field = fields[0].path.removeprefix(_NODE)
+        return causes.where(ObjectRef("FleetNode", "", want.node), f"spec.agent.{field}")
     _, name, field = fields[0].path.split(".", 2)[0], *fields[0].path[6:].rsplit(".", 1)
     return causes.where(ObjectRef("Model", want.ref.namespace, name), f"spec.{field}")

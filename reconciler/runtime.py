@@ -164,6 +164,8 @@ class Runtime:
     `check` finds what no schema can say, such as more preloads than places.
     `serving` proves who a process is: what it answers at its probe's `models_path`, as parsed JSON,
     held against the public names that it should serve.
+    `key_variable` is the variable by which a process learns the API key that it asks of clients;
+    None: it cannot ask for one.
     `metrics_path` is where a process counts what it does, in the words of Prometheus, and
     `tokens_metric` which of its counters says how many tokens it wrote; one that serves many
     answers for one at a time, `?model=NAME`. None: it counts nothing.
@@ -184,6 +186,7 @@ class Runtime:
     effective: Effective | None = None
     metrics_path: str | None = None
     tokens_metric: str | None = None
+    key_variable: str | None = None
     aliases: tuple[str, ...] = ()
     fields: frozenset[str] = PROCESS_FIELDS - {"router"}
 

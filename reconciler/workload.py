@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model, origin
@@ -75,6 +75,17 @@ class PoolNeed:
     weights: tuple[tuple[str, int], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where clients reach a node's services: its FleetNode's spec.agent.expose and hostIP."""
+
+    expose: Literal["none", "open", "key"] = "none"
+    host: str = "127.0.0.1"
+
+
+LOOPBACK = Listen()
+
+
 @dataclass(frozen=True)
 class Workload:
     """One instance of a service on one node.
@@ -100,11 +111,12 @@ class Workload:
     takes_new: bool = True  # False: its node is unschedulable, what runs there stays
     memory: MemoryEstimate | None = None  # None: not known before the model is here
     needs: tuple[PoolNeed, ...] = ()
+    listen: Listen = LOOPBACK
 
     @property
     def inputs(self) -> dict[str, Any]:
         """Everything the fleet says that the process depends on, as plain JSON."""
-        return {
+        stated = {
             "runtime": self.runtime,
             "port": self.port,
             "suspended": self.suspended,
@@ -112,6 +124,9 @@ class Workload:
             "settings": dict(self.settings),
             "lifecycle": dict(self.lifecycle),
         }
+        if self.listen != LOOPBACK:  # left out where it is: older digests stay as they are
+            stated["listen"] = {"expose": self.listen.expose, "host": self.listen.host}
+        return stated
 
     @cached_property
     def inputs_digest(self) -> str:
@@ -154,6 +169,15 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyPlace:
+    """Which variable hands a process the node's API key, and the file that keeps what it got. The
+    key itself is in neither: whoever starts the process puts it there."""
+
+    variable: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """A process to run. `argv[0]` is the program; `files` are written (name -> text) into the
     workload's own directory before it starts, which argv names as `{dir}` and it runs in. `links`
@@ -168,6 +192,7 @@ class Command:
     files: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     probe: Probe = Probe()
     links: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    key: KeyPlace | None = None  # None: it asks its clients for none
 
     @property
     def digest(self) -> str:
@@ -178,6 +203,8 @@ class Command:
         }
         if self.links:  # left out where there are none: older digests stay as they are
             parts["links"] = dict(self.links)
+        if self.key is not None:
+            parts["key"] = self.key.variable
         return digest(parts)
 
 

@@ -86,4 +86,5 @@ def _placeholders(found: Explanation) -> Command | None:
 
     if found.sized is None:
         return None
-    return RUNTIMES[found.sized.runtime].command(found.sized, NodeFacts())
+    facts = NodeFacts(host=found.sized.listen.host)
+    return RUNTIMES[found.sized.runtime].command(found.sized, facts)

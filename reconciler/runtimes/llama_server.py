@@ -74,6 +74,7 @@ RUNTIME = Runtime(
     effective=Effective("/props", differs),
     check_args=llamacpp_flags.check_args,
     check_env=llamacpp_flags.check_env,
+    key_variable=llamacpp_model.KEY_VARIABLE,
     metrics_path=llamacpp_model.METRICS_PATH,
     tokens_metric=llamacpp_model.TOKENS_METRIC,
 )

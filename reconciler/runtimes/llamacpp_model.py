@@ -30,6 +30,9 @@ SERVER_FLAGS: tuple[Flag, ...] = (
     ("--verbosity", "3"),
 )
 
+# The router's children ask for no key where it is only an argument (llama.cpp b11434).
+KEY_VARIABLE = "LLAMA_API_KEY"
+
 # What a server counts, where `--metrics` is set (llama.cpp b11434).
 METRICS_PATH = "/metrics"
 TOKENS_METRIC = "llamacpp:tokens_predicted_total"

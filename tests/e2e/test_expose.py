@@ -1,0 +1,127 @@
+"""Who may reach a node's models: nobody else, everybody on an address, or who has the key."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.support.fleets import node
+from tests.support.gguf_models import tiny_llama
+from tests.support.reconciler import Fleet, Machine
+
+pytestmark = pytest.mark.e2e
+
+ELSEWHERE = "127.0.0.2"  # an address of this machine that is not the usual loopback
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    return tiny_llama(tmp_path / "tiny.gguf", context=8192)
+
+
+def _push_node(fleet: Fleet, **agent: str) -> None:
+    text = node("here", hardware={"memory": "16Gi"}, agent=agent)
+    fleet.repo.publish({"nodes/here.yaml": text}, f"Expose {agent}")
+
+
+def _holds(file: Path, key: str) -> bool:
+    return key.encode() in file.read_bytes()
+
+
+def _status(url: str, key: str | None = None) -> int | None:
+    """Of a list of models; None: nobody listens."""
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(f"{url}/v1/models", headers=headers), timeout=10
+        ) as answer:
+            json.load(answer)
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+    except OSError:
+        return None
+
+
+def test_a_service_moves_to_the_nodes_address_and_then_asks_for_a_key(
+    tmp_path: Path, gguf: Path
+) -> None:
+    with Machine(tmp_path) as machine:
+        fleet = Fleet.create(tmp_path, gguf, "chat")
+        running = machine.start("-C", fleet.url, "--local")
+        first = machine.wait_ready("chat")
+        assert first.endpoint == f"http://127.0.0.1:{first.port}"
+
+        _push_node(fleet, expose="open", hostIP=ELSEWHERE)
+        second = machine.wait_ready("chat", not_pid=first.pid)
+        assert second.endpoint == f"http://{ELSEWHERE}:{first.port}"
+        assert _status(second.endpoint) == 200
+        assert _status(str(first.endpoint)) is None
+        running.wait_planned("node.agent.expose")
+        running.wait_planned("nodes/here.yaml:")
+
+        _push_node(fleet, expose="key", hostIP=ELSEWHERE)
+        third = machine.wait_ready("chat", not_pid=second.pid)
+        key = (machine.state / "api-key").read_text().strip()
+
+        assert [_status(str(third.endpoint), k) for k in (None, "wrong", key)] == [401, 401, 200]
+        copies = {p.name for p in machine.state.rglob("*") if p.is_file() and _holds(p, key)}
+        assert copies == {"api-key"}
+        assert key not in machine.everything_said()
+        assert all(key not in word for p in machine.processes() for word in p.cmdline())
+
+
+def test_a_key_that_was_changed_holds_from_the_next_start(tmp_path: Path, gguf: Path) -> None:
+    with Machine(tmp_path) as machine:
+        machine.state.mkdir()
+        (machine.state / "api-key").write_text("first-key")
+        (machine.state / "api-key").chmod(0o600)
+        fleet = Fleet.create(tmp_path, gguf, "chat", agent={"expose": "key", "hostIP": ELSEWHERE})
+        machine.start("-C", fleet.url, "--local")
+        first = machine.wait_ready("chat")
+
+        (machine.state / "api-key").write_text("second-key")
+        still = machine.wait_ready("chat")
+        fleet.push_service(contextSize=1024)
+        second = machine.wait_ready("chat", not_pid=first.pid)
+
+        assert still.pid == first.pid
+        assert _status(str(second.endpoint), "first-key") == 401
+        assert _status(str(second.endpoint), "second-key") == 200
+
+
+def test_an_ipv6_address_stands_in_brackets(tmp_path: Path, gguf: Path) -> None:
+    with Machine(tmp_path) as machine:
+        fleet = Fleet.create(tmp_path, gguf, "chat", agent={"expose": "open", "hostIP": "::1"})
+        machine.start("-C", fleet.url, "--local")
+
+        ready = machine.wait_ready("chat")
+
+        assert ready.endpoint == f"http://[::1]:{ready.port}"
+        assert _status(ready.endpoint) == 200
+
+
+@pytest.mark.parametrize("address", ["203.0.113.9", "0.0.0.0", "1.2.3"])
+def test_an_address_that_is_not_this_machines_starts_nothing_and_stops_nothing(
+    tmp_path: Path, gguf: Path, address: str
+) -> None:
+    with Machine(tmp_path) as machine:
+        fleet = Fleet.create(tmp_path, gguf, "chat")
+        running = machine.start("-C", fleet.url, "--local")
+        first = machine.wait_ready("chat")
+
+        _push_node(fleet, expose="open", hostIP=address)
+        running.wait_said("HostIPNotLocal")
+        fleet.push_service("second")
+        second = machine.wait_instance("second", lambda i: i.reason == "HostIPNotLocal")
+
+        assert not second.ready
+        assert address in second.message
+        still = machine.instance("chat")
+        assert still is not None
+        assert (still.pid, still.ready) == (first.pid, True)
