@@ -81,8 +81,22 @@ class NodeMemory:
         return pool_states(self._see(programs(ours)), self._stated, ours)
 
     def budget_lines(self, ours: Ours) -> tuple[str, ...]:
-        """What models may take of each pool now, with the arithmetic, one line each."""
-        return tuple(_line(state, self._stated.pool(state.name)) for state in self.now(ours))
+        """What models may take of each pool now, with the arithmetic, one line each; and what is
+        stated and not there."""
+        seen = self._see(programs(ours))
+        states = pool_states(seen, self._stated, ours)
+        there = {name: device.total for name, device in seen.devices.items()}
+        there |= {self._stated.host: seen.host.total} if seen.host else {}
+        return (
+            *(_line(state, self._stated.pool(state.name)) for state in states),
+            *(
+                f"memory: {pool.name}: {show_bytes(pool.total_bytes)} are stated and"
+                f" {show_bytes(there[pool.name])} are there: models may be started that do not fit;"
+                " fleet-agent probe prints what to state"
+                for pool in self._stated.pools
+                if pool.total_bytes and there.get(pool.name, pool.total_bytes) < pool.total_bytes
+            ),
+        )
 
     def refusal(self, launch: Launch, beside: Sequence[InstanceState]) -> str | None:
         """Why a process must not be started now, beside the ones that have processes; None where it

@@ -11,9 +11,11 @@ import pytest
 
 from agent.devices import Machine
 from agent.launch import InstanceState, Phase
+from agent.local import LocalAgent
 from agent.memory import NodeMemory
 from agent.memory_host import host_memory, measured_bytes, programs, resident
 from agent.memory_pools import Seen, Stated, measured, pool_states
+from agent.settings import Settings
 from reconciler.plan import PoolState
 from reconciler.workload import PoolNeed
 from tests.support.memory import GIB, MIB, Nvml, eater, kernel, machine, stated
@@ -97,6 +99,33 @@ def test_budgets_are_said_with_their_arithmetic(tmp_path: Path) -> None:
         "memory: host: 32.0 GiB x 0.67 - 1.0 GiB reserve = 20.4 GiB budget,"
         " 3.4 GiB in use by others: 17.0 GiB for models",
     )
+
+
+def test_memory_that_is_stated_and_not_there_is_said(tmp_path: Path) -> None:
+    found = NodeMemory(machine(kernel(tmp_path, 24 * GIB, GIB)))
+    found.follow(stated("32Gi"))
+
+    assert found.budget_lines({})[1:] == (
+        "memory: host: 32.0 GiB are stated and 24.0 GiB are there: models may be started that do"
+        " not fit; fleet-agent probe prints what to state",
+    )
+
+
+def test_the_budgets_of_a_machine_are_logged_when_the_fleet_states_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="agent")
+    agent = LocalAgent("here", Settings(tmp_path / "state"), changed=lambda: None)
+    agent.start()
+    try:
+        agent.stated(stated("1Gi"))
+        agent.stated(stated("1Gi"))
+    finally:
+        agent.close(stop_children=True)
+
+    said = [r.message for r in caplog.records if r.message.startswith("memory: host: 1.0 GiB")]
+    assert len(said) == 1
+    assert said[0].startswith("memory: host: 1.0 GiB x 0.67 = 686 MiB budget, ")
 
 
 def test_a_small_change_of_others_is_no_news(tmp_path: Path) -> None:
