@@ -28,6 +28,7 @@ PLANTS = {
     "ruamel-home": ("reconciler/source/load.py", "import ruamel.yaml"),
     "ryaml-home": ("reconciler/source/load.py", "import ryaml"),
     "psutil-home": ("reconciler/loop.py", "import psutil"),
+    "server-home": ("agent/node.py", "import starlette"),
     "engine-home": ("agent/clock.py", "import xllamacpp"),
     "runtimes-apart": (
         "reconciler/runtimes/mlx_server.py",
