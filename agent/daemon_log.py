@@ -54,7 +54,7 @@ class DaemonLog:
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
         self._news = News()
-        self._runtimes: tuple[RuntimeFound, ...] | None = None
+        self._runtimes: tuple[RuntimeFound, ...] = ()
         self._stopped: frozenset[ObjectRef] = frozenset()
 
     def planned(self, plan: Plan, desired: Desired) -> None:
@@ -100,10 +100,10 @@ class DaemonLog:
 
     def looked(self, observed: Observation) -> None:
         for state in observed.targets.values():
-            if state.runtimes is not None and state.runtimes != self._runtimes:
-                self._runtimes = state.runtimes
-                for row in state.runtimes:
+            if state.runtimes is not None:
+                for row in (row for row in state.runtimes if row not in self._runtimes):
                     self._info("runtime", name=row.name, path=row.path, version=row.version)
+                self._runtimes = state.runtimes
             for ref in sorted(state.stopped.keys() - self._stopped):
                 self._info("stopped by hand", **_ref(ref))
             self._stopped = frozenset(state.stopped)

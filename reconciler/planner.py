@@ -222,6 +222,9 @@ def _compare(
     render = state.renders.get(want.ref)
     same_render = render is None or have.render_digest is None or render == have.render_digest
     if want.inputs_digest == have.inputs_digest:
+        if want.ref in state.restarts:
+            cause = causes.where(want.ref)
+            return _restarting(Action.REPLACE, "RestartedByHand", want, have, state, cause)
         drifted = [d.message for d in have.drifts if d.kind is DriftKind.RESTART]
         if have.gone or drifted:
             reason = "ProcessGone" if have.gone else "Drifted"
@@ -229,9 +232,6 @@ def _compare(
             return _restarting(
                 Action.DRIFT, reason, want, have, state, causes.where(want.ref), message
             )
-        if want.ref in state.restarts:
-            cause = causes.where(want.ref)
-            return _restarting(Action.REPLACE, "RestartedByHand", want, have, state, cause)
         # From afar no render is known: what the node's own agent says of it stands in.
         deferred = [d for d in have.drifts if d.kind is DriftKind.DEFERRED]
         if same_render and not deferred:

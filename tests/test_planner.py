@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from reconciler.plan import (
     Action,
     Blocked,
+    Drift,
+    DriftKind,
     Instance,
     Observation,
     Plan,
@@ -569,3 +571,14 @@ def test_a_held_router_keeps_its_models_as_they_are() -> None:
 
     assert made.changes == ()
     assert [b.reason for b in made.blocked] == ["Held"]
+
+
+def test_a_restart_by_hand_goes_before_what_is_said_of_its_process() -> None:
+    """It mends a drift too, and also of a service that is to be left as it is."""
+    chat = workload("chat", lifecycle={"hold": "true"})
+    drifts = (Drift(DriftKind.RESTART, "another argv", 1.0),)
+    seen = observed(instance("chat", chat, drifts=drifts), restarts=frozenset({ref("chat")}))
+
+    made = plan([chat], seen)
+
+    assert [(c.action, c.reason) for c in made.changes] == [(Action.REPLACE, "RestartedByHand")]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from reconciler.api.meta import HOLD_ANNOTATION
+from tests.support.fleets import document, model, service
 from tests.support.reconciler import Fleet, Machine, alive
+from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -125,3 +129,54 @@ def test_a_name_that_nobody_started_is_refused_with_those_that_are_there(
         assert refused.code == 64
         assert "there is default/chat" in refused.err
     assert machine.wait_ready("chat")
+
+
+def test_a_loop_of_reconcile_is_an_agent_too_and_a_hold_annotation_yields_to_a_person(
+    machine: Machine, fleet: Fleet
+) -> None:
+    held = {HOLD_ANNOTATION: "true"}
+    text = document("InferenceService", "chat", {"modelRef": "tiny"}, annotations=held)
+    fleet.repo.publish({"services/chat.yaml": text})
+    running = machine.start("-C", fleet.url, "--local")
+    before = machine.wait_ready("chat")
+
+    assert machine.agent("stop", "chat").code == 0
+
+    running.wait_planned("stopped by a person")
+    assert machine.instance("chat") is None
+    assert machine.agent("restart", "chat").code == 0
+    again = machine.wait_ready("chat", not_pid=before.pid)
+    assert machine.agent("restart", "chat").code == 0
+    machine.wait_ready("chat", not_pid=again.pid)
+
+
+def test_a_request_is_done_by_the_command_when_the_agent_ends_before_it_takes_it(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    running = machine.daemon("--fleet", fleet.url, "--node", "here")
+    before = machine.wait_ready("chat")
+    running.process.send_signal(signal.SIGSTOP)  # it has the lock and hears nothing
+
+    with ThreadPoolExecutor() as pool:
+        stopping = pool.submit(machine.agent, "stop", "chat")
+        wait_for(lambda: any((machine.state / "requests").glob("*.json")))
+        running.end(signal.SIGKILL)
+        stopped = stopping.result()
+
+    assert stopped.code == 0
+    assert before.pid
+    assert not alive(before.pid)
+    assert list((machine.state / "requests").glob("*.json")) == []
+    machine.daemon("--fleet", fleet.url, "--node", "here").wait_said("stopped by hand")
+
+
+def test_a_service_that_waits_for_its_model_can_be_stopped(machine: Machine, fleet: Fleet) -> None:
+    slow = model("slow", source="https://127.0.0.1:1/slow.gguf", sha256="ab" * 32)
+    fleet.repo.publish({"models/slow.yaml": slow, "services/late.yaml": service("late", "slow")})
+    machine.daemon("--fleet", fleet.url, "--node", "here")
+    machine.wait_instance("late", lambda instance: True)
+
+    assert machine.agent("stop", "late").code == 0
+
+    assert machine.instance("late") is None

@@ -201,3 +201,20 @@ def test_without_a_fleet_or_with_a_wrong_node_it_says_what_to_do(
     assert nowhere.code == unknown.code == 64
     assert "--fleet" in nowhere.err
     assert "it has here" in unknown.err
+
+
+def test_in_warn_mode_a_service_that_does_not_fit_starts_all_the_same(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.repo.publish(
+        {"nodes/here.yaml": node("here", hardware={"memory": "16Gi"}, memory={"budget": "64Mi"})}
+    )
+    fleet.push_service("chat")
+    strict = machine.daemon("--fleet", fleet.url, "--node", "here")
+    strict.wait_said("MemoryFits")
+    assert machine.instance("chat") is None
+    strict.end()
+
+    machine.daemon("--fleet", fleet.url, "--node", "here", "--memory-check-mode", "warn")
+
+    machine.wait_ready("chat")
