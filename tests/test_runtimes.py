@@ -82,7 +82,7 @@ def test_every_runtime_has_a_case() -> None:
 def test_a_runtime_is_found_by_its_name_and_by_its_aliases() -> None:
     assert resolve("llama-server") is resolve("llamacpp") is resolve("llama.cpp")
     assert resolve("llama-server") is RUNTIMES["llama-server"]
-    assert resolve("vllm") is None
+    assert resolve("no-such-runtime") is None
 
 
 # --- settings

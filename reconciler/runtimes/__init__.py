@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from reconciler.runtimes import llama_server, llamacpp_router, mlx_lm, mlx_server
+from reconciler.runtimes import llama_server, llamacpp_router, mlx_lm, mlx_server, vllm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +17,7 @@ _ROWS = (
     llamacpp_router.RUNTIME,
     mlx_lm.RUNTIME,
     mlx_server.RUNTIME,
+    vllm.RUNTIME,
 )
 RUNTIMES: Mapping[str, Runtime] = MappingProxyType({row.name: row for row in _ROWS})
 DEFAULT_RUNTIME = llama_server.RUNTIME.name
