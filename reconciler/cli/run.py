@@ -20,7 +20,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--from", dest="base", metavar="REF", help="with --dry-run: against what REF would run"
     )
     parser.add_argument("--confirm", action="append", default=[], metavar="TOKEN")
-    parser.add_argument("--timeout", default="10m", metavar="TIME", help="of --once")
+    parser.add_argument(
+        "--timeout", default="10m", metavar="TIME", help="how long nodes are waited for (10m)"
+    )
     add(parser, (INTERVAL,))
     parser.add_argument("--stop-on-exit", action="store_true", help="stop the models too")
     add_agent_options(parser)
