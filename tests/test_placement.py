@@ -113,6 +113,17 @@ def test_a_selector_narrows_to_the_node_that_has_the_label() -> None:
     assert homes(assignment) == {"chat": "mac"}
 
 
+@pytest.mark.parametrize("expose", ["open", "key"])
+def test_a_service_listens_where_its_node_says(expose: str) -> None:
+    exposed = node(agent={"expose": expose, "hostIP": "192.0.2.7"})
+
+    (there,) = assign(fleet(exposed, model(), service()), {}).workloads
+    (here,) = assign(fleet(node(), model(), service()), {}).workloads
+
+    assert there.inputs["listen"] == {"expose": expose, "host": "192.0.2.7"}
+    assert "listen" not in here.inputs  # so that no digest of before it was known changes
+
+
 @pytest.mark.parametrize(
     ("on", "of", "with_", "rule"),
     [
@@ -121,6 +132,13 @@ def test_a_selector_narrows_to_the_node_that_has_the_label() -> None:
         ({}, {"format": "mlx"}, {}, "FormatMismatch"),
         ({}, {"hardware": {"accelerator": "metal"}}, {}, "NodeCapability"),
         ({}, {}, {"replicas": 2}, "PlacementNotLocked"),
+        ({"agent": {"expose": "open"}}, {}, {}, "NodeCapability"),
+        (
+            {"agent": {"expose": "key", "hostIP": "192.0.2.7"}},
+            {"format": "mlx"},
+            {"runtime": "mlx-lm"},
+            "NodeCapability",
+        ),
     ],
 )
 def test_what_a_node_cannot_take_is_blocked_by_name(
