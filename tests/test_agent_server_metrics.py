@@ -15,6 +15,7 @@ from agent.server.rates import WINDOW_S, Rates
 from agent.server.scrape import counter
 from tests.support.counting_engine import METRIC, asked, tell
 from tests.support.fleets import model, service
+from tests.support.fleets import node as fleet_node
 from tests.support.served_node import ServedNode
 from tests.support.wait import wait_for
 
@@ -46,6 +47,14 @@ def test_an_engine_that_hangs_has_no_rate_and_delays_no_other(tmp_path: Path) ->
         wait_for(lambda: len(asked(node.engine_port("two"))) > seen + 5, timeout_s=1.5)
 
         assert any('model="two"' in name for name in node.metrics())
+
+
+def test_an_engine_that_asks_for_a_key_is_read_with_it(tmp_path: Path) -> None:
+    keyed = {"node.yaml": fleet_node("mac", agent={"hostIP": "127.0.0.1", "expose": "key"})}
+    with ServedNode.open(tmp_path, CHAT | keyed) as node:
+        node.wait_ready()
+
+        wait_for(lambda: node.metrics().get(TOKENS) == 0, "a rate of an engine with a key")
 
 
 def test_services_of_one_model_are_one_series(tmp_path: Path) -> None:

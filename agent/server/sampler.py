@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from agent.apikey import sent_key
 from agent.server.rates import Rates
 from agent.server.scrape import read_counter
 from reconciler.runtimes import RUNTIMES
@@ -46,6 +47,7 @@ class Counted:
     backend: str
     url: str
     metric: str
+    key_file: str | None = None
 
 
 class Sampler:
@@ -115,7 +117,8 @@ class Sampler:
         self._after()
 
     def _ask(self, counted: Counted) -> None:
-        value = read_counter(counted.url, counted.metric)
+        key = None if counted.key_file is None else sent_key(counted.key_file)
+        value = read_counter(counted.url, counted.metric, key=key)
         if value is not None:
             with self._lock:
                 self._rates.add(counted, time.monotonic(), value)
@@ -138,5 +141,9 @@ def counters(states: Iterable[InstanceState]) -> Iterator[Counted]:
             paths = dict.fromkeys(launch.models[:1], row.metrics_path)
         host = _REACHED_AT.get(launch.host, launch.host)
         base = f"http://[{host}]:{launch.port}" if ":" in host else f"http://{host}:{launch.port}"
+        key_file = None if launch.command.key is None else launch.command.key.file
         for name, path in paths.items():
-            yield Counted(state.ref, state.pid, name, row.name, base + path, row.tokens_metric)
+            yield Counted(
+                *(state.ref, state.pid, name, row.name),
+                *(base + path, row.tokens_metric, key_file),
+            )

@@ -6,13 +6,14 @@
     tell(port, "/load/NAME"), asked(port)              # as a router; what was asked of /metrics
 
 With `--models-preset` it is a router: a model counts for itself, and a scrape that does not say
-`autoload=false` loads it.
+`autoload=false` loads it. With LLAMA_API_KEY it asks for that key, but for its health.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import threading
 import time
@@ -67,6 +68,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server, parts = self.server, urlsplit(self.path)
+        key = os.environ.get("LLAMA_API_KEY")
+        if key and parts.path != "/health" and self.headers["Authorization"] != f"Bearer {key}":
+            return self._send(401, {"error": {"message": "Invalid API Key"}})
         match parts.path:
             case "/health":
                 self._send(200, {"status": "ok"})
@@ -80,6 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._metrics({k: v[0] for k, v in parse_qs(parts.query).items()})
             case _:
                 self._send(404, {})
+        return None
 
     def do_POST(self) -> None:
         server, (_, verb, *rest) = self.server, self.path.split("/")
