@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import urllib.error
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,8 @@ def test_an_engine_that_asks_for_a_key_is_read_with_it(tmp_path: Path) -> None:
     keyed = {"node.yaml": fleet_node("mac", agent={"hostIP": "127.0.0.1", "expose": "key"})}
     with ServedNode.open(tmp_path, CHAT | keyed) as node:
         node.wait_ready()
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            asked(node.engine_port("chat"))
 
         wait_for(lambda: node.metrics().get(TOKENS) == 0, "a rate of an engine with a key")
 
