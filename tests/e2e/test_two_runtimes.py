@@ -1,0 +1,74 @@
+"""GGUF by llama.cpp and MLX by mlx_lm.server, on one machine at the same time."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from reconciler.plan import Instance
+from tests.support.fleets import model, service
+from tests.support.gguf_models import tiny_llama
+from tests.support.llama_server import llama_server
+from tests.support.mlx_models import PROGRAM, tiny_mlx
+from tests.support.reconciler import Fleet, Machine, alive
+
+pytestmark = pytest.mark.e2e
+
+
+def _answered_by(instance: Instance, model_name: str) -> str:
+    """The name that the answer to a chat bears."""
+    body = {
+        "model": model_name,
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_tokens": 2,
+    }
+    url = f"{instance.endpoint}/v1/chat/completions"
+    with urllib.request.urlopen(
+        urllib.request.Request(
+            url, json.dumps(body).encode(), {"Content-Type": "application/json"}
+        ),
+        timeout=60,
+    ) as answer:
+        return str(json.load(answer)["model"])
+
+
+def test_both_answer_by_their_models_name_and_each_is_stopped_alone(tmp_path: Path) -> None:
+    gguf = tiny_llama(tmp_path / "tiny.gguf", context=8192)
+    mlx = tiny_mlx(tmp_path / "mlx")
+    with Machine(tmp_path) as machine:
+        fleet = Fleet.create(tmp_path, gguf, "gguf")
+        fleet.repo.publish(
+            {
+                "models/tiny-mlx.yaml": model("tiny-mlx", source="models/mlx/", format="mlx"),
+                "services/mlx.yaml": service("mlx", "tiny-mlx", runtime="mlx-lm"),
+                **{f"models/mlx/{file.name}": file.read_bytes() for file in mlx.iterdir()},
+            },
+            "Serve MLX too",
+        )
+        machine.start(
+            *("-C", fleet.url, "--local", "--llama-server", str(llama_server())),
+        )
+
+        by_llama, by_mlx = machine.wait_ready("gguf"), machine.wait_ready("mlx")
+        assert (by_llama.runtime, by_mlx.runtime) == ("llama-server", "mlx-lm")
+        assert _answered_by(by_llama, "tiny") == "tiny"
+        assert _answered_by(by_mlx, "tiny-mlx") == "tiny-mlx"
+        programs = {p.pid: p.cmdline() for p in machine.processes()}
+        assert str(PROGRAM) in programs[by_mlx.pid or 0]
+
+        fleet.push_removal("mlx")
+        machine.wait_gone("mlx", by_mlx.pid)
+        assert _answered_by(by_llama, "tiny") == "tiny"
+        still = machine.instance("gguf")
+        assert still is not None
+        assert still.pid == by_llama.pid
+
+        fleet.push_service("mlx", "tiny-mlx", runtime="mlx-lm")
+        again = machine.wait_ready("mlx")
+        fleet.push_removal("gguf")
+        machine.wait_gone("gguf", by_llama.pid)
+        assert _answered_by(again, "tiny-mlx") == "tiny-mlx"
+        assert alive(again.pid or 0)
