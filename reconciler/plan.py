@@ -240,6 +240,11 @@ class Change:
         """Whether it tells something that nobody is going to change."""
         return self.action in _SHOWN_ACTIONS or self.reason in _SHOWN_REASONS
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is no reason to look again, for a person or a program."""
+        return self.action in _SHOWN_ACTIONS or self.reason == "DriftShown"
+
 
 _SHOWN_ACTIONS = (Action.UNKNOWN, Action.DEFERRED)
 _SHOWN_REASONS = ("DriftReported", "DriftShown", "ForeignProcess")
@@ -283,4 +288,4 @@ class Plan:
         """3 blocked, unconfirmed or unreachable; 2 changes or drift; 0 nothing to do."""
         if self.blocked or self.unreachable:
             return 3
-        return 2 if any(c.action != Action.DEFERRED for c in self.changes) else 0
+        return 2 if any(not change.is_quiet for change in self.changes) else 0

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
 
-from reconciler.api.meta import ObjectRef
+from reconciler.comparison import Causes, decide
 from reconciler.plan import (
     REASONS,
     Action,
     Blocked,
     Change,
-    DriftKind,
-    FieldChange,
     Impact,
     Instance,
     Observation,
     Plan,
     Restart,
-    Source,
-    TargetState,
 )
 from reconciler.prune import PruneLimits, guard_removals
-from reconciler.runtimes import RUNTIMES
 from reconciler.transition import FindSized, nothing_sized, order_and_weigh
-from reconciler.workload import LOOPBACK, Workload, digest
+from reconciler.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +31,6 @@ class Policy:
     drift_enforced: bool = True
     prune: PruneLimits = field(default_factory=PruneLimits)
     incomplete: str = ""
-
-
-class Causes(Protocol):
-    """Where things stand, with the commit that put them there."""
-
-    def where(self, ref: ObjectRef, field: str = "") -> Source | None:
-        """The line of a field of a declared object, or of the object."""
-
-    def removal(self, last: Source | None) -> Source | None:
-        """The line that an object last stood on, with the commit that removed it."""
 
 
 def make_plan(
@@ -70,14 +54,14 @@ def make_plan(
     homes = {workload.ref: workload for workload in wanted.values()}
     unchanged: Counter[str] = Counter()
     changes: list[Change] = []
-    for key in sorted(wanted.keys() | live.keys()):
-        target, ref = key
+    for target, ref in sorted(wanted.keys() | live.keys()):
         state = observed.targets.get(target)
         if state is None:
             continue
-        want, have = wanted.get(key), live.get(key)
+        want, have = wanted.get((target, ref)), live.get((target, ref))
         meant = want or have
-        if state.reachable and meant is not None and state.keeps_stopped(meant):
+        assert meant is not None
+        if state.reachable and state.keeps_stopped(meant):
             if have is not None:  # also one that is held: holding is the fleet's word, not theirs
                 cause = causes.where(ref)
                 changes.append(Change(Action.DELETE, target, ref, "StoppedByHand", cause))
@@ -88,15 +72,7 @@ def make_plan(
         home = homes.get(ref)
         if home is not None and (f"node/{home.node}", ref) in live:
             home = None
-        step = _decide(want, have, state, home, causes)
-        if isinstance(step, Change) and _mends_drift(step) and not policy.drift_enforced:
-            step = replace(step, reason="DriftReported", impact=Impact())
-        if isinstance(step, Change) and step.reason == "Removed" and policy.incomplete:
-            message, source = policy.incomplete, step.source
-            step = Blocked(ref, "RevisionIncomplete", message, source, target, (ref,))
-        by_hand = isinstance(step, Change) and step.reason == "RestartedByHand"
-        if isinstance(step, Change) and have is not None and _is_held(want, have) and not by_hand:
-            step = _leave_alone(step)
+        step = _within(policy, decide(want, have, state, home, causes), want, have)
         match step:
             case None:
                 unchanged[target] += have is not None
@@ -118,33 +94,29 @@ def make_plan(
     )
 
 
-def _decide(
+def _within(
+    policy: Policy,
+    step: Change | Blocked | None,
     want: Workload | None,
     have: Instance | None,
-    state: TargetState,
-    home: Workload | None,
-    causes: Causes,
 ) -> Change | Blocked | None:
-    """One pair; `home` is the same service on the node that has it now. None: as it should be."""
-    match want, have:
-        case _ if not state.reachable:
-            ref = want.ref if want else have.ref if have else None
-            assert ref is not None
-            return Change(
-                Action.UNKNOWN, state.target, ref, "NotReachable", causes.where(ref), state.message
-            )
-        case None, Instance():
-            return _remove(have, home, causes)
-        case Workload(suspended=True), None:
-            return None
-        case Workload(suspended=True), Instance():
-            cause = causes.where(want.ref, "spec.suspend")
-            return Change(Action.DELETE, state.target, want.ref, "Suspended", cause, desired=want)
-        case Workload(), None:
-            return _create(want, state, causes)
-        case Workload(), Instance():
-            return _compare(want, have, state, causes)
-    raise AssertionError("a pair has at least one side")
+    """What becomes of a step by the Fleet's policy and the service's own annotations."""
+    if not isinstance(step, Change):
+        return step
+    if step.action is Action.DRIFT and not step.is_shown_only and not policy.drift_enforced:
+        step = replace(step, reason="DriftReported", impact=Impact())
+    if step.reason == "Removed" and policy.incomplete:
+        return Blocked(
+            step.ref,
+            "RevisionIncomplete",
+            policy.incomplete,
+            step.source,
+            step.target,
+            (step.ref,),
+        )
+    if have is not None and step.reason != "RestartedByHand" and _is_held(want, have):
+        return _leave_alone(step)
+    return step
 
 
 def _is_held(want: Workload | None, have: Instance) -> bool:
@@ -161,231 +133,3 @@ def _leave_alone(step: Change) -> Change | Blocked:
     fields = ", ".join(f"{f.path} {f.before} -> {f.after}" for f in step.fields)
     message = f"{fields or REASONS[step.reason]}; left as it is by its hold annotation"
     return Blocked(step.ref, "Held", message, step.source, step.target, (step.ref,))
-
-
-def _create(want: Workload, state: TargetState, causes: Causes) -> Change | Blocked:
-    cause = causes.where(want.ref)
-    if want.runtime in state.missing:
-        message = state.missing[want.runtime]
-        return Blocked(want.ref, "EngineMissing", message, cause, state.target, (want.ref,))
-    if not want.takes_new:
-        message = f"{state.target} is unschedulable and takes nothing new"
-        return Blocked(want.ref, "NodeTakesNothingNew", message, cause, state.target, (want.ref,))
-    impact = Impact(download_bytes=_download_bytes(want, state))
-    return Change(
-        Action.CREATE,
-        state.target,
-        want.ref,
-        "Added",
-        cause,
-        _unlocked(want),
-        impact=impact,
-        desired=want,
-    )
-
-
-def _unlocked(want: Workload) -> str:
-    """Said where nothing in the fleet pins a model's bytes: the first download decides them."""
-    names = [model.name for model in want.models if model.sha256 is None]
-    return f"unlocked: {', '.join(names)} has no sha256" if names else ""
-
-
-def _mends_drift(step: Change) -> bool:
-    return step.action is Action.DRIFT and not step.is_shown_only
-
-
-def _remove(have: Instance, home: Workload | None, causes: Causes) -> Change | Blocked:
-    if home is not None:
-        there = f"node/{home.node}"
-        message = f"from {have.target} to {there}"
-        cause = causes.where(have.ref, "spec.placement")
-        return Change(
-            Action.MOVE,
-            have.target,
-            have.ref,
-            "MovedAway",
-            cause,
-            message,
-            desired=home,
-            home=there,
-        )
-    where = causes.removal(have.source)
-    if have.inputs.get("lifecycle", {}).get("prune") == "disabled":
-        message = "no longer declared, kept by its prune annotation; stop it by hand"
-        return Blocked(have.ref, "PruneDisabled", message, where, have.target, (have.ref,))
-    return Change(Action.DELETE, have.target, have.ref, "Removed", where)
-
-
-def _compare(
-    want: Workload, have: Instance, state: TargetState, causes: Causes
-) -> Change | Blocked | None:
-    render = state.renders.get(want.ref)
-    same_render = render is None or have.render_digest is None or render == have.render_digest
-    if want.inputs_digest == have.inputs_digest:
-        if want.ref in state.restarts:
-            cause = causes.where(want.ref)
-            return _restarting(Action.REPLACE, "RestartedByHand", want, have, state, cause)
-        drifted = [d.message for d in have.drifts if d.kind is DriftKind.RESTART]
-        if have.gone or drifted:
-            reason = "ProcessGone" if have.gone else "Drifted"
-            message = have.message if have.gone else "; ".join(drifted)
-            return _restarting(
-                Action.DRIFT, reason, want, have, state, causes.where(want.ref), message
-            )
-        # From afar no render is known: what the node's own agent says of it stands in.
-        deferred = [d for d in have.drifts if d.kind is DriftKind.DEFERRED]
-        if same_render and not deferred:
-            return _only_shown(want, have, state, causes)
-        if want.lifecycle.get("rollout.onUpgrade") == "restart":
-            cause = causes.where(want.ref, "spec.rollout.onUpgrade")
-            return _restarting(Action.REPLACE, "RenderChanged", want, have, state, cause)
-        return Change(
-            Action.DEFERRED,
-            state.target,
-            want.ref,
-            "RenderChanged",
-            causes.where(want.ref),
-            "; ".join(d.message for d in deferred),
-            desired=want,
-            since=min((d.since for d in deferred), default=None),
-        )
-    # The same command after all: a pinned digest that already runs, the port that it has.
-    keeps_process = (render is not None and same_render) or _only_lifecycle(want, have)
-    fields = _field_changes(have.inputs, want.inputs, process_changes=not keeps_process)
-    cause = _first_cause(want, fields, causes)
-    if keeps_process:
-        return Change(
-            Action.UPDATE,
-            state.target,
-            want.ref,
-            "LifecycleChanged",
-            cause,
-            fields=fields,
-            desired=want,
-        )
-    if want.runtime in state.missing:
-        message = state.missing[want.runtime]
-        return Blocked(want.ref, "EngineMissing", message, cause, state.target, (want.ref,))
-    reason = (
-        "ModelChanged" if any(f.path.startswith("model.") for f in fields) else "SettingsChanged"
-    )
-    if _is_hot(want, have):
-        impact = Impact(restart=Restart.HOT, download_bytes=_download_bytes(want, state))
-        fields = tuple(replace(field, forces_restart=False) for field in fields)
-        return Change(
-            Action.UPDATE, state.target, want.ref, reason, cause, "", fields, impact, want
-        )
-    return _restarting(Action.REPLACE, reason, want, have, state, cause, fields=fields)
-
-
-def _only_shown(
-    want: Workload, have: Instance, state: TargetState, causes: Causes
-) -> Change | None:
-    """What differs and is not ours to mend; somebody else's process before anything else."""
-    for kind, reason in _SHOWN.items():
-        if found := [drift for drift in have.drifts if drift.kind is kind]:
-            return Change(
-                Action.DRIFT,
-                state.target,
-                want.ref,
-                reason,
-                causes.where(want.ref),
-                "; ".join(drift.message for drift in found),
-                since=min(drift.since for drift in found),
-            )
-    return None
-
-
-_SHOWN = {DriftKind.FOREIGN: "ForeignProcess", DriftKind.COSMETIC: "DriftShown"}
-
-
-def _is_hot(want: Workload, have: Instance) -> bool:
-    """Its process lives and can take the change of single models, while the others answer."""
-    row = RUNTIMES.get(want.runtime)
-    if row is None or row.many is None or have.pid is None or have.gone:
-        return False
-    return row.many.changed(have.inputs, want.inputs) is not None
-
-
-def _restarting(
-    action: Action,
-    reason: str,
-    want: Workload,
-    have: Instance,
-    state: TargetState,
-    cause: Source | None,
-    message: str = "",
-    fields: tuple[FieldChange, ...] = (),
-) -> Change:
-    impact = Impact(
-        restart=Restart.RESTART,
-        download_bytes=_download_bytes(want, state),
-        downtime_seconds=have.start_seconds,
-        downtime_basis="unknown" if have.start_seconds is None else "measured",
-    )
-    return Change(action, state.target, want.ref, reason, cause, message, fields, impact, want)
-
-
-def _only_lifecycle(want: Workload, have: Instance) -> bool:
-    """Nothing that the process was rendered from differs."""
-    before = {k: v for k, v in have.inputs.items() if k != "lifecycle"}
-    after = {k: v for k, v in want.inputs.items() if k != "lifecycle"}
-    return digest(before) == digest(after)
-
-
-def _download_bytes(want: Workload, state: TargetState) -> int | None:
-    total = 0
-    for model in want.models:
-        if {model.sha256, model.source} & state.cached:
-            continue
-        if model.size_bytes is None:
-            return None
-        total += model.size_bytes
-    return total
-
-
-def _field_changes(
-    before: Mapping[str, Any], after: Mapping[str, Any], process_changes: bool
-) -> tuple[FieldChange, ...]:
-    old, new = _flat(before), _flat(after)
-    lifecycle = after.get("lifecycle", {}).keys() | before.get("lifecycle", {}).keys()
-    return tuple(
-        FieldChange(path, old.get(path), new.get(path), process_changes and path not in lifecycle)
-        for path in sorted(old.keys() | new.keys())
-        if old.get(path) != new.get(path)
-    )
-
-
-_NODE = "node.agent."  # how fields of the FleetNode's spec are shown
-
-
-def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Workload.inputs -> {path below spec: value}."""
-    models = inputs.get("models", [])
-    flat: dict[str, Any] = {
-        "runtime": inputs.get("runtime"),
-        "endpoint.port": inputs.get("port"),
-        "models": [model["name"] for model in models],
-        **inputs.get("settings", {}),
-        **inputs.get("lifecycle", {}),
-    }
-    listen = inputs.get("listen", {"expose": LOOPBACK.expose, "host": LOOPBACK.host})
-    flat |= {f"{_NODE}expose": listen["expose"], f"{_NODE}hostIP": listen["host"]}
-    for model in models:
-        flat |= {f"model.{model['name']}.{k}": v for k, v in model.items() if k != "name"}
-    return flat
-
-
-def _first_cause(want: Workload, fields: tuple[FieldChange, ...], causes: Causes) -> Source | None:
-    """The line of the first changed field; a Model's field stands in the Model's document, a
-    node's in its FleetNode."""
-    own = [f for f in fields if not f.path.startswith(("model.", _NODE))]
-    if own or not fields:
-        path = own[0].path if own else ""
-        path = "modelRef" if path == "models" and len(want.models) == 1 else path
-        return causes.where(want.ref, f"spec.{path}" if path else "")
-    if fields[0].path.startswith(_NODE):
-        field = fields[0].path.removeprefix(_NODE)
-        return causes.where(ObjectRef("FleetNode", "", want.node), f"spec.agent.{field}")
-    _, name, field = fields[0].path.split(".", 2)[0], *fields[0].path[6:].rsplit(".", 1)
-    return causes.where(ObjectRef("Model", want.ref.namespace, name), f"spec.{field}")

@@ -16,7 +16,7 @@ from reconciler.cli.agents import desired_as_told, open_agents
 from reconciler.cli.fleet import open_fleet, read_desired
 from reconciler.desired import Desired
 from reconciler.edge import Exit, wants_colour
-from reconciler.plan import Action, Observation, Plan, TargetState
+from reconciler.plan import Observation, Plan, TargetState
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
 from reconciler.report.terminal import Style, printable
@@ -105,5 +105,4 @@ def _print(plan: Plan, output: str) -> None:
 def _exit(plan: Plan, args: argparse.Namespace) -> int:
     if plan.blocked or (plan.unreachable and not args.allow_unreachable):
         return Exit.BLOCKED
-    shown = (Action.DEFERRED, Action.UNKNOWN)
-    return Exit.CHANGES if any(c.action not in shown for c in plan.changes) else Exit.OK
+    return Exit.CHANGES if any(not change.is_quiet for change in plan.changes) else Exit.OK
