@@ -191,8 +191,12 @@ def _memory_json(instance: Instance) -> list[dict[str, Any]]:
 
 
 def advertised(instance: Instance) -> tuple[str, ...]:
-    """The models that clients may ask for: not those that failed."""
-    broken = {m.name for m in instance.served if m.state in ("failed", "quarantined")}
+    """The models that clients may ask for: not those that failed, or that no router lists."""
+    broken = {
+        m.name
+        for m in instance.served
+        if m.state in ("failed", "quarantined") or m.reason == "NotListed"
+    }
     return tuple(name for name in instance.models if name not in broken)
 
 
