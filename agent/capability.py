@@ -54,6 +54,16 @@ def find_runtimes(
     return tuple(found), missing
 
 
+def doubts(stated: tuple[str, ...] | None, missing: Mapping[str, str]) -> tuple[str, ...]:
+    """What a FleetNode says that its machine can run, and it cannot: a line each, with why."""
+    rows = dict.fromkeys(row.name for word in stated or () if (row := resolve(word)))
+    return tuple(
+        f"its FleetNode states runtime {name}, which is not here: {missing[name]}"
+        for name in rows
+        if name in missing
+    )
+
+
 class Versions:
     """What programs say of their version, asked once a program (not once a path: an upgrade is
     another program) in a thread of its own, and kept in a file for those who only look."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from agent.byhand import ByHand
-from agent.capability import Versions
+from agent.capability import Versions, doubts
 from agent.drift import DriftWatch
 from agent.expected import ExpectedFile
 from agent.handover import Handover
@@ -73,6 +73,8 @@ class LocalAgent:
         self._kept = KeptModels(self.state.desired / "models.json")
         renderer = _renderer(self.state, self.store, PortBook(self.state), settings)
         self.facts = renderer.facts
+        self._renderer = renderer
+        self._doubted: tuple[str, ...] = ()
         self.by_hand = ByHand(self.state)
         self.drift = DriftWatch(self.processes.snapshot, ask, changed)
         self.handover = Handover(self.state.desired / "moves.json", settings.peers, changed=changed)
@@ -100,8 +102,15 @@ class LocalAgent:
         self.drift.start()
 
     def stated(self, node: FleetNode | None) -> None:
-        """What the fleet says of this machine; its budgets are logged when they are news."""
-        if node is not None and self.memory.follow(node):
+        """What the fleet says of this machine; its budgets, and what it says that is not so, are
+        logged when they are news."""
+        if node is None:
+            return
+        doubted = doubts(node.spec.runtimes, self._renderer.missing())
+        for line in doubted if doubted != self._doubted else ():
+            _log.warning("%s", line)
+        self._doubted = doubted
+        if self.memory.follow(node):
             for line in self.memory.budget_lines(ours_of(self.processes.snapshot())):
                 _log.info("%s", line)
 

@@ -50,6 +50,10 @@ class Renderer:
         """What can run here, with path and version."""
         return find_runtimes(self.programs, self.only, self.version)[0]
 
+    def missing(self) -> dict[str, str]:
+        """What cannot run here, with why."""
+        return find_runtimes(self.programs, self.only, self.version)[1]
+
     def facts(self, model: Model) -> ModelFacts | None:
         """What the store knows of a model that was downloaded."""
         name, spec = model.metadata.name, model.spec

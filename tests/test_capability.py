@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.capability import Versions, find_runtimes, version_of
+from agent.capability import Versions, doubts, find_runtimes, version_of
 from agent.engine import find_engine
 from reconciler.runtimes import RUNTIMES
 from tests.support.llama_server import llama_server
@@ -52,6 +52,15 @@ def test_a_wrong_path_is_a_missing_runtime_and_hides_no_other() -> None:
 
     assert "/nowhere/llama: no executable file" in missing["llama-server"]
     assert "mlx-lm" in {runtime.name for runtime in found}
+
+
+def test_a_stated_runtime_that_is_not_there_is_doubted_once() -> None:
+    missing = {"mlx-server": "build it", "vllm": "install it"}
+
+    assert doubts(("llamacpp", "mlx-server", "unheard-of"), missing) == (
+        "its FleetNode states runtime mlx-server, which is not here: build it",
+    )
+    assert doubts(None, missing) == ()
 
 
 @pytest.mark.parametrize(
