@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench import agent, header, idle, plan, start, threads, validate
+from bench import agent, header, idle, plan, start, swap, threads, validate
 from bench.table import Row, show
 
-BENCHMARKS = (start, validate, plan, header, idle, agent, threads)
+BENCHMARKS = (start, validate, plan, header, idle, agent, threads, swap)
 
 
 def rows() -> Iterator[Row]:
