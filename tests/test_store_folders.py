@@ -137,7 +137,10 @@ def test_a_folder_that_no_engine_could_load_is_refused_before_it_is_copied(tmp_p
 
 def test_the_same_folder_with_other_files_chosen_is_another_model(tmp_path: Path) -> None:
     store, source = ModelStore(tmp_path / "store"), make_folder(tmp_path / "m")
-    all_of_it, some = folder_model(source), folder_model(source, files=("config.json", "sub/*"))
+    all_of_it, some = (
+        folder_model(source),
+        folder_model(source, files=("config.json", "*.safetensors")),
+    )
 
     settle(store, all_of_it)
     settle(store, some)
@@ -146,7 +149,7 @@ def test_the_same_folder_with_other_files_chosen_is_another_model(tmp_path: Path
     assert first is not None
     assert second is not None
     assert first.digest != second.digest
-    assert [file.path for file in second.files] == ["config.json", "sub/a b.json"]
+    assert [file.path for file in second.files] == ["config.json", "model.safetensors"]
 
 
 def test_a_download_that_would_pass_the_watermark_is_refused_before_a_byte(tmp_path: Path) -> None:
@@ -285,6 +288,14 @@ def test_a_folder_of_gguf_files_must_say_which_model_is_meant() -> None:
         entry_of(shards[:2], "gguf")
     with pytest.raises(ModelError, match=r"none of its files is a \.gguf"):
         entry_of(["config.json"], "gguf")
+
+
+def test_a_folder_needs_weights_and_a_configuration() -> None:
+    assert entry_of(["config.json", "model.safetensors"], "mlx") == ""
+    with pytest.raises(ModelError, match=r"no \.safetensors is among its files"):
+        entry_of(["config.json"], "mlx")
+    with pytest.raises(ModelError, match=r"no config\.json and no \.safetensors"):
+        entry_of(["README.md"], "safetensors")
 
 
 def test_the_digest_of_one_file_is_its_own() -> None:

@@ -103,10 +103,13 @@ def entry_of(paths: Collection[str], form: str) -> str:
     Raises ModelError where the folder is no model of that format.
     """
     if form != "gguf":
-        if "config.json" not in paths:
+        lacking = [] if "config.json" in paths else ["config.json"]
+        if not any(path.endswith(".safetensors") for path in paths):
+            lacking.append(".safetensors")
+        if lacking:
             raise ModelError(
-                f"no config.json is among its files, so no engine can load it as {form};"
-                f" there is {listed(sorted(paths))}"
+                f"no {' and no '.join(lacking)} is among its files, so no engine can load it as"
+                f" {form}; there is {listed(sorted(paths))}"
             )
         return ""
     models = sorted(path for path in paths if path.endswith(".gguf"))
