@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli import main
 from agent.server import ListenSettings, served
 from agent.server.tls import certificate_sha256
 from reconciler.agents.client import AgentClient
@@ -93,6 +94,15 @@ def test_the_certificate_is_good_for_the_names_of_this_machine(node: ServedNode)
         pytest.raises(ssl.SSLCertVerificationError),
     ):
         trusted.wrap_socket(raw, server_hostname="elsewhere.test")
+
+
+def test_probe_prints_the_fingerprint_for_the_fleet(
+    node: ServedNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["probe", "--state-dir", str(node.state)])
+
+    assert code == 0
+    assert f"certSha256: {certificate_sha256(node.state)}" in capsys.readouterr().out
 
 
 def test_our_own_client_reads_the_state_with_pin_and_token(node: ServedNode) -> None:

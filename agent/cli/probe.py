@@ -15,7 +15,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    document = _document(args.node)
+    document = _document(args.node, args.state_dir)
     if args.output == "json":
         print(json.dumps(document))
         return Exit.OK
@@ -26,16 +26,21 @@ def run(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _document(name: str | None) -> dict[str, Any]:
+def _document(name: str | None, state_dir: str | None) -> dict[str, Any]:
+    from agent.local import state_root
     from agent.probe import node_name, probe
+    from agent.server.tls import certificate_sha256
     from reconciler.api.meta import API_VERSION
 
+    agent = {"expose": "none"}
+    if pin := certificate_sha256(state_root(state_dir)):  # it listens off loopback, or did
+        agent["certSha256"] = pin
     hardware = probe().model_dump(by_alias=True, mode="json", exclude_none=True)
     return {
         "apiVersion": API_VERSION,
         "kind": "FleetNode",
         "metadata": {"name": name or node_name()},
-        "spec": {"agent": {"expose": "none"}, "runtimes": _runtimes(), "hardware": hardware},
+        "spec": {"agent": agent, "runtimes": _runtimes(), "hardware": hardware},
     }
 
 
