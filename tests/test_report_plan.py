@@ -76,6 +76,17 @@ Plan: nothing to do, 1 unchanged.
     )
 
 
+def test_a_service_that_was_stopped_by_hand_is_a_note_and_no_change() -> None:
+    chat = workload("chat")
+    seen = observed(stopped={ref("chat"): chat.inputs_digest})
+    made = make_plan("abc", [chat], [], seen, Policy(), FixedCauses())
+
+    text = plan_text(made, 0.0)
+
+    assert "  .   default/chat\n        stopped by a person on the node, until" in text
+    assert made.exit_code == 0
+
+
 def test_a_node_that_does_not_answer_shows_since_when() -> None:
     state = TargetState("node/mac", False, seen_at=NOW - 7800, message="connection refused")
     seen = Observation({"node/mac": state}, ())

@@ -73,6 +73,9 @@ def _lines(plan: Plan, now: float, style: Style) -> Iterator[str]:
             yield f"        {printable(state.message)}"
         for change in changes:
             yield from _change_lines(change, state, now, style)
+        for ref in sorted(state.stopped.keys() - {change.ref for change in changes}):
+            yield style(Tone.QUIET, f"  .   {ref.label:<40}").rstrip()
+            yield f"        {REASONS['StoppedByHand']}"
     if plan.blocked:
         yield style(Tone.BAD, f"blocked {len(plan.blocked)}")
         for item in plan.blocked:
