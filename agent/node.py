@@ -133,7 +133,8 @@ def _loop(
     adjusts: Overlay,
 ) -> Loop:
     def follow(desired: Desired) -> None:
-        agent.by_hand.declared(desired.fleet.objects)
+        if not desired.fleet.incomplete:
+            agent.by_hand.declared(desired.fleet.origins)  # also of what is held
         agent.handover.follow(desired.fleet)
         agent.stated(desired.fleet.get(FleetNode, ObjectRef("FleetNode", "", name)))
         policy = desired.fleet.policy

@@ -17,18 +17,17 @@ from typing import Protocol, TypeVar
 from reconciler.desired import CachedFacts, Desired, no_facts
 from reconciler.errors import ReconcilerError, SourceError
 from reconciler.fleet import Fleet
-from reconciler.plan import Action, Observation, Plan, RevisionState
-from reconciler.problem import RULES, Problem, Severity
+from reconciler.plan import Observation, Plan, RevisionState
+from reconciler.problem import Problem
 from reconciler.source.checkout import Checkout, Source
 from reconciler.source.history import Verdict
 from reconciler.source.load import Loaded
-from reconciler.target import Outcome, Result, Target
+from reconciler.source.slice import foreign
+from reconciler.target import REMOVALS, Outcome, Target, apply_plan
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-_REMOVALS = (Action.DELETE, Action.MOVE)
-_SAID = ("AgentTooOld", "VersionRequired")
 _MOST_TOLD = 20  # lines at once
 
 
@@ -252,22 +251,13 @@ class Loop:
                 self.report.refused(checkout.revision, loaded.errors)
 
     def _say_foreign(self, loaded: Loaded) -> None:
-        """What is wrong with a revision and refuses nothing here, once: errors of other nodes, and
-        what only newer agents know."""
-        told = {
-            str(problem)
-            for problem in loaded.problems
-            if problem.rule in _SAID
-            or (
-                problem.severity is Severity.WARNING
-                and RULES[problem.rule].severity is Severity.ERROR
-            )
-        }
-        for line in sorted(told - self._told)[:_MOST_TOLD]:
+        told = foreign(loaded)
+        lines = sorted(told - self._told)
+        for line in lines[:_MOST_TOLD]:
             log.warning("%s", line)
-        if (more := len(told - self._told) - _MOST_TOLD) > 0:
-            log.warning("and %d problems more that refuse nothing here", more)
-        self._told = frozenset(told)
+        if len(lines) > _MOST_TOLD:
+            log.warning("and %d problems more that refuse nothing here", len(lines) - _MOST_TOLD)
+        self._told = told
 
     def revision_state(self) -> RevisionState:
         """How far it is, for whoever asks this node. Safe to ask from any thread."""
@@ -285,7 +275,7 @@ class Loop:
         quiet_in = self._moved_at + self.timing.quiet_s - time.monotonic()
         self.report.planned(plan, self.desired)
         self.report.applied(apply_plan(plan, self.target, hold_removals=quiet_in > 0))
-        waiting = quiet_in > 0 and any(c.action in _REMOVALS for c in plan.changes)
+        waiting = quiet_in > 0 and any(c.action in REMOVALS for c in plan.changes)
         if not waiting and not any(item.token for item in plan.blocked):
             self.journal.applied(self.desired)
         self._settle(plan)
@@ -308,21 +298,3 @@ def poll_delay_s(interval_s: float, share: float, polls: int) -> float:
     the interval on average and never the same.
     """
     return interval_s * (share if polls == 0 else 0.5 + share)
-
-
-def apply_plan(plan: Plan, target: Target, *, hold_removals: bool = False) -> tuple[Outcome, ...]:
-    """Carry out every change of a plan that may be carried out, in its order; one that fails does
-    not stop the others."""
-    outcomes = []
-    for change in sorted(plan.changes, key=lambda c: c.impact.order):
-        if change.is_shown_only:
-            continue
-        if hold_removals and change.action in _REMOVALS:
-            continue
-        try:
-            outcome = target.apply(change)
-        except ReconcilerError as error:
-            outcome = Outcome(change, Result.FAILED, str(error))
-        log.info("%s %s: %s %s", change.action, change.ref.label, outcome.result, outcome.message)
-        outcomes.append(outcome)
-    return tuple(outcomes)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from reconciler.plan import Change, Observation
+from reconciler.errors import ReconcilerError
+from reconciler.plan import Action, Change, Observation, Plan
 from reconciler.workload import Workload
+
+REMOVALS = (Action.DELETE, Action.MOVE)
+
+_log = logging.getLogger(__name__)
 
 
 class Result(StrEnum):
@@ -37,3 +43,21 @@ class Observer(Protocol):
 class Target(Observer, Protocol):
     def apply(self, change: Change) -> Outcome:
         """Carry out one change, or start to. Never blocks on a download or on readiness."""
+
+
+def apply_plan(plan: Plan, target: Target, *, hold_removals: bool = False) -> tuple[Outcome, ...]:
+    """Carry out every change of a plan that may be carried out, in its order; one that fails does
+    not stop the others."""
+    outcomes = []
+    for change in sorted(plan.changes, key=lambda c: c.impact.order):
+        if change.is_shown_only:
+            continue
+        if hold_removals and change.action in REMOVALS:
+            continue
+        try:
+            outcome = target.apply(change)
+        except ReconcilerError as error:
+            outcome = Outcome(change, Result.FAILED, str(error))
+        _log.info("%s %s: %s %s", change.action, change.ref.label, outcome.result, outcome.message)
+        outcomes.append(outcome)
+    return tuple(outcomes)

@@ -11,12 +11,11 @@ import pytest
 from agent.local import LocalAgent
 from agent.settings import Settings
 from reconciler.desired import Desired
-from reconciler.loop import apply_plan
 from reconciler.plan import Action, Change, Instance, Observation
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.directory import DirectorySource
 from reconciler.source.load import load
-from reconciler.target import Result, Target
+from reconciler.target import Result, Target, apply_plan
 from tests.support.fleets import model, node, service, write_fleet
 from tests.support.gguf_models import tiny_llama
 from tests.support.targets import InMemoryTarget

@@ -79,6 +79,17 @@ def own_slice(loaded: Loaded, node: str, before: Applied | None) -> Loaded:
     )
 
 
+def foreign(loaded: Loaded) -> frozenset[str]:
+    """What is wrong with a revision and refuses nothing here: errors of other nodes, and what only
+    newer agents know. A line each."""
+    return frozenset(
+        str(problem)
+        for problem in loaded.problems
+        if problem.rule in ("AgentTooOld", "VersionRequired")
+        or (problem.severity is Severity.WARNING and RULES[problem.rule].severity is Severity.ERROR)
+    )
+
+
 _POLICY = ObjectRef("Fleet", "", "")  # any Fleet: there may be one, whatever its name
 
 
@@ -134,10 +145,9 @@ def _finding(ref: ObjectRef, problem: Problem, newer: frozenset[ObjectRef]) -> F
 
 
 def _too_old(problem: Problem) -> str:
-    return (
-        f"{problem.message.partition(';')[0]} that this agent, {__version__}, knows:"
-        " upgrade the agent, or correct the line"
-    )
+    word, is_listed, _ = problem.message.partition(" is not one of ")
+    what = f"{word} is nothing" if is_listed else problem.message.partition(";")[0]
+    return f"{what} that this agent, {__version__}, knows: upgrade the agent, or correct the line"
 
 
 def _stand_ins(before: Applied | None) -> dict[ObjectRef, Resource]:
