@@ -12,7 +12,15 @@ import pytest
 
 from agent.store import DownloadState, ModelStore
 from reconciler.errors import DownloadFailed, ModelError
-from reconciler.models import FetchContext, Listing, ListRequest, list_files
+from reconciler.models import (
+    FetchContext,
+    FetchRequest,
+    Listing,
+    ListRequest,
+    Partial,
+    fetch,
+    list_files,
+)
 from reconciler.workload import ModelFile
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
@@ -124,6 +132,17 @@ def test_blobs_elsewhere_come_without_the_login(registry: Registry, tmp_path: Pa
 
         assert len(storage.headers) == 1
         assert "Authorization" not in storage.headers[0]
+
+
+@pytest.mark.e2e
+def test_a_token_that_ran_out_is_no_reason_to_ask_a_person(
+    registry: Registry, tmp_path: Path
+) -> None:
+    file = files_of(registry, registry.push("team/tiny", {"tiny.gguf": b"x" * 1000})).files[0]
+    registry.scheme = "basic"  # the token that the listing got counts no more
+
+    with Partial(tmp_path / "m") as partial, pytest.raises(DownloadFailed, match="HTTP 401"):
+        fetch(FetchRequest(file.source, partial, access=file.access))
 
 
 @pytest.mark.e2e

@@ -54,7 +54,7 @@ def _files(request: ListRequest) -> Listing:
     base, repository = _place(match, request.context.mirrors)
     answer = _ask(base, repository, match["digest"] or match["tag"], request)
     origin = f"{urlsplit(base).scheme}://{urlsplit(base).netloc}"
-    explain = functools.partial(_explain, f"{urlsplit(base).netloc}/{repository}")
+    explain = functools.partial(_explain_blob, f"{urlsplit(base).netloc}/{repository}")
     access = Access(str(answer["origin"]), answer["authorization"], explain=explain)
     files = []
     for name, layer in _named(repository, answer["layers"]):
@@ -133,6 +133,11 @@ def _ask(base: str, repository: str, reference: str, request: ListRequest) -> di
         raise DownloadFailed(f"{where}: the registry answers HTTP {status}", pause)
     text = f"{where}: {printable(str(answer.get('message')))}"
     raise ModelError(text) if answer["error"] == "setup" else DownloadFailed(text)
+
+
+def _explain_blob(where: str, status: int, headers: Mapping[str, str]) -> str | None:
+    """A token lives for minutes, a download for hours: with the next attempt comes a new one."""
+    return None if status == 401 else _explain(where, status, headers)
 
 
 def _explain(where: str, status: int, headers: Mapping[str, str]) -> str | None:
