@@ -162,7 +162,7 @@ class HistoryFile:
     def write(self, record: Record) -> None:
         """Replace the record, so that a power cut leaves the old one or the new one."""
         half = self.path.with_name(f"{self.path.name}.new")
-        text = json.dumps({"format": _FORMAT, **_plain(record)}, indent=1, sort_keys=True)
+        text = json.dumps({"format": _FORMAT, **_plain(record)}, sort_keys=True)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(half, "w", encoding="utf-8", opener=_private) as file:
