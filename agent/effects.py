@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from agent import events, health, logs, many
 from agent.clock import Clock
-from agent.events import Effect, Event, Unit
+from agent.events import Effect, Event
 from agent.exits import classify
 from agent.identity import boot_id, find_marked, identity_of, is_ours
 from agent.launch import Child, Launch
@@ -23,6 +23,7 @@ from agent.ports import not_local, taken_by
 from agent.records import Record, Records
 from agent.spawn import spawn, write_files
 from agent.state import StateDir
+from agent.unit import Unit
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import EngineError, ReconcilerError
 from reconciler.many import ManyModels

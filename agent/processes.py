@@ -23,12 +23,13 @@ from typing import TypeVar
 from agent import events, supervisor
 from agent.clock import Clock, Moment, SystemClock
 from agent.effects import Effects
-from agent.events import Event, Timing, Unit
+from agent.events import Event, Timing
 from agent.identity import boot_id
 from agent.launch import InstanceState, Launch
 from agent.pidwatch import PidWatch
 from agent.records import Record
 from agent.state import StateDir
+from agent.unit import Unit
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import StateError
 

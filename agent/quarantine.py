@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from agent.clock import Moment
-from agent.events import Answered, Quarantined, Timing, Unit
+from agent.events import Answered, Timing
 from agent.exits import PERMANENT
+from agent.unit import Quarantined, Unit
 from reconciler.workload import ServedModel
 
 _SERVE = ("loaded", "sleeping")

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent.events import Quarantined, Reloading, Stage
 from agent.launch import Child, Identity, Launch
 from agent.state import StateDir, atomic_write, set_aside, sync_directory
+from agent.unit import Quarantined, Reloading, Stage
 from reconciler.api.meta import ObjectRef
 from reconciler.plan import Source
 from reconciler.workload import Command, KeyPlace, PoolNeed, Probe

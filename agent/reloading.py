@@ -22,19 +22,15 @@ from agent.events import (
     Effect,
     Note,
     Reload,
-    Reloading,
     Rewrite,
     Rewritten,
     Save,
     SlotsAnswered,
-    Stage,
-    Step,
     Timing,
-    Unit,
-    said,
 )
 from agent.launch import Phase
 from agent.stopping import begin_stop, cut, waits_for
+from agent.unit import Reloading, Stage, Step, Unit, said
 
 _UP = ("loaded", "sleeping", "loading")
 

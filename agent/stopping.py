@@ -10,19 +10,9 @@ import signal
 from dataclasses import replace
 
 from agent.clock import Moment
-from agent.events import (
-    AskSlots,
-    Effect,
-    Note,
-    Save,
-    Signal,
-    SlotsAnswered,
-    Step,
-    Timing,
-    Unit,
-    said,
-)
+from agent.events import AskSlots, Effect, Note, Save, Signal, SlotsAnswered, Timing
 from agent.launch import Launch, Phase
+from agent.unit import Step, Unit, said
 
 
 def begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: Timing) -> Step:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from agent import reloading
+from agent.answers import answered
 from agent.clock import Moment
 from agent.events import (
     Answered,
@@ -38,20 +39,17 @@ from agent.events import (
     Spawn,
     Spawned,
     SpawnFailed,
-    Stage,
-    Step,
     Stop,
     Tick,
     Timing,
-    Unit,
     Update,
     Woke,
-    said,
 )
 from agent.exits import PERMANENT
 from agent.launch import Child, InstanceState, Launch, Phase
-from agent.quarantine import due, learn, shown
+from agent.quarantine import shown
 from agent.stopping import ask_slots, begin_stop, end_drain, kill, slots_answered
+from agent.unit import Stage, Step, Unit, said
 
 
 def step(unit: Unit | None, event: Event, now: Moment, timing: Timing) -> Step:
@@ -78,7 +76,7 @@ def step(unit: Unit | None, event: Event, now: Moment, timing: Timing) -> Step:
         case Exited():
             return _exited(unit, event, now, timing)
         case Answered():
-            return _answered(unit, event, now, timing)
+            return answered(unit, event, now, timing)
         case SlotsAnswered() if unit.phase is Phase.RELOADING:
             return reloading.slots_answered(unit, event, now, timing)
         case SlotsAnswered():
@@ -294,75 +292,6 @@ def _back_off(
         since=now.wall,
     )
     return unit, (Save(), Note(f"{reason}: {message}; next try in {delay_s:g} s"))
-
-
-def _answered(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
-    if not unit.asking or event.question != unit.question:
-        return unit, ()
-    if unit.phase is Phase.RELOADING and not reloading.asks_ready(unit):
-        return unit, ()
-    unit, event = learn(replace(unit, asking=False), event, timing)
-    if unit.phase in (Phase.LOADING, Phase.READY) and event.listening is not None:
-        step = _change_models(unit, event, now, timing)
-        if step is not None:
-            return step
-    if unit.phase is Phase.LOADING:
-        return _loading(unit, event, now, timing)
-    if unit.phase is Phase.RELOADING:
-        return reloading.answered(unit, event, now, timing)
-    if unit.phase is not Phase.READY:
-        return unit, ()
-    if event.ready:
-        unit = replace(unit, missed=0, wake_at=now.monotonic + timing.probe_ready_s)
-        notes = (Note("answers again"),) if unit.reason != "Ready" else ()
-        return said(unit, "Ready", "", now), notes
-    missed = unit.missed + 1
-    lost = missed == timing.misses
-    pause_s = timing.probe_ready_s if missed >= timing.misses else timing.probe_missed_s
-    unit = replace(unit, missed=missed, wake_at=now.monotonic + pause_s)
-    if not lost:
-        return unit, ()
-    message = f"{missed} probes in a row failed, left running: {event.message}"
-    return said(unit, "NotResponding", message, now), (Note(f"NotResponding: {message}"),)
-
-
-def _change_models(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step | None:
-    """Leave out the models that cannot load, let in those whose time is over, and do again what an
-    earlier life of ours did not finish. None: nothing of that."""
-    left_out, under_way = due(unit, event, now, timing), unit.reloading
-    if left_out == unit.quarantined and under_way is None:
-        return None
-    notes = [
-        Note(f"{model.name} is left out: {model.reason}: {model.message}")
-        for model in left_out
-        if model.name not in unit.left_out
-    ]
-    unit = replace(unit, quarantined=left_out, listening=event.listening)
-    if under_way is not None:
-        unit = replace(unit, missed=0 if event.ready else timing.misses)
-    models = under_way.models if under_way else frozenset()
-    after, effects = reloading.begin(unit, Reload(unit.launch, models), now, timing)
-    return after, (*notes, *effects)
-
-
-def _loading(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
-    if not event.ready:
-        interval_s = min(max(unit.interval_s * 2, timing.probe_first_s), timing.probe_loading_max_s)
-        unit = replace(unit, interval_s=interval_s, wake_at=now.monotonic + interval_s)
-        return said(unit, event.reason or "Loading", event.message, now), ()
-    took = None if unit.spawned_at is None else now.monotonic - unit.spawned_at
-    unit = replace(
-        unit,
-        phase=Phase.READY,
-        ready_at=now.monotonic,
-        was_ready=True,
-        listening=event.listening,
-        missed=0,
-        start_seconds=unit.start_seconds if took is None else round(took, 3),
-        wake_at=now.monotonic + timing.probe_ready_s,
-    )
-    note = "ready" if took is None else f"ready after {took:.2f} s"
-    return said(unit, "Ready", "", now), (Save(), Note(note))
 
 
 def _tick(unit: Unit, now: Moment, timing: Timing) -> Step:

@@ -8,8 +8,9 @@ import pytest
 
 from agent import events, supervisor
 from agent.clock import Moment
-from agent.events import Answered, Effect, Failure, Rewrite, Timing, Unit
+from agent.events import Answered, Effect, Failure, Rewrite, Timing
 from agent.launch import Child, Identity, Launch, Listening, Phase
+from agent.unit import Unit
 from reconciler.workload import ServedModel
 from tests.support.owner import launch
 

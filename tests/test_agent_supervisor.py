@@ -11,8 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from agent import events, supervisor
 from agent.clock import Moment
-from agent.events import Failure, Timing, Unit
+from agent.events import Failure, Timing
 from agent.launch import Child, Identity, Launch, Listening, Phase
+from agent.unit import Unit
 from reconciler.workload import Probe, ServedModel
 from tests.support.owner import launch, service
 
