@@ -224,3 +224,15 @@ def test_under_strict_history_exactly_the_accepted_head_is_followed(agent: Agent
 
     assert (held, followed) == ({"chat"}, {"other"})
     assert "held (--strict-history)" in agent.loop.revision_state().held
+
+
+def test_what_a_lost_header_holds_stays_after_a_restart_without_the_remote(agent: Agent) -> None:
+    agent.repo.publish({"chat.yaml": "", "more.yaml": placed("more")})
+    agent.one_pass()
+    agent.repo.remote.rename(agent.repo.remote.with_name("gone"))
+    agent.restart()
+
+    running = agent.one_pass()
+
+    assert agent.loop.desired is not None
+    assert running == {"chat", "more"}
