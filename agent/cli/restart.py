@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from agent.cli.download_options import MODEL_STORE
 from agent.cli.stop import add_names, chosen, labels, opened
 from reconciler.edge import Exit
-from reconciler.option import add, program_options, programs_of
+from reconciler.option import API_KEY_FILE, add, program_options, programs_of
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -28,19 +28,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", default="10m", metavar="TIME", type=_seconds, help="for them to be ready"
     )
-    add(parser.add_argument_group("where no agent runs"), (MODEL_STORE, *program_options()))
+    options = (MODEL_STORE, API_KEY_FILE, *program_options())
+    add(parser.add_argument_group("where no agent runs"), options)
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when they answer, 3 when one does not in time. Raises UsageError, StateError."""
     from agent import handwork
-    from agent.local import state_root
     from agent.node import remembered_node
     from agent.settings import Settings
     from agent.view import recorded_instances
 
-    root = state_root(args.state_dir).absolute()
-    state = opened(root)
+    state = opened(args)
     if state is None:
         return Exit.OK
     here = handwork.Here.read(state)
@@ -48,8 +47,13 @@ def run(args: argparse.Namespace) -> int:
     if not wanted:
         return Exit.OK
     print(f"{labels(wanted)}: starts anew", file=sys.stderr)
-    settings = Settings(root=root, programs=programs_of(args), model_store=args.model_store)
-    node = remembered_node(root) or "this"
+    settings = Settings(
+        root=state.root,
+        programs=programs_of(args),
+        model_store=args.model_store,
+        api_key_file=args.api_key_file,
+    )
+    node = remembered_node(state.root) or "this"
     late = handwork.restart(state, wanted, node, settings, args.timeout)
     _say(recorded_instances(state, node), wanted, late)
     return Exit.BLOCKED if late else Exit.OK

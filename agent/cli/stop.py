@@ -29,10 +29,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when they are stopped, 3 when they are not by the deadline."""
     from agent import handwork
-    from agent.local import state_root
 
-    root = state_root(args.state_dir).absolute()
-    state = opened(root)
+    state = opened(args)
     if state is None:
         return Exit.OK
     here = handwork.Here.read(state)
@@ -46,7 +44,7 @@ def stop_all(root: Path) -> int:
     """Everything that was started from a state directory, without a note to keep it so."""
     from agent import handwork
 
-    state = opened(root)
+    state = _opened(root)
     return Exit.OK if state is None else _stop(state, handwork.Here.read(state).running, keep=False)
 
 
@@ -73,8 +71,19 @@ def add_names(parser: argparse.ArgumentParser, everything: str) -> None:
     parser.add_argument("--all", action="store_true", help=everything)
 
 
-def opened(root: Path) -> StateDir | None:
-    """The state directory; None, and said, where nothing was ever started from it."""
+def opened(args: argparse.Namespace) -> StateDir | None:
+    """The state directory; None, and said, where nothing was ever started from it.
+
+    Raises UsageError where nothing is named.
+    """
+    from agent.local import state_root
+
+    if bool(args.names) == args.all:
+        raise UsageError("name the services, or say --all")
+    return _opened(state_root(args.state_dir).absolute())
+
+
+def _opened(root: Path) -> StateDir | None:
     from agent.state import StateDir
 
     if not root.is_dir():
@@ -89,8 +98,6 @@ def chosen(
     """The services that were named, or everything. Raises UsageError with the names there are."""
     from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
 
-    if bool(args.names) == args.all:
-        raise UsageError("name the services, or say --all")
     if args.all:
         return everything
     parts = (name.rpartition("/") for name in args.names)
