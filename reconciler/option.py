@@ -150,6 +150,12 @@ def source_of(
 
 
 STATE_DIR = Option("state-dir", "where models, records and logs are kept", "DIR")
+API_KEY_FILE = Option(
+    "api-key-file",
+    "the key for clients where the node says expose: key (default: in the state directory)",
+    "FILE",
+    read=file_path,
+)
 INTERVAL = Option(
     "interval",
     "how often the fleet's source is asked (default 30s)",

@@ -27,6 +27,7 @@ ROWS: dict[str, tuple[str, Any]] = {
     "listen": ("0.0.0.0", "0.0.0.0"),
     "client-ca-file": ("/etc/ca.pem", Path("/etc/ca.pem")),
     "host-ip": ("192.168.1.50", "192.168.1.50"),
+    "api-key-file": ("/run/api-key", Path("/run/api-key")),
     "runtime": ("llamacpp", "llama-server"),
     "runtimes": ("llama-server, mlx-server", ("llama-server", "mlx-server")),
     "memory-fraction": ("0.5", 0.5),

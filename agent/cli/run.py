@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, download_settings
 from reconciler.errors import SourceError, UsageError
 from reconciler.option import (
+    API_KEY_FILE,
     GIT_OPTIONS,
     INTERVAL,
     STATE_DIR,
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
         runtime=args.runtime,
         runtimes=args.runtimes,
         host_ip=args.host_ip,
+        api_key_file=args.api_key_file,
         memory_fraction=args.memory_fraction,
         memory_mode=args.memory_check_mode,
     )
@@ -162,6 +164,7 @@ _MACHINE = (
     MODEL_STORE,
     Option("host-ip", "the address of this machine for clients elsewhere", "ADDRESS",
            read=_address),
+    API_KEY_FILE,
     Option("runtime", "for services that name none (default: llama-server)", "NAME",
            read=_runtime),
     Option("runtimes", "what this machine can run, with commas between", "NAMES",

@@ -22,7 +22,11 @@ def settings(args: argparse.Namespace) -> Settings:
     from agent.local import state_root
     from agent.settings import Settings
 
-    return Settings(root=state_root(args.state_dir), programs=programs_of(args))
+    return Settings(
+        root=state_root(args.state_dir),
+        programs=programs_of(args),
+        api_key_file=args.api_key_file,
+    )
 
 
 def node_of(args: argparse.Namespace, fleet: Fleet) -> str:

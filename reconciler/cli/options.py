@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from reconciler.errors import UsageError
-from reconciler.option import GIT_OPTIONS, STATE_DIR, Option, add, program_options
+from reconciler.option import API_KEY_FILE, GIT_OPTIONS, STATE_DIR, Option, add, program_options
 
 LOCAL_ANYHOW = ""  # --local without a name
 AGENT_OPTIONS = (
@@ -58,5 +58,5 @@ def add_agent_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_node_options(group: argparse._ActionsContainer) -> None:
-    """Where this machine keeps its state, and the engines that a person chose."""
-    add(group, (STATE_DIR, *program_options()))
+    """Where this machine keeps its state and its key, and the engines that a person chose."""
+    add(group, (STATE_DIR, API_KEY_FILE, *program_options()))

@@ -95,6 +95,46 @@ def test_a_key_that_was_changed_holds_from_the_next_start(tmp_path: Path, gguf: 
         assert _status(str(second.endpoint), "second-key") == 200
 
 
+def test_the_key_of_a_machine_may_lie_elsewhere(tmp_path: Path, gguf: Path) -> None:
+    with Machine(tmp_path) as machine:
+        own = tmp_path / "own-key"
+        own.write_text("keep-it-here")
+        own.chmod(0o600)
+        words = ("--api-key-file", str(own))
+        fleet = Fleet.create(tmp_path, gguf, "chat", agent={"expose": "key", "hostIP": ELSEWHERE})
+        machine.daemon("--fleet", fleet.url, "--node", "here", *words)
+        by_daemon = machine.wait_ready("chat")
+        for running in machine.running():
+            running.end()
+        assert machine.agent("restart", "chat", *words).code == 0
+        by_hand = machine.wait_ready("chat", not_pid=by_daemon.pid)
+
+        machine.start("-C", fleet.url, "--local", *words)
+        fleet.push_service("more")
+        by_local = machine.wait_ready("more")
+
+        for instance in (by_hand, by_local):
+            keys = (None, "wrong", "keep-it-here")
+            assert [_status(str(instance.endpoint), k) for k in keys] == [401, 401, 200]
+        assert not (machine.state / "api-key").exists()
+
+
+def test_an_agent_and_reconcile_local_make_one_key(tmp_path: Path, gguf: Path) -> None:
+    with Machine(tmp_path) as machine:
+        fleet = Fleet.create(tmp_path, gguf, "chat", agent={"expose": "key", "hostIP": ELSEWHERE})
+        machine.daemon("--fleet", fleet.url, "--node", "here")
+        machine.wait_ready("chat")
+        key = (machine.state / "api-key").read_text().strip()
+        for running in machine.running():
+            running.end()
+
+        machine.start("-C", fleet.url, "--local")
+        fleet.push_service("more")
+        more = machine.wait_ready("more")
+
+        assert _status(str(more.endpoint), key) == 200
+
+
 def test_an_ipv6_address_stands_in_brackets(tmp_path: Path, gguf: Path) -> None:
     with Machine(tmp_path) as machine:
         fleet = Fleet.create(tmp_path, gguf, "chat", agent={"expose": "open", "hostIP": "::1"})
