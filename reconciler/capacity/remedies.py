@@ -5,9 +5,10 @@ Every remedy is tried by estimating again: one that is offered fits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from reconciler.api.meta import ObjectRef
 from reconciler.api.quantity import show_bytes
 from reconciler.capacity.estimates import Estimates
 from reconciler.capacity.ledger import Ledger
@@ -70,6 +71,20 @@ def shortfall(wanted: Sequence[PoolNeed], room: Room) -> str | None:
                 f" ({pool.basis} budget{_taken_by(room, pool.name, taken)}{by_others})"
             )
     return None
+
+
+def freed_by_others(ref: ObjectRef, ledger: Ledger, largest: Mapping[str, str]) -> Iterator[str]:
+    """What others would have to give back for `ref`, which the ledger holds, where that alone would
+    be enough; `largest` names the largest of them a pool."""
+    need = ledger.too_small(ref)
+    assert need is not None, "it fits"
+    in_use = ledger.used_by_others(need.pool)
+    missing = ledger.taken_bytes(need.pool) + in_use - need.budget_bytes
+    if missing <= in_use:
+        named = largest.get(need.pool)
+        yield f"free {show_bytes(missing)} of what others use there" + (
+            f" (the largest: {named})" if named else ""
+        )
 
 
 def _taken_by(room: Room, pool: str, taken: int) -> str:
