@@ -24,7 +24,6 @@ PLANTS = {
     "agent-importers": ("reconciler/target.py", "import agent.cli"),
     "agent-shell": ("agent/planted.py", "import reconciler.cli"),
     "pure-core": ("reconciler/plan.py", "import subprocess"),
-    "git-home": ("reconciler/source/load.py", "import git"),
     "ruamel-home": ("reconciler/source/load.py", "import ruamel.yaml"),
     "ryaml-home": ("reconciler/source/load.py", "import ryaml"),
     "psutil-home": ("reconciler/loop.py", "import psutil"),

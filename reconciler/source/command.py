@@ -2,8 +2,8 @@
 
 What a repository says (its configuration, hooks, attributes, filters) never runs a program. The
 user's own configuration is read: that is where credential helpers, proxies, `insteadOf` and
-`safe.directory` live. Calls to a remote go through GitPython, whose fence against addresses that
-become commands stands behind ours; it takes 0.13 s to import, so local reads do not wait for it.
+`safe.directory` live. What may be an address is decided in `address`; GIT_ALLOW_PROTOCOL stands
+behind it, so that none becomes a command.
 """
 
 from __future__ import annotations
@@ -89,20 +89,8 @@ def read_git(
 
 def start_git(folder: Path, *argv: str, stdin: bool = False) -> subprocess.Popen[bytes]:
     """Start git in a local repository and leave reading to the caller, who must end it."""
-    try:
-        return subprocess.Popen(
-            ["git", *_OPTIONS, *argv],
-            cwd=folder,
-            env=_environment() | {"GIT_ALLOW_PROTOCOL": "none"},
-            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # no terminal to prompt on, and one group to kill
-        )
-    except FileNotFoundError as error:
-        raise _not_started(folder, error) from error
-    except OSError as error:
-        raise SourceError(f"{folder}: git cannot be started there: {error}") from error
+    env = _environment() | {"GIT_ALLOW_PROTOCOL": "none"}
+    return _start(folder, env, argv, stdin=stdin)
 
 
 def call_remote(
@@ -113,32 +101,10 @@ def call_remote(
     deadline_s: float,
 ) -> Finished:
     """Run git against an address, as its own process group. Raises SourceError: too slow."""
-    try:
-        from git.cmd import Git
-        from git.exc import GitCommandNotFound, UnsafeProtocolError
-    except ImportError as error:  # GitPython looks for the git program when it is imported
-        raise SourceError(f"{address.shown}: {_GET_GIT} ({error})") from error
-
     env = _environment() | dict(credentials) | {"GIT_ALLOW_PROTOCOL": address.protocol}
     env |= _joined_settings(env, credentials)
-    # GitPython starts from our whole environment, so what must go is taken out by env(1).
-    gone = [name for name in os.environ if name not in env]
-    without = ["env", *(f"-u{name}" for name in gone)] if gone else []
-    slow = ["-c", "http.lowSpeedLimit=1", "-c", f"http.lowSpeedTime={max(1, int(deadline_s))}"]
-    try:
-        Git.check_unsafe_protocols(address.url)
-        handle = Git(mirror).execute(
-            [*without, "git", *_OPTIONS, *slow, *argv],
-            env=env,
-            as_process=True,
-            start_new_session=True,
-        )
-    except UnsafeProtocolError as error:
-        raise SourceError(f"{address.shown}: {error}") from error
-    except GitCommandNotFound as error:
-        raise _not_started(mirror, error) from error
-    process: subprocess.Popen[bytes] = handle.proc  # type: ignore[assignment]  # not None: started
-    with process:
+    slow = ("-c", "http.lowSpeedLimit=1", "-c", f"http.lowSpeedTime={max(1, int(deadline_s))}")
+    with _start(mirror, env, (*slow, *argv)) as process:
         return _finish(process, None, deadline_s, address.shown)
 
 
@@ -151,6 +117,23 @@ def end(process: subprocess.Popen[bytes]) -> None:
             process.wait(patience_s)
             if number == signal.SIGKILL:
                 return
+
+
+def _start(
+    folder: Path, env: Mapping[str, str], argv: tuple[str, ...], *, stdin: bool = False
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            ["git", *_OPTIONS, *argv],
+            cwd=folder,
+            env=env,
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # no terminal to prompt on, and one group to kill
+        )
+    except OSError as error:
+        raise _not_started(folder, error) from error
 
 
 def _finish(
@@ -193,10 +176,9 @@ def _joined_settings(env: Mapping[str, str], ours: Mapping[str, str]) -> dict[st
     return joined
 
 
-_GET_GIT = "git is not installed; install it (apt install git, brew install git)"
-
-
-def _not_started(folder: Path, error: Exception) -> SourceError:
+def _not_started(folder: Path, error: OSError) -> SourceError:
     if not folder.is_dir():
         return SourceError(f"{folder}: there is no such folder")
-    return SourceError(f"{_GET_GIT} ({type(error).__name__})")
+    if isinstance(error, FileNotFoundError):
+        return SourceError("git is not installed; install it (apt install git, brew install git)")
+    return SourceError(f"{folder}: git cannot be started there: {error}")
