@@ -132,6 +132,7 @@ def test_every_engine_program_of_the_table_has_an_option_that_finds_its_way() ->
     words = [w for p in sorted(PROGRAMS) for w in (f"--{program_option(p)}", f"/opt/{p}")]
 
     assert programs_of(parsed(*words)) == {p: f"/opt/{p}" for p in PROGRAMS}
+    assert set(option.PROGRAMS) == PROGRAMS
     assert {"llama-server", "mlx-server"} <= {program_option(p) for p in PROGRAMS}
 
 

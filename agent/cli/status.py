@@ -10,7 +10,6 @@ import time
 import urllib.request
 from typing import TYPE_CHECKING
 
-from reconciler.api.meta import ObjectRef
 from reconciler.edge import Exit, view_of
 
 if TYPE_CHECKING:
@@ -52,6 +51,7 @@ def _status(state: StateDir, node: str) -> Status:
     """From what lies on disk and the living processes; what only the agent knows, from itself."""
     from agent.stopped import read_stopped
     from agent.view import recorded_instances
+    from reconciler.api.meta import ObjectRef
     from reconciler.plan import REASONS, Observation, TargetState
     from reconciler.report.status import Declared, Status
     from reconciler.source.history import HistoryFile
