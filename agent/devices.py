@@ -4,6 +4,7 @@ a device that cannot be sized is left out: a wrong figure would admit what does 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from reconciler.api.fleetnode import Device
 
 _TOOL_DEADLINE_S = 10.0
 _MIB = 2**20
+_NVML = "libnvidia-ml.so.1"  # what pynvml opens
 # AMD parts whose graphics share the machine's memory: what they call video memory is a small part
 # set aside, and models live in the rest. From LLVM's table of AMDGPU processors, kind APU.
 _AMD_INTEGRATED = re.compile(r"gfx(90[29c]|1013|103[3567]|1103|115[0123])")
@@ -38,8 +40,9 @@ def run_tool(program: str, *args: str) -> str | None:
 def load_nvml() -> Any | None:  # noqa: ANN401 - a C library's module, without types
     """NVIDIA's library, initialised; None where there is no driver, or no binding to it."""
     try:
+        ctypes.CDLL(_NVML)  # asked first: its binding costs an idle agent 2 MiB
         import pynvml
-    except ImportError:
+    except (OSError, ImportError):
         return None
     try:
         pynvml.nvmlInit()
