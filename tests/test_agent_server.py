@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+import psutil
 import pytest
 
 from agent.server import ListenSettings, served
@@ -316,6 +318,46 @@ def test_a_connection_on_which_nothing_is_asked_holds_nobody_up(node: ServedNode
     finally:
         for connection in silent:
             connection.close()
+
+
+def test_connections_without_end_leave_the_agent_files_to_work_with(node: ServedNode) -> None:
+    before = psutil.Process().num_fds()
+    silent = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(400)]
+    try:
+        wait_for(lambda: _is_closed(silent[-1]), "the last one refused")
+
+        here = psutil.Process().num_fds() - before - len(silent)
+    finally:
+        for connection in silent:
+            connection.close()
+
+    assert here < 200
+    wait_for(lambda: node.get("/healthz").status == 200)
+
+
+@pytest.mark.e2e
+def test_an_answer_that_nobody_reads_is_dropped(node: ServedNode) -> None:
+    before = psutil.Process().num_fds()
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect(("127.0.0.1", node.port))
+        asked = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        deaf.settimeout(5)
+        with contextlib.suppress(OSError):  # dropped while we still ask
+            for _ in range(2000):
+                deaf.sendall(asked)
+
+        wait_for(lambda: psutil.Process().num_fds() <= before + 1, "dropped", timeout_s=60)
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    connection.settimeout(0.1)
+    try:
+        return not connection.recv(1)
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
 
 
 class CountingWake(Wake):

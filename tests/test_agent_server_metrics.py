@@ -115,6 +115,15 @@ def test_the_exposition_is_well_formed_in_both_formats(tmp_path: Path) -> None:
         } <= plain & modern
 
 
+@pytest.mark.parametrize("version", ["abc", "", "1.x", "9.9.9"])
+def test_a_version_of_the_exposition_that_is_none_is_no_error(tmp_path: Path, version: str) -> None:
+    asked = {"Accept": f"application/openmetrics-text; version={version}; escaping=odd"}
+    with ServedNode.open(tmp_path, {}) as node:
+        wait_for(lambda: node.serving.now.url is not None)
+
+        assert node.get("/metrics", headers=asked).status == 200
+
+
 def test_metrics_count_what_was_started_and_what_failed(tmp_path: Path) -> None:
     label = '{node="mac",service="default/chat"}'
     with ServedNode.open(tmp_path, CHAT) as node:

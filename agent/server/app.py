@@ -88,7 +88,10 @@ class _Node:
         return JSONResponse(document, 503 if missing else 200)
 
     async def metrics(self, request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        try:
+            encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        except (TypeError, ValueError):  # a version that is no number
+            encode, content_type = choose_encoder("")
         return Response(encode(self._metrics), headers={"Content-Type": content_type})
 
     async def wake(self, request: Request) -> Response:

@@ -10,9 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
+from agent.server import web
 from agent.server.guard import MOST_HEADER_BYTES
 
 if TYPE_CHECKING:
@@ -21,7 +19,9 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 _MOST_CONNECTIONS = 64
+_MOST_SOCKETS = 128  # with those that are still to show who they are; more find no room
 _REQUEST_IN_S = 10.0  # a connection that asks nothing for so long is closed
+_READ_IN_S = 10.0  # and one that takes no more of its answer
 _IDLE_S = 30.0  # and one that was answered
 _GRACE_S = 2.0
 
@@ -30,7 +30,7 @@ def bound(host: str, port: int) -> socket.socket:
     """A socket on the first address that the name has. Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, protocol, _, address = found[0]
-    made = socket.socket(family, kind, protocol)
+    made = _Listener(family, kind, protocol)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
@@ -40,12 +40,30 @@ def bound(host: str, port: int) -> socket.socket:
     return made
 
 
+class _Listener(socket.socket):
+    """Accepts no more connections at once than the whole agent can spare files for: whoever opens
+    a thousand and says nothing would else leave none to start a model with."""
+
+    _accepted: tuple[socket.socket, ...] = ()
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """As of any socket; ConnectionAbortedError, which asyncio takes for a client that changed
+        its mind, where there are too many."""
+        made, address = super().accept()
+        open_ones = tuple(one for one in self._accepted if one.fileno() >= 0)
+        if len(open_ones) >= _MOST_SOCKETS:
+            made.close()
+            raise ConnectionAbortedError
+        self._accepted = (*open_ones, made)
+        return made, address
+
+
 def is_loopback(listener: socket.socket) -> bool:
     """Whether only this machine can reach it."""
     return ipaddress.ip_address(listener.getsockname()[0]).is_loopback
 
 
-class Server(uvicorn.Server):
+class Server(web.Server):
     """uvicorn until `end` is called, without its clock that ticks ten times a second."""
 
     def __init__(
@@ -74,8 +92,8 @@ class Server(uvicorn.Server):
             self._ending.set()
 
 
-def _config(app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
-    return uvicorn.Config(
+def _config(app: ASGIApp, tls: ssl.SSLContext | None) -> web.Config:
+    return web.Config(
         app,
         http=_Impatient,
         ws="none",
@@ -95,10 +113,12 @@ def _config(app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
     )
 
 
-class _Impatient(H11Protocol):
-    """Closes connections on which no request comes, and passes on who a TLS client is."""
+class _Impatient(web.H11Protocol):
+    """Drops connections on which no request comes or no answer is read, and passes on who a TLS
+    client is."""
 
     _patience: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
@@ -110,9 +130,19 @@ class _Impatient(H11Protocol):
         super().on_response_complete()
         self._expect_request()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self.loop.call_later(_READ_IN_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
+        for timer in (self._patience, self._unread):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
 
     def _expect_request(self) -> None:
@@ -123,4 +153,4 @@ class _Impatient(H11Protocol):
 
     def _give_up(self, before: object) -> None:
         if self.cycle is before:
-            self.transport.close()
+            self.transport.abort()  # close would wait until everything is read
