@@ -68,7 +68,7 @@ class DaemonLog:
             self._warn("blocked", **_ref(item.ref), reason=item.reason, message=item.message)
 
     def applied(self, outcomes: tuple[Outcome, ...]) -> None:
-        for outcome in outcomes:
+        for outcome in self._news.applied(outcomes):
             level = logging.ERROR if outcome.result is Result.FAILED else logging.INFO
             self._say(
                 level,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,8 +12,6 @@ from reconciler.plan import Action, Change, Observation, Plan
 from reconciler.workload import Workload
 
 REMOVALS = (Action.DELETE, Action.MOVE)
-
-_log = logging.getLogger(__name__)
 
 
 class Result(StrEnum):
@@ -58,6 +55,5 @@ def apply_plan(plan: Plan, target: Target, *, hold_removals: bool = False) -> tu
             outcome = target.apply(change)
         except ReconcilerError as error:
             outcome = Outcome(change, Result.FAILED, str(error))
-        _log.info("%s %s: %s %s", change.action, change.ref.label, outcome.result, outcome.message)
         outcomes.append(outcome)
     return tuple(outcomes)

@@ -9,15 +9,16 @@ from dataclasses import replace
 
 import pytest
 
-from agent.daemon_log import DaemonLog, log_to, say
-from reconciler.plan import Instance, Plan
+from agent.daemon_log import _SAID_HERE, DaemonLog, log_to, say
+from reconciler.plan import Action, Change, Instance, Plan
+from reconciler.target import Outcome, Result
 from tests.support.builders import NODE, instance, observed, ref
 
 
 @pytest.fixture
 def said() -> Iterator[io.StringIO]:
     """Where the lines go; logging is as it was before afterwards."""
-    names = ("reconciler", "agent", "agent.processes", "reconciler.loop", "agent.downloads")
+    names = ("reconciler", "agent", *_SAID_HERE, "agent.downloads")
     loggers = [logging.getLogger(name) for name in names]
     before = [(x.handlers, x.propagate, x.level) for x in loggers]
     yield io.StringIO()
@@ -65,6 +66,28 @@ def test_each_thing_is_said_once_until_it_changes(said: io.StringIO) -> None:
         'level=warning msg="held, what runs stays as it is" message="an older head"',
         'level=warning msg="source lost, what runs stays as it is"'
         ' since=1970-01-01T00:00:00.000Z message="no route"',
+    ]
+
+
+def test_what_waits_or_fails_in_each_pass_is_said_once_until_it_changes(
+    said: io.StringIO,
+) -> None:
+    report = DaemonLog(log_to(said, "info"))
+    move = Change(Action.MOVE, NODE, ref("chat"), "MovedAway", None)
+    passes = [
+        *[Outcome(move, Result.SKIPPED, "stays until node b answers")] * 2,
+        *[Outcome(move, Result.FAILED, "disk full")] * 2,
+        Outcome(move, Result.APPLIED, "drains and stops"),
+    ]
+
+    for outcome in passes:
+        report.applied((outcome,))
+
+    assert without_time(said) == [
+        "level=info msg=skipped action=move service=default/chat"
+        ' message="stays until node b answers"',
+        'level=error msg=failed action=move service=default/chat message="disk full"',
+        'level=info msg=applied action=move service=default/chat message="drains and stops"',
     ]
 
 

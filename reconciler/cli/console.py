@@ -148,7 +148,7 @@ class Console:
             self._screen.out(plan_text(plan, time.time(), self._screen.style))
 
     def applied(self, outcomes: tuple[Outcome, ...]) -> None:
-        for outcome in outcomes:
+        for outcome in self._news.applied(outcomes):
             if outcome.result is Result.FAILED:
                 self._screen.say(
                     f"{outcome.change.ref.label}: {printable(outcome.message)}", Tone.BAD

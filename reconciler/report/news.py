@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from reconciler.api.meta import ObjectRef
 from reconciler.plan import Blocked, Instance, Plan
+from reconciler.target import Outcome, Result
 
 ON_ITS_WAY = ("Loading", "Downloading")  # how far it is changes too often to be news
 
@@ -21,6 +22,7 @@ class News:
         self._shown: set[tuple[str, str, ObjectRef]] = set()
         self._blocked: frozenset[tuple[ObjectRef, str, str]] = frozenset()
         self._states: dict[ObjectRef, tuple[bool, str, str]] = {}
+        self._undone: dict[tuple[str, ObjectRef], tuple[str, str]] = {}
         self._lost = ""
         self._held = ""
 
@@ -38,6 +40,19 @@ class News:
         self._shown |= steps
         self._blocked = blocked
         return True
+
+    def applied(self, outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+        """Everything that was done, and what failed or has to wait where that is not as before: it
+        comes up in each pass."""
+        undone, new = {}, []
+        for outcome in outcomes:
+            key, state = _attempt(outcome)
+            if outcome.result is not Result.APPLIED:
+                undone[key] = state
+            if self._undone.get(key) != state:
+                new.append(outcome)
+        self._undone = undone
+        return tuple(new)
 
     def refused(self) -> None:
         """Once the revision is valid again, its plan is news even without a change."""
@@ -70,6 +85,11 @@ class News:
         left = tuple(sorted(ref for ref in gone if ref not in states))
         self._states = states
         return tuple(changed), left
+
+
+def _attempt(outcome: Outcome) -> tuple[tuple[str, ObjectRef], tuple[str, str]]:
+    change = outcome.change
+    return (str(change.action), change.ref), (str(outcome.result), outcome.message)
 
 
 def _key(item: Blocked) -> tuple[ObjectRef, str, str]:

@@ -1,0 +1,210 @@
+"""A service that moves between two machines: its copy stays until its successor answers."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.client import complete
+from tests.support.fleets import node, service
+from tests.support.owner import free_port
+from tests.support.reconciler import Fleet, Machine, Running, alive
+from tests.support.served_node import request
+from tests.support.wait import wait_for
+
+pytestmark = pytest.mark.e2e
+
+
+@dataclass(slots=True)
+class Home:
+    """A machine whose agent is asked at a port of its own."""
+
+    name: str
+    machine: Machine
+    port: int = field(default_factory=free_port)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def begin(self, fleet: Fleet) -> Running:
+        port = {"FLEET_PORT": str(self.port)}
+        return self.machine.daemon("--fleet", fleet.url, "--node", self.name, env=port)
+
+    def stated(self, **spec: Any) -> str:
+        hardware = {"memory": "16Gi"}
+        return node(self.name, agent={"url": self.url}, hardware=hardware, **spec)
+
+    def state(self) -> dict[str, Any]:
+        return dict(request(self.url, "GET", "/v1/state").json())
+
+    def endpoint(self, name: str) -> str | None:
+        """Where its NodeState says that a service answers; None where it does not."""
+        try:
+            found = [i for i in self.state()["instances"] if i["name"] == f"default/{name}"]
+        except OSError:
+            return None
+        return found[0].get("endpoint") if found and found[0]["ready"] else None
+
+
+@pytest.fixture
+def homes(tmp_path: Path) -> Iterator[tuple[Home, Home]]:
+    """Two machines that know nothing of each other but what the fleet says."""
+    with Machine(_folder(tmp_path / "a")) as one, Machine(_folder(tmp_path / "b")) as two:
+        yield Home("a", one), Home("b", two)
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def place(fleet: Fleet, name: str, on: Home, **spec: Any) -> str:
+    return fleet.push_service(name, placement={"nodes": [on.name]}, **spec)
+
+
+def declare(fleet: Fleet, a: Home, b: Home, **of_a: Any) -> None:
+    (fleet.repo.work / "nodes/here.yaml").unlink()
+    fleet.repo.publish({"nodes/a.yaml": a.stated(**of_a), "nodes/b.yaml": b.stated()}, "Two nodes")
+
+
+class Client(threading.Thread):
+    """Sends one request after the other to wherever the nodes say that a service answers."""
+
+    def __init__(self, name: str, *homes: Home) -> None:
+        super().__init__(daemon=True)
+        self.answered: list[str] = []  # endpoints
+        self.failed: list[str] = []
+        self._service, self._homes = name, homes
+        self._end = threading.Event()
+
+    def run(self) -> None:
+        while not self._end.is_set():
+            endpoint, error = self._ask()
+            if error is not None and "refused" in error:  # told a moment too early: ask once more
+                endpoint, error = self._ask()
+            if error is None:
+                self.answered.append(str(endpoint))
+            else:
+                self.failed.append(f"{endpoint}: {error}")
+
+    def _ask(self) -> tuple[str | None, str | None]:
+        found = (home.endpoint(self._service) for home in self._homes)
+        endpoint = next((one for one in found if one), None)
+        if endpoint is None:
+            return None, "nobody says that it answers"
+        try:
+            complete(endpoint, tokens=2)
+        except (OSError, http.client.HTTPException) as error:
+            return endpoint, repr(error)
+        return endpoint, None
+
+    def stop(self) -> None:
+        self._end.set()
+        self.join(60)
+
+
+@contextmanager
+def sending(name: str, *homes: Home) -> Iterator[Client]:
+    client = Client(name, *homes)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+
+
+def test_a_copy_stays_until_its_successor_answers_and_every_request_is_answered(
+    homes: tuple[Home, Home], fleet: Fleet
+) -> None:
+    a, b = homes
+    declare(fleet, a, b)
+    place(fleet, "chat", on=a)
+    place(fleet, "other", on=a)
+    on_a, _ = a.begin(fleet), b.begin(fleet)
+    before, other = a.machine.wait_ready("chat"), a.machine.wait_ready("other")
+    wait_for(lambda: a.endpoint("chat") is not None)
+
+    with sending("chat", a, b) as client:
+        wait_for(lambda: len(client.answered) > 2)
+        place(fleet, "chat", on=b)
+        on_a.wait_said("action=move")
+        after = b.machine.wait_ready("chat")
+        a.machine.wait_gone("chat", before.pid)
+        sent = len(client.answered)
+        wait_for(lambda: len(client.answered) > sent + 2)
+
+    assert client.failed == []
+    assert client.answered[0] == before.endpoint
+    assert client.answered[-1] == after.endpoint
+    assert a.machine.wait_ready("other").pid == other.pid
+    assert "MovedAway" in on_a.err
+
+
+def test_without_its_successors_agent_a_copy_stays_until_the_handover_is_over(
+    homes: tuple[Home, Home], fleet: Fleet
+) -> None:
+    a, b = homes
+    declare(fleet, a, b)
+    place(fleet, "chat", on=a, rollout={"handover": "12s"})
+    on_a = a.begin(fleet)
+    before = a.machine.wait_ready("chat")
+
+    place(fleet, "chat", on=b, rollout={"handover": "12s"})
+    on_a.wait_said("action=move")
+    moved_at = time.monotonic()
+    on_a.wait_said("stays until node b answers for it, at most until ")
+    assert a.machine.wait_ready("chat").pid == before.pid
+    a.machine.wait_gone("chat", before.pid)
+
+    assert time.monotonic() - moved_at > 8
+    on_a.wait_said("b did not take over in time")
+    assert on_a.err.count("msg=skipped") <= 3  # said when it changes, not in every pass
+
+
+def test_a_copy_goes_at_once_when_its_memory_is_needed_here(
+    homes: tuple[Home, Home], fleet: Fleet
+) -> None:
+    a, b = homes
+    needs = {"promptCache": "6Gi"}
+    declare(fleet, a, b, memory={"budget": "10Gi"})
+    place(fleet, "chat", on=a, **needs)
+    on_a = a.begin(fleet)
+    before = a.machine.wait_ready("chat")
+
+    fleet.repo.write(
+        "services/more.yaml", service("more", "tiny", placement={"nodes": ["a"]}, **needs)
+    )
+    place(fleet, "chat", on=b, **needs)
+    a.machine.wait_gone("chat", before.pid)
+
+    assert a.machine.wait_ready("more")
+    assert "MovedAtOnce" in on_a.err
+
+
+def test_a_move_that_is_taken_back_restarts_nothing(homes: tuple[Home, Home], fleet: Fleet) -> None:
+    a, b = homes
+    declare(fleet, a, b)
+    place(fleet, "chat", on=a)
+    on_a = a.begin(fleet)
+    before = a.machine.wait_ready("chat")
+    place(fleet, "chat", on=b)
+    on_a.wait_said("action=move")
+
+    back = place(fleet, "chat", on=a)
+    on_a.wait_said(f"revision={back[:12]}")
+
+    b.begin(fleet).wait_said("msg=plan")
+    now = a.machine.wait_ready("chat")
+    assert (now.pid, now.ready) == (before.pid, True)
+    assert before.pid
+    assert alive(before.pid)
+    assert b.machine.instance("chat") is None
