@@ -86,7 +86,9 @@ class Processes:
             self._refused,
         )
         self._thread = threading.Thread(target=self._loop, name="processes", daemon=True)
-        self._snapshot: tuple[InstanceState, ...] = ()
+        self._published: dict[ObjectRef, Unit] = {}
+        self._states: dict[ObjectRef, InstanceState] = {}  # of what is published
+        self._snapshot: tuple[InstanceState, ...] = ()  # the same, for other threads
         self._news = threading.Condition()
         self._notices: deque[Notice] = deque(maxlen=_NOTICES)
         self._ending = False
@@ -340,13 +342,19 @@ class Processes:
         return replace(unit, quarantined=record.quarantined)
 
     def _publish(self) -> None:
-        states = tuple(
-            supervisor.show(unit, self._timing) for _, unit in sorted(self._units.items())
-        )
-        if states == self._snapshot:
+        """Show anew what changed: of 50 services, each answer concerns one."""
+        states = {
+            ref: self._states[ref]
+            if self._published.get(ref) is unit
+            else supervisor.show(unit, self._timing)
+            for ref, unit in self._units.items()
+        }
+        self._published = dict(self._units)
+        if states == self._states:
             return
+        self._states = states
         with self._news:
-            self._snapshot = states
+            self._snapshot = tuple(states[ref] for ref in sorted(states))
             self._news.notify_all()
         self._guard(self._changed)
 
