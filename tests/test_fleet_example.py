@@ -69,6 +69,7 @@ def test_every_service_of_the_example_fits_the_memory_of_its_node(
 
     assert {(w.ref.name, w.node) for w in placed} == {
         ("chat", "laptop"),
+        ("search", "laptop"),
         ("switch", "laptop"),
         ("summary", "mac-mini"),
     }
@@ -83,12 +84,14 @@ def test_every_file_of_the_example_begins_with_what_it_is_for(example: Path) -> 
         assert file.read_text().startswith("# "), file
 
 
-def test_the_plan_for_the_laptop_starts_the_chat_service(example: Path, tmp_path: Path) -> None:
+def test_the_plan_for_the_laptop_starts_both_services_of_the_demo(
+    example: Path, tmp_path: Path
+) -> None:
     run = _reconcile(example, "--dry-run", "--local=laptop", "-o", "json", home=tmp_path / "home")
 
     # The router is blocked where the machine has no llama-server, and created where it has one.
     assert run.returncode in {CHANGES, BLOCKED}, run.stderr
-    assert ("create", "chat") in _changes(json.loads(run.stdout))
+    assert {("create", "chat"), ("create", "search")} <= _changes(json.loads(run.stdout))
 
 
 def test_a_change_of_one_service_is_planned_for_that_service_only(

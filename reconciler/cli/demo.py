@@ -1,7 +1,7 @@
-"""Serve a small real model from a private copy of the example fleet.
+"""Serve a small real model twice, to chat and to search, from a private copy of the example fleet.
 
 On a terminal it then follows the copy's files until Ctrl-C, which stops what it started. Without a
-terminal it asks one question, prints the answer, stops everything and exits 0.
+terminal it asks both one question, prints the answers, stops everything and exits 0.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import argparse
 import json
 import shutil
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from reconciler.plan import Instance
 
 _NODE = "laptop"
-_SERVICE = "default/chat"
+_CHAT, _SEARCH = "default/chat", "default/search"
 _QUESTION = "What is the capital of France?"
 # The model of the example completes text and was not taught to chat: this form it answers.
 _PROMPT = "Question: {question}\nAnswer:"
@@ -91,24 +93,29 @@ def example_fleet() -> Path:
 
 
 class _Demo:
-    """What the demo does once its model answers."""
+    """What the demo does once its services answer."""
 
     def __init__(self, fleet: Path, follows: bool) -> None:
         self._fleet = fleet
         self._follows = follows
+        self._ready: dict[str, Instance] = {}
         self._answered = False
 
     def ready(self, instance: Instance, screen: Screen) -> bool:
         """Say how to talk to it; without a terminal, ask by itself, and True: that was all."""
         screen.say(f"{instance.ref.label}  ready at {instance.endpoint}", Tone.GOOD)
-        if instance.ref.label != _SERVICE or self._answered:
+        self._ready[instance.ref.label] = instance
+        if self._answered or not self._expected() <= self._ready.keys():
             return False
+        there = [self._ready[label] for label in _ASK if label in self._ready]
         if self._follows:
-            screen.say(self._invitation(instance))
+            screen.say(self._invitation(there))
             self._answered = True
             return False
+        screen.out(f"> {_QUESTION}\n")
         try:
-            screen.out(f"> {_QUESTION}\n{ask(instance, _QUESTION)}\n")
+            for service in there:
+                screen.out(f"{service.ref.name}: {ask(service, _QUESTION)}\n")
             self._answered = True
         except StateError as error:
             screen.say(str(error), Tone.BAD)
@@ -121,33 +128,44 @@ class _Demo:
         print("the demo ends without an answer", file=sys.stderr)
         return code or Exit.BLOCKED
 
-    def _invitation(self, instance: Instance) -> str:
-        body = json.dumps(_body(instance, "What is the capital of Japan?"))
+    def _expected(self) -> set[str]:
+        """Those that the copy declares: it is kept from demo to demo, and may be an older one."""
+        files = self._fleet / "services"
+        return {label for label in _ASK if (files / f"{Path(label).name}.yaml").is_file()}
+
+    def _invitation(self, services: Sequence[Instance]) -> str:
+        curls = "".join(map(_curl, services))
         return (
-            "\nTalk to it:\n"
-            f"  curl {instance.endpoint}/v1/completions -d '{body}'\n\n"
+            f"\nTalk to {'them' if len(services) > 1 else 'it'}:\n{curls}\n"
             f"Or edit {self._fleet}/services/chat.yaml, for instance its contextSize, and watch\n"
             "the change be planned and applied. Ctrl-C stops everything.\n"
         )
 
 
+def _curl(instance: Instance) -> str:
+    way = _ASK[instance.ref.label]
+    body = json.dumps(way.body(instance, "What is the capital of Japan?"))
+    return f"  curl {instance.endpoint}{way.path} -d '{body}'\n"
+
+
 def ask(instance: Instance, question: str) -> str:
-    """The model's answer, one line. Raises StateError when it gives none."""
+    """The service's answer, one line. Raises StateError when it gives none."""
     import urllib.request
 
+    way = _ASK[instance.ref.label]
     request = urllib.request.Request(  # noqa: S310 - the address is our own, http on loopback
-        f"{instance.endpoint}/v1/completions",
-        json.dumps(_body(instance, question)).encode(),
+        f"{instance.endpoint}{way.path}",
+        json.dumps(way.body(instance, question)).encode(),
         {"Content-Type": "application/json"},
     )
     try:
         with urllib.request.urlopen(request, timeout=_ANSWER_DEADLINE_S) as answer:  # noqa: S310
-            return str(json.load(answer)["choices"][0]["text"]).strip()
+            return way.shown(json.load(answer))
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise StateError(f"{instance.ref.label} is ready and gave no answer: {error}") from error
 
 
-def _body(instance: Instance, question: str) -> dict[str, Any]:
+def _completion_body(instance: Instance, question: str) -> dict[str, Any]:
     return {
         "model": instance.models[0],
         "prompt": _PROMPT.format(question=question),
@@ -155,3 +173,33 @@ def _body(instance: Instance, question: str) -> dict[str, Any]:
         "temperature": 0,
         "stop": ["\n"],
     }
+
+
+def _embedding_body(instance: Instance, question: str) -> dict[str, Any]:
+    return {"model": instance.models[0], "input": question}
+
+
+def _text(answer: dict[str, Any]) -> str:
+    return str(answer["choices"][0]["text"]).strip()
+
+
+def _vector(answer: dict[str, Any]) -> str:
+    """Too long to read: how it begins."""
+    vector = answer["data"][0]["embedding"]
+    begins = " ".join(f"{number:.3f}" for number in vector[:4])
+    return f"a vector of {len(vector)} numbers, {begins} ..."
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a service is asked, and what of its answer is shown."""
+
+    path: str
+    body: Callable[[Instance, str], dict[str, Any]]
+    shown: Callable[[dict[str, Any]], str]
+
+
+_ASK = {
+    _CHAT: _Way("/v1/completions", _completion_body, _text),
+    _SEARCH: _Way("/v1/embeddings", _embedding_body, _vector),
+}

@@ -36,7 +36,7 @@ def _with_model(folder: Path) -> Path:
     return folder
 
 
-def test_without_a_terminal_it_asks_answers_stops_everything_and_ends_with_0(
+def test_without_a_terminal_it_asks_both_services_stops_everything_and_ends_with_0(
     machine: Machine,
 ) -> None:
     folder = _with_model(machine.root / "demo")
@@ -45,8 +45,11 @@ def test_without_a_terminal_it_asks_answers_stops_everything_and_ends_with_0(
 
     assert done.code == 0, done.err
     assert "> What is the capital of France?" in done.out
-    assert "Paris" in done.out.partition("France?")[2]
-    assert "1 to create" in done.out
+    assert re.search(r"^chat: .*Paris", done.out, re.MULTILINE)
+    assert re.search(r"^search: a vector of 640 numbers, ", done.out, re.MULTILINE)
+    assert "2 to create" in done.out
+    for service in ("default/chat", "default/search"):
+        assert f"{service}  ready at http://127.0.0.1:" in done.err
     assert machine.processes() == []
 
     again = machine.reconcile("demo", "--state-dir", str(folder))
@@ -66,7 +69,7 @@ def test_two_demos_run_at_once_and_beside_an_agent_that_is_at_work(
 
     for demo in demos:
         assert demo.process.wait(timeout=120) == 0, demo.err
-        assert "Paris" in demo.out
+        assert "chat: Paris" in demo.out
     after = machine.instance("chat")
     assert after
     assert (after.pid, after.ready) == (chat.pid, True)
@@ -140,7 +143,8 @@ def test_on_a_terminal_it_shows_plan_and_address_follows_an_edit_and_ctrl_c_stop
     with _terminal(machine, "demo", "--state-dir", str(folder)) as terminal:
         terminal.wait_shown("Ctrl-C stops everything.")
         shown = terminal.plain
-        assert "1 to create" in shown
+        assert "2 to create" in shown
+        assert "default/search  ready at http://127.0.0.1:" in shown
         assert "default/chat  ready at http://127.0.0.1:" in shown
         assert "\x1b[" in terminal.shown  # with colours
         curl = re.search(r"curl (http://\S+)/v1/completions -d '(.+)'", shown)
