@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reconciler.agents.credentials import Credentials
     from reconciler.source.checkout import Source
 
 # Of every row of the runtime table. Not read from it: that takes 0.2 s, and `--help` has 0.15.
@@ -146,6 +147,16 @@ def source_of(
 
 
 STATE_DIR = Option("state-dir", "where models, records and logs are kept", "DIR")
+AGENT_OPTIONS = (  # how the agents of other nodes know us
+    Option(
+        "agent-token-file",
+        "a bearer token, or a folder with NODE.token for each",
+        "FILE",
+        read=file_path,
+    ),
+    Option("agent-cert-file", "our client certificate", "FILE", read=file_path),
+    Option("agent-key-file", "its key", "FILE", read=file_path),
+)
 API_KEY_FILE = Option(
     "api-key-file",
     "the key for clients where the node says expose: key (default: in the state directory)",
@@ -171,6 +182,25 @@ GIT_OPTIONS = (
     ),
     Option("ca-file", "certificates that are trusted, for an https remote", "FILE", read=file_path),
 )
+
+
+def credentials_of(args: argparse.Namespace) -> Credentials:
+    """What agents are to know us by. Raises UsageError for a file that is not there."""
+    from reconciler.agents.credentials import Credentials
+    from reconciler.errors import UsageError
+
+    if args.agent_key_file is not None and args.agent_cert_file is None:
+        raise UsageError("--agent-key-file goes with --agent-cert-file")
+    for option in AGENT_OPTIONS:
+        path = getattr(args, option.attribute)
+        if path is not None and not path.exists():
+            raise UsageError(f"--{option.name} {path}: there is no such file")
+    return Credentials(
+        token_file=args.agent_token_file,
+        ca_file=args.ca_file,
+        cert_file=args.agent_cert_file,
+        key_file=args.agent_key_file,
+    )
 
 
 def _reader(option: Option) -> Callable[[str], Any]:

@@ -42,6 +42,9 @@ ROWS: dict[str, tuple[str, Any]] = {
     "ssh-key-file": ("/run/key", Path("/run/key")),
     "known-hosts-file": ("/run/hosts", Path("/run/hosts")),
     "ca-file": ("/run/ca.pem", Path("/run/ca.pem")),
+    "agent-token-file": ("/run/tokens", Path("/run/tokens")),
+    "agent-cert-file": ("/run/cert.pem", Path("/run/cert.pem")),
+    "agent-key-file": ("/run/key.pem", Path("/run/key.pem")),
     "strict-history": ("yes", True),
     "stop-on-exit": ("true", True),
 }

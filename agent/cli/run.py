@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, download_settings
 from reconciler.errors import SourceError, UsageError
 from reconciler.option import (
+    AGENT_OPTIONS,
     API_KEY_FILE,
     GIT_OPTIONS,
     INTERVAL,
@@ -20,6 +21,7 @@ from reconciler.option import (
     Option,
     add,
     as_words,
+    credentials_of,
     file_path,
     program_options,
     programs_of,
@@ -58,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
         api_key_file=args.api_key_file,
         memory_fraction=args.memory_fraction,
         memory_mode=args.memory_check_mode,
+        peers=credentials_of(args),
     )
     service = Service(
         node=args.node,
@@ -89,6 +92,7 @@ def _groups() -> dict[str, tuple[Option, ...]]:
         "this machine (what its FleetNode says wins)": _MACHINE,
         "downloads": DOWNLOAD_OPTIONS,
         "engines": program_options(),
+        "agents of other nodes (a service that moves waits for theirs)": AGENT_OPTIONS,
         "the agent": _AGENT,
     }
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes
@@ -16,20 +13,12 @@ if TYPE_CHECKING:
 
 def open_agents(args: argparse.Namespace, fleet: Fleet | None = None) -> AgentNodes:
     """All agents of the fleet. Raises UsageError for a file that is not there."""
-    from reconciler.agents.credentials import Credentials
     from reconciler.agents.lastseen import LastSeen
     from reconciler.agents.nodes import AgentNodes
+    from reconciler.option import credentials_of
     from reconciler.source.open import cache_dir
 
-    if (args.agent_key_file is not None) and args.agent_cert_file is None:
-        raise UsageError("--agent-key-file goes with --agent-cert-file")
-    credentials = Credentials(
-        token_file=_there(args.agent_token_file, "--agent-token-file"),
-        ca_file=_there(args.ca_file, "--ca-file"),
-        cert_file=_there(args.agent_cert_file, "--agent-cert-file"),
-        key_file=_there(args.agent_key_file, "--agent-key-file"),
-    )
-    agents = AgentNodes(credentials, LastSeen(cache_dir() / "agents.json"))
+    agents = AgentNodes(credentials_of(args), LastSeen(cache_dir() / "agents.json"))
     if fleet is not None:
         agents.follow(fleet)
     return agents
@@ -52,12 +41,3 @@ def desired_as_told(desired: Desired, agents: AgentNodes) -> Desired:
     if fleet is desired.fleet:
         return desired
     return Desired.of(desired.checkout, desired.loaded, fleet, no_facts, desired)
-
-
-def _there(given: str | None, option: str) -> Path | None:
-    if not given:
-        return None
-    path = Path(given).expanduser()
-    if not path.exists():
-        raise UsageError(f"{option} {given}: there is no such file")
-    return path

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 
 from reconciler.errors import UsageError
-from reconciler.option import API_KEY_FILE, GIT_OPTIONS, STATE_DIR, Option, add, program_options
+from reconciler.option import (
+    AGENT_OPTIONS,
+    API_KEY_FILE,
+    GIT_OPTIONS,
+    STATE_DIR,
+    add,
+    program_options,
+)
 
 LOCAL_ANYHOW = ""  # --local without a name
-AGENT_OPTIONS = (
-    Option("agent-token-file", "a bearer token, or a folder with NODE.token for each", "FILE"),
-    Option("agent-cert-file", "our client certificate", "FILE"),
-    Option("agent-key-file", "its key", "FILE"),
-)
 
 
 def add_fleet_options(parser: argparse.ArgumentParser) -> None:
