@@ -126,10 +126,11 @@ class LocalAgent:
         digests = {d for m in (*declared, *running) if (d := self._digest(m))}
         try:
             kept = self._kept.note(revision, digests, keep)
+            gone = self.store.collect(kept | digests)
         except OSError as error:
             _log.warning("models are not cleaned up: %s", error)
             return
-        for digest in self.store.collect(kept | digests):
+        for digest in gone:
             _log.info("model %s removed from the store: no revision needs it", digest[:12])
 
     def _digest(self, model: ModelFile) -> str | None:

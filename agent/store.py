@@ -102,7 +102,8 @@ class ModelStore:
         """Remove the models whose digests are not kept (see `kept`), and partial files that nobody
         touched for a week. Returns the removed digests."""
         self._drop_abandoned()
-        return self.shelf.collect(self.kept(keep))
+        with self._shelving():
+            return self.shelf.collect(self.kept(keep))
 
     def take_in(self, model: ModelFile) -> StoredModel:
         """Put files that lie on this machine in by their digest, now: `model.source` is file://.
@@ -111,7 +112,8 @@ class ModelStore:
         transfer = Transfer(model, FetchContext())
         with self._alone(place, transfer):
             arrived = self._arrive(place, transfer, model.sha256)
-            stored = self.shelf.put(arrived, model.format, place, pin=True)
+            with self._shelving():
+                stored = self.shelf.put(arrived, model.format, place, pin=True)
             shutil.rmtree(place, ignore_errors=True)
         return stored
 
@@ -134,8 +136,9 @@ class ModelStore:
             if self.lookup(model):  # another process was faster
                 return
             arrived = self._arrive(place, transfer, expected)
-            self.shelf.put(arrived, model.format, place, pin=self._pin)
-            self.shelf.remember(model.origin, arrived.digest, arrived.resolved)
+            with self._shelving():
+                self.shelf.put(arrived, model.format, place, pin=self._pin)
+                self.shelf.remember(model.origin, arrived.digest, arrived.resolved)
             shutil.rmtree(place, ignore_errors=True)
 
     def _arrive(self, place: Path, transfer: Transfer, expected: str | None) -> Arrived:
@@ -155,6 +158,18 @@ class ModelStore:
         self._arriving.mkdir(parents=True, exist_ok=True)
         with _only_user(place.with_suffix(".lock"), transfer):
             yield
+
+    @contextmanager
+    def _shelving(self) -> Iterator[None]:
+        """What is put in is known as needed before anybody decides what is not, in this process or
+        another: without it, a model could be collected the moment it came."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.root / "shelf.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def _drop_abandoned(self) -> None:
         mine = {self._place(model) for model in self._downloads.models()}

@@ -393,6 +393,22 @@ def test_collect_removes_all_but_what_is_kept_or_wanted(tmp_path: Path) -> None:
         assert store.lookup(models[2]) is not None
 
 
+def test_what_is_wanted_is_not_collected_in_the_moment_it_comes(
+    tmp_path: Path, tiny: bytes
+) -> None:
+    with FileServer(tiny) as server, opened(tmp_path) as store:
+        wanted = [model(f"{server.url}?{n}", name=f"m{n}") for n in range(40)]
+        for number, one in enumerate(wanted):
+            server.data = tiny + bytes([number])  # each another digest
+            store.keep_only([one])
+            store.ensure(one)
+            while state(store, one) not in (DownloadState.DONE, DownloadState.FAILED):
+                store.collect(())
+
+            assert settle(store, one) == ""
+            assert store.lookup(one) is not None
+
+
 def test_collect_removes_what_nobody_has_downloaded_on_for_a_week(
     tmp_path: Path, tiny: bytes
 ) -> None:
