@@ -174,12 +174,22 @@ def _run(unit: Unit | None, launch: Launch, now: Moment, timing: Timing) -> Step
     if same and _only_drains(unit):
         return _back_to_work(unit, launch, now), (Save(),)
     if unit.phase.is_stopping:
-        return said(replace(unit, successor=launch), "Replacing", "", now), (Save(),)
+        return _succeed(unit, launch, now)
     if same:
         return _update(unit, launch), (Save(),)
     if unit.phase is Phase.WAITING:
         return _spawn(unit, launch, now)
     return begin_stop(unit, launch, now, timing)
+
+
+def _succeed(unit: Unit, launch: Launch, now: Moment) -> Step:
+    """It comes after the process that ends. Said in every pass until then, it is news once: a
+    change that others see wakes the loop, which would say it again."""
+    if unit.successor is not None and launch.same_process(unit.successor):
+        launch = unit.successor.described_by(launch)
+        if launch == unit.successor:
+            return unit, ()
+    return said(replace(unit, successor=launch), "Replacing", unit.message, now), (Save(),)
 
 
 def _reload(unit: Unit | None, event: Reload, now: Moment, timing: Timing) -> Step:

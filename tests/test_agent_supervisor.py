@@ -287,6 +287,21 @@ def test_ten_minutes_of_being_ready_forgive_earlier_failures() -> None:
     assert (soon.failures, late.failures) == (7, 1)
 
 
+def test_a_launch_that_waits_for_the_drain_of_its_predecessor_is_news_once() -> None:
+    draining = after(ready_unit(), events.Run(LAUNCHES[1]))
+    assert draining is not None
+    draining = after(draining, events.SlotsAnswered(draining.question, 2))
+    assert draining is not None
+
+    again, effects = supervisor.step(draining, events.Run(LAUNCHES[1]), Moment(0.0, 0.0), TIMING)
+
+    assert (again, effects) == (draining, ())
+    assert draining.message == "waiting for 2 requests"
+    other = after(draining, events.Run(LAUNCHES[2]))
+    assert other is not None
+    assert (other.successor, other.message) == (LAUNCHES[2], "waiting for 2 requests")
+
+
 def test_start_seconds_are_measured_from_spawn_to_ready_and_kept_by_a_successor() -> None:
     unit = ready_unit()
 
