@@ -34,7 +34,7 @@ from tests.support.wait import wait_for
 
 DEADLINE_S = 60.0
 _PROGRAMS = Path(sys.executable).parent
-_PASSED_ON = ("PATH", "LANG", "TMPDIR", "PYTHONWARNINGS")
+_PASSED_ON = ("PATH", "LANG", "TMPDIR", "PYTHONPATH", "PYTHONWARNINGS")
 # Words that only a bug of ours prints.
 _BUG = re.compile(r"Traceback \(most recent|a bug of ours|Exception in thread")
 
