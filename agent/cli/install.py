@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent.install import Step, Unit
 
 _DEADLINE_S = 90.0  # a manager waits for the agent to end, which it does within seconds
-_USUAL = ("/opt/homebrew/bin", "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+_USUAL = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -147,4 +147,5 @@ def _search_path() -> str:
     """Where engines are looked for: as here and now, then the usual places."""
     stated = os.environ.get("PATH", "").split(os.pathsep)
     folders = [folder for folder in stated if Path(folder).is_dir() and folder.startswith("/")]
-    return os.pathsep.join(dict.fromkeys((*folders, *_USUAL)))
+    usual = _USUAL if sys.platform != "darwin" else ("/opt/homebrew/bin", *_USUAL)
+    return os.pathsep.join(dict.fromkeys((*folders, *usual)))
