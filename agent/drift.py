@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +24,8 @@ from reconciler.runtimes import RUNTIMES
 
 _LOOK_S = 5.0  # between two looks at who is due
 _AGAIN_S = 60.0  # between two looks at one process
+_END_S = 3.0
+_log = logging.getLogger(__name__)
 
 Difference = tuple[DriftKind, str]
 Ask = Callable[[Launch, str], object]
@@ -137,9 +140,10 @@ class DriftWatch:
         self._thread.start()
 
     def close(self) -> None:
+        """A process that is slow to answer holds up nobody: the thread is a daemon."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(_END_S)
 
     def of(self, state: InstanceState) -> tuple[Drift, ...]:
         """What is known of one process now."""
@@ -165,6 +169,8 @@ class DriftWatch:
             seen = self._seen.get(ref)
             if seen is not None and seen.pid == state.pid and seen.due > self.clock.monotonic():
                 continue
+            if self._stop.is_set():
+                return False
             before = seen.drifts if seen is not None and seen.pid == state.pid else ()
             drifts = self._dated(ref, differences(state.launch, state.pid, self.ask), before)
             self._seen[ref] = _Seen(state.pid, self.clock.monotonic() + _AGAIN_S, drifts)
@@ -186,5 +192,8 @@ class DriftWatch:
 
     def _run(self) -> None:
         while not self._stop.wait(_LOOK_S):
-            if self.look():
-                self.changed()
+            try:
+                if self.look():
+                    self.changed()
+            except Exception:  # noqa: BLE001  a thread's edge: the next look may go well
+                _log.exception("a bug of ours stopped this look for drift")

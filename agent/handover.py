@@ -17,7 +17,7 @@ from pathlib import Path
 
 from agent.clock import Clock, SystemClock
 from agent.state import atomic_write
-from reconciler.agents.client import AgentClient
+from reconciler.agents.client import STALE_AFTER_S, AgentClient, Answer
 from reconciler.agents.credentials import Credentials
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
@@ -100,9 +100,10 @@ class Handover:
         return {ref: entry.home for ref, entry in self._leaving.items()}
 
     def close(self) -> None:
+        """An answer that is still awaited holds up nobody: its thread is a daemon."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(_ANSWER_S)
 
     def _entry(self, ref: ObjectRef, home: str) -> _Leaving:
         known = self._leaving.get(ref)
@@ -114,7 +115,8 @@ class Handover:
                 known.why = "its FleetNode states no spec.agent.url, so nobody can ask it"
             self._leaving = {**self._leaving, ref: known}
             self._save()
-            self._watch()
+        if not known.answers:
+            self._watch()  # with every pass: the thread may just have ended for want of work
         return known
 
     def _watch(self) -> None:
@@ -137,12 +139,12 @@ class Handover:
         if client is None:
             return
         try:
-            state = client.state(time.monotonic() + _ANSWER_S).state
+            answer = _believed(client)
         except AgentError as error:
             for entry in waiting.values():
                 entry.why = str(error)
             return
-        there = {instance.name: instance for instance in state.instances}
+        there = {instance.name: instance for instance in answer.state.instances}
         for ref, entry in waiting.items():
             successor = there.get(ref.label)
             entry.why = f"there it is {successor.reason}" if successor else "it is not there yet"
@@ -159,3 +161,16 @@ class Handover:
         entries = {r.label: {"home": e.home, "since": e.since} for r, e in self._leaving.items()}
         with contextlib.suppress(OSError):
             atomic_write(self.file, json.dumps(entries, indent=1).encode())
+
+
+def _believed(client: AgentClient) -> Answer:
+    """What a successor's agent says now. AgentError where nothing may be stopped for it."""
+    if not client.is_authentic:
+        raise AgentError(
+            f"{client.url}: anybody on the way could answer for it: state an https address in its"
+            " spec.agent.url, with certSha256"
+        )
+    answer = client.state(time.monotonic() + _ANSWER_S)
+    if answer.age_s > STALE_AFTER_S:
+        raise AgentError(f"{client.url}: its agent has not looked at it for {answer.age_s:.0f} s")
+    return answer

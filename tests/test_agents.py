@@ -35,6 +35,7 @@ from tests.support.certificates import self_signed
 from tests.support.fleets import load_folder, node, write_fleet
 
 _NO_CREDENTIALS = Credentials()
+_UGLY = {"kind": "InferenceService", "namespace": "default", "name": "\x1b[2J"}
 
 
 @pytest.fixture
@@ -97,12 +98,13 @@ def test_a_model_that_runs_on_a_node_needs_no_download_there(
         (hangs, "no answer within"),
         (drips, "no answer within"),
         (drips_body, "no answer within"),
-        (floods, "more than 32 MiB"),
+        (floods, "more than 8 MiB"),
         (sends(b"<html>router</html>"), "is no agent of ours: expected"),
         (sends(b"[" * 100_000), "there is no agent of ours: "),
         (sends(b"{}"), "makes no sense: node: Field required"),
         (sends(b'{"formatVersion": 9}'), "speaks format 9"),
         (sends(b"", 500), "answers 500"),
+        (sends(b'{"error":' * 100_000, 500), "answers 500: look into"),
         (sends(b"", 404), "no agent of ours answers there (404)"),
         (sends(b"", 302, Location="http://127.0.0.1:1/"), "redirects (302), which is not followed"),
         (sends(b"{}", length=50), "ended 48 bytes early"),
@@ -141,6 +143,8 @@ def test_a_redirect_is_never_followed(tmp_path: Path, agent: FakeAgent) -> None:
         {"observedAt": None},
         {"instances": [{"ref": 1}]},
         {"instances": "many"},
+        {"blocked": [{"ref": _UGLY, "reason": "No", "message": ""}]},
+        {"stopped": [{"ref": _UGLY, "inputsDigest": ""}]},
         {"pools": [{"name": "unified", "totalBytes": "much"}]},
     ],
 )
@@ -334,6 +338,15 @@ def test_exactly_the_pinned_certificate_is_believed(tmp_path: Path) -> None:
         assert f"its certificate has sha256 {fingerprint(mine[0])}" in look(wrong).message
         assert "is not trusted" in look(unpinned).message
         assert agent.requests == []
+
+
+def test_a_pin_is_not_forgotten_where_the_address_is_plain_http(
+    tmp_path: Path, agent: FakeAgent
+) -> None:
+    state = look(nodes(tmp_path, mac={"url": agent.url, "certSha256": "a" * 64}))
+
+    assert "shows no certificate" in state.message
+    assert agent.requests == []
 
 
 def test_a_certificate_that_is_vouched_for_needs_no_pin(tmp_path: Path) -> None:

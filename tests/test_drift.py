@@ -9,6 +9,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -195,3 +197,26 @@ def test_the_watch_says_when_something_changed(running: tuple[Launch, int]) -> N
     news.append(seen.look())
 
     assert news == [False, False, True, True]
+
+
+def test_the_watch_ends_at_once_whoever_does_not_answer(running: tuple[Launch, int]) -> None:
+    of, pid = running
+    asked = threading.Event()
+    answers = threading.Event()
+
+    def hangs(_: Launch, __: str) -> object:
+        asked.set()
+        answers.wait(60)
+        return {}
+
+    states = [replace(ready(of, pid), launch=replace(of, ref=service(f"s{n}"))) for n in range(20)]
+    watch = DriftWatch(lambda: states, hangs)
+    watch.start()
+    assert asked.wait(30)
+
+    began = time.monotonic()
+    watch.close()
+    took_s = time.monotonic() - began
+    answers.set()
+
+    assert took_s < 10

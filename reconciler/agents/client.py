@@ -20,8 +20,8 @@ from reconciler.errors import AgentError
 if TYPE_CHECKING:
     from reconciler.agents.credentials import Credentials
 
-# A node with a thousand services answers with 2 MiB.
-_MOST_BYTES = 32 << 20
+# A node with a thousand services answers with 2 MiB; an agent that asks another has 60 MiB itself.
+_MOST_BYTES = 8 << 20
 # An agent looks at its node every 10 s at least.
 STALE_AFTER_S = 90.0
 
@@ -43,6 +43,12 @@ class AgentClient:
     url: str
     cert_sha256: str | None
     credentials: Credentials
+
+    @property
+    def is_authentic(self) -> bool:
+        """Whether nobody on the way could answer in its place."""
+        url = urlsplit(self.url)
+        return url.scheme == "https" or is_loopback(url.hostname or "")
 
     def state(self, deadline: float, known: Answer | None = None) -> Answer:
         """What the node runs; `known` again where nothing changed. Raises AgentError with words
@@ -73,6 +79,11 @@ class AgentClient:
         started = time.monotonic()
         try:
             url = _address(self.url, path)
+            if self.cert_sha256 is not None and url.scheme != "https":
+                raise AgentError(
+                    "plain http shows no certificate, and the FleetNode states the certSha256 of"
+                    " one: state an https address in spec.agent.url"
+                )
             token = self.credentials.token(self.node)
             if token is not None:
                 _refuse_in_the_clear(url)
@@ -115,7 +126,7 @@ def _said(reply: Reply) -> str:
     """The agent's own words for an error, if it has some."""
     try:
         message = json.loads(reply.body)["error"]["message"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return ""
     return f" ({str(message)[:200]})"
 
@@ -177,6 +188,10 @@ def _judged(body: bytes, node: str) -> NodeState:
     for instance in state.instances:
         if not _is_sound(instance.inputs):
             raise AgentError(f"its agent's answer makes no sense: {instance.name}")
+    refs = [i.ref for i in state.instances]
+    refs += [*(b.ref for b in state.blocked), *(s.ref for s in state.stopped)]
+    if any(not f"{ref.kind}{ref.namespace}{ref.name}".isprintable() for ref in refs):
+        raise AgentError("its agent's answer makes no sense: no object has such a name")
     return state
 
 
