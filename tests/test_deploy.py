@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli import main as agent_main
 from reconciler.catalogue import catalogue
 from reconciler.cli import main
 from reconciler.models import check_source
@@ -89,6 +90,21 @@ def test_where_no_header_can_be_read_the_catalogues_figure_decides(
     assert code == 3
     assert "Estimated requirement: 640 MiB (the catalogue's figure)" in err
     assert "insufficient memory for gemma-270m (Q4_K_M) on node mac" in err
+
+
+def test_where_the_header_says_otherwise_than_the_catalogue_the_header_is_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, here = fleet(tmp_path, mac="2Gi"), ("--state-dir", str(tmp_path / "state"))
+    file = tiny_llama(tmp_path / "tiny.gguf")
+    source = catalogue()["gemma-270m"].source
+    assert agent_main(["store", *here, "import", str(file), "--source", source]) == 0
+
+    code = deploy(folder, "gemma-270m", "--local", *here)
+
+    err = capsys.readouterr().err
+    assert code == 0
+    assert "warning: the catalogue says that gemma-270m takes 640 MiB, its header " in err
 
 
 def test_with_several_nodes_it_asks_which(

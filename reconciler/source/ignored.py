@@ -42,7 +42,7 @@ _NOT_USED_YET: Mapping[str, tuple[str, ...]] = {
         "spec.agent.clusters",
         "spec.costPerHour",
     ),
-    "InferenceService": ("spec.benchmark", "spec.rollout.handover"),
+    "InferenceService": ("spec.benchmark",),
     "Model": ("spec.mmproj", "spec.sourceSecretRef"),
 }
 
