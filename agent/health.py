@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from agent.apikey import sent_key
 from agent.exits import one_line
+from agent.exposition import total
 from agent.identity import describe
 from agent.launch import Launch, Listening
 from agent.sockets import connections, listener, listening_socket, still_listens
@@ -108,7 +109,8 @@ def requests_in_flight(launch: Launch) -> int | None:
     """How many the process works on; None where that cannot be read, which is not 0."""
     probe = launch.command.probe
     if probe.slots_path is not None:
-        return busy_slots(launch.host, launch.port, probe.slots_path, key=key_of(launch))
+        busy = busy_slots(launch.host, launch.port, probe.slots_path, key=key_of(launch))
+        return busy + _queued(launch, probe) if busy else busy
     return connections(launch.port) if probe.connections else None
 
 
@@ -129,6 +131,18 @@ def busy_slots(
     if status != 200 or not isinstance(slots, list):
         return None
     return sum(1 for slot in slots if isinstance(slot, dict) and slot.get("is_processing"))
+
+
+def _queued(launch: Launch, probe: Probe) -> int:
+    """Requests that wait for one of the busy slots; 0 as well where that cannot be read."""
+    if probe.queue is None:
+        return 0
+    path, gauge = probe.queue
+    try:
+        status, body = Server.of(launch).ask(path, ANSWER_TIMEOUT_S)
+    except (OSError, http.client.HTTPException):
+        return 0
+    return round(total(body.decode(errors="replace"), gauge) or 0) if status == 200 else 0
 
 
 def _serves(server: Server, path: str, recognise: Recognise, timeout_s: float) -> Verdict:

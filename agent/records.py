@@ -155,6 +155,7 @@ def _dump(record: Record) -> dict[str, Any]:
                 "path": command.probe.path,
                 "modelsPath": command.probe.models_path,
                 "slotsPath": command.probe.slots_path,
+                "queue": None if command.probe.queue is None else list(command.probe.queue),
                 "live": command.probe.live,
                 "trial": None if command.probe.trial is None else list(command.probe.trial),
                 "connections": command.probe.connections,
@@ -220,8 +221,9 @@ def _parse_launch(data: Mapping[str, Any]) -> Launch:
             path=str(probe["path"]),
             models_path=probe["modelsPath"],
             slots_path=probe["slotsPath"],
+            queue=_pair(probe.get("queue")),
             live=bool(probe.get("live", probe.get("loaded"))),  # 0.1 called it loaded
-            trial=_parse_trial(probe.get("trial")),
+            trial=_pair(probe.get("trial")),
             connections=bool(probe.get("connections")),
         ),
     )
@@ -241,8 +243,8 @@ def _parse_launch(data: Mapping[str, Any]) -> Launch:
     return launch if source is None else replace(launch, source=Source(*source))
 
 
-def _parse_trial(data: list[Any] | None) -> tuple[str, str] | None:
+def _pair(data: list[Any] | None) -> tuple[str, str] | None:
     if data is None:
         return None
-    path, body = data
-    return str(path), str(body)
+    first, second = data
+    return str(first), str(second)

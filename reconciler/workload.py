@@ -158,6 +158,7 @@ class Probe:
     path: str = "/health"
     models_path: str | None = "/v1/models"
     slots_path: str | None = None  # lists `is_processing` per slot, for draining
+    queue: tuple[str, str] | None = None  # path and gauge of requests that wait for a slot
     live: bool = False
     trial: tuple[str, str] | None = None
     connections: bool = False  # no slots, but a connection for each request in flight

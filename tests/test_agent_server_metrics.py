@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as text_families
 
+from agent.exposition import total
 from agent.server.rates import WINDOW_S, Rates
-from agent.server.scrape import counter
 from tests.support.counting_engine import METRIC, asked, tell
 from tests.support.fleets import model, service
 from tests.support.fleets import node as fleet_node
@@ -202,13 +202,13 @@ def test_a_rate_is_never_negative_and_never_above_the_fastest_step(
     ],
 )
 def test_a_counter_is_found_among_other_lines(text: str, value: float | None) -> None:
-    found = counter(f"other 1\n{text}more 2\n", METRIC)
+    found = total(f"other 1\n{text}more 2\n", METRIC)
 
     assert found == value
 
 
 @given(st.text())
 def test_any_text_is_read_without_an_error(text: str) -> None:
-    found = counter(f"{METRIC} {text}", METRIC)
+    found = total(f"{METRIC} {text}", METRIC)
 
     assert found is None or math.isfinite(found)

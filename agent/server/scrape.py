@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import http.client
-import math
-import re
 import time
 from urllib.parse import urlsplit
 
+from agent.exposition import total
 from reconciler.agents.connection import Trust, exchange
 from reconciler.errors import AgentError
 
@@ -27,16 +26,4 @@ def read_counter(
         )
     except (AgentError, OSError, http.client.HTTPException):
         return None
-    return counter(reply.body.decode(errors="replace"), metric) if reply.status == 200 else None
-
-
-def counter(text: str, metric: str) -> float | None:
-    """The sum over all series of a metric in an exposition; None where there is none."""
-    # Only the lines asked for: to parse all of fifty answers would cost more than to get them.
-    lines = re.findall(rf"(?m)^{re.escape(metric)}(?:\{{.*\}})?[ \t]+(\S+)", text)
-    try:
-        values = [float(value) for value in lines]
-    except ValueError:
-        return None
-    total = sum(values)
-    return total if values and math.isfinite(total) and total >= 0 else None
+    return total(reply.body.decode(errors="replace"), metric) if reply.status == 200 else None

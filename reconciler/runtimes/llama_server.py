@@ -33,7 +33,10 @@ def command(workload: Workload, node: NodeFacts) -> Command:
     return Command(
         argv=(*node.binary, *llamacpp_model.words(flags)),
         env=llamacpp_model.environment(workload.settings, node.directory),
-        probe=Probe(slots_path="/slots"),
+        probe=Probe(
+            slots_path="/slots",
+            queue=(llamacpp_model.METRICS_PATH, llamacpp_model.QUEUE_METRIC),
+        ),
     )
 
 

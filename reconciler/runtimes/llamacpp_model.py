@@ -36,6 +36,7 @@ KEY_VARIABLE = "LLAMA_API_KEY"
 # What a server counts, where `--metrics` is set (llama.cpp b11434).
 METRICS_PATH = "/metrics"
 TOKENS_METRIC = "llamacpp:tokens_predicted_total"
+QUEUE_METRIC = "llamacpp:requests_deferred"
 
 # Set the same for every model. `fit` would change what the plan has admitted, or start what does
 # not fit; context checkpoints are up to 32 copies of the sliding-window or recurrent state a slot,

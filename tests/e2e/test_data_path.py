@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import signal
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -84,16 +85,18 @@ def test_a_replace_cuts_only_what_is_past_the_drain_deadline_and_says_how_many(
     before = machine.wait_ready("chat")
     assert before.endpoint
 
-    with long_requests(before.endpoint, "tiny", 30_000, 2) as requests:
+    # Two are worked on, and one waits in the engine's own queue.
+    with long_requests(before.endpoint, "tiny", 30_000, 3) as requests:
         _wait_busy(before.endpoint, 2)
+        wait_for(lambda: "llamacpp:requests_deferred 1\n" in _metrics(before.endpoint or ""))
         fleet.push_service(
             "chat", rollout={"drainTimeout": "1s"}, parallelSlots=2, contextSize=32768
         )
         machine.wait_ready("chat", not_pid=before.pid)
         fates = [request.result() for request in requests]
 
-    assert fates == [Fate.CUT, Fate.CUT]
-    assert _CUT.findall(running.err) == [("2", "1")]
+    assert fates == [Fate.CUT] * 3
+    assert _CUT.findall(running.err) == [("3", "1")]
 
 
 def test_with_a_generous_drain_timeout_a_replace_cuts_nothing(
@@ -118,6 +121,12 @@ def test_with_a_generous_drain_timeout_a_replace_cuts_nothing(
 
     assert fates == [Fate.ANSWERED, Fate.ANSWERED]
     assert not _CUT.search(running.err)
+
+
+def _metrics(endpoint: str) -> str:
+    with urllib.request.urlopen(f"{endpoint}/metrics", timeout=20) as answer:
+        text: str = answer.read().decode()
+        return text
 
 
 def _wait_busy(endpoint: str, count: int) -> None:
