@@ -10,7 +10,10 @@ Switches may be turned while it runs.
 
 from __future__ import annotations
 
+import os
 import re
+import socket
+import struct
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +36,7 @@ class FileServer:
         self.honours_ranges = True
         self.states_length = True  # Content-Length; without it the end of the connection is the end
         self.cut_after: int | None = None  # bytes of a body, then the connection is closed
+        self.resets = False  # a cut is a reset of the connection
         self.redirect_to: str | None = None
         self.status: int | None = None
         self.extra_length = 0  # Content-Length promises that much more
@@ -100,7 +104,10 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
             if start is not None:
                 headers["Content-Range"] = f"bytes {start}-{end - 1}/{total}"
             self._head(200 if start is None else 206, headers)
-            self._body(body[: server.cut_paths.get(path, server.cut_after)])
+            cut_after = server.cut_paths.get(path, server.cut_after)
+            self._body(body[:cut_after])
+            if server.resets and cut_after is not None:
+                self._reset()
 
         def _range(self, total: int) -> tuple[int | None, int]:
             """The first byte that is asked for, None for all of them, and the end."""
@@ -127,6 +134,13 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
                     time.sleep(server.pace_s)
             except ConnectionError:  # the client has seen enough
                 self.close_connection = True
+
+        def _reset(self) -> None:
+            """Closed with nothing to wait for, a socket sends RST instead of FIN."""
+            at_once = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+            self.close_connection = True
+            os.close(self.connection.detach())  # before the server's shutdown says FIN
 
         def log_message(self, format: str, *args: object) -> None:
             return
