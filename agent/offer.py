@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from agent.render import Renderer
 from reconciler.api.meta import ObjectRef
-from reconciler.errors import EngineError
+from reconciler.errors import ApplyError, EngineError
 from reconciler.plan import PoolState, TargetState
 from reconciler.workload import Workload
 
@@ -40,6 +40,8 @@ def target_state(
                     renders[workload.ref] = rendered.digest
         except EngineError as error:
             missing[workload.runtime] = str(error)
+        except ApplyError:
+            continue  # of this one alone; said when it is to start
     return TargetState(
         f"node/{node}",
         True,

@@ -14,6 +14,7 @@ from agent.state import StateDir
 from agent.store import ModelStore
 from reconciler import __version__
 from reconciler.api.model import Model
+from reconciler.errors import ApplyError
 from reconciler.memory import ModelFacts
 from reconciler.plan import RuntimeFound
 from reconciler.runtime import NodeFacts
@@ -62,7 +63,8 @@ class Renderer:
         return None if stored is None else self.store.facts(stored.digest)
 
     def render(self, workload: Workload, *, keep_port: bool) -> Rendered | None:
-        """The command, or None while a model is not here. Raises EngineError, StateError."""
+        """The command, or None while a model is not here. Raises EngineError, StateError, and
+        ApplyError where the runtime cannot be told of this one, as of a file by its name."""
         stored = {model.name: self.store.lookup(model) for model in workload.models}
         paths = {name: str(file.path) for name, file in stored.items() if file is not None}
         if len(paths) < len(stored):
@@ -78,7 +80,10 @@ class Renderer:
             model_paths=paths,
         )
         row = RUNTIMES[workload.runtime]
-        command = row.command(workload, facts)
+        try:
+            command = row.command(workload, facts)
+        except ValueError as error:
+            raise ApplyError(workload.ref, str(error)) from error
         if workload.listen.expose == "key" and row.key_variable is not None:
             place = KeyPlace(row.key_variable, f"{facts.directory}/{KEY_FILE}")
             command = replace(command, key=place)

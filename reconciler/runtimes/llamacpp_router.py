@@ -205,7 +205,10 @@ def _value(value: str | bool) -> str:
     """As the preset spells it. Raises ValueError for what validation should have refused."""
     text = value if isinstance(value, str) else str(value).lower()
     if _UNCARRIABLE.search(text):
-        raise ValueError(f"a router's preset cannot carry {text!r}")
+        raise ValueError(
+            f"a router's preset cannot carry {text!r}, where # and ; begin a comment: give the file"
+            " or folder another name, or serve this model by llama-server"
+        )
     return text
 
 
