@@ -1,4 +1,4 @@
-"""Every benchmark as one table: `make bench`, or `python -m bench`. Takes about five minutes.
+"""Every benchmark as one table: `make bench`, or `python -m bench`. Takes about eight minutes.
 
 One alone: `python -m bench.plan`. On a shared machine look at `min` and `min cpu`.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench import agent, header, idle, plan, start, swap, threads, validate
+from bench import agent, header, idle, plan, spawn, start, swap, threads, validate, wake
 from bench.table import Row, show
 
-BENCHMARKS = (start, validate, plan, header, idle, agent, threads, swap)
+BENCHMARKS = (start, validate, plan, header, idle, agent, spawn, wake, threads, swap)
 
 
 def rows() -> Iterator[Row]:
