@@ -13,10 +13,12 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
 from agent.clock import Clock, SystemClock
+from agent.drift_file import Known, read_drifts, write_drifts
 from agent.launch import InstanceState, Launch
 from reconciler.api.meta import ObjectRef
 from reconciler.plan import Drift, DriftKind
@@ -124,16 +126,24 @@ class _Seen:
 
 @dataclass(slots=True)
 class DriftWatch:
-    """Keeps the drifts of every process. `changed` is called in its thread when some changed."""
+    """Keeps the drifts of every process. `changed` is called in its thread when some changed.
+
+    `file` keeps them for others, and for our next life: drift is as old as it was then.
+    """
 
     states: Callable[[], Iterable[InstanceState]]
     ask: Ask
+    file: Path
     changed: Callable[[], None] = lambda: None
     clock: Clock = field(default_factory=SystemClock)
+    _before: Known = field(default_factory=dict)  # by an earlier life of ours
     _seen: dict[ObjectRef, _Seen] = field(default_factory=dict)
     _tried: dict[ObjectRef, frozenset[str]] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        self._before = read_drifts(self.file)
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="drift", daemon=True)
@@ -171,10 +181,13 @@ class DriftWatch:
                 continue
             if self._stop.is_set():
                 return False
-            before = seen.drifts if seen is not None and seen.pid == state.pid else ()
+            pid, before = (seen.pid, seen.drifts) if seen else self._before.get(ref.label, (0, ()))
+            before = before if pid == state.pid else ()
             drifts = self._dated(ref, differences(state.launch, state.pid, self.ask), before)
             self._seen[ref] = _Seen(state.pid, self.clock.monotonic() + _AGAIN_S, drifts)
             news |= drifts != before
+        if news:
+            write_drifts(self.file, {r.label: (s.pid, s.drifts) for r, s in self._seen.items()})
         return news
 
     def _dated(

@@ -11,6 +11,7 @@ from pathlib import Path
 from agent.byhand import ByHand
 from agent.capability import Versions, doubts
 from agent.drift import DriftWatch
+from agent.drift_file import drift_file
 from agent.expected import ExpectedFile
 from agent.handover import Handover
 from agent.health import ask
@@ -76,7 +77,7 @@ class LocalAgent:
         self._renderer = renderer
         self._doubted: tuple[str, ...] = ()
         self.by_hand = ByHand(self.state)
-        self.drift = DriftWatch(self.processes.snapshot, ask, changed)
+        self.drift = DriftWatch(self.processes.snapshot, ask, drift_file(self.state), changed)
         self.handover = Handover(self.state.desired / "moves.json", settings.peers, changed=changed)
         self.target = ProcessTarget(
             node,

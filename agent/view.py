@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from agent import health, logs, many
+from agent.drift_file import Known, drift_file, read_drifts
 from agent.expected import read_expected, still_meant
 from agent.identity import is_ours
 from agent.launch import Child
@@ -77,9 +78,18 @@ def recorded_instances(state: StateDir, node: str) -> tuple[Instance, ...]:
 def _recorded(state: StateDir, target: str) -> tuple[Instance, ...]:
     if not state.records.is_dir():
         return ()
+    drifts = read_drifts(drift_file(state))
     return tuple(
-        _instance(state, record, target) for record in Records(state).read_all() if record.wanted
+        _drifted(_instance(state, record, target), drifts)
+        for record in Records(state).read_all()
+        if record.wanted
     )
+
+
+def _drifted(found: Instance, drifts: Known) -> Instance:
+    """With what its owner saw last of this very process."""
+    pid, known = drifts.get(found.ref.label, (None, ()))
+    return replace(found, drifts=known) if pid is not None and pid == found.pid else found
 
 
 def _waiting(state: StateDir, target: str, started: Iterable[Instance]) -> tuple[Instance, ...]:

@@ -138,29 +138,54 @@ def test_a_model_file_that_is_gone_changes_nothing_that_runs(running: tuple[Laun
     assert found[1][1].startswith(f"{path} is gone from the store")
 
 
-def watch(*states: InstanceState, clock: MovedClock) -> DriftWatch:
-    return DriftWatch(lambda: states, ask, clock=clock)
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "drift.json"
 
 
-def test_a_drift_keeps_the_time_when_it_was_first_seen(running: tuple[Launch, int]) -> None:
+def watch(file: Path, *states: InstanceState, clock: MovedClock) -> DriftWatch:
+    return DriftWatch(lambda: states, ask, file, clock=clock)
+
+
+def test_a_drift_keeps_the_time_when_it_was_first_seen(
+    running: tuple[Launch, int], file: Path
+) -> None:
     of, pid = running
     clock = MovedClock()
     state = ready(replace(of, inputs={"settings": SETTINGS | {"parallelSlots": 1}}), pid)
-    seen = watch(state, clock=clock)
+    seen = watch(file, state, clock=clock)
 
     seen.look()
     (first,) = seen.of(state)
     clock.passed_s = 61.0
     seen.look()
+    again = watch(file, state, clock=clock)  # our next life
+    again.look()
 
-    assert seen.of(state) == (first,)
+    assert seen.of(state) == again.of(state) == (first,)
 
 
-def test_what_a_restart_does_not_mend_is_not_tried_again(running: tuple[Launch, int]) -> None:
+@pytest.mark.parametrize("damage", [b"", b"[]", b'{"default/chat": {"pid": 7}}', b"\xff"])
+def test_a_damaged_file_of_drifts_is_as_good_as_none(
+    running: tuple[Launch, int], file: Path, damage: bytes
+) -> None:
+    of, pid = running
+    file.write_bytes(damage)
+    state = ready(replace(of, inputs={"settings": SETTINGS | {"parallelSlots": 1}}), pid)
+    seen = watch(file, state, clock=MovedClock())
+
+    seen.look()
+
+    assert len(seen.of(state)) == 1
+
+
+def test_what_a_restart_does_not_mend_is_not_tried_again(
+    running: tuple[Launch, int], file: Path
+) -> None:
     of, pid = running
     clock = MovedClock()
     state = ready(replace(of, command=replace(of.command, env={"ANY": "thing"})), pid)
-    seen = watch(state, clock=clock)
+    seen = watch(file, state, clock=clock)
     seen.look()
 
     seen.restarting(service("chat"))
@@ -172,20 +197,20 @@ def test_what_a_restart_does_not_mend_is_not_tried_again(running: tuple[Launch, 
     assert drift.message.endswith("a restart did not change that")
 
 
-def test_a_process_that_takes_our_port_is_named_and_left_alone() -> None:
+def test_a_process_that_takes_our_port_is_named_and_left_alone(file: Path) -> None:
     message = "port 8080 is taken by pid 7 (nginx)"
     state = InstanceState(declared(8080), Phase.WAITING, False, "PortInUse", message, since=1000.0)
 
-    (drift,) = watch(state, clock=MovedClock()).of(state)
+    (drift,) = watch(file, state, clock=MovedClock()).of(state)
 
     assert (drift.kind, drift.message, drift.since) == (DriftKind.FOREIGN, message, 1000.0)
 
 
-def test_the_watch_says_when_something_changed(running: tuple[Launch, int]) -> None:
+def test_the_watch_says_when_something_changed(running: tuple[Launch, int], file: Path) -> None:
     of, pid = running
     clock = MovedClock()
     states = [ready(of, pid)]
-    seen = DriftWatch(lambda: states, ask, clock=clock)
+    seen = DriftWatch(lambda: states, ask, file, clock=clock)
 
     news = [seen.look()]
     states[:] = [ready(replace(of, inputs={"settings": SETTINGS | {"parallelSlots": 1}}), pid)]
@@ -199,7 +224,9 @@ def test_the_watch_says_when_something_changed(running: tuple[Launch, int]) -> N
     assert news == [False, False, True, True]
 
 
-def test_the_watch_ends_at_once_whoever_does_not_answer(running: tuple[Launch, int]) -> None:
+def test_the_watch_ends_at_once_whoever_does_not_answer(
+    running: tuple[Launch, int], file: Path
+) -> None:
     of, pid = running
     asked = threading.Event()
     answers = threading.Event()
@@ -210,7 +237,7 @@ def test_the_watch_ends_at_once_whoever_does_not_answer(running: tuple[Launch, i
         return {}
 
     states = [replace(ready(of, pid), launch=replace(of, ref=service(f"s{n}"))) for n in range(20)]
-    watch = DriftWatch(lambda: states, hangs)
+    watch = DriftWatch(lambda: states, hangs, file)
     watch.start()
     assert asked.wait(30)
 

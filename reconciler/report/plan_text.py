@@ -169,6 +169,8 @@ def _value(field: FieldChange, value: object) -> str:
 
 
 def _impact_text(change: Change) -> str:
+    if change.is_shown_only:
+        return ""
     impact = change.impact
     parts = [_RESTARTS.get((change.action, impact.restart), "")]
     weighed = (Action.CREATE, Action.REPLACE, Action.DRIFT, Action.DELETE)

@@ -1,0 +1,212 @@
+"""What runs differs from what is declared, or from what would be started now: who does what."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.ports import can_bind
+from agent.server import served
+from tests.support import servers
+from tests.support.fleets import document
+from tests.support.llama_server import llama_server
+from tests.support.owner import free_port
+from tests.support.reconciler import Fleet, Machine, alive
+from tests.support.served_node import request
+from tests.support.wait import wait_for
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    """A llama-server of this machine's own, that a test may replace."""
+    folder = tmp_path / "engine"
+    shutil.copytree(llama_server().parent, folder, symlinks=True)
+    return folder / "llama-server"
+
+
+def upgrade(engine: Path) -> None:
+    """As package managers do: another file, renamed over the one that runs."""
+    new = engine.with_name("new")
+    shutil.copy2(engine, new)
+    os.utime(new, (1, 1))
+    new.rename(engine)
+
+
+def follow(machine: Machine, fleet: Fleet, *words: str) -> None:
+    machine.daemon("--fleet", fleet.url, "--node", "here", *words)
+
+
+def drift_of(machine: Machine, name: str) -> list[dict[str, Any]]:
+    """What its agent says of a service's drift, in NodeState."""
+    url = found.url if (found := served(machine.state)) else None
+    if url is None:
+        return []
+    instances = request(url, "GET", "/v1/state").json()["instances"]
+    return [d for i in instances if i["name"] == f"default/{name}" for d in i.get("drift", [])]
+
+
+def test_a_replaced_engine_is_deferred_with_since_when_until_a_restart_by_hand(
+    machine: Machine, fleet: Fleet, engine: Path
+) -> None:
+    fleet.push_service("chat", contextSize=1024)
+    words = ("--llama-server", str(engine))
+    follow(machine, fleet, *words)
+    before = machine.wait_ready("chat")
+
+    upgrade(engine)
+    wait_for(lambda: bool(drift_of(machine, "chat")), "the drift in NodeState", timeout_s=90)
+
+    (drift,) = drift_of(machine, "chat")
+    assert (drift["kind"], drift["message"]) == (
+        "deferred",
+        f"{engine} was replaced since (an upgrade)",
+    )
+    plan = machine.reconcile("-C", fleet.url, "--dry-run", "--local", *words)
+    assert plan.code == 0, plan.out
+    assert "= " in plan.out
+    assert "was replaced since" in plan.out
+    assert "first seen" in plan.out
+    status = machine.agent("status")
+    assert status.code == 0
+    assert "= deferred: " in status.out
+    assert machine.wait_ready("chat").pid == before.pid
+
+    # Since when does not begin again with another life of the agent.
+    machine.running()[0].end()
+    follow(machine, fleet, *words)
+    wait_for(lambda: bool(drift_of(machine, "chat")), "the drift again", timeout_s=90)
+    assert drift_of(machine, "chat")[0]["since"] == drift["since"]
+
+    assert machine.agent("restart", "chat").code == 0
+    machine.wait_ready("chat", not_pid=before.pid)
+    wait_for(lambda: not drift_of(machine, "chat"), "no drift")
+    plan = machine.reconcile("-C", fleet.url, "--dry-run", "--local", *words)
+    assert "= " not in plan.out
+
+
+def test_on_upgrade_restart_applies_it_at_once(
+    machine: Machine, fleet: Fleet, engine: Path
+) -> None:
+    fleet.push_service("chat", rollout={"onUpgrade": "restart"})
+    fleet.push_service("other")
+    follow(machine, fleet, "--llama-server", str(engine))
+    chat, other = machine.wait_ready("chat"), machine.wait_ready("other")
+
+    upgrade(engine)
+
+    machine.wait_ready("chat", not_pid=chat.pid)
+    assert machine.wait_ready("other").pid == other.pid
+
+
+@pytest.fixture
+def stranger() -> Iterator[tuple[int, int]]:
+    """A program of somebody else, and the port that it has."""
+    port = free_port()
+    with subprocess.Popen(servers.argv(port)) as child:
+        wait_for(lambda: not can_bind("127.0.0.1", port))
+        yield child.pid, port
+        assert child.poll() is None, "somebody ended it"
+        child.kill()
+
+
+def test_a_foreign_process_on_the_port_is_named_everywhere_and_never_ended(
+    machine: Machine, fleet: Fleet, stranger: tuple[int, int]
+) -> None:
+    pid, port = stranger
+    fleet.push_service("chat", endpoint={"port": port})
+    follow(machine, fleet)
+    machine.wait_instance("chat", lambda i: i.reason == "PortInUse")
+
+    wait_for(lambda: bool(drift_of(machine, "chat")), "the drift in NodeState")
+
+    (drift,) = drift_of(machine, "chat")
+    assert drift["kind"] == "foreign"
+    named = f"pid {pid}"
+    assert named in drift["message"]
+    plan = machine.reconcile("-C", fleet.url, "--dry-run", "--local")
+    status = machine.agent("status")
+    assert named in plan.out
+    assert named in status.out
+    assert status.code == 3
+    assert alive(pid)
+
+
+def test_a_killed_process_is_started_again(machine: Machine, fleet: Fleet) -> None:
+    fleet.push_service("chat")
+    fleet.push_service("other")
+    follow(machine, fleet)
+    chat, other = machine.wait_ready("chat"), machine.wait_ready("other")
+    assert chat.pid
+
+    os.kill(chat.pid, signal.SIGKILL)
+
+    after = machine.wait_ready("chat", not_pid=chat.pid)
+    assert after.port == chat.port
+    assert machine.wait_ready("other").pid == other.pid
+
+
+def test_a_context_beyond_what_the_model_was_trained_for_is_shown_and_restarts_nothing(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat", contextSize=8192)  # tiny: 2048
+    follow(machine, fleet, "--llama-server", str(llama_server()))
+    before = machine.wait_ready("chat")
+
+    wait_for(lambda: bool(drift_of(machine, "chat")), "the drift in NodeState", timeout_s=90)
+
+    (drift,) = drift_of(machine, "chat")
+    assert drift["kind"] == "cosmetic"
+    words = ("--llama-server", str(llama_server()))
+    plan = machine.reconcile("-C", fleet.url, "--dry-run", "--local", *words)
+    assert plan.code == 0, plan.out
+    assert plan.out.count("! ") == 1
+    assert "context" in plan.out
+    assert machine.wait_ready("chat").pid == before.pid
+
+
+@pytest.fixture
+def rewriting(tmp_path: Path) -> Path:
+    """A wrapper that starts llama.cpp with a word that nobody asked for."""
+    program = tmp_path / "wrapped" / "llama-server"
+    program.parent.mkdir()
+    inner = f'exec "{sys.executable}" -P -m agent.embedded "$@"'
+    program.write_text(f'#!/bin/sh\nset -- "$@" --threads 1\n{inner}\n')
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.parametrize(("policy", "restarts"), [("report", False), ("enforce", True)])
+def test_another_command_line_is_mended_once_or_only_shown(
+    machine: Machine, fleet: Fleet, rewriting: Path, policy: str, restarts: bool
+) -> None:
+    fleet.repo.publish({"fleet.yaml": document("Fleet", "fleet", {"drift": policy})})
+    fleet.push_service("chat")
+    follow(machine, fleet, "--llama-server", str(rewriting))
+    before = machine.wait_ready("chat")
+
+    wait_for(lambda: bool(drift_of(machine, "chat")), "the drift in NodeState", timeout_s=90)
+
+    if restarts:
+        after = machine.wait_ready("chat", not_pid=before.pid)
+        wait_for(
+            lambda: "a restart did not change that" in str(drift_of(machine, "chat")),
+            "that it is shown only",
+            timeout_s=90,
+        )
+        assert machine.wait_ready("chat").pid == after.pid
+    else:
+        plan = machine.reconcile("-C", fleet.url, "--dry-run", "--local")
+        assert plan.code == 2, plan.out  # a person is to look
+        assert "its command line" in plan.out
+        assert "memory" not in plan.out
+        assert machine.wait_ready("chat").pid == before.pid
