@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
-from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
@@ -16,6 +16,8 @@ from starlette.routing import Route
 from agent.server.guard import MOST_BODY_BYTES, Access, Guard, error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
@@ -32,12 +34,12 @@ _BODY_TAKEN_IN_S = 2.0
 def make_app(
     answers: Answers,
     board: StateBoard,
-    metrics: NodeCollector,
+    metrics: Callable[[], NodeCollector],
     streams: Streams,
     wake: Wake,
     access: Access,
 ) -> ASGIApp:
-    """The whole server, guard included."""
+    """The whole server, guard included. `metrics` is called at the first scrape."""
     node = _Node(answers, board, metrics, wake)
     routes = [
         Route("/v1/state", node.state),
@@ -53,9 +55,14 @@ def make_app(
 
 class _Node:
     def __init__(
-        self, answers: Answers, board: StateBoard, metrics: NodeCollector, wake: Wake
+        self,
+        answers: Answers,
+        board: StateBoard,
+        metrics: Callable[[], NodeCollector],
+        wake: Wake,
     ) -> None:
-        self._answers, self._board, self._metrics = answers, board, metrics
+        self._answers, self._board = answers, board
+        self._metrics = functools.cache(metrics)
         self._wake = _Gentle(wake)
 
     async def state(self, request: Request) -> Response:
@@ -88,11 +95,13 @@ class _Node:
         return JSONResponse(document, 503 if missing else 200)
 
     async def metrics(self, request: Request) -> Response:
+        from prometheus_client.exposition import choose_encoder  # see Serving._app
+
         try:
             encode, content_type = choose_encoder(request.headers.get("accept", ""))
         except (TypeError, ValueError):  # a version that is no number
             encode, content_type = choose_encoder("")
-        return Response(encode(self._metrics), headers={"Content-Type": content_type})
+        return Response(encode(self._metrics()), headers={"Content-Type": content_type})
 
     async def wake(self, request: Request) -> Response:
         """What it is woken for, the loop finds out itself."""

@@ -16,7 +16,6 @@ from agent.server.answer import Answers
 from agent.server.app import make_app
 from agent.server.guard import Access
 from agent.server.listen import Server, bound, is_loopback
-from agent.server.metrics import NodeCollector
 from agent.server.stream import HEARTBEAT_S, Streams
 from agent.server.temperature import Temperatures
 from agent.server.tls import Tls, open_tls
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from agent.node import Node
     from agent.server.board import StateBoard
+    from agent.server.metrics import NodeCollector
     from agent.server.sampler import Sampler
     from reconciler.loop import Wake
 
@@ -131,7 +131,15 @@ class Serving:
 
     def _app(self, streams: Streams, tls: Tls | None) -> ASGIApp:
         answers = Answers(self._node, self._board, self._sampler)
-        metrics = NodeCollector(self._node, self._board, self._sampler, self._temperatures, answers)
+
+        def metrics() -> NodeCollector:
+            # prometheus_client is 1.3 MiB, which an agent that nobody scrapes does without
+            from agent.server.metrics import NodeCollector
+
+            return NodeCollector(
+                self._node, self._board, self._sampler, self._temperatures, answers
+            )
+
         access = Access(tls.token if tls else None)
         return make_app(answers, self._board, metrics, streams, self._wake, access)
 
