@@ -64,10 +64,10 @@ def check(
     """Ready: GET of the path is 200, the pid (or a child of it) owns the socket, and what it says
     of its models is recognised. `known`, the proof of an earlier check, saves all but the first,
     and the last where the answer may have changed. A process that `was_ready` is not tried again.
-    `key` is what it asks of its clients."""
+    `key` is what it asks of its clients; nobody sees it but who is proven to be the process."""
     server = Server(host, port, key)
     try:
-        status, body = server.ask(probe.path, timeout_s)
+        status, body = Server(host, port).ask(probe.path, timeout_s)
     except ConnectionRefusedError:
         return Verdict(False, "Loading", "does not listen yet")
     except (OSError, http.client.HTTPException, ValueError) as error:

@@ -15,6 +15,7 @@ from agent.ports import can_bind
 from agent.sockets import listening_socket, still_listens
 from reconciler.workload import Probe
 from tests.support import servers
+from tests.support.agents import FakeAgent, sends
 from tests.support.owner import alive, free_port
 from tests.support.wait import wait_for
 
@@ -71,6 +72,18 @@ def test_an_answer_by_another_process_is_no_readiness(server: tuple[int, int]) -
 
     assert (found.ready, found.reason) == (False, "PortInUse")
     assert f"is answered by pid {pid} (" in found.message
+
+
+def test_who_answers_in_a_processs_place_does_not_learn_its_key() -> None:
+    with subprocess.Popen(["sleep", "600"]) as ours, FakeAgent("thief") as thief:
+        thief.behaves = sends(b'{"data": [{"id": "tiny"}]}')
+
+        found = health.check(ours.pid, "127.0.0.1", thief.port, PROBE, TINY, key="secret")
+        ours.kill()
+
+    assert found.reason == "PortInUse"
+    assert thief.requests
+    assert set(thief.tokens) == {None}
 
 
 def test_a_socket_of_a_child_counts_as_the_parents(server: tuple[int, int]) -> None:
