@@ -13,7 +13,9 @@ import pytest
 
 from tests.support.fleets import document, model
 from tests.support.gguf_models import tiny_llama
-from tests.support.reconciler import Fleet, Machine
+from tests.support.http import FileServer
+from tests.support.llama_server import llama_server
+from tests.support.reconciler import Fleet, Machine, Running
 from tests.support.routers import argument, ask, listed, states, stream
 from tests.support.wait import wait_for
 
@@ -50,6 +52,11 @@ def push(fleet: Fleet, *models: dict[str, Any], resident: int = 2) -> str:
     return fleet.repo.publish({"services/both.yaml": text}, "Set both")
 
 
+def start(machine: Machine, fleet: Fleet) -> Running:
+    """With the real engine, wherever it is: the embedded one has no router."""
+    return machine.start("-C", fleet.url, "--local", "--llama-server", str(llama_server()))
+
+
 TINY, OTHER = {"name": "tiny"}, {"name": "other"}
 
 
@@ -57,7 +64,7 @@ def test_a_push_that_changes_one_model_does_not_cut_the_other(
     machine: Machine, fleet: Fleet
 ) -> None:
     push(fleet, TINY, OTHER)
-    running = machine.start("-C", fleet.url, "--local")
+    running = start(machine, fleet)
     before = machine.wait_ready("both")
     assert before.port
     assert ask(before.port, "other")[0] == 200
@@ -82,7 +89,7 @@ def test_new_bytes_of_one_model_are_served_without_a_restart(
     machine: Machine, fleet: Fleet, tmp_path: Path
 ) -> None:
     push(fleet, TINY, OTHER)
-    machine.start("-C", fleet.url, "--local")
+    start(machine, fleet)
     before = machine.wait_ready("both")
     assert before.port
 
@@ -98,7 +105,7 @@ def test_new_bytes_of_one_model_are_served_without_a_restart(
 
 def test_more_models_in_memory_need_a_restart(machine: Machine, fleet: Fleet) -> None:
     push(fleet, TINY, OTHER, resident=1)
-    running = machine.start("-C", fleet.url, "--local")
+    running = start(machine, fleet)
     before = machine.wait_ready("both")
 
     push(fleet, TINY, OTHER, resident=2)
@@ -109,7 +116,7 @@ def test_more_models_in_memory_need_a_restart(machine: Machine, fleet: Fleet) ->
 
 def test_models_swap_where_there_is_room_for_one(machine: Machine, fleet: Fleet) -> None:
     push(fleet, TINY, OTHER, resident=1)
-    machine.start("-C", fleet.url, "--local")
+    start(machine, fleet)
     found = machine.wait_ready("both")
     assert found.port
 
@@ -127,7 +134,7 @@ def test_models_swap_where_there_is_room_for_one(machine: Machine, fleet: Fleet)
 
 def test_looking_at_a_router_loads_nothing(machine: Machine, fleet: Fleet) -> None:
     push(fleet, TINY, OTHER)
-    running = machine.start("-C", fleet.url, "--local")
+    running = start(machine, fleet)
     found = machine.wait_ready("both")
     assert found.port
 
@@ -143,7 +150,7 @@ def test_after_a_sigkill_in_a_reload_the_next_agent_finishes_it(
     machine: Machine, fleet: Fleet
 ) -> None:
     push(fleet, TINY, OTHER)
-    first = machine.start("-C", fleet.url, "--local")
+    first = start(machine, fleet)
     before = machine.wait_ready("both")
     assert before.port
 
@@ -151,7 +158,7 @@ def test_after_a_sigkill_in_a_reload_the_next_agent_finishes_it(
         push(fleet, {**TINY, "contextSize": 1024}, OTHER)
         first.wait_planned("reloads the changed models")
         first.end(signal.SIGKILL)
-    machine.start("-C", fleet.url, "--local")
+    start(machine, fleet)
 
     wait_for(lambda: argument(before.port or 0, "tiny", "--ctx-size") == "1024")
     after = machine.wait_instance("both", lambda i: states(i.served).get("tiny") == "loaded")
@@ -167,7 +174,7 @@ def test_a_model_that_the_engine_cannot_load_is_named_with_its_reason(
         {"models/strange.yaml": stated, "models/strange.gguf": strange}, "Add a strange model"
     )
     push(fleet, TINY, OTHER, {"name": "strange"})
-    machine.start("-C", fleet.url, "--local")
+    start(machine, fleet)
     found = machine.wait_ready("both")
     assert found.port
 
@@ -181,3 +188,24 @@ def test_a_model_that_the_engine_cannot_load_is_named_with_its_reason(
     assert {m.name: m.reason for m in found.served}["strange"] == "ModelUnsupported"
     wait_for(lambda: "strange" not in json.dumps(listed(port)))
     assert ask(port, "other")[0] == 200
+
+
+def test_no_router_starts_before_all_of_its_models_are_here(
+    tmp_path: Path, machine: Machine, fleet: Fleet
+) -> None:
+    late = tiny_llama(tmp_path / "late.gguf", seed=4)
+    with FileServer(late.read_bytes()) as server:
+        server.go_on.clear()  # it stops after its first 64 KiB
+        fleet.repo.write("models/late.yaml", model("late", source=server.url))
+        push(fleet, TINY, {"name": "late"})
+        fleet.push_service("chat")
+        running = start(machine, fleet)
+        running.wait_said("default/both  Downloading")
+        machine.wait_ready("chat")  # of a model that the router waits for in vain
+
+        engines = [p for p in machine.processes() if p.name() == llama_server().name]
+        server.go_on.set()
+        router = machine.wait_ready("both")
+
+    assert len(engines) == 1  # that of chat
+    assert set(listed(router.port or 0)) == {"tiny", "late"}
