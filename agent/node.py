@@ -11,7 +11,7 @@ from pathlib import Path
 from agent.local import LocalAgent
 from agent.overlay import Overlay
 from agent.settings import Settings
-from agent.state import StateDir
+from agent.state import StateDir, atomic_write
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
@@ -74,8 +74,9 @@ def owned(
     name = _which_node(given, source, journal, settings.root, following.read)
     agent = LocalAgent(name, settings, changed=wake.look)
     agent.start()
-    _name_file(settings.root).write_text(name)
     try:
+        if name != remembered_node(settings.root):  # else a full disk does not matter here
+            atomic_write(_name_file(settings.root), name.encode())
         adjusts = Overlay(name, settings)
         loop = _loop(name, agent, journal, source, wake, report, following, adjusts)
         yield Node(name, agent, journal, loop, settings)
@@ -108,7 +109,7 @@ def choose_node(fleet: Fleet, given: str | None) -> str:
 def remembered_node(root: Path) -> str | None:
     """The node that this machine was the last time; None before the first."""
     file = _name_file(root)
-    return file.read_text() if file.is_file() else None
+    return (file.read_text() or None) if file.is_file() else None
 
 
 def does_not_know(loaded: Loaded, node: str) -> str | None:

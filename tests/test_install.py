@@ -174,6 +174,28 @@ def test_a_manager_that_fails_is_heard(
     assert "systemctl --user daemon-reload: Failed to connect to bus" in capsys.readouterr().err
 
 
+def test_what_the_manager_did_not_take_is_tried_again(tmp_path: Path, manager: Path) -> None:
+    program = tmp_path / "bin" / "systemctl"
+    works = program.read_text()
+    program.write_text("#!/bin/sh\nexit 1\n")
+    install(tmp_path)
+
+    program.write_text(works)
+    code = install(tmp_path)
+
+    assert code == 0
+    assert f"--user restart {systemd.NAME}" in manager.read_text()
+
+
+def test_no_option_writes_a_line_of_its_own_into_the_unit(
+    tmp_path: Path, manager: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = install(tmp_path, "--ref", "main\nExecStartPre=/bin/false")
+
+    assert code == 64
+    assert "a service's file cannot carry this" in capsys.readouterr().err
+
+
 def test_what_is_not_there_is_uninstalled_without_a_fuss(
     tmp_path: Path, manager: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

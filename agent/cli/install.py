@@ -6,6 +6,7 @@ Doing it again with other options changes the service and restarts the agent, ne
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import pwd
 import shutil
@@ -66,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
             print(" ".join(step.argv))
         print(unit.starts, file=sys.stderr)
         return Exit.OK
-    if unit.file.is_file() and unit.file.read_text(encoding="utf-8") == unit.text:
+    before = unit.file.read_text(encoding="utf-8") if unit.file.is_file() else None
+    if before == unit.text:
         print(f"{unit.file}: is current; {unit.starts}", file=sys.stderr)
         return Exit.OK
     try:
@@ -75,7 +77,11 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         hint = "; --system needs sudo" if args.scope == "system" else ""
         raise StateError(f"{unit.file}: cannot be written: {error.strerror}{hint}") from error
-    carry_out(unit.load)
+    try:
+        carry_out(unit.load)
+    except StateError:
+        _put_back(unit.file, before)  # or the next try would find it current
+        raise
     print(f"{unit.file}: written, the agent runs; {unit.starts}", file=sys.stderr)
     return Exit.OK
 
@@ -94,6 +100,8 @@ def unit_for(args: argparse.Namespace, words: Iterable[str]) -> Unit:
         path=_search_path(),
         log=root_of(args) / "agent.log",
     )
+    if odd := [word for word in (*wanted.argv, wanted.path) if not word.isprintable()]:
+        raise UsageError(f"{odd[0]!r}: a service's file cannot carry this; write it without that")
     if sys.platform == "darwin":
         return launchd.unit(wanted)
     if shutil.which("systemctl") is None:
@@ -129,10 +137,22 @@ def carry_out(steps: Iterable[Step]) -> None:
             raise StateError(f"{' '.join(step.argv)}: {said}")
 
 
+def _put_back(file: Path, text: str | None) -> None:
+    with contextlib.suppress(OSError):
+        if text is None:
+            file.unlink()
+        else:
+            file.write_text(text, encoding="utf-8")
+
+
 def _owner(scope: str | None) -> pwd.struct_passwd:
     """Who runs the models: under sudo the user who typed it, never root by accident."""
     name = os.environ.get("SUDO_USER") if scope == "system" else None
-    return pwd.getpwnam(name) if name else pwd.getpwuid(os.getuid())
+    try:
+        return pwd.getpwnam(name) if name else pwd.getpwuid(os.getuid())
+    except KeyError:
+        who = f"$SUDO_USER is {name}" if name else f"this is user {os.getuid()}"
+        raise UsageError(f"{who}, whom this machine does not know: whose are the models?") from None
 
 
 def _program() -> Path:
