@@ -118,15 +118,25 @@ class ProcessTarget:
         self._check_port(workload)
         rendered = self._renderer.render(workload, keep_port=True)
         if rendered is None:
-            self._expected[change.ref] = (workload, change.source, self._clock())
-            self._drop_downloads()
-            self._ask_again()
-            self._wait_for_models()
-            return Outcome(change, Result.APPLIED, "waits for its model")
+            return self._send_for_models(change, workload)
         self._forget(change.ref)
         self._start(change, _launch(workload, rendered, change.source))
         hot = change.impact.restart is Restart.HOT
         return Outcome(change, Result.APPLIED, "reloads" if hot else "starts")
+
+    def _send_for_models(self, change: Change, workload: Workload) -> Outcome:
+        """Where a process still runs, this comes up in each pass, and nothing else says how the
+        download is: everybody is shown the process."""
+        known = self._expected.get(change.ref)
+        again = known is not None and known[0].inputs_digest == workload.inputs_digest
+        since = known[2] if known is not None and again else self._clock()
+        self._expected[change.ref] = (workload, change.source, since)
+        self._drop_downloads()
+        self._ask_again()
+        why = next((w for w in self._wait_for_models() if w.ref == change.ref), None)
+        told = f": {why.reason}: {why.message}" if why and why.reason != _ON_ITS_WAY else ""
+        result = Result.SKIPPED if again else Result.APPLIED
+        return Outcome(change, result, f"waits for its model{told}")
 
     def _start(self, change: Change, launch: Launch) -> None:
         """Run it. What runs already as it should is started anew where the change asks for that."""

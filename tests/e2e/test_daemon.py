@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.client import complete
-from tests.support.fleets import node, service
+from tests.support.fleets import model, node, service
 from tests.support.git_http import GitServer, git_server
+from tests.support.http import FileServer
 from tests.support.reconciler import Fleet, Machine, alive
 from tests.support.wait import wait_for
 
@@ -165,6 +166,29 @@ def test_a_refused_revision_is_known_after_a_restart(machine: Machine, fleet: Fl
     assert any("contextSize" in problem for problem in shown["problems"])
     assert f"refuses {bad[:7]}" in text
     assert "contextSize" in text
+
+
+def test_a_new_model_that_does_not_come_is_said_once_while_the_old_one_serves(
+    machine: Machine, fleet: Fleet, tiny: Path
+) -> None:
+    fleet.push_service("chat")
+    running = machine.daemon("--fleet", fleet.url, "--node", "here")
+    before = machine.wait_ready("chat")
+
+    with FileServer(tiny.read_bytes()) as server:
+        server.status = 503
+        fleet.repo.write("models/other.yaml", model("other", source=server.url))
+        fleet.push_service("chat", "other")
+        running.wait_said("waits for its model: DownloadFailed: ")
+        wait_for(lambda: len(server.requests) >= 2)  # and again, and again
+
+        said = [line for line in running.err.splitlines() if "HTTP 503" in line]
+        assert len(said) == 1
+        assert "service=default/chat" in said[0]
+        assert "try again later" in said[0]
+        assert machine.wait_ready("chat").pid == before.pid
+        server.status = None
+        machine.wait_ready("chat", not_pid=before.pid)
 
 
 def test_only_services_of_the_named_namespace_are_its_own(machine: Machine, fleet: Fleet) -> None:
