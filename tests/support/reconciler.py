@@ -179,11 +179,9 @@ class Machine:
         """Run `reconcile` to its end."""
         return self._run([*prefix, str(_PROGRAMS / "reconcile"), *words], env or {}, timeout_s)
 
-    def agent(self, *words: str) -> Finished:
+    def agent(self, *words: str, env: Mapping[str, str] | None = None) -> Finished:
         """Run `fleet-agent` on this machine's state directory."""
-        command, *rest = words
-        argv = [str(_PROGRAMS / "fleet-agent"), command, "--state-dir", str(self.state), *rest]
-        return self._run(argv, {}, 120.0)
+        return self._run([str(_PROGRAMS / "fleet-agent"), *words], env or {}, 120.0)
 
     def instances(self) -> dict[str, Instance]:
         """What the records want running, by name, checked against the living processes now."""
