@@ -153,3 +153,7 @@ def test_a_folder_is_named_absolutely_for_whoever_starts_it_elsewhere(tmp_path: 
     assert parsed("--fleet", "fleet").fleet == str(Path("fleet").absolute())
     assert parsed("--fleet", "git@host:fleet.git").fleet == "git@host:fleet.git"
     assert option.file_path("token").is_absolute()
+
+
+def test_the_state_of_a_node_is_on_port_9090_unless_told_otherwise() -> None:
+    assert parsed().port == 9090

@@ -42,6 +42,8 @@ def test_the_state_says_what_runs_and_keeps_to_its_schema(node: ServedNode) -> N
     assert (chat["name"], chat["ready"], chat["reason"]) == ("default/chat", True, "Ready")
     assert chat["pid"] == node.node.agent.processes.snapshot()[0].pid
     assert state["revision"]["applied"] == state["revision"]["fetched"]
+    [llama] = [runtime for runtime in state["runtimes"] if runtime["name"] == "llama-server"]
+    assert Path(llama["path"]).exists()
     assert_valid(state)
 
 

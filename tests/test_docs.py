@@ -1,0 +1,63 @@
+"""What docs/ cite is there: tests by their names, and pages by their links."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
+_CITED = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
+_IDS = [str(page.relative_to(REPOSITORY)) for page in PAGES]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_IDS)
+def test_every_test_that_a_page_cites_exists(page: Path) -> None:
+    cited = set(_CITED.findall(page.read_text()))
+
+    assert {f"{file}::{name}" for file, name in cited if name not in _tests_of(file)} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_IDS)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text())
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_page_of_requirements_has_a_test_in_every_row_that_it_calls_done() -> None:
+    text = (REPOSITORY / "docs/seeds.md").read_text()
+
+    rows = re.findall(r"^\| yes +\|.*$", text, re.MULTILINE)
+
+    assert len(rows) > 50
+    assert [row for row in rows if not _CITED.search(row)] == []
+
+
+def test_the_page_of_runtimes_says_what_a_router_costs() -> None:
+    text = (REPOSITORY / "docs/runtimes.md").read_text()
+
+    for heading in ("## The router", "### Swap, or side by side"):
+        assert f"\n{heading}\n" in text
+    assert re.search(r"^\| must swap, .* \d+ times \|$", text, re.MULTILINE)
+    assert "There is no autoscaling of one model behind a router" in text
+    assert "Choose `resident: N` where" in text
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+
+    pages = [page.relative_to(REPOSITORY) for page in PAGES if page.parent.name == "docs"]
+
+    assert [str(page) for page in pages if f"({page})" not in readme] == []
+
+
+def _tests_of(file: str) -> set[str]:
+    path = REPOSITORY / file
+    if not path.is_file():
+        return set()
+    tree = ast.parse(path.read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
