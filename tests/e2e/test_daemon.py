@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,12 +113,15 @@ def test_without_its_own_node_or_with_an_empty_tree_it_holds_what_runs(
 def test_a_hangup_has_it_look_at_once_and_the_end_leaves_the_models_running(
     machine: Machine, fleet: Fleet
 ) -> None:
-    running = machine.daemon("--fleet", fleet.url, "--node", "here", "--interval", "10m")
+    running = machine.daemon("--fleet", fleet.url, "--node", "here", "--interval", "1h")
     running.wait_said("msg=plan")
     fleet.push_service("chat")
+    began = time.monotonic()
 
     running.process.send_signal(signal.SIGHUP)
 
+    running.wait_said("action=create")
+    assert time.monotonic() - began < 5  # 1 s is the budget; the machines that test this are busy
     chat = machine.wait_ready("chat")
     assert running.end() == 0
     assert chat.pid

@@ -14,13 +14,11 @@ from typing import Any
 import pytest
 
 from agent.ports import can_bind
-from agent.server import served
 from tests.support import servers
 from tests.support.fleets import document
 from tests.support.llama_server import llama_server
 from tests.support.owner import free_port
 from tests.support.reconciler import Fleet, Machine, alive
-from tests.support.served_node import request
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
@@ -48,10 +46,7 @@ def follow(machine: Machine, fleet: Fleet, *words: str) -> None:
 
 def drift_of(machine: Machine, name: str) -> list[dict[str, Any]]:
     """What its agent says of a service's drift, in NodeState."""
-    url = found.url if (found := served(machine.state)) else None
-    if url is None:
-        return []
-    instances = request(url, "GET", "/v1/state").json()["instances"]
+    instances = machine.node_state().get("instances", [])
     return [d for i in instances if i["name"] == f"default/{name}" for d in i.get("drift", [])]
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reconciler.plan import Instance
-from tests.support.fleets import model, service
+from tests.support.fleets import model, node, service
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
 from tests.support.mlx_models import PROGRAM, tiny_mlx
 from tests.support.reconciler import Fleet, Machine, alive
+from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -72,3 +75,52 @@ def test_both_answer_by_their_models_name_and_each_is_stopped_alone(tmp_path: Pa
         machine.wait_gone("gguf", by_llama.pid)
         assert _answered_by(again, "tiny-mlx") == "tiny-mlx"
         assert alive(again.pid or 0)
+
+
+def _state(machine: Machine) -> tuple[Mapping[str, str], Mapping[str, Any]]:
+    """What NodeState says: each ready service with its runtime, and why others may not run."""
+    state = machine.node_state()
+    ready = {i["name"]: i["runtime"] for i in state.get("instances", []) if i["ready"]}
+    return ready, {b["ref"]["name"]: b for b in state.get("blocked", [])}
+
+
+def test_the_services_runtime_comes_before_the_nodes_and_that_before_the_machines(
+    machine: Machine, fleet: Fleet, tmp_path: Path
+) -> None:
+    mlx = tiny_mlx(tmp_path / "mlx")
+    fleet.repo.publish(
+        {
+            "models/tiny-mlx.yaml": model("tiny-mlx", source="models/mlx/", format="mlx"),
+            **{f"models/mlx/{file.name}": file.read_bytes() for file in mlx.iterdir()},
+            "services/plain.yaml": service("plain", "tiny-mlx"),
+            "services/stated.yaml": service("stated", "tiny", runtime="llamacpp"),
+            "services/absent.yaml": service("absent", "tiny-mlx", runtime="mlx-server"),
+        }
+    )
+
+    machine.daemon("--fleet", fleet.url, "--node", "here", "--runtime", "mlx-lm")
+
+    both = {"default/plain": "mlx-lm", "default/stated": "llama-server"}
+    wait_for(lambda: _state(machine)[0] == both, "each by its runtime", timeout_s=90)
+    lacking = _state(machine)[1]["absent"]
+    assert lacking["reason"] == "EngineMissing"
+    assert "mlx-server is not on PATH" in lacking["message"]
+    stated = machine.wait_ready("stated")
+
+    capable = {"runtimes": ["llama-server", "mlx-lm"], "defaultRuntime": "llama-server"}
+    fleet.repo.publish(
+        {
+            "nodes/here.yaml": node("here", hardware={"memory": "16Gi"}, **capable),
+            "services/plain.yaml": service("plain", "tiny"),
+            "services/own.yaml": service("own", "tiny-mlx", runtime="mlx-lm"),
+        }
+    )
+
+    now = dict.fromkeys(("default/plain", "default/stated"), "llama-server")
+    wait_for(
+        lambda: _state(machine)[0] == {**now, "default/own": "mlx-lm"},
+        "the node's default before the machine's",
+        timeout_s=90,
+    )
+    wait_for(lambda: _state(machine)[1]["absent"]["reason"] == "NodeCapability")
+    assert machine.wait_ready("stated").pid == stated.pid

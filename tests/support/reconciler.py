@@ -25,11 +25,13 @@ from typing import Any, Self
 
 import psutil
 
+from agent.server import served
 from agent.state import StateDir
 from agent.view import recorded_instances
 from reconciler.plan import Instance
 from tests.support.fleets import model, node, service
 from tests.support.repos import Repo, git_env
+from tests.support.served_node import request
 from tests.support.wait import wait_for
 
 DEADLINE_S = 60.0
@@ -182,6 +184,13 @@ class Machine:
     def agent(self, *words: str, env: Mapping[str, str] | None = None) -> Finished:
         """Run `fleet-agent` on this machine's state directory."""
         return self._run([str(_PROGRAMS / "fleet-agent"), *words], env or {}, 120.0)
+
+    def node_state(self) -> dict[str, Any]:
+        """What the agent of this machine says of itself; empty while it serves nothing."""
+        found = served(self.state)
+        if found is None or found.url is None:
+            return {}
+        return dict(request(found.url, "GET", "/v1/state").json())
 
     def instances(self) -> dict[str, Instance]:
         """What the records want running, by name, checked against the living processes now."""
