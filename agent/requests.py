@@ -77,7 +77,7 @@ def take(state: StateDir) -> tuple[Request, ...]:
             if data["action"] not in (STOP, RESTART):
                 raise ValueError(f"no such action: {data['action']!r}")
             found.append(Request(data["action"], refs, file))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             _log.warning("%s: not a request: %s", file, error)
             with contextlib.suppress(OSError):
                 file.unlink()

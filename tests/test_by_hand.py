@@ -109,7 +109,11 @@ def test_a_stop_is_kept_while_the_fleet_holds_the_service_and_forgotten_with_it(
     assert by_hand.stopped == {}
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"action": "erase", "refs": []}', '{"refs": [[1]]}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"action": "erase", "refs": []}', '{"refs": [[1]]}', "[" * 100_000],
+    ids=["empty", "list", "erase", "no-ref", "deep"],
+)
 def test_a_file_that_is_no_request_is_removed_and_does_not_stop_the_others(
     state: StateDir, text: str
 ) -> None:

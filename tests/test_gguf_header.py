@@ -59,6 +59,15 @@ class Stream(io.RawIOBase):
         return len(data)
 
 
+@pytest.mark.parametrize(
+    ("kind", "size"), [(39, 136), (34, 54), (35, 66)], ids=["mxfp4", "tq1", "tq2"]
+)
+def test_newer_types_have_their_size(kind: int, size: int) -> None:
+    data = with_tensors(raw_tensor(dims=(256,), kind=kind))
+
+    assert read(data + bytes(1024)).weights_bytes == size
+
+
 def test_a_small_model_has_the_facts_that_the_writer_wrote(tmp_path: Path) -> None:
     path = tiny_llama(tmp_path / "a.gguf", layers=3, heads=8, kv_heads=2, context=2048)
 
@@ -205,7 +214,10 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "version 1": (raw_header(version=1), "version 1"),
     "version 99": (raw_header(version=99), "version 99"),
     "big-endian": (raw_header(version=3 << 24), "big-endian"),
-    "a zip file": (raw_header(magic=b"PK\x03\x04"), "does not begin with GGUF: it is a zip archive"),
+    "a zip file": (
+        raw_header(magic=b"PK\x03\x04"),
+        "does not begin with GGUF: it is a zip archive",
+    ),
     "a Git LFS pointer": (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
     "an empty file": (b"", "0 bytes"),
     "no architecture": (raw_header([BLOCKS], [raw_tensor()]), "architecture is missing"),

@@ -90,6 +90,15 @@ def test_a_changed_setting_replaces_and_names_the_field_and_its_line() -> None:
     assert (change.impact.downtime_seconds, change.impact.downtime_basis) == (2.0, "measured")
 
 
+def test_another_runtime_ends_the_process_of_the_one_before() -> None:
+    want = workload("chat", runtime="vllm")
+
+    made = plan([want], observed(instance("chat", of=workload("chat", runtime="llama-server"))))
+
+    assert actions(made) == {"chat": "replace"}
+    assert "runtime" in [field.path for field in made.changes[0].fields]
+
+
 def test_a_change_that_only_the_agent_acts_on_restarts_nothing() -> None:
     want = workload("chat", lifecycle={"rollout.drainTimeout": 5.0})
 
