@@ -285,7 +285,7 @@ class Loop:
         assert self.desired is not None
         if self.desired.fleet.incomplete or self.desired.loaded.errors:
             return  # what is held may need more than what is declared
-        if not plan.changes and self._settled != plan.revision:
+        if self._settled != plan.revision and all(c.is_shown_only for c in plan.changes):
             self._settled = plan.revision
             self.settled(self.desired)
 

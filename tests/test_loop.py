@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -202,6 +203,26 @@ def test_drift_that_is_only_reported_is_not_applied(tmp_path: Path) -> None:
 
     assert [c.reason for c in said.plans[-1].changes] == ["DriftReported"]
     assert target.pid("chat") == running.pid
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [(DriftKind.DEFERRED, 1), (DriftKind.COSMETIC, 1), (DriftKind.RESTART, 0)],
+)
+def test_what_is_only_shown_leaves_nothing_to_do(
+    tmp_path: Path, kind: DriftKind, expected: int
+) -> None:
+    target, settled = InMemoryTarget(), []
+    options = {"settled": lambda desired: settled.append(desired.fleet.revision)}
+    loop, _ = make_loop(write_fleet(tmp_path, small_fleet()), target, **options)
+    one_pass(loop)
+    (ref,) = target.instances
+    drifts = (Drift(kind, "an upgrade", 1000.0),)
+    target.instances[ref] = replace(target.instances[ref], drifts=drifts)
+
+    loop.look()
+
+    assert len(settled) == expected
 
 
 def test_the_loop_survives_what_a_pass_raises(tmp_path: Path) -> None:
