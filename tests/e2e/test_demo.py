@@ -52,8 +52,10 @@ def test_without_a_terminal_it_asks_both_services_stops_everything_and_ends_with
         assert f"{service}  ready at http://127.0.0.1:" in done.err
     assert machine.processes() == []
 
+    (folder / "fleet/services/search.yaml").unlink()  # as in a copy of an earlier version
     again = machine.reconcile("demo", "--state-dir", str(folder))
     assert again.code == 0
+    assert "chat: Paris" in again.out
     assert "download" not in again.out.lower()
 
 
