@@ -23,6 +23,7 @@ class Stopped:
     """
 
     def __init__(self, state: StateDir) -> None:
+        """Raises StateError where the notes cannot be read: who was stopped is not to start."""
         self._path = _path(state)
         self._digests = dict(_read(self._path, keep_damaged=False))
 
@@ -74,7 +75,11 @@ def _read(path: Path, *, keep_damaged: bool) -> Mapping[ObjectRef, str]:
         return {_ref(row["ref"]): str(row["inputsDigest"]) for row in rows}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        if keep_damaged:
+            return {}
+        raise StateError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         if not keep_damaged:
             with contextlib.suppress(OSError):
                 _log.warning("%s: %s; moved to %s", path, error, set_aside(path).name)

@@ -14,6 +14,7 @@ from agent.launch import Launch
 from agent.rebuilt import workload_of
 from agent.state import StateDir
 from agent.stopped import Stopped, read_stopped
+from reconciler.errors import StateError
 from reconciler.plan import TargetState
 from reconciler.workload import Command, Workload
 from tests.support.builders import NODE, instance, model_file, ref, workload
@@ -125,6 +126,16 @@ def test_a_file_that_is_no_request_is_removed_and_does_not_stop_the_others(
 
     assert [request.refs for request in found] == [(ref("chat"),)]
     assert not bad.exists()
+
+
+def test_notes_that_cannot_be_read_just_now_are_not_forgotten(state: StateDir) -> None:
+    place = state.desired / "stopped.json"
+    place.mkdir(parents=True)
+
+    with pytest.raises(StateError, match=r"stopped\.json: cannot be read"):
+        ByHand(state)
+
+    assert place.exists()
 
 
 def test_a_request_that_nobody_took_can_be_withdrawn(state: StateDir) -> None:
