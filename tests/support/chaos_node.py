@@ -53,7 +53,9 @@ class ChaosNode:
 
     def start(self) -> None:
         if self.running is None or self.running.process.poll() is not None:
-            self.running = self.machine.daemon(*self.words, env=self.bent.variables)
+            self.running = self.machine.daemon(
+                *self.words, env=self.bent.variables | {"FLEET_DEBUG": "1"}
+            )
 
     def end(self, number: signal.Signals) -> None:
         """End the agent, once it has begun: before that it knows no signal."""

@@ -145,6 +145,12 @@ def remote_gone(world: ChaosWorld) -> Iterator[None]:
     world.note("  the remote is gone")
     world.git.stop()
     world.remote_there = False
+    here = _any_node(world)
+    said = here.running.err.count("source lost") if here.running else 0
+    world.wake()
+    _wait_a_little(
+        lambda: here.running is None or here.running.err.count("source lost") > said, here
+    )
     yield
     world.git.start()
     world.remote_there = True
@@ -203,7 +209,8 @@ def service_changed(world: ChaosWorld) -> Iterator[None]:
 
 def restarted_by_hand(world: ChaosWorld) -> Iterator[None]:
     name = _any_service(world)
-    if name not in world.stopped:  # it would be let go
+    # What is stopped would be let go, and for what cannot start the command waits half a minute.
+    if name not in world.stopped and world.deaths.get(name, 0) < 3:
         world.note(f"  {name} is restarted by hand")
         world.touch(name)
         world.home(name).machine.agent("restart", name, "--timeout", "2s")
