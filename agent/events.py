@@ -24,7 +24,7 @@ class Timing:
     kill_again_s: float = 5.0
     backoff_first_s: float = 1.0  # doubling
     backoff_max_s: float = 300.0
-    backoff_memory_s: float = 30.0  # nobody says when other programs give memory back
+    backoff_refused_s: float = 30.0  # longest, where nothing was started: see exits.REFUSED
     backoff_reset_s: float = 600.0  # of being ready
     failed_loads: int = 3  # of one of many models, in a row, until it is left out
 

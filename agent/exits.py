@@ -23,6 +23,9 @@ PERMANENT = frozenset(
     {"ModelMissing", "ModelCorrupt", "ModelUnsupported", "BadFlag", "EngineMissing"}
 )
 
+# Nothing was started, so a try costs nothing; and nobody says when what it lacks is there again.
+REFUSED = frozenset({"MemoryFits", "PortInUse", "HostIPNotLocal", "StateUnwritable"})
+
 # What a line of the log proves, and the advice. The first row that matches any line wins.
 _TELLTALES = tuple(
     (re.compile(pattern, re.IGNORECASE), reason, advice)

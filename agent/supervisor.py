@@ -45,7 +45,7 @@ from agent.events import (
     Update,
     Woke,
 )
-from agent.exits import PERMANENT
+from agent.exits import PERMANENT, REFUSED
 from agent.launch import Child, InstanceState, Launch, Phase
 from agent.quarantine import shown
 from agent.stopping import ask_slots, begin_stop, end_drain, kill, slots_answered
@@ -144,7 +144,7 @@ def backoff_s(failures: int, reason: str, timing: Timing) -> float:
         return timing.backoff_max_s
     if failures < 1:
         return 0.0
-    longest_s = timing.backoff_memory_s if reason == "MemoryFits" else timing.backoff_max_s
+    longest_s = timing.backoff_refused_s if reason in REFUSED else timing.backoff_max_s
     return min(timing.backoff_first_s * 2.0 ** min(failures - 1, 32), longest_s)
 
 

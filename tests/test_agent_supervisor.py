@@ -272,6 +272,13 @@ def test_the_pause_between_tries_doubles_up_to_five_minutes() -> None:
     assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
 
 
+def test_what_was_refused_before_it_started_is_tried_every_half_a_minute() -> None:
+    for reason in ("MemoryFits", "PortInUse", "HostIPNotLocal", "StateUnwritable"):
+        pauses = [supervisor.backoff_s(failures, reason, TIMING) for failures in (1, 5, 6, 12)]
+
+        assert pauses == [1, 16, 30, 30]
+
+
 def test_what_must_fail_the_same_way_waits_longest_at_once() -> None:
     assert supervisor.backoff_s(1, "ModelCorrupt", TIMING) == 300
 

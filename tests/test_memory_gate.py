@@ -31,7 +31,7 @@ from tests.support.owner import (
 
 pytestmark = pytest.mark.e2e
 BUDGET = int(32 * GIB * 0.67)
-TIMING = replace(QUICK, backoff_first_s=0.05, backoff_memory_s=0.1)
+TIMING = replace(QUICK, backoff_first_s=0.05, backoff_refused_s=0.1)
 
 
 def large(name: str, size: int = 12 * GIB, **changes: Any) -> Launch:
