@@ -53,6 +53,7 @@ def _status(state: StateDir, node: str) -> Status:
     from agent.view import recorded_instances
     from reconciler.api.meta import ObjectRef
     from reconciler.plan import REASONS, Observation, TargetState
+    from reconciler.report.nodestate import read_node_state
     from reconciler.report.status import Declared, Status
     from reconciler.source.history import HistoryFile
 
@@ -65,6 +66,7 @@ def _status(state: StateDir, node: str) -> Status:
         reachable=True,
         seen_at=time.time(),
         message=_lost(history.unreachable_since),
+        pools=read_node_state(own)[0].pools if own else (),
         revision=_revision(history, own.revision.held if own else None),
         stopped=stopped,
     )

@@ -32,6 +32,7 @@ BLOCKS = [text for language, text in FENCED if language == "sh"]
 SHOWN = [line for language, text in FENCED if not language for line in text.splitlines() if line]
 (STATE_PORT,) = set(re.findall(r"127\.0\.0\.1:(\d+)/readyz", PAGE))
 (MODEL_PORT,) = set(re.findall(r"127\.0\.0\.1:(\d+)/v1/completions", PAGE))
+_NO_DIGITS = str.maketrans(dict.fromkeys("0123456789"))
 LINE_DEADLINE_S = 180.0  # `until ...` waits for a real model
 _END = "--- exit"
 
@@ -138,7 +139,9 @@ def _answer(said: list[tuple[str, str]], line: str) -> str:
 
 def _shape(line: str) -> str:
     """A line without what differs from one machine and one commit to the next."""
-    return " ".join(re.sub(r"\d+", "0", re.sub(r"\b[0-9a-f]{7}\b", "COMMIT", line)).split())
+    line = re.sub(r", others [0-9.]+ [KMG]?i?B", "", line)
+    line = re.sub(r"\b[0-9a-f]{7}\b", "COMMIT", line)
+    return " ".join(re.sub(r"[0-9.]+ [KMG]iB", "SIZE", line).translate(_NO_DIGITS).split())
 
 
 def _model_port(machine: Machine) -> int:
