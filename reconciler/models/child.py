@@ -7,7 +7,9 @@ The question goes in and the answer comes out as JSON through pipes: neither is 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ from typing import Any
 from reconciler.errors import DownloadFailed, ModelError
 
 _POLL_S = 0.2
+_MOST_BYTES = 1 << 30  # of addresses; a list of 2000 files takes a tenth of it
 
 
 def ask(
@@ -42,6 +45,12 @@ def ask(
         reason = lines[-1][:300] if lines else f"exit code {child.returncode}"
         raise ModelError(f"{module} failed: {reason}") from None
     return dict(answer)
+
+
+def bound_memory() -> None:
+    """For the program itself: an answer without end is to end it, and not the models beside it."""
+    with contextlib.suppress(OSError, ValueError):  # a lower limit is in force already
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
 
 
 def _converse(

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reconciler.models.child import bound_memory
 from reconciler.models.url import check_url, origin_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ _TOLD = ("x-error-code",)
 
 
 def main() -> None:
+    bound_memory()
     json.dump(_answer(json.load(sys.stdin)), sys.stdout)
 
 
@@ -113,6 +115,8 @@ def _refusal(error: HfHubHTTPError, with_token: bool) -> dict[str, Any]:
 
 def _told(error: Exception) -> str:
     """The first line of what an error says; its type where it says nothing."""
+    if isinstance(error, MemoryError):
+        return "its answer is too long"
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__
 

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from reconciler.models.child import bound_memory
 from reconciler.models.url import check_url, origin_of
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class _Refused(Exception):
 
 
 def main() -> None:
+    bound_memory()
     logging.disable(logging.CRITICAL)  # oras prints what we say ourselves
     json.dump(_answer(json.load(sys.stdin)), sys.stdout)
 
@@ -43,6 +45,8 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
         return dict(error.args[0])
     except PermissionError as error:
         return {"error": "setup", "message": str(error)}
+    except MemoryError:
+        return {"error": "unreachable", "message": "cannot be asked: its answer is too long"}
     except Exception as error:  # noqa: BLE001  # the libraries let many kinds through
         lines = str(error).strip().splitlines()
         text = lines[0][:300] if lines else type(error).__name__
