@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent import heap
 from agent.pressure import PressureWatch
 from agent.server.sampler import EVERY_S, Sampler, Shown
 from reconciler.api.nodestate import StoredState
@@ -28,4 +29,8 @@ def sampler(node: Node, board: StateBoard, *, every_s: float = EVERY_S) -> Sampl
         )
         return Shown(tuple(stored), pressure.look())
 
-    return Sampler(node.agent.processes.snapshot, look, board.pump, every_s=every_s)
+    def after() -> None:
+        board.pump()
+        heap.trim()
+
+    return Sampler(node.agent.processes.snapshot, look, after, every_s=every_s)
