@@ -242,10 +242,16 @@ class Effects:
 
     def _ask_slots(self, ref: ObjectRef, ask: events.AskSlots) -> None:
         launch = ask.launch
-        if row := _many(launch):
-            busy = many.requests_in_flight(launch, row, ask.models)
-        else:
-            busy = health.requests_in_flight(launch)
+        busy = None
+        try:
+            row = _many(launch)
+            busy = (
+                many.requests_in_flight(launch, row, ask.models)
+                if row
+                else health.requests_in_flight(launch)
+            )
+        except Exception:  # noqa: BLE001  unanswered, a drain would last until its deadline
+            _log.exception("bug in counting the requests of %s", ref.label)
         self._answer(ref, events.SlotsAnswered(ask.question, busy))
 
 

@@ -326,7 +326,8 @@ def test_connections_without_end_leave_the_agent_files_to_work_with(node: Served
     before = psutil.Process().num_fds()
     silent = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(400)]
     try:
-        wait_for(lambda: _is_closed(silent[-1]), "the last one refused")
+        # sooner than one that merely asks nothing is closed
+        wait_for(lambda: _is_closed(silent[-1]), "the last one refused", timeout_s=5.0)
 
         here = psutil.Process().num_fds() - before - len(silent)
     finally:

@@ -9,13 +9,14 @@ fleet-agent store gc [--dry-run]
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, store_of
-from reconciler.edge import Exit
+from reconciler.edge import Exit, hangups
 from reconciler.errors import StateError, UsageError
 from reconciler.option import add
 
@@ -127,12 +128,19 @@ def _gc(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
             f"{state.root}: the agent with pid {holder} runs, and removes by itself what nothing"
             " needs; --dry-run shows what that would be"
         )
-    keep = store.kept(needed_digests(state, store))
-    sizes = {model.digest: model for model in store.shelf.all()}
-    gone = [sizes[digest] for digest in store.shelf.unneeded(keep) if digest in sizes]
-    if not args.dry_run:
-        store.collect(keep)
-        store.shelf.drop_corrupt()
+    with contextlib.ExitStack() as held:
+        if not args.dry_run and state.root.is_dir():
+            # An agent that began now could bring what we are about to remove. Whoever has the lock
+            # is sent SIGHUP, to look: before it, there must be something that heeds that.
+            held.enter_context(hangups(lambda: None))
+            state.lock()
+            held.callback(state.unlock)
+        keep = store.kept(needed_digests(state, store))
+        sizes = {model.digest: model for model in store.shelf.all()}
+        gone = [sizes[digest] for digest in store.shelf.unneeded(keep) if digest in sizes]
+        if not args.dry_run:
+            store.collect(keep)
+            store.shelf.drop_corrupt()
     if args.output == "json":
         told = {"formatVersion": 1, "dryRun": args.dry_run, "models": [_entry(m) for m in gone]}
         print(json.dumps(told))

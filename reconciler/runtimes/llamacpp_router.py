@@ -165,7 +165,8 @@ def _port(status: object) -> int | None:
     args = status.get("args")
     words = args if isinstance(args, list) else []
     following = words[words.index("--port") + 1 :] if "--port" in words else []
-    return int(following[0]) if following and str(following[0]).isdecimal() else None
+    port = int(following[0]) if following and str(following[0]).isdecimal() else 0
+    return port if 0 < port < 65536 else None
 
 
 def _split(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
