@@ -69,7 +69,8 @@ def _change_models(unit: Unit, event: Answered, now: Moment, timing: Timing) -> 
 
 def _loading(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
     if not event.ready:
-        interval_s = min(max(unit.interval_s * 2, timing.probe_first_s), timing.probe_loading_max_s)
+        grown_s = max(unit.interval_s * timing.probe_loading_growth, timing.probe_first_s)
+        interval_s = min(grown_s, timing.probe_loading_max_s)
         unit = replace(unit, interval_s=interval_s, wake_at=now.monotonic + interval_s)
         return said(unit, event.reason or "Loading", event.message, now), ()
     took = None if unit.spawned_at is None else now.monotonic - unit.spawned_at

@@ -131,7 +131,8 @@ def answered(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
     missed = 0 if event.ready else timing.misses
     unit = replace(unit, missed=missed)
     if loading:
-        interval_s = min(unit.interval_s * 2, timing.probe_loading_max_s)
+        grown_s = unit.interval_s * timing.probe_loading_growth
+        interval_s = min(grown_s, timing.probe_loading_max_s)
         unit = replace(unit, interval_s=interval_s, wake_at=now.monotonic + interval_s)
         return said(unit, "Reloading", f"loads {', '.join(loading)}", now), ()
     pause_s = timing.probe_ready_s if event.ready else timing.probe_missed_s
