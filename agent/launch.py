@@ -144,6 +144,7 @@ class InstanceState:
     start_seconds: float | None = None
     stopping: bool = False  # on its way out, without a successor
     served: tuple[ServedModel, ...] = ()
+    successor: Launch | None = None  # what starts once this process has ended
 
     @property
     def ref(self) -> ObjectRef:

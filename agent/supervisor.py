@@ -164,6 +164,7 @@ def show(unit: Unit, timing: Timing) -> InstanceState:
         start_seconds=unit.start_seconds,
         stopping=not unit.is_wanted,
         served=shown(unit, timing),
+        successor=unit.successor,
     )
 
 

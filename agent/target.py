@@ -120,7 +120,12 @@ class ProcessTarget:
         if rendered is None:
             return self._send_for_models(change, workload)
         self._forget(change.ref)
-        self._start(change, _launch(workload, rendered, change.source))
+        launch = _launch(workload, rendered, change.source)
+        known = {state.ref: state.successor for state in self._processes.snapshot()}
+        comes = known.get(change.ref)
+        self._start(change, launch)
+        if comes is not None and launch.same_process(comes):  # said in an earlier pass
+            return Outcome(change, Result.SKIPPED, "starts once its predecessor has drained")
         hot = change.impact.restart is Restart.HOT
         return Outcome(change, Result.APPLIED, "reloads" if hot else "starts")
 

@@ -121,6 +121,9 @@ def test_with_a_generous_drain_timeout_a_replace_cuts_nothing(
 
     assert fates == [Fate.ANSWERED, Fate.ANSWERED]
     assert not _CUT.search(running.err)
+    # One replace, however many passes its drain took.
+    assert running.err.count("starts once its predecessor has drained") == 1
+    assert running.err.count("msg=applied action=replace") <= 2
 
 
 def _metrics(endpoint: str) -> str:
