@@ -229,7 +229,8 @@ class Machine:
 
     def processes(self) -> list[psutil.Process]:
         """Every model server of this machine."""
-        return [p for p in psutil.process_iter() if self._is_child(p)]
+        own = {running.pid for running in self.running()}  # a pid of an ended one is used again
+        return [p for p in psutil.process_iter() if p.pid not in own and self._is_child(p)]
 
     def everything_said(self) -> str:
         """All that was printed so far, for what must never be printed."""
@@ -237,11 +238,8 @@ class Machine:
 
     def _is_child(self, process: psutil.Process) -> bool:
         with contextlib.suppress(psutil.Error):
-            return (
-                process.status() != psutil.STATUS_ZOMBIE
-                and Path(process.cwd()).is_relative_to(self.root)
-                and process.pid not in {running.pid for running in self._started}
-            )
+            inside = Path(process.cwd()).is_relative_to(self.root)
+            return inside and process.status() != psutil.STATUS_ZOMBIE
         return False
 
     def _kill_leftovers(self) -> None:
