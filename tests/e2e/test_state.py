@@ -78,6 +78,8 @@ def test_a_hung_engine_keeps_nobody_from_asking(machine: Machine, fleet: Fleet) 
     pid = machine.wait_ready("chat").pid
     url = url_of(machine)
     assert pid is not None
+    # `machine` asks the engine itself, and may know before the agent does.
+    wait_for(lambda: request(url, "GET", "/readyz").status == 200)
 
     psutil.Process(pid).suspend()
     try:
