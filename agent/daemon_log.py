@@ -23,7 +23,7 @@ from reconciler.target import Outcome, Result
 
 LEVELS = ("debug", "info", "warning", "error")
 # What these say at `info`, DaemonLog says with its place in a plan: theirs is for `debug`.
-_SAID_HERE = ("agent.processes", "reconciler.loop")
+_SAID_HERE = ("agent.process.owner", "reconciler.loop")
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
@@ -39,7 +39,7 @@ def log_to(stream: TextIO, level: str) -> logging.Logger:
         quiet = logging.NOTSET if level == "debug" else logging.WARNING
         logging.getLogger(name).setLevel(quiet)
     # a failed download is said with its service
-    logging.getLogger("agent.downloads").setLevel(logging.ERROR)
+    logging.getLogger("agent.models.downloads").setLevel(logging.ERROR)
     return logging.getLogger("agent.daemon")
 
 

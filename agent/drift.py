@@ -19,7 +19,7 @@ import psutil
 
 from agent.clock import Clock, SystemClock
 from agent.drift_file import Known, read_drifts, write_drifts
-from agent.launch import InstanceState, Launch
+from agent.process.launch import InstanceState, Launch
 from reconciler.api.meta import ObjectRef
 from reconciler.plan import Drift, DriftKind
 from reconciler.runtimes import RUNTIMES

@@ -8,24 +8,24 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from agent.byhand import ByHand
-from agent.capability import Versions, doubts
+from agent.byhand.asked import ByHand
 from agent.drift import DriftWatch
 from agent.drift_file import drift_file
-from agent.expected import ExpectedFile
+from agent.engines.capability import Versions, doubts
+from agent.engines.render import Renderer
 from agent.handover import Handover
-from agent.health import ask
-from agent.memory import NodeMemory, ours_of
-from agent.ports import PortBook
-from agent.probe import performance_cores
-from agent.processes import Processes
-from agent.rebuilt import models_of
-from agent.records import Records
-from agent.render import Renderer
-from agent.revisions import KeptModels
+from agent.machine.memory import NodeMemory, ours_of
+from agent.machine.probe import performance_cores
+from agent.models.expected import ExpectedFile
+from agent.models.revisions import KeptModels
+from agent.models.store import Download, DownloadState, ModelStore
+from agent.process.health import ask
+from agent.process.owner import Processes
+from agent.process.ports import PortBook
+from agent.process.rebuilt import models_of
+from agent.process.records import Records
 from agent.settings import Settings
 from agent.state import StateDir, default_root
-from agent.store import Download, DownloadState, ModelStore
 from agent.target import ProcessTarget
 from agent.view import RecordedNode
 from reconciler.api.fleetnode import FleetNode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from agent.render import Renderer
+from agent.engines.render import Renderer
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import ApplyError, EngineError
 from reconciler.plan import PoolState, TargetState

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from agent.byhand import ByHand
+from agent.byhand.asked import ByHand
 from agent.drift import DriftWatch
-from agent.expected import ExpectedFile, still_meant
+from agent.engines.render import Rendered, Renderer, hot_change
 from agent.handover import Handover
-from agent.launch import Launch
-from agent.memory import NodeMemory, ours_of
+from agent.machine.memory import NodeMemory, ours_of
+from agent.models.expected import ExpectedFile, still_meant
 from agent.offer import target_state
 from agent.overlay import is_ours
-from agent.ports import not_local, taken_by
-from agent.processes import Processes
-from agent.render import Rendered, Renderer, hot_change
+from agent.process.launch import Launch
+from agent.process.owner import Processes
+from agent.process.ports import not_local, taken_by
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import ApplyError
 from reconciler.models.scheme import FetchContext

@@ -9,18 +9,18 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from agent import health, logs, many
+from agent.byhand.stopped import read_stopped
 from agent.drift_file import Known, drift_file, read_drifts
-from agent.expected import read_expected, still_meant
-from agent.identity import is_ours
-from agent.launch import Child
-from agent.memory import NodeMemory
+from agent.engines.render import Renderer
+from agent.machine.memory import NodeMemory
+from agent.models.expected import read_expected, still_meant
 from agent.offer import target_state
-from agent.quarantine import mark_quarantined
-from agent.records import Record, Records
-from agent.render import Renderer
+from agent.process import health, logs, many
+from agent.process.identity import is_ours
+from agent.process.launch import Child
+from agent.process.quarantine import mark_quarantined
+from agent.process.records import Record, Records
 from agent.state import StateDir
-from agent.stopped import read_stopped
 from reconciler.api.model import Model
 from reconciler.errors import ReconcilerError
 from reconciler.memory import ModelFacts

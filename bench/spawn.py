@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from agent.engine import EngineFound, find_engine
-from agent.events import Timing
-from agent.launch import InstanceState, Launch
-from agent.processes import Processes
+from agent.engines.engine import EngineFound, find_engine
+from agent.process.events import Timing
+from agent.process.launch import InstanceState, Launch
+from agent.process.owner import Processes
 from agent.state import StateDir
 from bench.table import Row, show
 from reconciler.runtime import NodeFacts

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from agent.engine import EngineFound, find_engine
-from agent.probe import performance_cores
+from agent.engines.engine import EngineFound, find_engine
+from agent.machine.probe import performance_cores
 from bench.table import Row, show
 from reconciler.runtime import NodeFacts
 from reconciler.runtimes import RUNTIMES

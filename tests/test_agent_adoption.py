@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from agent.identity import MARKER_VARIABLE, identity_of
-from agent.launch import Phase
-from agent.ports import can_bind
-from agent.processes import Processes
-from agent.records import Records
+from agent.process.identity import MARKER_VARIABLE, identity_of
+from agent.process.launch import Phase
+from agent.process.owner import Processes
+from agent.process.ports import can_bind
+from agent.process.records import Records
 from agent.state import StateDir
 from reconciler.errors import StateError
 from tests.support import servers

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.exits import PERMANENT, classify, one_line
+from agent.process.exits import PERMANENT, classify, one_line
 from tests.support.gguf_models import tiny_llama
 from tests.support.owner import free_port
 

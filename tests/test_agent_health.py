@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent import health
-from agent.ports import can_bind
-from agent.sockets import listening_socket, still_listens
+from agent.process import health
+from agent.process.ports import can_bind
+from agent.process.sockets import listening_socket, still_listens
 from reconciler.workload import Probe
 from tests.support import servers
 from tests.support.agents import FakeAgent, sends

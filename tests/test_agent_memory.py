@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.devices import Machine
-from agent.launch import InstanceState, Phase
 from agent.local import LocalAgent
-from agent.memory import NodeMemory
-from agent.memory_host import host_memory, measured_bytes, programs, resident
-from agent.memory_pools import Seen, Stated, measured, pool_states
+from agent.machine.devices import Machine
+from agent.machine.memory import NodeMemory
+from agent.machine.memory_host import host_memory, measured_bytes, programs, resident
+from agent.machine.memory_pools import Seen, Stated, measured, pool_states
+from agent.process.launch import InstanceState, Phase
 from agent.settings import Settings
 from reconciler.plan import PoolState
 from reconciler.workload import PoolNeed

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.launch import Phase
-from agent.processes import Processes
+from agent.process.launch import Phase
+from agent.process.owner import Processes
 from agent.state import StateDir
 from reconciler.errors import StateError
 from tests.support.owner import (

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent import events, supervisor
 from agent.clock import Moment
-from agent.events import Answered, Effect, Failure, Rewrite, Timing
-from agent.launch import Child, Identity, Launch, Listening, Phase
-from agent.unit import Unit
+from agent.process import events, supervisor
+from agent.process.events import Answered, Effect, Failure, Rewrite, Timing
+from agent.process.launch import Child, Identity, Launch, Listening, Phase
+from agent.process.unit import Unit
 from reconciler.workload import ServedModel
 from tests.support.owner import launch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent.local import LocalAgent
-from agent.revisions import KeptModels
+from agent.models.revisions import KeptModels
 from agent.settings import Settings
 from reconciler.models import FetchContext
 from reconciler.workload import ModelFile

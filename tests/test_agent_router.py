@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from agent.launch import Launch
-from agent.processes import Processes
-from agent.records import Records
+from agent.process.launch import Launch
+from agent.process.owner import Processes
+from agent.process.records import Records
+from agent.process.unit import Reloading, Stage
 from agent.state import StateDir
-from agent.unit import Reloading, Stage
 from tests.support.gguf_models import tiny_llama
 from tests.support.owner import QUICK, free_port, wait_gone, wait_ready, wait_state
 from tests.support.routers import argument, ask, change, child, listed, router, states, stream

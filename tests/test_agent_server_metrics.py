@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as text_families
 
-from agent.exposition import total
+from agent.server.exposition import total
 from agent.server.rates import WINDOW_S, Rates
 from tests.support.counting_engine import METRIC, asked, tell
 from tests.support.fleets import model, service

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from agent import logs
-from agent.ports import FIRST_PORT, LAST_PORT, PortBook, can_bind, taken_by
-from agent.records import Record, Records
+from agent.process import logs
+from agent.process.ports import FIRST_PORT, LAST_PORT, PortBook, can_bind, taken_by
+from agent.process.records import Record, Records
 from agent.state import StateDir, atomic_write, default_root, slug
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import StateError

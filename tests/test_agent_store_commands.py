@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from agent.cli import main
-from agent.revisions import KeptModels
+from agent.models.revisions import KeptModels
+from agent.models.store import ModelStore
 from agent.state import StateDir
-from agent.store import ModelStore
 from reconciler.workload import ModelFile
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer

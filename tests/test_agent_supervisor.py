@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agent import events, supervisor
 from agent.clock import Moment
-from agent.events import Failure, Timing
-from agent.launch import Child, Identity, Launch, Listening, Phase
-from agent.unit import Unit
+from agent.process import events, supervisor
+from agent.process.events import Failure, Timing
+from agent.process.launch import Child, Identity, Launch, Listening, Phase
+from agent.process.unit import Unit
 from reconciler.workload import Probe, ServedModel
 from tests.support.owner import launch, service
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agent.devices import Machine
+from agent.machine.devices import Machine
 from agent.server.temperature import Temperatures, read
 from tests.support.wait import wait_for
 

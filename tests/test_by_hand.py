@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import requests
-from agent.byhand import ByHand
-from agent.launch import Launch
-from agent.rebuilt import workload_of
+from agent.byhand import requests
+from agent.byhand.asked import ByHand
+from agent.byhand.stopped import Stopped, read_stopped
+from agent.process.launch import Launch
+from agent.process.rebuilt import workload_of
 from agent.state import StateDir
-from agent.stopped import Stopped, read_stopped
 from reconciler.errors import StateError
 from reconciler.plan import TargetState
 from reconciler.workload import Command, Workload

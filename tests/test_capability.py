@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.capability import Versions, doubts, find_runtimes, version_of
-from agent.engine import find_engine
+from agent.engines.capability import Versions, doubts, find_runtimes, version_of
+from agent.engines.engine import find_engine
 from reconciler.runtimes import RUNTIMES
 from tests.support.llama_server import llama_server
 from tests.support.mlx_models import PROGRAM

@@ -18,7 +18,7 @@ from tests.support.builders import NODE, instance, observed, ref
 @pytest.fixture
 def said() -> Iterator[io.StringIO]:
     """Where the lines go; logging is as it was before afterwards."""
-    names = ("reconciler", "agent", *_SAID_HERE, "agent.downloads")
+    names = ("reconciler", "agent", *_SAID_HERE, "agent.models.downloads")
     loggers = [logging.getLogger(name) for name in names]
     before = [(x.handlers, x.propagate, x.level) for x in loggers]
     yield io.StringIO()
@@ -117,7 +117,7 @@ def test_what_the_reporter_says_itself_comes_from_others_for_debugging_only(
 ) -> None:
     log_to(said, level)
 
-    logging.getLogger("agent.processes").info("started pid 7")
+    logging.getLogger("agent.process.owner").info("started pid 7")
 
     assert len(without_time(said)) == lines
 

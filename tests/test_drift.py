@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from agent.drift import DriftWatch, differences
-from agent.launch import InstanceState, Launch, Phase
-from agent.ports import can_bind
+from agent.process.launch import InstanceState, Launch, Phase
+from agent.process.ports import can_bind
 from reconciler.plan import DriftKind
 from tests.support.owner import MovedClock, free_port, get, launch, service
 from tests.support.wait import wait_for

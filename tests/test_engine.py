@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.embedded_flags import FlagError, params_from
-from agent.engine import EngineFound, find_engine
+from agent.engines.engine import EngineFound, find_engine
 from reconciler.errors import EngineError
 from reconciler.runtime import NodeFacts
 from reconciler.runtimes import RUNTIMES

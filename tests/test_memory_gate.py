@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agent.launch import Launch, Phase
-from agent.memory import NodeMemory
-from agent.processes import Processes
-from agent.records import Records
+from agent.machine.memory import NodeMemory
+from agent.process.launch import Launch, Phase
+from agent.process.owner import Processes
+from agent.process.records import Records
 from agent.state import StateDir
 from reconciler.workload import PoolNeed
 from tests.support.memory import GIB, kernel, machine, stated

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from agent.launch import Launch
-from agent.processes import Processes
+from agent.process.launch import Launch
+from agent.process.owner import Processes
 from agent.state import StateDir
 from reconciler.runtime import NodeFacts
 from reconciler.runtimes import RUNTIMES

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.store import DownloadState, ModelStore
+from agent.models.store import DownloadState, ModelStore
 from reconciler.errors import DownloadFailed, ModelError
 from reconciler.models import FetchContext, Listing, ListRequest, list_files
 from reconciler.models.tree import tree_digest

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.store import DownloadState, ModelStore
+from agent.models.store import DownloadState, ModelStore
 from reconciler.errors import DownloadFailed, ModelError
 from reconciler.models import (
     FetchContext,

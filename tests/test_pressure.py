@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.devices import Machine
-from agent.pressure import PressureWatch, read_pressure
+from agent.machine.devices import Machine
+from agent.machine.pressure import PressureWatch, read_pressure
 
 
 def linux(root: Path, some: float, full: float) -> Machine:
@@ -72,7 +72,7 @@ def test_what_cannot_be_read_is_unknown_and_never_critical(tmp_path: Path, text:
 def test_pressure_comes_back_to_normal_by_itself_and_each_change_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="agent.pressure")
+    caplog.set_level(logging.INFO, logger="agent.machine.pressure")
     watch = PressureWatch(linux(tmp_path, 0.0, 0.0), "linux")
 
     levels = []

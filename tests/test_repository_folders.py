@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.store import ModelStore
+from agent.models.store import ModelStore
 from reconciler.api.model import Model
 from reconciler.gguf.header import combine, read_path
 from reconciler.models import FetchContext

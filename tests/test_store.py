@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.store import DownloadState, ModelStore
+from agent.models.store import DownloadState, ModelStore
 from reconciler.gguf.header import read_path
 from reconciler.models import FetchContext
 from reconciler.workload import ModelFile

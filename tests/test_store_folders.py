@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.store import DownloadState, ModelStore
+from agent.models.store import DownloadState, ModelStore
 from reconciler.errors import ModelError
 from reconciler.gguf.header import combine, read_path
 from reconciler.models import FetchContext

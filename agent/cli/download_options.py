@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from reconciler.option import Option, file_path
 
 if TYPE_CHECKING:
+    from agent.models.store import ModelStore
     from agent.settings import DownloadSettings
-    from agent.store import ModelStore
 
 _MOST_AT_ONCE = 64
 
@@ -51,7 +51,7 @@ def download_settings(args: argparse.Namespace) -> DownloadSettings:
 
 def store_of(args: argparse.Namespace, state_models: Path, *, pin: bool = False) -> ModelStore:
     """The store that the options mean; `state_models` is the one in the state directory."""
-    from agent.store import ModelStore
+    from agent.models.store import ModelStore
 
     said = download_settings(args)
     return ModelStore(

@@ -20,8 +20,8 @@ from reconciler.option import GIT_OPTIONS, Option, add, source_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from agent.models.store import Download, ModelStore
     from agent.state import StateDir
-    from agent.store import Download, ModelStore
     from reconciler.desired import Desired
     from reconciler.models import FetchContext
     from reconciler.workload import ModelFile
@@ -119,7 +119,7 @@ def _wanted(
 
 def _bring(store: ModelStore, wanted: Sequence[ModelFile], context: FetchContext) -> dict[str, str]:
     """Download what is not here; why not, by ModelFile.origin. A lost line is tried again."""
-    from agent.store import DownloadState
+    from agent.models.store import DownloadState
 
     live = sys.stderr.isatty()
     attempts: dict[str, float] = {}

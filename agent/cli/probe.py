@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _document(name: str | None, state_dir: str | None) -> dict[str, Any]:
     from agent.local import state_root
-    from agent.probe import node_name, probe
+    from agent.machine.probe import node_name, probe
     from agent.server.tls import certificate_sha256
     from reconciler.api.meta import API_VERSION
 
@@ -45,7 +45,7 @@ def _document(name: str | None, state_dir: str | None) -> dict[str, Any]:
 
 
 def _runtimes() -> list[str]:
-    from agent.engine import find_engine
+    from agent.engines.engine import find_engine
     from reconciler.errors import EngineError
     from reconciler.runtimes import RUNTIMES
 

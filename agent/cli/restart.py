@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when they answer, 3 when one does not in time. Raises UsageError, StateError."""
-    from agent import handwork
+    from agent.byhand import handwork
     from agent.node import remembered_node
     from agent.settings import Settings
     from agent.view import recorded_instances

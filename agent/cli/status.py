@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _status(state: StateDir, node: str) -> Status:
     """From what lies on disk and the living processes; what only the agent knows, from itself."""
-    from agent.stopped import read_stopped
+    from agent.byhand.stopped import read_stopped
     from agent.view import recorded_instances
     from reconciler.api.meta import ObjectRef
     from reconciler.plan import REASONS, Observation, TargetState

@@ -17,7 +17,7 @@ from reconciler.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from agent.handwork import Here
+    from agent.byhand.handwork import Here
     from agent.state import StateDir
     from reconciler.api.meta import ObjectRef
 
@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when they are stopped, 3 when they are not by the deadline."""
-    from agent import handwork
+    from agent.byhand import handwork
 
     state = opened(args)
     if state is None:
@@ -42,14 +42,14 @@ def run(args: argparse.Namespace) -> int:
 
 def stop_all(root: Path) -> int:
     """Everything that was started from a state directory, without a note to keep it so."""
-    from agent import handwork
+    from agent.byhand import handwork
 
     state = _opened(root)
     return Exit.OK if state is None else _stop(state, handwork.Here.read(state).running, keep=False)
 
 
 def _stop(state: StateDir, wanted: Collection[ObjectRef], *, keep: bool) -> int:
-    from agent import handwork
+    from agent.byhand import handwork
 
     if not wanted:
         return Exit.OK

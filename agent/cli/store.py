@@ -21,8 +21,8 @@ from reconciler.errors import StateError, UsageError
 from reconciler.option import add
 
 if TYPE_CHECKING:
+    from agent.models.store import ModelStore, StoredModel
     from agent.state import StateDir
-    from agent.store import ModelStore, StoredModel
 
 _SHOWN_DIGITS = 12
 
@@ -76,7 +76,7 @@ def _list(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
 
 
 def _verify(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
-    from agent.damage import damage_of
+    from agent.models.damage import damage_of
 
     found: list[dict[str, Any]] = []
     for model in _named(args.digests, store):

@@ -18,9 +18,9 @@ from reconciler.source.address import redact_url
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from agent.downloads import Download
-    from agent.launch import InstanceState
+    from agent.models.downloads import Download
     from agent.node import Node
+    from agent.process.launch import InstanceState
     from agent.server.board import StateBoard
     from agent.server.sampler import Sampler
     from reconciler.api.meta import ObjectRef

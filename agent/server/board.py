@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from agent.server.feed import Feed
 
 if TYPE_CHECKING:
-    from agent.processes import Notice, Processes
+    from agent.process.owner import Notice, Processes
     from reconciler.api.meta import ObjectRef
     from reconciler.desired import Desired
     from reconciler.loop import Reporter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent import heap
-from agent.pressure import PressureWatch
+from agent.machine.pressure import PressureWatch
 from agent.server.sampler import EVERY_S, Sampler, Shown
 from reconciler.api.nodestate import StoredState
 

@@ -18,7 +18,7 @@ from reconciler.runtimes import RUNTIMES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from agent.launch import InstanceState
+    from agent.process.launch import InstanceState
     from reconciler.api.meta import ObjectRef
     from reconciler.api.nodestate import Pressure, StoredState
 

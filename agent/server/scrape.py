@@ -6,7 +6,7 @@ import http.client
 import time
 from urllib.parse import urlsplit
 
-from agent.exposition import total
+from agent.server.exposition import total
 from reconciler.agents.connection import Trust, exchange
 from reconciler.errors import AgentError
 

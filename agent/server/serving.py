@@ -10,7 +10,7 @@ import platform
 import threading
 from typing import TYPE_CHECKING
 
-from agent.ports import taken_by
+from agent.process.ports import taken_by
 from agent.server import SERVED_FILE, ListenSettings, Served
 from agent.server.answer import Answers
 from agent.server.app import make_app

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from agent.devices import Machine, amd_cards, read_number
+from agent.machine.devices import Machine, amd_cards, read_number
 
 Reading = tuple[str, float]
 """A device by its place in the order of `devices.devices`, and degrees Celsius."""

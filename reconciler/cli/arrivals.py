@@ -101,7 +101,7 @@ class ArrivalConsole(Console):
         super().source_lost(why, since)
 
     def _say_arrivals(self, desired: Desired) -> None:
-        from agent.exits import PERMANENT
+        from agent.process.exits import PERMANENT
 
         assert self.observed is not None
         held = {ref for h in desired.assignment.held for ref in h.services}

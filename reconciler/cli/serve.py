@@ -99,7 +99,7 @@ def log_to(screen: Screen) -> None:
         logger.handlers = [ScreenLog(screen)]
         logger.propagate = False
     # The console says a failed download already, with its service.
-    logging.getLogger("agent.downloads").setLevel(logging.ERROR)
+    logging.getLogger("agent.models.downloads").setLevel(logging.ERROR)
 
 
 def _ready_line(service: Service, screen: Screen, wake: Wake) -> Callable[[Instance], None] | None:
@@ -214,7 +214,7 @@ def _waiting(desired: Desired, plan: Plan, observed: Observation) -> list[Instan
 
 def _is_final(instance: Instance | None) -> bool:
     """Whether waiting longer cannot help: only other bytes or another commit will."""
-    from agent.exits import PERMANENT
+    from agent.process.exits import PERMANENT
 
     return instance is not None and instance.reason in PERMANENT
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.engine import find_engine
-from agent.launch import Launch
-from agent.processes import Processes
+from agent.engines.engine import find_engine
+from agent.process.launch import Launch
+from agent.process.owner import Processes
 from agent.state import StateDir
 from reconciler.runtime import NodeFacts
 from reconciler.runtimes import RUNTIMES

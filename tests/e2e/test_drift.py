@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.ports import can_bind
+from agent.process.ports import can_bind
 from tests.support import servers
 from tests.support.fleets import document
 from tests.support.llama_server import llama_server

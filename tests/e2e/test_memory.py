@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.memory_host import host_memory
+from agent.machine.memory_host import host_memory
 from tests.support.client import complete
 from tests.support.fleets import node
 from tests.support.memory import GIB, MIB, eater

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from agent.identity import marker_of
+from agent.process.identity import marker_of
 from tests.support.bent_machine import BentMachine
 from tests.support.fleets import model, service
 from tests.support.reconciler import Machine, Running

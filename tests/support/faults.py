@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import psutil
 
-from agent.identity import marker_of
+from agent.process.identity import marker_of
 from tests.support.chaos import CONTEXTS, NAMES, ChaosWorld
 from tests.support.chaos_node import ChaosNode
 from tests.support.fleets import service

@@ -11,7 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from agent.store import DownloadState, ModelStore
+from agent.models.store import DownloadState, ModelStore
 from reconciler.workload import ModelFile
 from tests.support.wait import wait_for
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from agent.devices import Machine
+from agent.machine.devices import Machine
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import API_VERSION
 

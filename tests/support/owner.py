@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent.events import Timing
-from agent.launch import InstanceState, Launch
-from agent.processes import Processes
-from agent.records import Records
+from agent.process.events import Timing
+from agent.process.launch import InstanceState, Launch
+from agent.process.owner import Processes
+from agent.process.records import Records
 from agent.state import StateDir
 from reconciler.api.meta import ObjectRef
 from reconciler.workload import Command, Probe, digest

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from agent.launch import Launch
+from agent.process.launch import Launch
 from agent.state import StateDir
 from reconciler.runtime import NodeFacts
 from reconciler.runtimes import RUNTIMES

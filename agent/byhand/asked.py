@@ -1,0 +1,57 @@
+"""What people asked of this node by hand, as the planner sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from agent.byhand import requests
+from agent.byhand.stopped import Stopped
+from agent.state import StateDir
+from reconciler.api.meta import ObjectRef
+from reconciler.plan import Instance, TargetState
+from reconciler.workload import Workload
+
+
+class ByHand:
+    """The owner's side: requests become notes that last, or a restart in the pass that takes it up.
+    One thread uses it."""
+
+    def __init__(self, state: StateDir) -> None:
+        self._state = state
+        self._stopped = Stopped(state)
+
+    def shown(
+        self, seen: TargetState, wanted: Iterable[Workload], live: Iterable[Instance]
+    ) -> TargetState:
+        """Take up what is asked, and say it with the rest of what is known of this node.
+
+        `live` are what has a process or waits for a model. Raises StateError.
+        """
+        digests = {w.ref: w.inputs_digest for w in wanted if f"node/{w.node}" == seen.target}
+        running = {instance.ref: instance.inputs_digest for instance in live}
+        self._stopped.changed(digests)
+        restarts: set[ObjectRef] = set()
+        for request in requests.take(self._state):
+            if request.action == requests.STOP:
+                known = {ref: d for ref in request.refs if (d := (running | digests).get(ref))}
+                self._stopped.add(known)
+                restarts.difference_update(request.refs)
+            else:
+                self._stopped.release(request.refs)
+                restarts.update(running.keys() & set(request.refs))
+            request.withdraw()
+        return replace(seen, stopped=self.stopped, restarts=frozenset(restarts))
+
+    @property
+    def stopped(self) -> Mapping[ObjectRef, str]:
+        """Each with the digest of its inputs at that time."""
+        return dict(self._stopped.digests)
+
+    def release(self, refs: Iterable[ObjectRef]) -> None:
+        """They may run again. Raises StateError."""
+        self._stopped.release(refs)
+
+    def declared(self, refs: Iterable[ObjectRef]) -> None:
+        """A new revision: what it does not declare cannot be kept stopped. Raises StateError."""
+        self._stopped.keep_only(set(refs))

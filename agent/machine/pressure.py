@@ -1,0 +1,83 @@
+"""How short of memory this machine is, as its kernel says. It is shown and stops nothing: the level
+is read anew each time, so it falls by itself when memory comes back."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agent.machine.devices import Machine
+from reconciler.api.nodestate import Pressure
+
+Level = Literal["normal", "warning", "critical"]
+# Linux, shares of the last 10 s. Some task waited for memory: Android's low memory killer calls
+# 70 ms of a second a partial stall (lmkd, ro.lmk.psi_partial_stall_ms). Every task waited:
+# systemd-oomd starts to kill at 60 % (oomd.conf, DefaultMemoryPressureLimit).
+WARNING_SOME, CRITICAL_FULL = 0.07, 0.60
+# macOS: kern.memorystatus_vm_pressure_level, as DISPATCH_MEMORYPRESSURE_* name them.
+_APPLE_LEVELS: Mapping[str, Level] = {"1": "normal", "2": "warning", "4": "critical"}
+_log = logging.getLogger(__name__)
+
+
+def read_pressure(machine: Machine | None = None, platform: str = sys.platform) -> Pressure | None:
+    """The level now; None where the kernel does not say, which is neither pressure nor calm."""
+    machine = machine or Machine()
+    return _apple(machine) if platform == "darwin" else _linux(machine)
+
+
+@dataclass(slots=True)
+class PressureWatch:
+    """Reads the level, and logs it whenever it is another one."""
+
+    machine: Machine = field(default_factory=Machine)
+    platform: str = sys.platform
+    _level: str | None = "normal"
+
+    def look(self) -> Pressure | None:
+        found = read_pressure(self.machine, self.platform)
+        level = found.level if found else None
+        if level != self._level:
+            raised = level in ("warning", "critical")
+            _log.log(
+                logging.WARNING if raised else logging.INFO,
+                "memory pressure is %s (it was %s)",
+                _described(found),
+                self._level or "not known",
+            )
+            self._level = level
+        return found
+
+
+def _described(found: Pressure | None) -> str:
+    if found is None:
+        return "not known"
+    if found.some_share is None or found.full_share is None:
+        return found.level
+    some, full = f"{found.some_share:.0%}", f"{found.full_share:.0%}"
+    return f"{found.level}: in the last 10 s some task waited {some} of the time, all {full}"
+
+
+def _linux(machine: Machine) -> Pressure | None:
+    """`some avg10=0.00 avg60=... total=...` and the same for `full`, in percent."""
+    try:
+        lines = (machine.root / "proc/pressure/memory").read_text().splitlines()
+        shares = {
+            words[0]: float(dict(word.split("=") for word in words[1:])["avg10"]) / 100
+            for words in map(str.split, lines)
+        }
+        some, full = shares["some"], shares["full"]
+    except (OSError, KeyError, ValueError, IndexError):  # no PSI in this kernel
+        return None
+    level: Level = "warning" if some >= WARNING_SOME else "normal"
+    if full >= CRITICAL_FULL:
+        level = "critical"
+    return Pressure(level=level, some_share=some, full_share=full)
+
+
+def _apple(machine: Machine) -> Pressure | None:
+    said = (machine.tool("sysctl", "-n", "kern.memorystatus_vm_pressure_level") or "").strip()
+    level = _APPLE_LEVELS.get(said)
+    return Pressure(level=level) if level else None

@@ -1,0 +1,56 @@
+"""Facts about this machine: memory, cores, devices. A fact that cannot be read is None, never 0."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+
+import psutil
+
+from agent.machine.devices import Machine, devices, run_tool
+from reconciler.api.fleetnode import Cpu, Hardware
+
+
+def probe(machine: Machine | None = None) -> Hardware:
+    """What this machine is, as the `hardware` block of its FleetNode."""
+    machine = machine or Machine()
+    darwin = sys.platform == "darwin"
+    return Hardware(
+        os="darwin" if darwin else "linux",
+        arch={"aarch64": "arm64", "x86_64": "amd64"}.get(platform.machine(), platform.machine()),
+        cpu=Cpu(
+            cores=psutil.cpu_count(logical=True),
+            performance_cores=performance_cores(),
+            avx512=_has_avx512(machine),
+        ),
+        memory=psutil.virtual_memory().total,
+        devices=devices("darwin" if darwin else "linux", machine),
+    )
+
+
+def node_name() -> str:
+    """This host's name, as a FleetNode may be called."""
+    short = platform.node().partition(".")[0].lower()
+    return re.sub(r"[^a-z0-9-]+", "-", short).strip("-") or "this-machine"
+
+
+def performance_cores() -> int:
+    """Threads that a model should get: physical performance cores, at least 1.
+
+    Two threads on one core, or a model's threads on efficiency cores, make llama.cpp slower.
+    """
+    if sys.platform == "darwin":
+        text = run_tool("sysctl", "-n", "hw.perflevel0.physicalcpu")
+        if text and text.strip().isdigit():
+            return max(1, int(text))
+    allowed = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else 0
+    physical = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+    return max(1, min(physical, allowed or physical))
+
+
+def _has_avx512(machine: Machine) -> bool | None:
+    try:
+        return "avx512f" in (machine.root / "proc/cpuinfo").read_text()
+    except OSError:
+        return None

@@ -1,0 +1,252 @@
+"""One attempt at a model: which files it has, each of them fetched, and all of them as promised.
+
+Below `place`, every file that arrives is a Partial of its own, so each goes on where it ended. A
+whole one whose bytes the other side names (by digest or version) is not asked for again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.models.downloads import DownloadState, Transfer
+from agent.state import atomic_write
+from reconciler.errors import DownloadFailed, HeaderError, ModelCorrupt
+from reconciler.memory import ModelFacts
+from reconciler.models import (
+    FetchRequest,
+    Listing,
+    ListRequest,
+    Partial,
+    RemoteFile,
+    fetch,
+    list_files,
+)
+from reconciler.models.tree import entry_of, shards_of, tree_digest
+from reconciler.workload import ModelFile, digest
+
+_LONGEST_NAME = 128
+_FINISHED = "finished.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivedFile:
+    """A verified file of a model, by its path there. `at` is where it lies now."""
+
+    path: str
+    size_bytes: int
+    sha256: str
+    at: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A whole, verified model. `folder` is its name where an engine may want a folder, else "";
+    `entry` the file in it that an engine is given, "" for the folder itself. `resolved` is what a
+    branch or tag stood for."""
+
+    digest: str
+    files: tuple[ArrivedFile, ...]
+    folder: str
+    entry: str
+    facts: ModelFacts | None
+    resolved: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What one attempt works with. `expected` is the model's digest, where one is known; `room`
+    raises DiskFull where that many more bytes would fill the disk."""
+
+    transfer: Transfer
+    place: Path
+    expected: str | None
+    room: Callable[[int], None]
+    hf_token_file: str | None = None
+
+
+def bring(attempt: Attempt) -> Arrived:
+    """Fetch what is missing. Raises ModelError; what has arrived well stays for the next time."""
+    transfer, model = attempt.transfer, attempt.transfer.model
+    listing = list_files(
+        ListRequest(
+            model.source,
+            model.files,
+            model.format,
+            transfer.context,
+            transfer.cancelled,
+            attempt.hf_token_file,
+            attempt.expected,
+        )
+    )
+    paths = [file.path for file in listing.files]
+    entry = entry_of(paths, model.format) if listing.folder else paths[0]
+    _require_promised(listing, attempt)
+    fetched = _Files(attempt, listing)
+    files = tuple(fetched.fetch(remote) for remote in listing.files)
+    transfer.state = DownloadState.VERIFYING
+    found = tree_digest((file.path, file.sha256) for file in files)
+    try:
+        if attempt.expected and found != attempt.expected:
+            raise ModelCorrupt(_mismatch(model, attempt.expected, found))
+        facts = _facts(files, entry) if model.format == "gguf" else None
+    except ModelCorrupt as error:
+        shutil.rmtree(attempt.place, ignore_errors=True)
+        if fetched.resumed:  # perhaps only the earlier bytes are bad: once more from the start
+            raise DownloadFailed(f"{error}; trying again from the first byte") from error
+        raise
+    if len(files) == 1:
+        files, entry = _alone(files[0], model), ""
+        return Arrived(found, files, "", files[0].path, facts, listing.resolved)
+    folder = _safe_name(model.source.rstrip("/")) if listing.folder else ""
+    return Arrived(found, files, folder, entry, facts, listing.resolved)
+
+
+class _Files:
+    """The files of one attempt, with what they are together."""
+
+    def __init__(self, attempt: Attempt, listing: Listing) -> None:
+        self._attempt = attempt
+        self._alone = len(listing.files) == 1
+        self._done = _read_finished(attempt.place)
+        self._received = 0  # of the files before the one that arrives now
+        self.resumed = False
+        sizes = [file.size_bytes for file in listing.files]
+        self._total = sum(s for s in sizes if s is not None) if None not in sizes else None
+        if self._total is not None:
+            here = sum(self._here(file) for file in listing.files)
+            attempt.room(max(0, self._total - here))
+
+    def fetch(self, remote: RemoteFile) -> ArrivedFile:
+        """The file, whole and as the other side promised it."""
+        path = self._path(remote)
+        known = self._done.get(remote.path)
+        if known and known.get("identity") == _identity(remote) and _is_whole(path, known):
+            size, sha256 = path.stat().st_size, str(known["sha256"])
+            self._progress(size, size)
+        else:
+            size, sha256 = self._arrive(remote, path)
+            self._note(remote, size, sha256)
+        self._received += size
+        return ArrivedFile(remote.path, size, sha256, path)
+
+    def _arrive(self, remote: RemoteFile, path: Path) -> tuple[int, str]:
+        attempt, transfer = self._attempt, self._attempt.transfer
+        wanted = remote.sha256 or (attempt.expected if self._alone else None)
+        with Partial(path, self._progress, transfer.cancelled) as partial:
+            fetch(FetchRequest(remote.source, partial, transfer.context, wanted, remote.access))
+            partial.check()
+        self.resumed = self.resumed or partial.resumed
+        if remote.sha256 and partial.sha256 != remote.sha256:
+            path.unlink()
+            text = (
+                f"{remote.path}: what arrived has the sha256 {partial.sha256}, and"
+                f" {remote.sha256} was promised"
+            )
+            if partial.resumed:
+                raise DownloadFailed(f"{text}; trying again from the first byte")
+            raise ModelCorrupt(text)
+        return partial.received, partial.sha256
+
+    def _progress(self, received: int, total: int | None) -> None:
+        known = self._total if self._total is not None else (total if self._alone else None)
+        received_in_all = self._received + received
+        self._attempt.transfer.progress(received_in_all, known)
+        whole = known if known is not None else self._received + (total or received)
+        self._attempt.room(max(0, whole - received_in_all))
+
+    def _path(self, remote: RemoteFile) -> Path:
+        name = "data" if self._alone else hashlib.sha256(remote.path.encode()).hexdigest()[:24]
+        return self._attempt.place / name
+
+    def _here(self, remote: RemoteFile) -> int:
+        with contextlib.suppress(OSError):
+            return self._path(remote).stat().st_size
+        return 0
+
+    def _note(self, remote: RemoteFile, size: int, sha256: str) -> None:
+        if self._alone:  # its Partial's own note says as much
+            return
+        entry = {"identity": _identity(remote), "sizeBytes": size, "sha256": sha256}
+        self._done[remote.path] = entry
+        atomic_write(self._attempt.place / _FINISHED, json.dumps(self._done).encode())
+
+
+def _read_finished(place: Path) -> dict[str, Mapping[str, object]]:
+    try:
+        noted = json.loads((place / _FINISHED).read_bytes())
+        return {str(k): v for k, v in noted.items() if isinstance(v, dict)}
+    except (OSError, ValueError, AttributeError):  # absent, or damaged: then each is asked for
+        return {}
+
+
+def _identity(remote: RemoteFile) -> str | None:
+    """What changes when the file there does; None where nobody says."""
+    if remote.sha256 is None and remote.version is None:
+        return None
+    return digest([remote.source, remote.sha256, remote.version])
+
+
+def _is_whole(path: Path, known: Mapping[str, object]) -> bool:
+    try:
+        return known.get("identity") is not None and path.stat().st_size == known.get("sizeBytes")
+    except OSError:
+        return False
+
+
+def _require_promised(listing: Listing, attempt: Attempt) -> None:
+    """Fetch nothing where the other side's own digests already say that it is another model."""
+    if attempt.expected is None:
+        return
+    promised = [(file.path, file.sha256) for file in listing.files if file.sha256]
+    if len(promised) == len(listing.files):
+        found = tree_digest(promised)
+        if found != attempt.expected:
+            raise ModelCorrupt(_mismatch(attempt.transfer.model, attempt.expected, found))
+
+
+def _mismatch(model: ModelFile, expected: str, found: str) -> str:
+    if model.sha256:
+        return f"its sha256 is {found}, not {expected} as spec.sha256 says"
+    return (
+        f"its sha256 is {found}, but this node first got {expected} from the same source:"
+        " set spec.sha256 to the one you want"
+    )
+
+
+def _facts(files: tuple[ArrivedFile, ...], entry: str) -> ModelFacts:
+    try:
+        return facts_of({file.path: file.at for file in files}, entry)
+    except HeaderError as error:
+        raise ModelCorrupt(f"what arrived is no usable GGUF file: {error}") from error
+
+
+def facts_of(files: Mapping[str, Path], entry: str) -> ModelFacts:
+    """The facts of a GGUF model, of all its parts where it is split. Raises HeaderError."""
+    from reconciler.gguf.header import combine, read_path
+
+    folder, slash, name = entry.rpartition("/")
+    parts = [f"{folder}{slash}{part}" for part in shards_of(name)] or [entry]
+    if missing := [part for part in parts if part not in files]:
+        raise HeaderError(f"the part {missing[0]} is not there")
+    found = [read_path(files[part]) for part in parts]
+    return combine(found) if len(found) > 1 else found[0]
+
+
+def _alone(file: ArrivedFile, model: ModelFile) -> tuple[ArrivedFile, ...]:
+    """A model of one file, with a name that is readable in `ps` and harmless in a shell."""
+    name, suffix = _safe_name(file.path), ".gguf"
+    if model.format == "gguf" and not name.endswith(suffix):
+        name += suffix
+    return (ArrivedFile(name, file.size_bytes, file.sha256, file.at),)
+
+
+def _safe_name(path: str) -> str:
+    last = path.partition("?")[0].rpartition("/")[2].replace("==", "-")
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", last).lstrip(".-_")[-_LONGEST_NAME:] or "model"

@@ -1,0 +1,30 @@
+"""Whether the models of a store still hold the bytes that were verified when they came."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from agent.models.shelf import StoredModel
+from reconciler.models.tree import tree_digest
+
+_CHUNK = 1 << 20
+
+
+def damage_of(model: StoredModel, read: Callable[[int], None] = lambda count: None) -> str | None:
+    """What is wrong with a model, from all of its bytes; None where nothing is. `read` is told of
+    every piece that was read."""
+    if tree_digest((file.path, file.sha256) for file in model.files) != model.digest:
+        return "its list of files was changed"
+    for file in model.files:
+        found = hashlib.sha256()
+        try:
+            with (model.base / file.path).open("rb") as stream:
+                while chunk := stream.read(_CHUNK):
+                    found.update(chunk)
+                    read(len(chunk))
+        except OSError as error:
+            return f"{file.path} cannot be read: {error.strerror or error}"
+        if found.hexdigest() != file.sha256:
+            return f"{file.path} has the sha256 {found.hexdigest()}, not {file.sha256}"
+    return None

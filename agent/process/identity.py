@@ -1,0 +1,128 @@
+"""Know a process again, so that no signal ever reaches a stranger.
+
+A pid says little: it is used again. With the kernel's start time and the boot it names one process
+only. The marker, a variable in the environment that we give, finds a child whose pid was never
+recorded, and is demanded on top wherever the platform shows it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.process.launch import Child, Identity
+
+MARKER_VARIABLE = "FLEET_RECONCILER_INSTANCE"
+
+
+def identity_of(pid: int) -> Identity | None:
+    """Who has that pid now; None when nobody does, or only a corpse."""
+    started = _started(pid)
+    return None if started is None else Identity(pid, started, boot_id())
+
+
+def is_ours(child: Child) -> bool:
+    """Whether the recorded process is alive and is still the one that we started."""
+    pid = child.identity.pid
+    return identity_of(pid) == child.identity and marker_of(pid) == child.marker
+
+
+def find_marked(marker: str) -> Identity | None:
+    """The leader of the session that was started with this marker, wherever it is."""
+    for pid in _pids():
+        if _session_of(pid) == pid and marker_of(pid) == marker:
+            return identity_of(pid)
+    return None
+
+
+def members_of(session: int, marker: str) -> tuple[Identity, ...]:
+    """Processes of a session that carry the marker: children that outlived their parent."""
+    found = (
+        identity_of(pid)
+        for pid in _pids()
+        if _session_of(pid) == session and marker_of(pid) == marker
+    )
+    return tuple(identity for identity in found if identity is not None)
+
+
+def describe(pid: int | None) -> str:
+    """`pid 123 (nginx)`, for people; as much of it as may be seen."""
+    import psutil
+
+    if pid is None:
+        return "another program"
+    try:
+        return f"pid {pid} ({psutil.Process(pid).name()})"
+    except psutil.Error:
+        return f"pid {pid}"
+
+
+def _pids() -> Iterator[int]:
+    import psutil
+
+    return iter(psutil.pids())
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
+
+
+if sys.platform == "linux":
+
+    def boot_id() -> str:
+        """Names this boot of the machine."""
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+    def marker_of(pid: int) -> str | None:
+        """Our marker in a process's environment; None where there is none or it may not be read."""
+        try:
+            block = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return None
+        wanted = f"{MARKER_VARIABLE}=".encode()
+        for entry in block.split(b"\0"):
+            if entry.startswith(wanted):
+                return entry[len(wanted) :].decode(errors="replace")
+        return None
+
+    def _started(pid: int) -> str | None:
+        """Field 22 of /proc/PID/stat, in clock ticks since boot; None for zombies."""
+        try:
+            text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        except OSError:
+            return None
+        # the name in field 2 may hold blanks and parentheses: count from the last one
+        fields = text[text.rindex(")") + 2 :].split()
+        return None if fields[0] in "ZX" else fields[19]
+
+else:  # macOS; not exercised by the tests on Linux
+
+    def boot_id() -> str:
+        """Names this boot of the machine."""
+        import psutil
+
+        return str(int(psutil.boot_time()))
+
+    def marker_of(pid: int) -> str | None:
+        """Our marker in a process's environment; None where there is none or it may not be read."""
+        import psutil
+
+        try:
+            return psutil.Process(pid).environ().get(MARKER_VARIABLE)
+        except psutil.Error:
+            return None
+
+    def _started(pid: int) -> str | None:
+        """The kernel's start time in seconds since the epoch; None for zombies."""
+        import psutil
+
+        try:
+            process = psutil.Process(pid)
+            return None if process.status() == psutil.STATUS_ZOMBIE else repr(process.create_time())
+        except psutil.Error:
+            return None

@@ -1,0 +1,158 @@
+"""See processes end at once, and signal them without ever hitting a stranger.
+
+Linux has pidfds: a descriptor that names one process for good. macOS has kqueue, where the
+identity is checked once more before each signal (untested here: the tests run on Linux).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+
+from agent.process.identity import boot_id, identity_of, is_ours, members_of
+from agent.process.launch import Child, Identity
+
+_LONGEST_WAIT_S = 3600.0
+
+
+def kill_leftovers(child: Child) -> int:
+    """End what a dead process left running in its session; says how many.
+
+    A router's child that is still loading outlives its parent by seconds and holds memory.
+    """
+    if child.identity.boot != boot_id() or identity_of(child.identity.pid) is not None:
+        return 0  # somebody else has the pid by now: the session of that number is theirs
+    left = members_of(child.identity.pid, child.marker)
+    for identity in left:
+        _kill(identity)
+    return len(left)
+
+
+if sys.platform == "linux":
+    _SIGNAL_GROUP = 1 << 2  # PIDFD_SIGNAL_PROCESS_GROUP, Linux 6.9
+
+    class PidWatch:
+        """Waits for the end of any of several processes, and for a wake-up byte."""
+
+        def __init__(self, wake: int) -> None:
+            self._wake = wake
+            self._poll = select.poll()
+            self._poll.register(wake, select.POLLIN)
+            self._pids: dict[int, int] = {}  # descriptor -> pid
+            self._descriptors: dict[int, int] = {}  # pid -> descriptor
+
+        def add(self, child: Child) -> bool:
+            """Watch a process; False when it is not, or not any more, the one that we mean."""
+            try:
+                descriptor = os.pidfd_open(child.identity.pid)
+            except ProcessLookupError:
+                return False
+            if child.adopted and not is_ours(child):  # checked after opening: no gap for reuse
+                os.close(descriptor)
+                return False
+            self._pids[descriptor] = child.identity.pid
+            self._descriptors[child.identity.pid] = descriptor
+            self._poll.register(descriptor, select.POLLIN)
+            return True
+
+        def remove(self, pid: int) -> None:
+            descriptor = self._descriptors.pop(pid, None)
+            if descriptor is not None:
+                del self._pids[descriptor]
+                self._poll.unregister(descriptor)
+                os.close(descriptor)
+
+        def signal(self, child: Child, number: signal.Signals) -> None:
+            """Signal a watched process and its group; nothing happens when it has ended."""
+            descriptor = self._descriptors.get(child.identity.pid)
+            if descriptor is None:
+                return
+            with contextlib.suppress(ProcessLookupError):
+                try:
+                    signal.pidfd_send_signal(descriptor, number, None, _SIGNAL_GROUP)
+                except OSError as error:
+                    if isinstance(error, ProcessLookupError):
+                        raise
+                    # an older kernel: the leader alone; what it leaves is ended after it
+                    signal.pidfd_send_signal(descriptor, number)
+
+        def wait(self, timeout_s: float | None) -> tuple[int, ...]:
+            """Pids of watched processes that have ended, as soon as there are any, the wake-up
+            byte comes or the time is over."""
+            timeout_s = _LONGEST_WAIT_S if timeout_s is None else min(timeout_s, _LONGEST_WAIT_S)
+            ready = self._poll.poll(max(0, int(timeout_s * 1000 + 0.999)))
+            return tuple(self._pids[fd] for fd, _ in ready if fd in self._pids)
+
+        def close(self) -> None:
+            for pid in tuple(self._descriptors):
+                self.remove(pid)
+
+    def _kill(identity: Identity) -> None:
+        try:
+            descriptor = os.pidfd_open(identity.pid)
+        except ProcessLookupError:
+            return
+        try:
+            if identity_of(identity.pid) == identity:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        finally:
+            os.close(descriptor)
+
+else:
+
+    class PidWatch:
+        """Waits for the end of any of several processes, and for a wake-up byte."""
+
+        def __init__(self, wake: int) -> None:
+            self._queue = select.kqueue()
+            self._queue.control(
+                [select.kevent(wake, select.KQ_FILTER_READ, select.KQ_EV_ADD)], 0, 0
+            )
+            self._pids: set[int] = set()
+
+        def add(self, child: Child) -> bool:
+            """Watch a process; False when it is not, or not any more, the one that we mean."""
+            event = select.kevent(
+                child.identity.pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT
+            )
+            try:
+                self._queue.control([event], 0, 0)
+            except ProcessLookupError:
+                return False
+            if child.adopted and not is_ours(child):
+                return False
+            self._pids.add(child.identity.pid)
+            return True
+
+        def remove(self, pid: int) -> None:
+            self._pids.discard(pid)  # the kernel drops the filter with the process
+
+        def signal(self, child: Child, number: signal.Signals) -> None:
+            """Signal a watched process and its group; nothing happens when it has ended."""
+            if child.identity.pid in self._pids and is_ours(child):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.identity.pid, number)
+
+        def wait(self, timeout_s: float | None) -> tuple[int, ...]:
+            """Pids of watched processes that have ended, as soon as there are any, the wake-up
+            byte comes or the time is over."""
+            timeout_s = _LONGEST_WAIT_S if timeout_s is None else min(timeout_s, _LONGEST_WAIT_S)
+            events = self._queue.control(None, 64, max(0.0, timeout_s))
+            return tuple(
+                event.ident
+                for event in events
+                if event.filter == select.KQ_FILTER_PROC and event.ident in self._pids
+            )
+
+        def close(self) -> None:
+            self._queue.close()
+
+    def _kill(identity: Identity) -> None:
+        if identity_of(identity.pid) == identity:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(identity.pid, signal.SIGKILL)

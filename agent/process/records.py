@@ -1,0 +1,250 @@
+"""What we started, on disk, so that it is known again after we were killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agent.process.launch import Child, Identity, Launch
+from agent.process.unit import Quarantined, Reloading, Stage
+from agent.state import StateDir, atomic_write, set_aside, sync_directory
+from reconciler.api.meta import ObjectRef
+from reconciler.plan import Source
+from reconciler.workload import Command, KeyPlace, PoolNeed, Probe
+
+_VERSION = 1
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One service of this node, as needed to go on with it.
+
+    `marker` without `child` is an intent: a process may have been started, or may not. `boot` is
+    that of the writer. `wanted` False: it was being stopped for good.
+    """
+
+    launch: Launch
+    wanted: bool
+    boot: str
+    marker: str | None = None
+    child: Child | None = None
+    was_ready: bool = False  # the process was ready once
+    failures: int = 0
+    reason: str = ""
+    message: str = ""
+    start_seconds: float | None = None
+    reloading: Reloading | None = None  # the process may not have read its files yet
+    quarantined: tuple[Quarantined, ...] = ()
+
+
+class Records:
+    """The records of one state directory: written whole, one file a service."""
+
+    def __init__(self, state: StateDir) -> None:
+        self._state = state
+
+    def write(self, record: Record) -> None:
+        """Durable on return; OSError when the disk does not take it."""
+        path = self._state.record_file(record.launch.ref)
+        atomic_write(path, json.dumps(_dump(record), ensure_ascii=False, indent=1).encode())
+
+    def remove(self, ref: ObjectRef) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._state.record_file(ref).unlink()
+            sync_directory(self._state.records)
+
+    def read_all(self) -> tuple[Record, ...]:
+        """Every record that can be read, sorted by ref. Changes nothing on disk."""
+        records = (self._read(path, move=False) for path in self._paths())
+        return tuple(record for record in records if record is not None)
+
+    def load(self) -> tuple[Record, ...]:
+        """As `read_all`; a damaged file is moved aside and said."""
+        records = (self._read(path, move=True) for path in self._paths())
+        return tuple(record for record in records if record is not None)
+
+    def _paths(self) -> tuple[Path, ...]:
+        return tuple(sorted(self._state.records.glob("*.json")))
+
+    def _read(self, path: Path, *, move: bool) -> Record | None:
+        try:
+            return _parse(json.loads(path.read_bytes()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            # whatever stands in the file, it must not keep the other services from running
+            if move:
+                with contextlib.suppress(OSError):
+                    aside = set_aside(path)
+                    _log.warning(
+                        "%s: the record cannot be read (%s: %s); moved to %s. If its process still"
+                        " runs, its port is reported as taken: stop that process by hand",
+                        path,
+                        type(error).__name__,
+                        error,
+                        aside.name,
+                    )
+            return None
+
+
+def dump_needs(needs: Iterable[PoolNeed]) -> list[list[object]]:
+    return [[n.pool, n.bytes, n.budget_bytes, [list(part) for part in n.weights]] for n in needs]
+
+
+def parse_needs(data: Iterable[list[Any]]) -> tuple[PoolNeed, ...]:
+    """The opposite of `dump_needs`; TypeError or ValueError where it is anything else."""
+    return tuple(
+        PoolNeed(
+            str(pool),
+            int(count),
+            int(budget),
+            tuple((str(file), int(size)) for part in weights for file, size in part),
+        )
+        for pool, count, budget, *weights in data  # 0.1 wrote no weights
+    )
+
+
+def _dump(record: Record) -> dict[str, Any]:
+    launch, command, child = record.launch, record.launch.command, record.child
+    return {
+        "version": _VERSION,
+        "wanted": record.wanted,
+        "boot": record.boot,
+        "marker": record.marker,
+        "process": None
+        if child is None
+        else {
+            "pid": child.identity.pid,
+            "started": child.identity.started,
+            "boot": child.identity.boot,
+            "spawnedAt": child.spawned_at,
+        },
+        "served": record.was_ready,
+        "failures": record.failures,
+        "reason": record.reason,
+        "message": record.message,
+        "startSeconds": record.start_seconds,
+        "reloading": None
+        if record.reloading is None
+        else {"models": sorted(record.reloading.models), "up": list(record.reloading.up)},
+        "quarantined": [[q.name, q.reason, q.message, q.until] for q in record.quarantined],
+        "launch": {
+            "ref": list(launch.ref),
+            "inputs": dict(launch.inputs),
+            "inputsDigest": launch.inputs_digest,
+            "renderDigest": launch.render_digest,
+            "runtime": launch.runtime,
+            "port": launch.port,
+            "host": launch.host,
+            "source": None
+            if launch.source is None
+            else [launch.source.file, launch.source.line, launch.source.commit],
+            "needs": dump_needs(launch.needs),
+            "models": list(launch.models),
+            "drainTimeoutS": launch.drain_timeout_s,
+            "argv": list(command.argv),
+            "env": dict(command.env),
+            "files": dict(command.files),
+            "links": dict(command.links),
+            "key": None if command.key is None else [command.key.variable, command.key.file],
+            "probe": {
+                "path": command.probe.path,
+                "modelsPath": command.probe.models_path,
+                "slotsPath": command.probe.slots_path,
+                "queue": None if command.probe.queue is None else list(command.probe.queue),
+                "live": command.probe.live,
+                "trial": None if command.probe.trial is None else list(command.probe.trial),
+                "connections": command.probe.connections,
+            },
+        },
+    }
+
+
+def _parse(data: Mapping[str, Any]) -> Record:
+    """The opposite of `_dump`; KeyError, TypeError or ValueError where it is anything else."""
+    if data["version"] != _VERSION:
+        raise ValueError(f"its version is {data['version']}, this program knows {_VERSION}")
+    marker, launch = data["marker"], _parse_launch(data["launch"])
+    return Record(
+        launch=launch,
+        wanted=bool(data["wanted"]),
+        boot=str(data["boot"]),
+        marker=None if marker is None else str(marker),
+        child=_parse_child(data["process"], marker),
+        was_ready=bool(data["served"]),
+        failures=int(data["failures"]),
+        reason=str(data["reason"]),
+        message=str(data["message"]),
+        start_seconds=None if data["startSeconds"] is None else float(data["startSeconds"]),
+        reloading=_parse_reloading(data.get("reloading"), launch),
+        quarantined=tuple(
+            Quarantined(str(name), str(reason), str(text), None if until is None else float(until))
+            for name, reason, text, until in data.get("quarantined", ())
+        ),
+    )
+
+
+def _parse_reloading(data: Mapping[str, Any] | None, launch: Launch) -> Reloading | None:
+    """As it must be done again: how far it was is not known."""
+    if data is None:
+        return None
+    models = frozenset(str(name) for name in data["models"])
+    return Reloading(launch, models, Stage.DUE, tuple(str(name) for name in data["up"]))
+
+
+def _parse_child(data: Mapping[str, Any] | None, marker: str | None) -> Child | None:
+    if data is None:
+        return None
+    if marker is None:
+        raise ValueError("a process without a marker")
+    pid = int(data["pid"])
+    if pid < 2:
+        raise ValueError(f"pid {pid} cannot be ours")
+    identity = Identity(pid, str(data["started"]), str(data["boot"]))
+    return Child(identity, str(marker), float(data["spawnedAt"]), adopted=True)
+
+
+def _parse_launch(data: Mapping[str, Any]) -> Launch:
+    kind, namespace, name = data["ref"]
+    probe, source = data["probe"], data["source"]
+    command = Command(
+        argv=tuple(str(word) for word in data["argv"]),
+        env={str(key): str(value) for key, value in data["env"].items()},
+        files={str(key): str(value) for key, value in data["files"].items()},
+        links={str(key): str(value) for key, value in data.get("links", {}).items()},
+        key=None if data.get("key") is None else KeyPlace(*(str(word) for word in data["key"])),
+        probe=Probe(
+            path=str(probe["path"]),
+            models_path=probe["modelsPath"],
+            slots_path=probe["slotsPath"],
+            queue=_pair(probe.get("queue")),
+            live=bool(probe.get("live", probe.get("loaded"))),  # 0.1 called it loaded
+            trial=_pair(probe.get("trial")),
+            connections=bool(probe.get("connections")),
+        ),
+    )
+    launch = Launch(
+        ref=ObjectRef(str(kind), str(namespace), str(name)),
+        command=command,
+        inputs=dict(data["inputs"]),
+        inputs_digest=str(data["inputsDigest"]),
+        render_digest=str(data["renderDigest"]),
+        runtime=str(data["runtime"]),
+        port=int(data["port"]),
+        host=str(data["host"]),
+        needs=parse_needs(data["needs"]),
+        models=tuple(str(model) for model in data["models"]),
+        drain_timeout_s=float(data["drainTimeoutS"]),
+    )
+    return launch if source is None else replace(launch, source=Source(*source))
+
+
+def _pair(data: list[Any] | None) -> tuple[str, str] | None:
+    if data is None:
+        return None
+    first, second = data
+    return str(first), str(second)

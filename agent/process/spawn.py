@@ -1,0 +1,132 @@
+"""Start one process so that it lives on without us, and reads nothing that we did not give it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from agent.apikey import keep_copy, node_key
+from agent.process.identity import MARKER_VARIABLE
+from agent.process.launch import Launch
+from agent.process.logs import open_log
+from agent.state import StateDir, atomic_write
+from reconciler.errors import ApplyError, EngineError
+
+# All that a child inherits. LLAMA_ARG_* and the user's configuration would change what runs.
+INHERITED = (
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+    "DYLD_LIBRARY_PATH",
+    "HIP_VISIBLE_DEVICES",
+    "HOME",
+    "HSA_OVERRIDE_GFX_VERSION",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LD_LIBRARY_PATH",
+    "LOGNAME",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "PATH",
+    "ROCR_VISIBLE_DEVICES",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "VK_ICD_FILENAMES",
+    "ZE_AFFINITY_MASK",
+)
+
+
+def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, str]) -> int:
+    """Start the process in a session of its own and return its pid; whoever calls reaps it.
+
+    EngineError when the program is not there or may not run, ApplyError when the service's
+    directory, files or log cannot be written.
+    """
+    directory = state.workload_dir(launch.ref)
+    try:
+        write_files(directory, launch.command.files)
+        _make_links(directory, launch.command.links)
+        secrets = _secrets(launch, state)
+        log = open_log(state.log_file(launch.ref), marker)
+    except (OSError, ValueError) as error:
+        raise ApplyError(launch.ref, f"its files cannot be written: {error}") from error
+    try:
+        child = subprocess.Popen(
+            launch.command.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=directory,
+            env=_environment(launch, marker, directory, environ) | secrets,
+            start_new_session=True,
+            close_fds=True,
+        )
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in a word
+        program = launch.command.argv[0]
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise EngineError(f"{program} cannot be run: {why}; install it or give its path") from error
+    finally:
+        os.close(log)
+    child.returncode = 0  # the owner reaps it by pid; keeps Popen from trying the same or warning
+    return child.pid
+
+
+def inherited(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What any child of ours may see of our environment."""
+    return {name: environ[name] for name in INHERITED if name in environ}
+
+
+def write_files(directory: Path, files: Mapping[str, str]) -> None:
+    """What a command reads, in its service's own directory. OSError; ValueError for a bad name."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, text in files.items():
+        atomic_write(_inside(directory, name), text.encode())
+
+
+def _make_links(directory: Path, links: Mapping[str, str]) -> None:
+    """A folder becomes a folder of links. Those of an earlier launch go: each is a name that the
+    process could be asked for."""
+    for entry in directory.iterdir():
+        if entry.is_symlink():
+            entry.unlink()
+        elif entry.is_dir() and all(part.is_symlink() for part in entry.iterdir()):
+            shutil.rmtree(entry)
+    for name, target in links.items():
+        place = _inside(directory, name)
+        if not os.path.isdir(target):
+            place.symlink_to(target)
+            continue
+        place.mkdir()
+        for part in os.listdir(target):
+            (place / part).symlink_to(Path(target, part))
+
+
+def _inside(directory: Path, name: str) -> Path:
+    if name != Path(name).name or name in (".", ".."):
+        raise ValueError(f"{name!r} is no plain file name")
+    return directory / name
+
+
+def _secrets(launch: Launch, state: StateDir) -> dict[str, str]:
+    """What the process may know and no record may hold. StateError where there is no key."""
+    place = launch.command.key
+    if place is None:
+        return {}
+    key = node_key(state.api_key)
+    keep_copy(Path(place.file), key)
+    return {place.variable: key}
+
+
+def _environment(
+    launch: Launch, marker: str, directory: Path, environ: Mapping[str, str]
+) -> dict[str, str]:
+    return {
+        **inherited(environ),
+        "XDG_CONFIG_HOME": str(directory),
+        **launch.command.env,
+        MARKER_VARIABLE: marker,
+    }

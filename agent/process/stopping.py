@@ -1,0 +1,88 @@
+"""How one process is brought to an end: drain, SIGTERM, SIGKILL. Pure, a part of supervisor.py.
+
+llama.cpp hangs on SIGTERM while a request is in flight, so the wait for idle slots comes first, and
+what its deadline cuts is counted.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+from agent.clock import Moment
+from agent.process.events import AskSlots, Effect, Note, Save, Signal, SlotsAnswered, Timing
+from agent.process.launch import Launch, Phase
+from agent.process.unit import Step, Unit, said
+
+
+def begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: Timing) -> Step:
+    """Drain first, where requests may be in flight and can be counted; then end it."""
+    # What its process may not have read yet stays in the record: should we end before it does.
+    unread = unit.reloading if unit.reloading and unit.reloading.is_due_again else None
+    unit = replace(unit, successor=successor, reloading=unread, asking=False, busy=None)
+    unit = said(unit, "Replacing" if successor else "Stopping", "", now)
+    if not unit.was_ready or not unit.launch.command.probe.counts_requests:
+        return _terminate(unit, now, timing, Save())
+    drain_s = max(unit.launch.drain_timeout_s, timing.least_drain_s)
+    unit = replace(unit, phase=Phase.DRAINING, drain_until=now.monotonic + drain_s)
+    unit, ask = ask_slots(unit)
+    return unit, (Save(), Note("draining"), ask)
+
+
+def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: Timing) -> Step:
+    """How many requests are in flight, or None where that could not be read."""
+    if not unit.asking or event.question != unit.question or unit.phase is not Phase.DRAINING:
+        return unit, ()
+    busy = event.busy if event.busy is not None else unit.busy  # a failed reading is not 0
+    unit = replace(unit, asking=False, busy=busy)
+    if event.busy == 0:
+        return _terminate(unit, now, timing)
+    if now.monotonic >= unit.drain_until:
+        return end_drain(unit, now, timing)
+    message = "" if busy is None else waits_for(busy)
+    wake_at = min(now.monotonic + timing.slots_s, unit.drain_until)
+    return replace(unit, message=message, wake_at=wake_at), ()
+
+
+def end_drain(unit: Unit, now: Moment, timing: Timing) -> Step:
+    """The deadline is there: say what it cuts."""
+    text = cut(unit)
+    return _terminate(replace(unit, message=text), now, timing, Note(text))
+
+
+def waits_for(busy: int) -> str:
+    """What a drain waits for."""
+    return f"waiting for {busy} request{'' if busy == 1 else 's'}"
+
+
+def cut(unit: Unit) -> str:
+    """What the deadline of a drain cuts."""
+    text = "requests in flight are unknown: cut"
+    if unit.busy is not None:
+        text = f"{unit.busy} request{'' if unit.busy == 1 else 's'} cut"
+    return f"{text} after {unit.launch.drain_timeout_s:g} s of draining"
+
+
+def kill(unit: Unit, now: Moment, timing: Timing) -> Step:
+    """SIGTERM was not enough, or SIGKILL not yet."""
+    assert unit.child is not None
+    child = unit.child
+    text = "did not end by SIGTERM: killed"
+    if unit.phase is Phase.KILLING:
+        text = f"pid {child.identity.pid} survives SIGKILL: it hangs in the kernel"
+    wake_at = now.monotonic + timing.kill_again_s
+    unit = replace(unit, phase=Phase.KILLING, wake_at=wake_at, message=text)
+    return unit, (Note(text), Signal(child, signal.SIGKILL))
+
+
+def _terminate(unit: Unit, now: Moment, timing: Timing, *before: Effect) -> Step:
+    assert unit.child is not None
+    end = Signal(unit.child, signal.SIGTERM)
+    wake_at = now.monotonic + timing.terminate_s
+    return replace(unit, phase=Phase.TERMINATING, wake_at=wake_at, asking=False), (*before, end)
+
+
+def ask_slots(unit: Unit) -> tuple[Unit, Effect]:
+    """Ask, and wake at the deadline even when nobody answers."""
+    unit = replace(unit, question=unit.question + 1, asking=True, wake_at=unit.drain_until)
+    return unit, AskSlots(unit.question, unit.launch)

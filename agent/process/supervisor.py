@@ -1,0 +1,355 @@
+"""Decide what to do next with one service's process. Pure: events in, effects out.
+
+`step(unit, event, now)` is the whole of it. A Unit is one service on this node; None is a service
+that nobody wants and that has no process. The caller carries the effects out in order and feeds
+back what they answer: `Spawn` must be answered (Spawned or SpawnFailed) before any other event.
+
+    WAITING --tick--> SPAWNING --spawned--> LOADING --answers--> READY
+       ^                  | failed             |                   | stop, or a different launch
+       +------------------+--------exited------+-------------------+---> DRAINING
+                                                                           | idle, or deadline
+                          forgotten, or SPAWNING the successor             v
+                                     ^-------- exited -------- TERMINATING --> KILLING
+
+Nothing is ever restarted but after a death or by a command: slowness, clock jumps and failing
+probes of a live process are shown and change nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from agent.clock import Moment
+from agent.process import reloading
+from agent.process.answers import answered
+from agent.process.events import (
+    Answered,
+    AskReady,
+    Event,
+    Exited,
+    Forget,
+    Note,
+    Reload,
+    Restart,
+    Rewritten,
+    Run,
+    Save,
+    SlotsAnswered,
+    Spawn,
+    Spawned,
+    SpawnFailed,
+    Stop,
+    Tick,
+    Timing,
+    Update,
+    Woke,
+)
+from agent.process.exits import PERMANENT, REFUSED
+from agent.process.launch import Child, InstanceState, Launch, Phase
+from agent.process.quarantine import shown
+from agent.process.stopping import ask_slots, begin_stop, end_drain, kill, slots_answered
+from agent.process.unit import Stage, Step, Unit, said
+
+
+def step(unit: Unit | None, event: Event, now: Moment, timing: Timing) -> Step:
+    """What becomes of a unit when something happens, and what is to be done in the world."""
+    if isinstance(event, Run):
+        return _run(unit, event.launch, now, timing)
+    if isinstance(event, Reload):
+        return _reload(unit, event, now, timing)
+    if unit is None:
+        return None, ()
+    match event:
+        case Update(launch) if unit.phase is Phase.RELOADING and _only_drains(unit):
+            return _back_to_work(unit, launch, now), (Save(),)
+        case Update(launch):
+            return _update(unit, launch), (Save(),)
+        case Restart():
+            return _restart(unit, now, timing)
+        case Stop():
+            return _stop(unit, now, timing)
+        case Spawned(child):
+            return _spawned(unit, child, now, timing)
+        case SpawnFailed(reason, message):
+            return _back_off(unit, reason, message, None, now, timing)
+        case Exited():
+            return _exited(unit, event, now, timing)
+        case Answered():
+            return answered(unit, event, now, timing)
+        case SlotsAnswered() if unit.phase is Phase.RELOADING:
+            return reloading.slots_answered(unit, event, now, timing)
+        case SlotsAnswered():
+            return slots_answered(unit, event, now, timing)
+        case Rewritten():
+            return reloading.rewritten(unit, event, now, timing)
+        case Tick():
+            return _tick(unit, now, timing)
+        case Woke():
+            return _woke(unit, now)
+        case _:
+            assert_never(event)
+
+
+def adopted(
+    launch: Launch,
+    child: Child,
+    now: Moment,
+    *,
+    was_ready: bool = False,
+    failures: int = 0,
+    start_seconds: float | None = None,
+) -> Unit:
+    """The unit of a process from an earlier life of this program; a Tick is due at once."""
+    return Unit(
+        launch=launch,
+        phase=Phase.LOADING,
+        since=now.wall,
+        reason="Adopted",
+        message="found running; asking whether it answers",
+        child=child,
+        was_ready=was_ready,
+        failures=failures,
+        start_seconds=start_seconds,
+        wake_at=now.monotonic,
+    )
+
+
+def waiting(
+    launch: Launch,
+    reason: str,
+    message: str,
+    now: Moment,
+    timing: Timing,
+    *,
+    failures: int = 0,
+    start_seconds: float | None = None,
+) -> Unit:
+    """The unit of a wanted service that had no process when we last looked."""
+    return Unit(
+        launch=launch,
+        phase=Phase.WAITING,
+        since=now.wall,
+        reason=reason,
+        message=message,
+        failures=failures,
+        start_seconds=start_seconds,
+        wake_at=now.monotonic + backoff_s(failures, reason, timing),
+    )
+
+
+def backoff_s(failures: int, reason: str, timing: Timing) -> float:
+    """Seconds until the next try: doubling; at once the longest where the same must come again."""
+    if reason in PERMANENT:
+        return timing.backoff_max_s
+    if failures < 1:
+        return 0.0
+    longest_s = timing.backoff_refused_s if reason in REFUSED else timing.backoff_max_s
+    return min(timing.backoff_first_s * 2.0 ** min(failures - 1, 32), longest_s)
+
+
+def show(unit: Unit, timing: Timing) -> InstanceState:
+    """What people and planners are shown."""
+    return InstanceState(
+        launch=unit.launch,
+        phase=unit.phase,
+        ready=unit.is_ready(timing),
+        reason=unit.reason,
+        message=unit.message,
+        since=unit.since,
+        pid=unit.child.identity.pid if unit.child else None,
+        adopted=unit.child is not None and unit.child.adopted,
+        failures=unit.failures,
+        exit_code=unit.exit_code,
+        start_seconds=unit.start_seconds,
+        stopping=not unit.is_wanted,
+        served=shown(unit, timing),
+        successor=unit.successor,
+    )
+
+
+def _run(unit: Unit | None, launch: Launch, now: Moment, timing: Timing) -> Step:
+    if unit is None:
+        return _spawn(Unit(launch, Phase.SPAWNING, now.wall, "Starting"), launch, now)
+    same = launch.same_process(unit.launch)
+    if same and _only_drains(unit):
+        return _back_to_work(unit, launch, now), (Save(),)
+    if unit.phase.is_stopping:
+        return _succeed(unit, launch, now)
+    if same:
+        return _update(unit, launch), (Save(),)
+    if unit.phase is Phase.WAITING:
+        return _spawn(unit, launch, now)
+    return begin_stop(unit, launch, now, timing)
+
+
+def _succeed(unit: Unit, launch: Launch, now: Moment) -> Step:
+    """It comes after the process that ends. Said in every pass until then, it is news once: a
+    change that others see wakes the loop, which would say it again."""
+    if unit.successor is not None and launch.same_process(unit.successor):
+        launch = unit.successor.described_by(launch)
+        if launch == unit.successor:
+            return unit, ()
+    return said(replace(unit, successor=launch), "Replacing", unit.message, now), (Save(),)
+
+
+def _reload(unit: Unit | None, event: Reload, now: Moment, timing: Timing) -> Step:
+    """Only a living process can take it; any other starts with it."""
+    launch = event.launch
+    alive = unit is not None and unit.phase in (Phase.LOADING, Phase.READY, Phase.RELOADING)
+    if unit is None or not alive or not launch.same_program(unit.launch):
+        return _run(unit, launch, now, timing)
+    if launch.same_process(unit.meant):  # once more; or it is that already
+        return (unit, ()) if unit.reloading else (_update(unit, launch), (Save(),))
+    return reloading.reload(unit, event, now, timing)
+
+
+def _only_drains(unit: Unit) -> bool:
+    """Nothing was sent to its process yet, and it is what its launch says."""
+    if unit.reloading is None:
+        return unit.phase is Phase.DRAINING
+    return unit.phase is Phase.RELOADING and unit.reloading.stage is Stage.DRAINING
+
+
+def _update(unit: Unit, launch: Launch) -> Unit:
+    if unit.successor is not None:
+        return replace(unit, successor=unit.successor.described_by(launch))
+    described = unit.launch.described_by(launch)
+    if unit.reloading is not None:
+        unit = replace(unit, reloading=replace(unit.reloading, launch=described))
+    return replace(unit, launch=described)
+
+
+def _restart(unit: Unit, now: Moment, timing: Timing) -> Step:
+    if unit.phase is Phase.WAITING:
+        return _spawn(unit, unit.launch, now)
+    if unit.phase.is_stopping:  # a new process is coming, or none is wanted
+        return unit, ()
+    return begin_stop(unit, unit.meant, now, timing)
+
+
+def _stop(unit: Unit, now: Moment, timing: Timing) -> Step:
+    if unit.phase is Phase.WAITING:
+        return None, (Forget(), Note("stopped: it had no process"))
+    if unit.phase.is_stopping:
+        return said(replace(unit, successor=None), "Stopping", unit.message, now), (Save(),)
+    return begin_stop(unit, None, now, timing)
+
+
+def _spawn(unit: Unit, launch: Launch, now: Moment) -> Step:
+    """Start a launch; of what came before only the measured start time is kept, and the failures
+    where the launch is the same one again."""
+    again = launch.same_process(unit.launch) and unit.phase is Phase.WAITING
+    fresh = Unit(
+        launch=launch,
+        phase=Phase.SPAWNING,
+        since=now.wall,
+        reason="Starting",
+        failures=unit.failures if again else 0,
+        exit_code=unit.exit_code if again else None,
+        start_seconds=unit.start_seconds,
+        question=unit.question,
+        quarantined=unit.quarantined if again else (),
+    )
+    return fresh, (Spawn(launch, fresh.left_out),)
+
+
+def _spawned(unit: Unit, child: Child, now: Moment, timing: Timing) -> Step:
+    unit = replace(
+        unit,
+        phase=Phase.LOADING,
+        child=child,
+        spawned_at=now.monotonic,
+        interval_s=timing.probe_first_s,
+        wake_at=now.monotonic + timing.probe_first_s,
+    )
+    note = Note(f"started pid {child.identity.pid} on port {unit.launch.port}")
+    return said(unit, "Loading", "", now), (Save(), note)
+
+
+def _exited(unit: Unit, event: Exited, now: Moment, timing: Timing) -> Step:
+    if not unit.phase.is_stopping:
+        unit = replace(unit, launch=unit.meant)
+        return _back_off(unit, event.reason, event.message, event.exit_code, now, timing)
+    if unit.successor is None:
+        return None, (Forget(), Note("stopped"))
+    return _spawn(unit, unit.successor, now)
+
+
+def _back_off(
+    unit: Unit, reason: str, message: str, exit_code: int | None, now: Moment, timing: Timing
+) -> Step:
+    proven = unit.ready_at is not None and now.monotonic - unit.ready_at >= timing.backoff_reset_s
+    failures = 1 if proven else unit.failures + 1
+    delay_s = backoff_s(failures, reason, timing)
+    unit = replace(
+        unit,
+        phase=Phase.WAITING,
+        child=None,
+        failures=failures,
+        exit_code=exit_code,
+        ready_at=None,
+        was_ready=False,
+        served=(),
+        silent=(),
+        reloading=None,
+        listening=None,
+        spawned_at=None,
+        asking=False,
+        missed=0,
+        wake_at=now.monotonic + delay_s,
+        reason=reason,
+        message=message,
+        since=now.wall,
+    )
+    return unit, (Save(), Note(f"{reason}: {message}; next try in {delay_s:g} s"))
+
+
+def _tick(unit: Unit, now: Moment, timing: Timing) -> Step:
+    if unit.wake_at is None or now.monotonic < unit.wake_at:
+        return unit, ()
+    match unit.phase:
+        case Phase.WAITING:
+            return _spawn(unit, unit.launch, now)
+        case Phase.LOADING | Phase.READY:
+            assert unit.child is not None
+            ask = AskReady(
+                unit.question + 1, unit.launch, unit.child, unit.listening, unit.was_ready
+            )
+            return replace(unit, question=ask.question, asking=True, wake_at=None), (ask,)
+        case Phase.RELOADING:
+            return reloading.tick(unit, now)
+        case Phase.DRAINING if now.monotonic >= unit.drain_until:
+            return end_drain(unit, now, timing)
+        case Phase.DRAINING:
+            unit, question = ask_slots(unit)
+            return unit, (question,)
+        case Phase.TERMINATING | Phase.KILLING:
+            return kill(unit, now, timing)
+        case Phase.SPAWNING:
+            return unit, ()
+
+
+def _woke(unit: Unit, now: Moment) -> Step:
+    """Probes start over; a wait for a retry, a drain or a kill goes on as it was."""
+    if unit.phase in (Phase.LOADING, Phase.READY):
+        return replace(unit, asking=False, missed=0, wake_at=now.monotonic), ()
+    if unit.phase is Phase.RELOADING:
+        return reloading.woke(unit, now), ()
+    if unit.phase is Phase.DRAINING:
+        return replace(unit, asking=False, wake_at=now.monotonic), ()
+    return unit, ()
+
+
+def _back_to_work(unit: Unit, launch: Launch, now: Moment) -> Unit:
+    unit = replace(
+        unit,
+        phase=Phase.READY,
+        launch=unit.launch.described_by(launch),
+        successor=None,
+        reloading=None,
+        asking=False,
+        missed=0,
+        wake_at=now.monotonic,
+    )
+    return said(unit, "Ready", "", now)
