@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from agent.engines.engine import EngineFound
 from agent.engines.render import Renderer
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import ApplyError, EngineError
@@ -20,6 +21,9 @@ def target_state(
 ) -> TargetState:
     """What this machine offers to the workloads: engines, models, memory, and how each would be
     started."""
+    engines: dict[
+        str, EngineFound
+    ] = {}  # once a look: for each of 50 services it was a third of it
     missing: dict[str, str] = {}
     renders: dict[ObjectRef, str] = {}
     cached: set[str] = set()
@@ -35,8 +39,10 @@ def target_state(
         }
         try:
             if workload.runtime not in missing:
-                renderer.engine(workload.runtime)
-                if rendered := renderer.render(workload, keep_port=False):
+                if workload.runtime not in engines:
+                    engines[workload.runtime] = renderer.engine(workload.runtime)
+                engine = engines[workload.runtime]
+                if rendered := renderer.render(workload, keep_port=False, engine=engine):
                     renders[workload.ref] = rendered.digest
         except EngineError as error:
             missing[workload.runtime] = str(error)

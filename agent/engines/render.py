@@ -62,14 +62,17 @@ class Renderer:
         stored = self.store.lookup(wanted)
         return None if stored is None else self.store.facts(stored.digest)
 
-    def render(self, workload: Workload, *, keep_port: bool) -> Rendered | None:
-        """The command, or None while a model is not here. Raises EngineError, StateError, and
-        ApplyError where the runtime cannot be told of this one, as of a file by its name."""
+    def render(
+        self, workload: Workload, *, keep_port: bool, engine: EngineFound | None = None
+    ) -> Rendered | None:
+        """The command, or None while a model is not here; on `engine`, where that was looked up
+        already. Raises EngineError, StateError, and ApplyError where the runtime cannot be told of
+        this one, as of a file by its name."""
         stored = {model.name: self.store.lookup(model) for model in workload.models}
         paths = {name: str(file.path) for name, file in stored.items() if file is not None}
         if len(paths) < len(stored):
             return None
-        engine = self.engine(workload.runtime)
+        engine = engine or self.engine(workload.runtime)
         port = self.ports.port_for(workload.ref, workload.port, keep=keep_port)
         facts = NodeFacts(
             binary=engine.argv_prefix,
@@ -87,11 +90,11 @@ class Renderer:
         if workload.listen.expose == "key" and row.key_variable is not None:
             place = KeyPlace(row.key_variable, f"{facts.directory}/{KEY_FILE}")
             command = replace(command, key=place)
-        return Rendered(command, port, self.fingerprint(workload.runtime, command))
+        return Rendered(command, port, _fingerprint(command, engine))
 
     def fingerprint(self, runtime: str, command: Command) -> str:
         """What tells this command, on today's engine and by this version, from any other."""
-        return digest([command.digest, self.engine(runtime).identity, __version__])
+        return _fingerprint(command, self.engine(runtime))
 
 
 def hot_change(
@@ -112,3 +115,7 @@ def hot_change(
         render_digest=wanted.render_digest if fresh else running.render_digest,
     )
     return launch, many.rewritten(running.command, launch.command)
+
+
+def _fingerprint(command: Command, engine: EngineFound) -> str:
+    return digest([command.digest, engine.identity, __version__])
