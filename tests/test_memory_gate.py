@@ -109,14 +109,14 @@ def test_a_start_after_a_crash_is_held_against_what_others_use_by_then(
 
 
 def test_one_that_crashed_keeps_its_memory_from_one_that_waits_for_it(owner: Processes) -> None:
-    owner.run(large("crasher"))
-    first = wait_ready(owner, "crasher")
+    owner.run(large("victim"))
+    first = wait_ready(owner, "victim")
     owner.run(large("waiter"))
     wait_reason(owner, "waiter", "MemoryFits")
     assert first.pid
 
     os.kill(first.pid, signal.SIGKILL)
-    again = wait_state(owner, "crasher", lambda s: s.ready and s.pid != first.pid)
+    again = wait_state(owner, "victim", lambda s: s.ready and s.pid != first.pid)
 
     assert again.pid
     waiter = state_of(owner, "waiter")

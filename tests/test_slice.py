@@ -67,7 +67,7 @@ PLANTED = {
     "a misspelt version": lambda text: text.replace("v1alpha1", "alpha1"),
     "an unknown kind": lambda text: text.replace("kind: ", "kind: Zzz"),
     "no kind": lambda text: text.replace("kind: ", "king: "),
-    "no name": lambda text: text.replace('"name"', '"nome"'),
+    "no name": lambda text: text.replace('"name"', '"title"'),
     "metadata that are none": lambda text: text.replace("metadata: ", "metadata: 3 #"),
     "a spec that is none": lambda text: text.replace("spec:", "spec: 3\nspecs:"),
     "a dangling reference": lambda text: text.replace('"qwen"', '"nobody"'),

@@ -224,7 +224,7 @@ def test_without_a_fleet_or_with_a_wrong_node_it_says_what_to_do(
     machine: Machine, fleet: Fleet
 ) -> None:
     nowhere = machine.agent("run")
-    unknown = machine.agent("run", "--fleet", fleet.url, "--node", "tehre")
+    unknown = machine.agent("run", "--fleet", fleet.url, "--node", "elsewhere")
 
     assert nowhere.code == unknown.code == 64
     assert "--fleet" in nowhere.err
