@@ -98,7 +98,8 @@ def test_a_signal_leaves_the_models_running(
     stopped = machine.agent("stop", "--all")
     assert stopped.code == 0
     assert machine.processes() == []
-    assert machine.agent("status", "-o", "json").json()["services"] == []
+    (left,) = machine.agent("status", "-o", "json").json()["services"]
+    assert (left["reason"], left["placements"]) == ("StoppedByHand", [])
 
 
 def test_stop_on_exit_stops_the_models_too(machine: Machine, fleet: Fleet) -> None:
