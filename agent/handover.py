@@ -30,6 +30,8 @@ _ANSWER_S = 3.0
 _DEFAULT_S = 1800.0  # rollout.handover, where what runs does not say
 _log = logging.getLogger(__name__)
 
+_Entry = dict[str, object]  # home and since, as the file has them
+
 
 @dataclass(slots=True)
 class _Leaving:
@@ -55,8 +57,12 @@ class Handover:
     clock: Clock = field(default_factory=SystemClock)
     _clients: Mapping[str, AgentClient] = field(default_factory=dict)
     _leaving: dict[ObjectRef, _Leaving] = field(default_factory=dict)
+    _before: dict[str, _Entry] = field(default_factory=dict)  # of an earlier life, by label
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
+        self._before = _saved(self.file)
 
     def follow(self, fleet: Fleet) -> None:
         """From now on these are the other nodes, and how they are asked."""
@@ -84,8 +90,9 @@ class Handover:
 
     def over(self, ref: ObjectRef) -> None:
         """It is gone from here, or it stays after all."""
-        if ref in self._leaving:
+        if ref in self._leaving or ref.label in self._before:
             self._leaving = {r: entry for r, entry in self._leaving.items() if r != ref}
+            self._before.pop(ref.label, None)
             self._save()
 
     def stays(self, wanted: Collection[ObjectRef], running: Collection[ObjectRef]) -> None:
@@ -93,6 +100,10 @@ class Handover:
         for ref in self._leaving:
             if ref in wanted or ref not in running:
                 self.over(ref)
+        on = {ref.label for ref in running} - {ref.label for ref in wanted}
+        if self._before.keys() - on:  # what ended while we did not run
+            self._before = {label: e for label, e in self._before.items() if label in on}
+            self._save()
 
     @property
     def leaving(self) -> Mapping[ObjectRef, str]:
@@ -108,7 +119,7 @@ class Handover:
     def _entry(self, ref: ObjectRef, home: str) -> _Leaving:
         known = self._leaving.get(ref)
         if known is None or known.home != home:
-            since = self._saved().get(ref.label, {})
+            since = self._before.pop(ref.label, {})
             began = since.get("since") if since.get("home") == home else None
             known = _Leaving(home, began if isinstance(began, float) else self.clock.time())
             if home not in self._clients:
@@ -150,17 +161,20 @@ class Handover:
             entry.why = f"there it is {successor.reason}" if successor else "it is not there yet"
             entry.answers = successor is not None and successor.ready
 
-    def _saved(self) -> dict[str, dict[str, object]]:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            read = json.loads(self.file.read_bytes())
-            return {str(label): dict(entry) for label, entry in read.items()}
-        return {}
-
     def _save(self) -> None:
         """A disk that takes no more costs a longer wait after our own restart, nothing else."""
-        entries = {r.label: {"home": e.home, "since": e.since} for r, e in self._leaving.items()}
+        entries = dict(self._before)
+        entries |= {r.label: {"home": e.home, "since": e.since} for r, e in self._leaving.items()}
         with contextlib.suppress(OSError):
             atomic_write(self.file, json.dumps(entries, indent=1).encode())
+
+
+def _saved(file: Path) -> dict[str, _Entry]:
+    """What an earlier life of ours wrote; nothing where that is not there, or damaged."""
+    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
+        read = json.loads(file.read_bytes())
+        return {str(label): dict(entry) for label, entry in read.items()}
+    return {}
 
 
 def _believed(client: AgentClient) -> Answer:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.handover import Handover
+from reconciler.api.meta import ObjectRef
 from reconciler.fleet import Fleet
 from reconciler.plan import Action, Change, Instance, Plan
 from reconciler.planner import Policy, make_plan
@@ -158,6 +160,39 @@ def test_a_restart_of_ours_does_not_begin_the_wait_again(tmp_path: Path, clock: 
 
     assert in_the_middle is not None
     assert again.holds(a_move()) is None
+
+
+def test_a_restart_of_ours_begins_no_wait_again_where_several_move(
+    tmp_path: Path, clock: MovedClock
+) -> None:
+    both = [a_move(), replace(a_move(), ref=ref("code"))]
+    before = handover(tmp_path, clock)
+    for move in both:
+        before.holds(move)
+    clock.passed_s = 40.0
+    again = handover(tmp_path, clock)
+    again.stays([], [move.ref for move in both])
+    in_the_middle = [again.holds(move) for move in both]
+
+    clock.passed_s = 61.0
+
+    assert None not in in_the_middle
+    assert [again.holds(move) for move in both] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "running"), [([ref("chat")], [ref("chat")]), ([], [])], ids=["taken back", "gone"]
+)
+def test_a_wait_that_ended_while_the_agent_did_not_run_is_forgotten(
+    tmp_path: Path, clock: MovedClock, wanted: list[ObjectRef], running: list[ObjectRef]
+) -> None:
+    handover(tmp_path, clock).holds(a_move())
+    clock.passed_s = 61.0
+
+    again = handover(tmp_path, clock)
+    again.stays(wanted, running)
+
+    assert again.holds(a_move()) is not None
 
 
 def test_a_move_that_was_taken_back_begins_anew(tmp_path: Path, clock: MovedClock) -> None:
