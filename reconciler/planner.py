@@ -114,7 +114,8 @@ def _within(
             step.target,
             (step.ref,),
         )
-    if have is not None and step.reason != "RestartedByHand" and _is_held(want, have):
+    meant = want or step.desired  # of a move: as it is declared for its new home
+    if have is not None and step.reason != "RestartedByHand" and _is_held(meant, have):
         return _leave_alone(step)
     return step
 
@@ -127,8 +128,8 @@ def _is_held(want: Workload | None, have: Instance) -> bool:
 
 def _leave_alone(step: Change) -> Change | Blocked:
     """Show what would happen to a held service. What touches no process may happen."""
-    touched = step.impact.restart is not Restart.NONE
-    if not touched and step.action in (Action.UPDATE, Action.UNKNOWN, Action.DEFERRED):
+    is_noted = step.action is Action.UPDATE and step.impact.restart is Restart.NONE
+    if is_noted or step.is_shown_only:
         return step
     fields = ", ".join(f"{f.path} {f.before} -> {f.after}" for f in step.fields)
     message = f"{fields or REASONS[step.reason]}; left as it is by its hold annotation"

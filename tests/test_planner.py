@@ -465,6 +465,32 @@ def test_whatever_happens_to_a_held_service_is_shown_and_not_done(desired: list[
     assert [b.reason for b in made.blocked] == ["Held"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "is_held"),
+    [({}, {"hold": "true"}, True), ({"hold": "true"}, {}, False)],
+    ids=["held with its move", "released with its move"],
+)
+def test_of_a_service_that_moves_the_declared_hold_counts(
+    before: dict[str, Any], after: dict[str, Any], is_held: bool
+) -> None:
+    have = instance("chat", of=workload("chat", lifecycle=before))
+
+    made = plan([workload("chat", node="other", lifecycle=after)], observed(have))
+
+    assert [b.reason for b in made.blocked] == (["Held"] if is_held else [])
+    assert actions(made) == ({} if is_held else {"chat": "move"})
+
+
+def test_what_is_only_shown_of_a_held_service_blocks_nothing() -> None:
+    chat = workload("chat", lifecycle={"hold": "true"})
+    drifts = (Drift(DriftKind.COSMETIC, "a file is gone", 1.0),)
+
+    made = plan([chat], observed(instance("chat", chat, drifts=drifts)))
+
+    assert [c.reason for c in made.changes] == ["DriftShown"]
+    assert (made.blocked, made.exit_code) == ((), 0)
+
+
 def test_the_hold_itself_is_noted_without_a_restart() -> None:
     made = plan([workload("chat", lifecycle={"hold": "true"})], observed(instance("chat")))
 
