@@ -48,6 +48,17 @@ def refused(
     return tuple(found)
 
 
+def reason(reasons: Mapping[str, str], flag: str) -> str:
+    """Why a flag is not allowed, by a runtime's table of those that people try."""
+    why = reasons.get(flag, "it is not in the list of allowed arguments (docs/runtimes.md)")
+    return f"{flag} cannot be set: {why}"
+
+
+def unlisted_variable(name: str) -> str:
+    """Why a variable is refused that the runtime does not list."""
+    return f"{name} is not in the list of allowed variables (docs/runtimes.md)"
+
+
 def flags_of(
     args: tuple[str, ...], allowed: Mapping[str, Allowed]
 ) -> tuple[tuple[str, str | bool], ...]:

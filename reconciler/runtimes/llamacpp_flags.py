@@ -198,4 +198,4 @@ def check_env(name: str) -> str | None:
             return f"{name} cannot be set: {reason}"
     if _ENV_ALLOWED.fullmatch(name):
         return None
-    return f"{name} is not in the list of allowed variables (docs/runtimes.md)"
+    return arguments.unlisted_variable(name)

@@ -8,6 +8,7 @@ the Model's name is the only one that leads to a model.
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -100,16 +101,7 @@ def serving(document: object, names: tuple[str, ...]) -> Serving:
 
 def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
     """Why arguments are refused: (index, reason) pairs; empty when all are fine."""
-    return arguments.refused(args, ALLOWED, _refusal)
-
-
-def check_env(name: str) -> str | None:
-    return f"{name} is not in the list of allowed variables (docs/runtimes.md)"
-
-
-def _refusal(flag: str) -> str:
-    why = _REFUSED.get(flag, "it is not in the list of allowed arguments (docs/runtimes.md)")
-    return f"{flag} cannot be set: {why}"
+    return arguments.refused(args, ALLOWED, partial(arguments.reason, _REFUSED))
 
 
 RUNTIME = Runtime(
@@ -126,6 +118,6 @@ RUNTIME = Runtime(
     command=command,
     serving=serving,
     check_args=check_args,
-    check_env=check_env,
+    check_env=arguments.unlisted_variable,
     fields=frozenset({"parallelSlots", "promptCache", "extraArgs", "runtimeOptions"}),
 )

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from reconciler.api.meta import Spec
 from reconciler.runtime import Engine, NodeFacts, Runtime
+from reconciler.runtimes import arguments
 from reconciler.workload import Command, Probe
 
 if TYPE_CHECKING:
@@ -50,10 +51,6 @@ def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
     return tuple((index, reason) for index in range(len(args)))
 
 
-def check_env(name: str) -> str | None:
-    return f"{name} is not in the list of allowed variables (docs/runtimes.md)"
-
-
 RUNTIME = Runtime(
     name="mlx-server",
     formats=frozenset({"mlx", "safetensors"}),
@@ -67,6 +64,6 @@ RUNTIME = Runtime(
     ),
     command=command,
     check_args=check_args,
-    check_env=check_env,
+    check_env=arguments.unlisted_variable,
     fields=frozenset({"parallelSlots", "runtimeOptions"}),
 )

@@ -6,6 +6,7 @@ Rendered from its documented options (vLLM 0.11) and not run by our tests, which
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -107,18 +108,13 @@ def command(workload: Workload, node: NodeFacts) -> Command:
 
 def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
     """Why arguments are refused: (index, reason) pairs; empty when all are fine."""
-    return arguments.refused(args, ALLOWED, _refusal)
+    return arguments.refused(args, ALLOWED, partial(arguments.reason, _REFUSED))
 
 
 def check_env(name: str) -> str | None:
     if _ENV.fullmatch(name):
         return None
-    return f"{name} is not in the list of allowed variables (docs/runtimes.md)"
-
-
-def _refusal(flag: str) -> str:
-    why = _REFUSED.get(flag, "it is not in the list of allowed arguments (docs/runtimes.md)")
-    return f"{flag} cannot be set: {why}"
+    return arguments.unlisted_variable(name)
 
 
 RUNTIME = Runtime(
