@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import email.utils
 import http.client
-import ipaddress
 import json
 import socket
 import time
@@ -16,6 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 from reconciler.agents.connection import Reply, exchange
 from reconciler.api.nodestate import FORMAT_VERSION, NodeState
 from reconciler.errors import AgentError
+from reconciler.models.url import is_loopback
 
 if TYPE_CHECKING:
     from reconciler.agents.credentials import Credentials
@@ -148,16 +148,6 @@ def _refuse_in_the_clear(url: SplitResult) -> None:
             "our token would cross the network in the clear, so it was not asked: state an https"
             " address in spec.agent.url, with spec.agent.certSha256"
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the name or address can only be this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _judged(body: bytes, node: str) -> NodeState:

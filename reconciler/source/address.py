@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import ipaddress
 import re
 import shlex
 from dataclasses import dataclass
@@ -146,12 +145,9 @@ def _refused(location: str, scheme: str) -> SourceError:
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    from reconciler.models.url import is_loopback  # loads the schemes, which few need here
+
+    return is_loopback(host)
 
 
 def _existing(path: Path, option: str) -> Path:
