@@ -21,7 +21,6 @@ from reconciler.report.news import News
 from reconciler.report.terminal import printable
 from reconciler.target import Outcome, Result
 
-LEVELS = ("debug", "info", "warning", "error")
 # What these say at `info`, DaemonLog says with its place in a plan: theirs is for `debug`.
 _SAID_HERE = ("agent.process.owner", "reconciler.loop")
 _PLAIN = re.compile(r"[^\s\"'=\\]+")

@@ -24,9 +24,9 @@ class Event:
 class Feed:
     """Events of one life of this program. Written from any thread, never waits for a reader."""
 
-    def __init__(self, life: str | None = None) -> None:
+    def __init__(self) -> None:
         # Numbers of an earlier life mean nothing in this one.
-        self.life = life or f"{time.time_ns():x}"
+        self.life = f"{time.time_ns():x}"
         self._events: deque[Event] = deque(maxlen=_KEPT)
         self._next = 1
         self._lock = threading.Lock()

@@ -14,8 +14,7 @@ class Rates:
     """A mean for each key. Unknown is None, never 0: a counter that was read once has no rate yet,
     and one that was not read for a whole window has none any more."""
 
-    def __init__(self, window_s: float = WINDOW_S) -> None:
-        self._window_s = window_s
+    def __init__(self) -> None:
         self._samples: dict[Hashable, deque[tuple[float, float]]] = {}
 
     def add(self, key: Hashable, at_s: float, counter: float) -> None:
@@ -23,13 +22,13 @@ class Rates:
         samples = self._samples.setdefault(key, deque())
         samples.append((at_s, counter))
         # One reading at or before the edge of the window stays: the mean begins there.
-        while len(samples) > 2 and samples[1][0] <= at_s - self._window_s:
+        while len(samples) > 2 and samples[1][0] <= at_s - WINDOW_S:
             samples.popleft()
 
     def per_second(self, key: Hashable, now_s: float) -> float | None:
         """The mean over the last minute, or over as much of it as was read."""
         samples = tuple(self._samples.get(key, ()))
-        if len(samples) < 2 or samples[-1][0] <= now_s - self._window_s:
+        if len(samples) < 2 or samples[-1][0] <= now_s - WINDOW_S:
             return None
         pairs = tuple(itertools.pairwise(samples))
         # A counter that fell began anew at 0, as in Prometheus' rate().

@@ -156,9 +156,7 @@ class AgentNodes:
         )
 
         def question(client: AgentClient) -> Callable[[], T]:
-            return lambda: ask(
-                client, min(deadline, time.monotonic() + self._patience.each_s) - _GRACE_S
-            )
+            return lambda: ask(client, self._until(deadline))
 
         return ask_all({client.node: question(client) for client in first}, deadline)
 

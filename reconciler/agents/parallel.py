@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 T = TypeVar("T")
+_MOST_THREADS = 64
 
 
-def ask_all(
-    questions: Mapping[str, Callable[[], T]], deadline: float, *, most_threads: int = 64
-) -> dict[str, T]:
+def ask_all(questions: Mapping[str, Callable[[], T]], deadline: float) -> dict[str, T]:
     """The answers that came until `deadline` (of time.monotonic()), asked in the given order.
 
     A question that hangs, in name resolution for instance, which has no timeout, is left behind:
@@ -32,7 +31,7 @@ def ask_all(
                 return
             answers.put((key, questions[key]()))
 
-    for _ in range(min(most_threads, len(questions))):
+    for _ in range(min(_MOST_THREADS, len(questions))):
         threading.Thread(target=work, name="ask", daemon=True).start()
     found: dict[str, T] = {}
     while len(found) < len(questions):

@@ -16,7 +16,6 @@ from reconciler.cli.arrivals import ArrivalConsole, in_words
 from reconciler.cli.console import Screen
 from reconciler.cli.fleet import open_fleet
 from reconciler.cli.serve import log_to
-from reconciler.desired import Desired
 from reconciler.edge import Exit, endings, hangups
 from reconciler.journal import SourceJournal
 from reconciler.loop import Loop, Timing, Wake
@@ -82,7 +81,7 @@ def _once(loop: Loop, console: ArrivalConsole, args: argparse.Namespace, interva
         if console.is_late or all(a.is_final or a.node in console.agents.unasked for a in late):
             console.say_rest(late)
             if args.output == "json":
-                console.print_json(_outcomes(console, loop.desired))
+                console.print_json(_outcomes(console))
             if console.failed:
                 return Exit.FAILED
             assert console.last is not None
@@ -95,7 +94,7 @@ def _once(loop: Loop, console: ArrivalConsole, args: argparse.Namespace, interva
     return Exit.INTERRUPTED
 
 
-def _outcomes(console: ArrivalConsole, desired: Desired) -> list[Outcome]:
+def _outcomes(console: ArrivalConsole) -> list[Outcome]:
     """What became of the first plan's changes, by what the agents say now."""
     assert console.first is not None
     assert console.observed is not None

@@ -83,7 +83,7 @@ def serve(args: argparse.Namespace, service: Service) -> int:
                 alarm.start()
             with endings(wake.stop) as received:
                 if args.once:
-                    return _once(here.loop, console, args, service.timeout_s)
+                    return _once(here.loop, console, service.timeout_s)
                 return _follow(here.loop, source, args.watch, received)
         finally:
             alarm.cancel()
@@ -174,7 +174,7 @@ def _busy(source: Source) -> Callable[[], str | None]:
     return lambda: busy(Path(source.location))
 
 
-def _once(loop: Loop, console: _Recorder, args: argparse.Namespace, timeout_s: float) -> int:
+def _once(loop: Loop, console: _Recorder, timeout_s: float) -> int:
     """One pass, then wait until everything that should run answers."""
     loop.fetch()
     if loop.desired is None:

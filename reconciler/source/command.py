@@ -102,7 +102,7 @@ def call_remote(
 ) -> Finished:
     """Run git against an address, as its own process group. Raises SourceError: too slow."""
     env = _environment() | dict(credentials) | {"GIT_ALLOW_PROTOCOL": address.protocol}
-    env |= _joined_settings(env, credentials)
+    env |= _joined_settings(credentials)
     slow = ("-c", "http.lowSpeedLimit=1", "-c", f"http.lowSpeedTime={max(1, int(deadline_s))}")
     with _start(mirror, env, (*slow, *argv)) as process:
         return _finish(process, None, deadline_s, address.shown)
@@ -158,7 +158,7 @@ def _stays(name: str) -> bool:
     return name in _KEPT or name.startswith("GIT_CONFIG_")
 
 
-def _joined_settings(env: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+def _joined_settings(ours: Mapping[str, str]) -> dict[str, str]:
     """Our GIT_CONFIG_* entries numbered after the user's own, so that neither hides the other."""
     theirs = os.environ.get("GIT_CONFIG_COUNT", "0")
     offset = int(theirs) if theirs.isdigit() else 0
