@@ -12,7 +12,7 @@ from reconciler.agents.credentials import Credentials
 
 @dataclass(frozen=True, slots=True)
 class DownloadSettings:
-    """What downloads may take of the machine. None: agent.store's default."""
+    """What downloads may take of the machine. None: the store's default."""
 
     stated_max_running: int | None = None
     keep_free_bytes: int | None = None  # of the models' disk

@@ -35,7 +35,7 @@ class ModelStore:
     """All models of a node below one folder. Safe to call from several threads, and two processes
     may share the folder. `changed` is called, from a download's thread, whenever one has ended.
 
-    `min_free_bytes` of the disk stay free (None: agent.disk's default). With `pin`, what arrives
+    `min_free_bytes` of the disk stay free (None: disk.py's default). With `pin`, what arrives
     stays for 30 days even while nothing needs it: for a person who fetches ahead of time.
     """
 
