@@ -90,6 +90,9 @@ def _unlocked(want: Workload) -> str:
 
 
 def _remove(have: Instance, home: Workload | None, causes: Causes) -> Change | Blocked:
+    if home is not None and home.suspended:  # nobody is going to answer there
+        cause = causes.where(have.ref, "spec.suspend")
+        return Change(Action.DELETE, have.target, have.ref, "Suspended", cause, desired=home)
     if home is not None:
         there = f"node/{home.node}"
         message = f"from {have.target} to {there}"

@@ -73,6 +73,19 @@ def test_a_move_that_would_not_make_enough_room_stays() -> None:
     assert [(b.ref.name, b.reason) for b in made.blocked] == [("huge", "MemoryFits")]
 
 
+def test_a_service_that_is_suspended_while_it_moves_stops_here_too() -> None:
+    suspended = replace(ELSEWHERE, suspended=True)
+    there = instance("chat", needs=need(8 * GIB))
+    small = workload("small", needs=need(5 * GIB))
+
+    made = make_plan("rev", [suspended, small], [], observed(there), Policy(), FixedCauses())
+
+    assert [(c.ref.name, c.action, c.reason) for c in made.changes] == [
+        ("chat", Action.DELETE, "Suspended"),
+        ("small", Action.CREATE, "Added"),
+    ]
+
+
 def a_move() -> Change:
     (change,) = plan().changes
     return change
