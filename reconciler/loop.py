@@ -144,7 +144,7 @@ class Loop:
     busy: Callable[[], str | None] = lambda: None
     confirmed: frozenset[str] = frozenset()
     desired: Desired | None = None
-    _seen: str | None = None  # the revision that was read last, good or bad
+    _seen: str | None = None  # the revision that was followed or refused last
     _moved_at: float = field(default_factory=time.monotonic)
     held: str | None = None  # why the newest revision is not followed, where it is not
     fetching: bool = False  # in the middle of a fetch, which may take long where git is slow
@@ -204,6 +204,7 @@ class Loop:
             self.report.source_back()
         if checkout.revision == self._seen:
             return
+        self._seen = None  # until it is followed: if not, it comes again, or the one before it does
         verdict = self.journal.accept(checkout)
         if verdict.message:
             self.report.held(verdict.message)
@@ -211,9 +212,9 @@ class Loop:
         if not verdict.take:
             self._resume()
             return
-        self._seen = checkout.revision
         self._moved_at = time.monotonic()
         self._follow(checkout)
+        self._seen = checkout.revision
         self._resume()
 
     def _resume(self) -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.errors import SourceError
+from reconciler.desired import Desired
+from reconciler.errors import SourceError, StateError
 from reconciler.journal import SourceJournal
 from reconciler.loop import Loop, Timing, Wake, poll_delay_s
 from reconciler.plan import Drift, DriftKind
@@ -184,6 +185,26 @@ def test_a_valid_revision_that_does_not_know_the_node_is_held(tmp_path: Path) ->
 
     assert target.names() == set()
     assert said.holds == ["no FleetNode: held"]
+
+
+def test_a_revision_that_could_not_be_followed_is_followed_with_the_next_fetch(
+    tmp_path: Path,
+) -> None:
+    full_disk, followed = iter([StateError("stopped.json: no space left on device")]), []
+
+    def follow(desired: Desired) -> None:
+        for error in full_disk:
+            raise error
+        followed.append(desired.fleet.revision)
+
+    loop, _ = make_loop(write_fleet(tmp_path, small_fleet()), InMemoryTarget(), follows=follow)
+    with pytest.raises(StateError):
+        loop.fetch()
+
+    loop.fetch()
+    loop.fetch()
+
+    assert len(followed) == 1
 
 
 def test_drift_that_is_only_reported_is_not_applied(tmp_path: Path) -> None:

@@ -226,6 +226,24 @@ def test_under_strict_history_exactly_the_accepted_head_is_followed(agent: Agent
     assert "held (--strict-history)" in agent.loop.revision_state().held
 
 
+def test_nothing_is_held_once_the_source_is_back_at_what_runs(agent: Agent) -> None:
+    agent.strict = True
+    agent.restart()
+    agent.one_pass()
+    good = agent.repo.head()
+    agent.repo.git("commit", "-q", "--amend", "-m", "rewritten")
+    agent.repo.push(force=True)
+    agent.one_pass()
+    before = agent.loop.revision_state().held
+    agent.repo.git("reset", "-q", "--hard", good)
+    agent.repo.push(force=True)
+
+    names = agent.one_pass()
+
+    assert "held (--strict-history)" in before
+    assert (names, agent.loop.revision_state().held) == ({"chat"}, "")
+
+
 def test_what_a_lost_header_holds_stays_after_a_restart_without_the_remote(agent: Agent) -> None:
     agent.repo.publish({"chat.yaml": "", "more.yaml": placed("more")})
     agent.one_pass()
