@@ -69,10 +69,7 @@ def make_plan(
         if ref in held:
             unchanged[target] += have is not None
             continue
-        home = homes.get(ref)
-        if home is not None and (f"node/{home.node}", ref) in live:
-            home = None
-        step = _within(policy, decide(want, have, state, home, causes), want, have)
+        step = _within(policy, decide(want, have, state, homes.get(ref), causes), want, have)
         match step:
             case None:
                 unchanged[target] += have is not None

@@ -11,7 +11,7 @@ import pytest
 from agent.handover import Handover
 from reconciler.api.meta import ObjectRef
 from reconciler.fleet import Fleet
-from reconciler.plan import Action, Change, Instance, Plan
+from reconciler.plan import Action, Change, Instance, Observation, Plan, TargetState
 from reconciler.planner import Policy, make_plan
 from reconciler.workload import Workload
 from tests.support.agents import FakeAgent, said_by, sends
@@ -71,6 +71,18 @@ def test_a_move_that_would_not_make_enough_room_stays() -> None:
 
     assert [(c.ref.name, c.reason) for c in made.changes] == [("chat", "MovedAway")]
     assert [(b.ref.name, b.reason) for b in made.blocked] == [("huge", "MemoryFits")]
+
+
+def test_seen_from_afar_a_copy_beside_its_successor_still_moves() -> None:
+    old = instance("chat", of=workload("chat", lifecycle={"prune": "disabled"}))
+    new = replace(successor(ready=False), target="node/linux")
+    linux = TargetState("node/linux", reachable=True)
+    seen = Observation({**observed().targets, "node/linux": linux}, (old, new))
+
+    made = make_plan("rev", [ELSEWHERE], [], seen, Policy(incomplete="a file"), FixedCauses())
+
+    assert [(c.target, c.reason) for c in made.changes] == [("node/mac", "MovedAway")]
+    assert made.blocked == ()
 
 
 def test_a_service_that_is_suspended_while_it_moves_stops_here_too() -> None:
