@@ -27,6 +27,7 @@ from reconciler.runtimes import RUNTIMES
 _LOOK_S = 5.0  # between two looks at who is due
 _AGAIN_S = 60.0  # between two looks at one process
 _END_S = 3.0
+_STAYED = "; a restart did not change that"
 _log = logging.getLogger(__name__)
 
 Difference = tuple[DriftKind, str]
@@ -166,7 +167,8 @@ class DriftWatch:
         """A restart is about to mend a service: what comes back after it is not tried again."""
         seen = self._seen.get(ref)
         if seen is not None:
-            self._tried[ref] = frozenset(drift.message for drift in seen.drifts)
+            messages = (drift.message.removesuffix(_STAYED) for drift in seen.drifts)
+            self._tried[ref] = frozenset(messages)  # with what an earlier restart did not mend
 
     def look(self) -> bool:
         """Look at every process that is due; whether anything changed."""
@@ -199,7 +201,7 @@ class DriftWatch:
         drifts = []
         for kind, message in found:
             if kind is DriftKind.RESTART and message in tried:
-                kind, message = DriftKind.COSMETIC, f"{message}; a restart did not change that"
+                kind, message = DriftKind.COSMETIC, f"{message}{_STAYED}"
             drifts.append(Drift(kind, message, since.get((kind, message), self.clock.time())))
         return tuple(drifts)
 

@@ -197,6 +197,30 @@ def test_what_a_restart_does_not_mend_is_not_tried_again(
     assert drift.message.endswith("a restart did not change that")
 
 
+def test_what_two_restarts_do_not_mend_is_not_tried_in_turns(
+    running: tuple[Launch, int], file: Path
+) -> None:
+    of, pid = running
+    clock = MovedClock()
+    first = replace(of.command, env={"ANY": "thing"})
+    second = replace(first, argv=(*first.argv, "--more"))
+    states = [ready(replace(of, command=first), pid)]
+    seen = DriftWatch(lambda: states, ask, file, clock=clock)
+    seen.look()
+    seen.restarting(service("chat"))
+    states[0] = ready(replace(of, command=second), pid)
+    clock.passed_s = 61.0  # the same process stands for the restarted ones
+    seen.look()
+    before = {drift.kind for drift in seen.of(states[0])}
+
+    seen.restarting(service("chat"))
+    clock.passed_s = 122.0
+    seen.look()
+
+    assert before == {DriftKind.RESTART, DriftKind.COSMETIC}
+    assert {drift.kind for drift in seen.of(states[0])} == {DriftKind.COSMETIC}
+
+
 def test_a_process_that_takes_our_port_is_named_and_left_alone(file: Path) -> None:
     message = "port 8080 is taken by pid 7 (nginx)"
     state = InstanceState(declared(8080), Phase.WAITING, False, "PortInUse", message, since=1000.0)
