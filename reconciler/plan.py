@@ -49,7 +49,6 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "SettingsChanged": "its settings changed",
         "ModelChanged": "its model changed",
         "LifecycleChanged": "what changed needs no restart",
-        "Resumed": "no longer suspended",
         "Suspended": "suspended",
         "Removed": "no longer declared",
         "MovedAway": "placed on another node; stays here until it answers there",
@@ -70,7 +69,6 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "RevisionIncomplete": "a file of the fleet cannot be read, so that absence proves nothing",
         "StoppedByHand": "stopped by a person on the node, until `fleet-agent restart`",
         "RestartedByHand": "a person on the node asked for it",
-        "WaitsForSuccessor": "stays until its successor on another node answers",
     }
 )
 
