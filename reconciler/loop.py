@@ -209,12 +209,10 @@ class Loop:
         if verdict.message:
             self.report.held(verdict.message)
         self.held = None if verdict.take else verdict.message
-        if not verdict.take:
-            self._resume()
-            return
-        self._moved_at = time.monotonic()
-        self._follow(checkout)
-        self._seen = checkout.revision
+        if verdict.take:
+            self._moved_at = time.monotonic()
+            self._follow(checkout)
+            self._seen = checkout.revision
         self._resume()
 
     def _resume(self) -> None:
