@@ -70,7 +70,9 @@ def order_and_weigh(
         memory = ledger.replace(change.ref, needs)
         grows = any((m.after_bytes or 0) > (m.before_bytes or 0) for m in memory)
         if grows and (over := ledger.over_budget(change.ref)):
-            if made := _make_room(change.ref, needs, ledger, leaving[change.target], running):
+            may_start = change.impact.download_bytes == 0  # else the room would lie idle meanwhile
+            leave = leaving[change.target] if may_start else []
+            if made := _make_room(change.ref, needs, ledger, leave, running):
                 at_once, memory = made
                 ordered += [_weighed(m, i, len(ordered) + n) for n, (m, i) in enumerate(at_once)]
             elif not _is_let_through(change):

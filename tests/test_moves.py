@@ -33,10 +33,11 @@ ELSEWHERE = workload(
 )
 
 
-def plan(*desired: Workload) -> Plan:
+def plan(*desired: Workload, cached: bool = True) -> Plan:
     """What node/mac does, where chat runs in 8 of 10 GiB, for what it is to run and others are."""
-    there = instance("chat", needs=need(8 * GIB))
-    return make_plan("rev", [ELSEWHERE, *desired], [], observed(there), Policy(), FixedCauses())
+    models = {model.sha256 for w in desired for model in w.models if model.sha256 and cached}
+    now = observed(instance("chat", needs=need(8 * GIB)), cached=frozenset(models))
+    return make_plan("rev", [ELSEWHERE, *desired], [], now, Policy(), FixedCauses())
 
 
 def test_a_move_comes_last_and_keeps_its_memory_until_then() -> None:
@@ -62,6 +63,15 @@ def test_a_move_goes_at_once_when_its_memory_is_needed() -> None:
     ]
     assert [c.impact.order for c in made.changes] == [0, 1]
     assert made.changes[1].impact.memory[0].after_bytes == 5 * GIB
+
+
+def test_a_move_stays_while_the_one_that_needs_its_memory_still_lacks_its_model() -> None:
+    large = workload("large", needs=need(5 * GIB))
+
+    made = plan(large, cached=False)
+
+    assert [(c.ref.name, c.reason) for c in made.changes] == [("chat", "MovedAway")]
+    assert [(b.ref.name, b.reason) for b in made.blocked] == [("large", "MemoryFits")]
 
 
 def test_a_move_that_would_not_make_enough_room_stays() -> None:

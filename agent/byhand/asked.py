@@ -39,7 +39,8 @@ class ByHand:
                 restarts.difference_update(request.refs)
             else:
                 self._stopped.release(request.refs)
-                restarts.update(running.keys() & set(request.refs))
+                if request.withdraw():  # else it would come up again in every pass
+                    restarts.update(running.keys() & set(request.refs))
             request.withdraw()
         return replace(seen, stopped=self.stopped, restarts=frozenset(restarts))
 

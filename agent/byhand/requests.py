@@ -37,10 +37,11 @@ class Request:
         """Whether an agent knows of it."""
         return not self.file.exists()
 
-    def withdraw(self) -> None:
-        """As if it had never been asked, where no agent took it yet."""
+    def withdraw(self) -> bool:
+        """As if it had never been asked, where no agent took it yet; False: it stays on disk."""
         with contextlib.suppress(OSError):
-            self.file.unlink()
+            self.file.unlink(missing_ok=True)
+        return not self.file.exists()
 
 
 def ask(state: StateDir, action: str, refs: Iterable[ObjectRef]) -> Request:

@@ -106,7 +106,7 @@ def _outcomes(console: ArrivalConsole) -> list[Outcome]:
 
 
 def _outcome(change: Change, observed: Observation, why: str) -> Outcome:
-    if change.action in (Action.UNKNOWN, Action.DEFERRED):
+    if change.is_shown_only:
         return Outcome(change, Result.SKIPPED, change.message)
     state = observed.targets.get(change.target)
     if state is None or not state.reachable:
