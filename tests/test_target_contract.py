@@ -78,10 +78,11 @@ class World:
         """Apply until nothing is left to do and everything is ready."""
 
         def settled() -> bool:
-            plan = self.desired().plan(self.observe())
+            now = self.observe()
+            plan = self.desired().plan(now)
             outcomes = apply_plan(plan, self.target)
             assert all(o.result is not Result.FAILED for o in outcomes), outcomes
-            return not plan.changes and all(i.ready for i in self.observe().instances)
+            return not plan.changes and all(i.ready for i in now.instances)
 
         wait_for(settled, timeout_s=30)
         return {i.ref.name: i for i in self.observe().instances}
