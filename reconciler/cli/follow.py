@@ -6,13 +6,14 @@ import argparse
 import json
 import os
 import sys
+import threading
 import time
-from typing import Any, NoReturn
+from typing import Any
 
 from reconciler.cli.fleet import read_desired
 from reconciler.cli.look import Looker
 from reconciler.desired import Desired
-from reconciler.edge import view_of
+from reconciler.edge import Exit, endings, view_of
 from reconciler.errors import InvalidFleet, SourceError
 from reconciler.report.status import Status, status_json
 from reconciler.report.status_text import status_text
@@ -26,13 +27,26 @@ _FETCH_EVERY_S = 30.0
 _RESTLESS = frozenset({"seenAt", "receivedBytes", "usedByOthersBytes"})
 
 
-def follow(args: argparse.Namespace, source: Source, desired: Desired, looker: Looker) -> NoReturn:
-    """Look again and again: redrawn on a terminal, else printed when something changed. Ends with
-    KeyboardInterrupt."""
+def follow(args: argparse.Namespace, source: Source, desired: Desired, looker: Looker) -> int:
+    """Look again and again: redrawn on a terminal, else printed when something changed. Until a
+    signal: exit 130."""
+    ended = threading.Event()
+    with endings(ended.set):
+        _look_until(ended, args, source, desired, looker)
+    return Exit.INTERRUPTED
+
+
+def _look_until(
+    ended: threading.Event,
+    args: argparse.Namespace,
+    source: Source,
+    desired: Desired,
+    looker: Looker,
+) -> None:
     screen = _Redrawn() if sys.stdout.isatty() and args.output == "text" else None
     newest = _Newest(source, desired)
     before: Any = None
-    while True:
+    while not ended.is_set():
         status = looker.look(newest.desired())
         found = status_json(status)
         if screen is not None:
@@ -42,7 +56,7 @@ def follow(args: argparse.Namespace, source: Source, desired: Desired, looker: L
             text = json.dumps(found) + "\n" if args.output == "json" else _text(status) + "\n"
             sys.stdout.write(text)
             sys.stdout.flush()
-        time.sleep(_EVERY_S)
+        ended.wait(_EVERY_S)
 
 
 class _Newest:

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.follow:
         from reconciler.cli.follow import follow
 
-        follow(args, source, desired, here)
+        return follow(args, source, desired, here)
     status = here.look(desired)
     _print(args, status)
     return exit_code(status, allow_unreachable=args.allow_unreachable)

@@ -25,6 +25,7 @@ from typing import Any, Self
 
 import psutil
 
+from agent.process.identity import MARKER_VARIABLE
 from agent.server import served
 from agent.state import StateDir
 from agent.view import recorded_instances
@@ -239,7 +240,8 @@ class Machine:
     def _is_child(self, process: psutil.Process) -> bool:
         with contextlib.suppress(psutil.Error):
             inside = Path(process.cwd()).is_relative_to(self.root)
-            return inside and process.status() != psutil.STATUS_ZOMBIE
+            ours = MARKER_VARIABLE in process.environ()  # not one that is asked its version
+            return inside and ours and process.status() != psutil.STATUS_ZOMBIE
         return False
 
     def _kill_leftovers(self) -> None:
