@@ -44,10 +44,7 @@ def order_and_weigh(
     }
     running = {(i.target, i.ref): i.needs for i in observed.instances}
     taken = {key: _bytes(needs) for key, needs in running.items()}
-    leaving: defaultdict[str, list[Change]] = defaultdict(list)
-    for change in sorted(changes, key=lambda change: (change.target, change.ref)):
-        if change.action is Action.MOVE:
-            leaving[change.target].append(change)
+    leaving = _leaving(changes)
 
     def turn(change: Change) -> tuple[str, int, int, ObjectRef]:
         """What frees memory comes first: of those that run, the ones that shrink."""
@@ -90,6 +87,15 @@ def order_and_weigh(
 
 
 Memory = tuple[MemoryImpact, ...]
+
+
+def _leaving(changes: Iterable[Change]) -> defaultdict[str, list[Change]]:
+    """The moves away from each target, in order."""
+    found: defaultdict[str, list[Change]] = defaultdict(list)
+    for change in sorted(changes, key=lambda change: (change.target, change.ref)):
+        if change.action is Action.MOVE:
+            found[change.target].append(change)
+    return found
 
 
 def _weighed(change: Change, memory: Memory, order: int) -> Change:

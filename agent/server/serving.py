@@ -148,7 +148,7 @@ class Serving:
         host = platform.node()
         stated = (self._listen.host_ip, self._listen.host, address)
         named = (host, host.partition(".")[0], "localhost", "127.0.0.1", "::1", *stated)
-        return tuple(name for name in named if name and name not in ("0.0.0.0", "::"))  # noqa: S104
+        return tuple(name for name in named if name and name not in ("0.0.0.0", "::"))  # noqa: S104 - no name
 
     def _why(self, error: Exception) -> str:
         host, port = self._listen.host, self._listen.port

@@ -25,7 +25,7 @@ _LAYOUT = struct.Struct("qq")
 class BentMachine:
     """One machine's clock and disk."""
 
-    library: Path
+    preloaded: Path
     file: Path
     offset_s: int = 0
     _full: bool = False
@@ -34,7 +34,7 @@ class BentMachine:
     def create(cls, folder: Path) -> BentMachine:
         """Compile the library into the folder; AssertionError with what the compiler says."""
         bent = cls(folder / "bent_machine.so", folder / "bent_machine")
-        words = ["cc", "-shared", "-fPIC", "-O1", "-o", str(bent.library), str(_SOURCE), "-ldl"]
+        words = ["cc", "-shared", "-fPIC", "-O1", "-o", str(bent.preloaded), str(_SOURCE), "-ldl"]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"install a C compiler: {done.stderr}"
         bent.file.write_bytes(_LAYOUT.pack(0, 0))
@@ -42,7 +42,7 @@ class BentMachine:
 
     @property
     def variables(self) -> dict[str, str]:
-        return {"LD_PRELOAD": str(self.library), "BENT_MACHINE": str(self.file)}
+        return {"LD_PRELOAD": str(self.preloaded), "BENT_MACHINE": str(self.file)}
 
     @property
     def full(self) -> bool:
