@@ -29,6 +29,8 @@ PLANTS = {
     "psutil-home": ("reconciler/loop.py", "import psutil"),
     "server-home": ("agent/node.py", "import starlette"),
     "engine-home": ("agent/clock.py", "import xllamacpp"),
+    "kubernetes-home": ("reconciler/kube/objects.py", "import kubernetes"),
+    "cluster-room": ("agent/node.py", "import reconciler.kube.objects"),
     "runtimes-apart": (
         "reconciler/runtimes/mlx_server.py",
         "import reconciler.runtimes.llama_server",

@@ -1,0 +1,1 @@
+"""Which API server a name means, and who we are there."""
