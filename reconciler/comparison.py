@@ -94,7 +94,7 @@ def _remove(have: Instance, home: Workload | None, causes: Causes) -> Change | B
         cause = causes.where(have.ref, "spec.suspend")
         return Change(Action.DELETE, have.target, have.ref, "Suspended", cause, desired=home)
     if home is not None:
-        there = f"node/{home.node}"
+        there = home.target
         message = f"from {have.target} to {there}"
         cause = causes.where(have.ref, "spec.placement")
         return Change(

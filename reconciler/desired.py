@@ -81,7 +81,7 @@ class Desired:
         return tuple(
             Instance(
                 ref=workload.ref,
-                target=f"node/{workload.node}",
+                target=workload.target,
                 runtime=workload.runtime,
                 inputs=workload.inputs,
                 inputs_digest=workload.inputs_digest,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.api.meta import ObjectRef
 from reconciler.capacity.ledger import MemoryImpact
@@ -217,9 +217,22 @@ class Impact:
     order: int = 0
 
 
+class ObjectName(NamedTuple):
+    """An object of a cluster. `namespace` is empty where its kind has none."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step of a plan: what to do with one object on one target, and why."""
+    """One step of a plan: what to do with one object on one target, and why.
+
+    `object` is the cluster's object that changes, of those that stand for `ref`; None: `ref`
+    itself. `manifest` is what it should be there, never printed.
+    """
 
     action: Action
     target: str
@@ -232,6 +245,8 @@ class Change:
     desired: Workload | None = None  # of a move: as it runs at `home`, the other target
     home: str | None = None
     since: float | None = None  # of a drift: when it was first seen, seconds since the epoch
+    object: ObjectName | None = None
+    manifest: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_shown_only(self) -> bool:

@@ -49,7 +49,7 @@ def make_plan(
     """
     held_back = list(blocked)
     held = {ref for item in held_back for ref in (item.ref, *item.holds)}
-    wanted = {(f"node/{w.node}", w.ref): w for w in desired}
+    wanted = {(w.target, w.ref): w for w in desired}
     live = {(i.target, i.ref): i for i in observed.instances}
     homes = {workload.ref: workload for workload in wanted.values()}
     unchanged: Counter[str] = Counter()

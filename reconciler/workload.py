@@ -88,7 +88,10 @@ LOOPBACK = Listen()
 
 @dataclass(frozen=True)
 class Workload:
-    """One instance of a service on one node.
+    """One instance of a service on one node, or all its pods on a pool of alike cluster nodes.
+
+    `node` is the FleetNode's name; `cluster` the cluster that the pool is in, None on a node with
+    an agent.
 
     `settings` are the effective spec fields that a runtime renders from, flat, by their path in the
     document below `spec` (`contextSize`, `models[phi4-mini].contextSize`; see runtime.settings);
@@ -112,6 +115,12 @@ class Workload:
     memory: MemoryEstimate | None = None  # None: not known before the model is here
     needs: tuple[PoolNeed, ...] = ()
     listen: Listen = LOOPBACK
+    cluster: str | None = None
+
+    @property
+    def target(self) -> str:
+        """What runs it: `node/NAME`, or `cluster/NAME`."""
+        return f"node/{self.node}" if self.cluster is None else f"cluster/{self.cluster}"
 
     @property
     def inputs(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class ByHand:
 
         `live` are what has a process or waits for a model. Raises StateError.
         """
-        digests = {w.ref: w.inputs_digest for w in wanted if f"node/{w.node}" == seen.target}
+        digests = {w.ref: w.inputs_digest for w in wanted if w.target == seen.target}
         running = {instance.ref: instance.inputs_digest for instance in live}
         self._stopped.changed(digests)
         restarts: set[ObjectRef] = set()

@@ -122,7 +122,7 @@ def restart(
 
 
 def _start_anew(agent: LocalAgent, workload: Workload) -> None:
-    target = f"node/{workload.node}"
+    target = workload.target
     observed = agent.target.observe([workload])
     if workload.ref not in {instance.ref for instance in observed.instances}:
         return  # it ended while nobody watched it: that the next agent sees

@@ -47,7 +47,7 @@ def arrivals(
     """One a target. `verdicts` are by target; `lasting` are reasons that waiting does not end."""
     wanted: dict[str, list[Workload]] = {target: [] for target in observed.targets}
     for workload in workloads:
-        wanted.get(f"node/{workload.node}", []).append(workload)
+        wanted.get(workload.target, []).append(workload)
     running: dict[str, dict[ObjectRef, Instance]] = {target: {} for target in observed.targets}
     for instance in observed.instances:
         running[instance.target][instance.ref] = instance

@@ -78,7 +78,7 @@ def _placed(
     workload: Workload, observed: Observation, verdicts: Mapping[str, Verdicts]
 ) -> Declared:
     """Why a service that has a node may not run there, as far as that is known."""
-    target = f"node/{workload.node}"
+    target = workload.target
     state = observed.targets.get(target)
     verdict = verdicts.get(target, {}).get(workload.ref)
     reason, message = "NotRunning", ""

@@ -202,7 +202,7 @@ def _waiting(desired: Desired, plan: Plan, observed: Observation) -> list[Instan
     wanted = {
         w.ref: w
         for w in desired.assignment.workloads
-        if (state := observed.targets.get(f"node/{w.node}"))
+        if (state := observed.targets.get(w.target))
         and not (w.suspended or w.ref in held or state.keeps_stopped(w))
     }
     there = {i.ref: i for i in observed.instances}
