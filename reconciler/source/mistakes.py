@@ -11,6 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from reconciler.exclusion import (
+    NODE_IS_BOTH,
+    NODE_IS_NEITHER,
+    models_fields,
+    models_words,
+    no_such_field,
+)
 from reconciler.source.places import field_path
 from reconciler.source.suggest import closest, did_you_mean
 
@@ -96,23 +103,20 @@ def _exclusion(
         return
     spec = content["spec"]
     serves_many = "then" in rule.schema_path
-    right, wrong = ("models", "modelRef") if serves_many else ("modelRef", "models")
-    todo = [] if right in spec or ("spec", right) in meant else [f"write {_NAMES[right]}"]
-    todo += [f"remove {_NAMES[wrong]}"] if wrong in spec else []
-    if not todo:
-        return
-    runtime = spec.get("runtime")
-    subject = f"runtime {runtime}" if runtime else "a service without a runtime"
-    serves = "serves many models" if serves_many else "serves one model"
-    hint = ""
-    if runtime is None and wrong in spec:
+    right, wrong = models_fields(serves_many=serves_many)
+    many: list[str] = []
+    if not serves_many and "else" in rule.schema_path:
         branch = _node(validator, rule.schema_path[: rule.schema_path.index("else")])
         many = branch.get("if", {}).get("properties", {}).get("runtime", {}).get("enum", [])
-        hint = f", or name a runtime that serves many ({', '.join(many)})" if many else ""
-    yield Mistake("ModelsRule", "spec", f"{subject} {serves}: {' and '.join(todo)}{hint}")
-
-
-_NAMES = {"models": "models[]", "modelRef": "modelRef"}
+    words = models_words(
+        spec.get("runtime"),
+        serves_many=serves_many,
+        has_right=right in spec or ("spec", right) in meant,
+        has_wrong=wrong in spec,
+        many=many,
+    )
+    if words:
+        yield Mistake("ModelsRule", "spec", words)
 
 
 def _mistakes(validator: KindValidator, error: ValidationError) -> Iterator[Mistake]:
@@ -124,8 +128,8 @@ def _mistakes(validator: KindValidator, error: ValidationError) -> Iterator[Mist
         known = _fields(validator, error)
         for name in details["unexpected"][: MAX_MISTAKES + 1]:
             right = closest(name, known)
-            hint = f'did you mean "{right}"?' if right else _known(known)
-            yield Mistake(rule, _below(field, name), f"no such field; {hint}", right is None)
+            words = f'no such field; did you mean "{right}"?' if right else no_such_field(known)
+            yield Mistake(rule, _below(field, name), words, right is None)
     elif kind == "required":
         name = details["property"]
         yield Mistake(rule, field, f'"{name}" is missing here; add it')
@@ -165,13 +169,6 @@ def _node(validator: KindValidator, path: list[str | int]) -> Any:  # noqa: ANN4
     for part in path:
         node = node[part]
     return node
-
-
-def _known(names: list[str]) -> str:
-    if not names:
-        return "remove it"
-    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-    return f"remove it (known: {shown})"
 
 
 def _below(field: str, name: str) -> str:
@@ -287,8 +284,8 @@ def _shown(value: object) -> str:
 
 def _one_of(value: object, _details: Mapping[str, Any]) -> str:
     if isinstance(value, dict) and set(_ONE) <= set(value):
-        return "agent and kubernetes exclude each other; remove one of them"
-    return "needs agent or kubernetes; write agent: {} for a machine that runs fleet-agent"
+        return NODE_IS_BOTH
+    return NODE_IS_NEITHER
 
 
 _SENTENCES: Mapping[str, Callable[[object, Mapping[str, Any]], str]] = {
