@@ -24,6 +24,7 @@ demo: $(VENV)/.demo
 
 test: preflight $(VENV)/.dev
 	@$(BIN)/python -m tests.support.llama_server
+	@$(BIN)/python -m tests.support.kube_binaries
 	$(BIN)/python -m pytest
 
 # The tests need more of the machine than the demo: say so before anything is installed.
@@ -37,7 +38,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/reconcile schema --check
-	$(BIN)/python -m pytest -q -m "not e2e"
+	$(BIN)/python -m pytest -q -m "not e2e and not cluster"
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
+
+from tests.support.cluster import Cluster, running_cluster
 
 # A machine with other work to do may take any time for one example; and where a result decides
 # about a change (CI=true), the same examples are tried each time. Locally every run tries new ones.
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[Cluster]:
+    """One cluster for all tests that leave it running."""
+    with running_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """A cluster with nothing in it; what a test makes goes with it."""
+    yield shared_cluster
+    shared_cluster.wipe()
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[Cluster]:
+    """A cluster whose parts a test may stop, kill and start again."""
+    with running_cluster() as cluster:
+        yield cluster

@@ -30,6 +30,12 @@ COMPILER = Tool(
 )
 MAKE = Tool(("make", "gmake"), "llama-server is built with it", "apt install make")
 
+GO = Tool(
+    ("go",),
+    "the programs of a real cluster are built from their Go modules once",
+    "https://go.dev/dl (1.26 or newer), or brew install go",
+)
+
 
 def missing(tools: Sequence[Tool]) -> list[str]:
     """One line for each tool that PATH lacks: what for, and how to get it."""
@@ -42,7 +48,7 @@ def missing(tools: Sequence[Tool]) -> list[str]:
 
 def main() -> int:
     has_engine = bool(os.environ.get("LLAMA_SERVER") or shutil.which("llama-server"))
-    lines = missing([GIT] if has_engine else [GIT, COMPILER, MAKE])
+    lines = missing([GIT, GO] if has_engine else [GIT, GO, COMPILER, MAKE])
     if not lines:
         return 0
 

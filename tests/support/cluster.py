@@ -1,0 +1,302 @@
+"""A real cluster on loopback: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok.
+
+There is no kubelet: kwok says that nodes and pods are Ready, and no container ever runs. kubectl is
+the third party that tests look with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from tests.support.certificates import self_signed
+from tests.support.kube_binaries import STAGES, kube_binaries
+from tests.support.wait import wait_for
+
+_OWN_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
+_GROUP = "inference.llmkube.dev"
+
+
+@dataclass(slots=True)
+class Cluster:
+    """One cluster in a folder of its own. Its parts can be stopped and started again."""
+
+    folder: Path
+    programs: Path
+    token: str
+    etcd_port: int
+    etcd_peer_port: int
+    api_port: int
+    parts: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, folder: Path) -> Self:
+        """Everything, Ready: about 5 s."""
+        folder.mkdir(parents=True, exist_ok=True)
+        ports = _free_ports(3)
+        made = cls(folder, kube_binaries(), secrets.token_hex(16), *ports)
+        self_signed(folder / "tls")
+        _write_key(folder / "service-account.key")
+        (folder / "tokens.csv").write_text(f'{made.token},admin,admin,"system:masters"\n')
+        made.kubeconfig.write_text(_kubeconfig(made.url, made.ca, made.token))
+        made.kubeconfig.chmod(0o600)
+        made.start_etcd()
+        made.start_api()
+        for part in ("kube-controller-manager", "kube-scheduler", "kwok"):
+            made.start_part(part)
+        return made
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.api_port}"
+
+    @property
+    def ca(self) -> Path:
+        return self.folder / "tls" / "cert.pem"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """One context, `test`, with all rights."""
+        return self.folder / "kubeconfig"
+
+    def kubectl(self, *words: str, text: str | None = None, check: bool = True) -> str:
+        """What kubectl prints. AssertionError with what it said: it failed, unless `check` is off
+        (then stdout and stderr together)."""
+        ended = subprocess.run(
+            (self.programs / "kubectl", "--kubeconfig", self.kubeconfig, *words),
+            input=text,
+            capture_output=True,
+            text=True,
+        )
+        if not check:
+            return ended.stdout + ended.stderr
+        assert ended.returncode == 0, f"kubectl {' '.join(words)}: {ended.stderr}"
+        return ended.stdout
+
+    def json(self, *words: str) -> Any:
+        """`kubectl ... -o json`, parsed."""
+        return json.loads(self.kubectl(*words, "-o", "json"))
+
+    def apply(self, *documents: Mapping[str, Any] | str) -> None:
+        """As somebody with kubectl would: client-side apply of YAML text or of objects."""
+        texts = [d if isinstance(d, str) else json.dumps(d) for d in documents]
+        self.kubectl("apply", "-f", "-", text="\n---\n".join(texts))
+
+    def namespace(self, name: str) -> str:
+        """Make a namespace; it goes with the test."""
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        return name
+
+    def add_node(
+        self, name: str, labels: Mapping[str, str] | None = None, **resources: str
+    ) -> None:
+        """A node that kwok keeps Ready; `resources` such as **{"nvidia.com/gpu": "1"}."""
+        amounts = {"cpu": "32", "memory": "64Gi", "pods": "110", **resources}
+        self.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "labels": {**(labels or {})}},
+                "status": {"allocatable": amounts, "capacity": amounts},
+            }
+        )
+        # client-side apply leaves out the status subresource
+        status = json.dumps({"status": {"allocatable": amounts, "capacity": amounts}})
+        self.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", status)
+
+    def calls(self) -> dict[tuple[str, str], int]:
+        """(verb, resource) -> how many requests the API server has answered, watches apart."""
+        counted: dict[tuple[str, str], int] = {}
+        for line in self.kubectl("get", "--raw", "/metrics").splitlines():
+            if line.startswith("apiserver_request_total{"):
+                labels, _, value = line[len("apiserver_request_total{") :].rpartition("} ")
+                said = dict(part.split("=", 1) for part in labels.split(",") if "=" in part)
+                key = said["verb"].strip('"'), said["resource"].strip('"')
+                counted[key] = counted.get(key, 0) + int(float(value))
+        return counted
+
+    def start_etcd(self) -> None:
+        client, peer = (f"http://127.0.0.1:{p}" for p in (self.etcd_port, self.etcd_peer_port))
+        self._spawn(
+            "etcd",
+            *("--data-dir", str(self.folder / "etcd"), "--unsafe-no-fsync", "--name", "test"),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", f"test={peer}", "--log-level", "error"),
+        )
+        wait_for(lambda: _answers(f"{client}/readyz"), "etcd ready", timeout_s=60)
+
+    def start_api(self) -> None:
+        key = str(self.folder / "service-account.key")
+        self._spawn(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
+            *("--bind-address=127.0.0.1", f"--secure-port={self.api_port}"),
+            f"--tls-cert-file={self.ca}",
+            f"--tls-private-key-file={self.folder / 'tls' / 'key.pem'}",
+            f"--cert-dir={self.folder / 'api'}",
+            f"--token-auth-file={self.folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--shutdown-delay-duration=0s",
+            "--v=1",
+        )
+        wait_for(self._is_ready, "kube-apiserver ready", timeout_s=90)
+
+    def start_part(self, name: str) -> None:
+        """kube-controller-manager, kube-scheduler or kwok."""
+        config = f"--kubeconfig={self.kubeconfig}"
+        arguments = {
+            "kube-controller-manager": (
+                config,
+                *("--leader-elect=false", "--secure-port=0"),
+                f"--service-account-private-key-file={self.folder / 'service-account.key'}",
+                f"--root-ca-file={self.ca}",
+            ),
+            "kube-scheduler": (config, "--leader-elect=false", "--secure-port=0"),
+            "kwok": (config, "--manage-all-nodes=true", f"--config={self.programs / STAGES}"),
+        }
+        self._spawn(name, *arguments[name])
+
+    def stop_part(self, name: str, *, kill: bool = False) -> None:
+        """Any part, by the name of its program. Its data stay."""
+        part = self.parts.pop(name)
+        part.kill() if kill else part.terminate()
+        part.wait(60)
+
+    def stop(self) -> None:
+        for name in reversed(tuple(self.parts)):
+            self.stop_part(name, kill=True)
+
+    def wipe(self) -> None:
+        """Everything that a test can have made is gone afterwards."""
+        self._delete("crd", lambda o: o["spec"]["group"] == _GROUP)
+        names = [o["metadata"]["name"] for o in self.json("get", "namespaces")["items"]]
+        made = [name for name in names if name not in _OWN_NAMESPACES]
+        # A namespace with pods that still end is looked at again only seconds later.
+        for kinds in ("deployments,jobs", "pods"):
+            now = ("--force", "--grace-period=0", "--wait=false")
+            self.kubectl("delete", kinds, "-A", "--all", *now)
+        if made:
+            self.kubectl("delete", "namespace", *made, "--wait=false")
+        kinds = "deployments,services,configmaps,jobs,pvc,hpa,leases,secrets,serviceaccounts"
+        self.kubectl(
+            *("delete", kinds, "-n", "default", "--ignore-not-found", "--wait=false"),
+            "--field-selector=metadata.name!=kubernetes,metadata.name!=kube-root-ca.crt,"
+            "metadata.name!=default",
+        )
+        self._delete("clusterroles,clusterrolebindings,priorityclasses", _is_ours)
+        self._delete(
+            "validatingadmissionpolicies,validatingadmissionpolicybindings", lambda _: True
+        )
+        gone = f"namespaces {', '.join(made)} gone"
+        wait_for(lambda: not self._lasting(made), gone, timeout_s=60)
+        self._delete("nodes", lambda _: True)  # last: kwok ends pods only while their node is there
+
+    def _delete(self, kinds: str, chosen: Any) -> None:
+        for item in self.json("get", kinds)["items"]:
+            if chosen(item):
+                kind, name = item["kind"], item["metadata"]["name"]
+                self.kubectl("delete", kind, name, "--ignore-not-found", "--wait=false")
+
+    def _lasting(self, names: Iterable[str]) -> bool:
+        found = {o["metadata"]["name"] for o in self.json("get", "namespaces")["items"]}
+        return not found.isdisjoint(names)
+
+    def _is_ready(self) -> bool:
+        assert self.parts["kube-apiserver"].poll() is None, self.log("kube-apiserver")
+        said = self.kubectl("get", "--raw", "/readyz", "--request-timeout=2s", check=False)
+        return said.strip() == "ok"
+
+    def log(self, part: str) -> str:
+        """The end of what a part has written."""
+        return (self.folder / f"{part}.log").read_text(errors="replace")[-4000:]
+
+    def _spawn(self, name: str, *arguments: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.parts[name] = subprocess.Popen(
+                (self.programs / name, *arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+
+def _is_ours(item: Mapping[str, Any]) -> bool:
+    labels = item["metadata"].get("labels", {})
+    return labels.get("app.kubernetes.io/managed-by") in ("fleet-reconciler", "Helm")
+
+
+@contextlib.contextmanager
+def running_cluster() -> Iterator[Cluster]:
+    """A cluster in a temporary folder, gone at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="cluster-"))
+    cluster = Cluster.start(folder)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _kubeconfig(url: str, ca: Path, token: str) -> str:
+    """JSON is YAML."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": "test", "cluster": {"server": url, "certificate-authority": str(ca)}}
+            ],
+            "users": [{"name": "admin", "user": {"token": token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+            "current-context": "test",
+        }
+    )
+
+
+def _write_key(path: Path) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        )
+    )
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [s.getsockname()[1] for s in taken]
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    with running_cluster() as cluster:
+        print(f"export KUBECONFIG={cluster.kubeconfig}   # {time.monotonic() - began:.1f} s")
+        with contextlib.suppress(KeyboardInterrupt):
+            cluster.parts["kube-apiserver"].wait()
