@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -28,7 +28,11 @@ from tests.support.kube_binaries import STAGES, kube_binaries
 from tests.support.wait import wait_for
 
 _OWN_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
+SYSTEM = "fleet-reconciler"
 _GROUP = "inference.llmkube.dev"
+_NAMESPACED = "services,configmaps,jobs,pvc,hpa,leases,secrets,serviceaccounts,roles,rolebindings"
+_KEPT = ("kubernetes", "kube-root-ca.crt", "default")
+_POLICIES = "validatingadmissionpolicies,validatingadmissionpolicybindings"
 
 
 @dataclass(slots=True)
@@ -186,39 +190,36 @@ class Cluster:
             self.stop_part(name, kill=True)
 
     def wipe(self) -> None:
-        """Everything that a test can have made is gone afterwards."""
+        """Nothing is left of what a test made, but the namespace SYSTEM: it is emptied, as one that
+        is deleted stays for 5 s more. Other namespaces go by themselves; names do not come again.
+        """
         self._delete("crd", lambda o: o["spec"]["group"] == _GROUP)
-        names = [o["metadata"]["name"] for o in self.json("get", "namespaces")["items"]]
-        made = [name for name in names if name not in _OWN_NAMESPACES]
-        # A namespace with pods that still end is looked at again only seconds later.
-        for kinds in ("deployments,jobs", "pods"):
-            now = ("--force", "--grace-period=0", "--wait=false")
-            self.kubectl("delete", kinds, "-A", "--all", *now)
-        if made:
+        names = {o["metadata"]["name"] for o in self.json("get", "namespaces")["items"]}
+        if made := names - _OWN_NAMESPACES - {SYSTEM}:
             self.kubectl("delete", "namespace", *made, "--wait=false")
-        kinds = "deployments,services,configmaps,jobs,pvc,hpa,leases,secrets,serviceaccounts"
-        self.kubectl(
-            *("delete", kinds, "-n", "default", "--ignore-not-found", "--wait=false"),
-            "--field-selector=metadata.name!=kubernetes,metadata.name!=kube-root-ca.crt,"
-            "metadata.name!=default",
-        )
+        for kinds in ("deployments,jobs", "pods"):
+            self.kubectl("delete", kinds, "-A", "--all", "--force", "--grace-period=0", "--wait=0")
+        for namespace in {"default", SYSTEM} & names:
+            self.kubectl(
+                *("delete", _NAMESPACED, "-n", namespace, "--ignore-not-found", "--wait=false"),
+                f"--field-selector={','.join(f'metadata.name!={name}' for name in _KEPT)}",
+            )
         self._delete("clusterroles,clusterrolebindings,priorityclasses", _is_ours)
-        self._delete(
-            "validatingadmissionpolicies,validatingadmissionpolicybindings", lambda _: True
-        )
-        gone = f"namespaces {', '.join(made)} gone"
-        wait_for(lambda: not self._lasting(made), gone, timeout_s=60)
+        self._delete(_POLICIES, lambda _: True)
+        wait_for(lambda: not self._has_left_overs(), "what a test made is gone", timeout_s=60)
         self._delete("nodes", lambda _: True)  # last: kwok ends pods only while their node is there
 
-    def _delete(self, kinds: str, chosen: Any) -> None:
+    def _delete(self, kinds: str, chosen: Callable[[Any], bool]) -> None:
         for item in self.json("get", kinds)["items"]:
             if chosen(item):
                 kind, name = item["kind"], item["metadata"]["name"]
                 self.kubectl("delete", kind, name, "--ignore-not-found", "--wait=false")
 
-    def _lasting(self, names: Iterable[str]) -> bool:
-        found = {o["metadata"]["name"] for o in self.json("get", "namespaces")["items"]}
-        return not found.isdisjoint(names)
+    def _has_left_overs(self) -> bool:
+        crds = self.json("get", "crd")["items"]
+        return bool(self.json("get", "pods", "-A")["items"]) or any(
+            crd["spec"]["group"] == _GROUP for crd in crds
+        )
 
     def _is_ready(self) -> bool:
         assert self.parts["kube-apiserver"].poll() is None, self.log("kube-apiserver")
