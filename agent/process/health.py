@@ -65,31 +65,28 @@ def check(
     of its models is recognised. `known`, the proof of an earlier check, saves all but the first,
     and the last where the answer may have changed. A process that `was_ready` is not tried again.
     `key` is what it asks of its clients; nobody sees it but who is proven to be the process."""
-    server = Server(host, port, key)
-    try:
-        status, body = Server(host, port).ask(probe.path, timeout_s)
-    except ConnectionRefusedError:
-        return Verdict(False, "Loading", "does not listen yet")
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        text = one_line(str(error)) or type(error).__name__
-        return Verdict(False, "Loading", f"no answer on port {port}: {text}")
-    if status != 200:
-        # One that has to be tried is healthy while it loads: it has given up.
-        reason = "Loading" if probe.trial is None else "EngineFailed"
-        return Verdict(False, reason, f"{probe.path} answers {status}{_error_message(body)}")
+    if unhealthy := _unhealthy(host, port, probe, timeout_s):
+        return unhealthy
     proven = known is not None and still_listens(known)
     listening = known if proven else listening_socket(pid, port)
     if listening is None:
         owner = describe(listener(port))
         return Verdict(False, "PortInUse", f"port {port} is answered by {owner}, not by this one")
-    if probe.models_path is None or (proven and not probe.live):
-        return Verdict(True, listening=listening)
-    found = _serves(server, probe.models_path, recognise, timeout_s)
-    if found.ready and key is not None and not proven:
-        found = _refuse_strangers(host, port, probe.models_path, found, timeout_s)
-    if found.ready and probe.trial is not None and not was_ready and not proven:
-        found = _try(server, probe.trial, found)
+    server = Server(host, port, key)
+    found = _identify(server, probe, recognise, proven, was_ready or proven, timeout_s)
     return replace(found, listening=listening)
+
+
+def check_alone(
+    launch: Launch, *, proven: bool = False, timeout_s: float = ANSWER_TIMEOUT_S
+) -> Verdict:
+    """The same where nobody else can listen on the port, and no pid can be seen: in a pod. With
+    `proven`, this process was ready before."""
+    probe = launch.command.probe
+    if unhealthy := _unhealthy(launch.host, launch.port, probe, timeout_s):
+        return unhealthy
+    recognise = recogniser(launch.runtime, launch.models)
+    return _identify(Server.of(launch), probe, recognise, proven, proven, timeout_s)
 
 
 def key_of(launch: Launch) -> str | None:
@@ -143,6 +140,41 @@ def _queued(launch: Launch, probe: Probe) -> int:
     except (OSError, http.client.HTTPException):
         return 0
     return round(total(body.decode(errors="replace"), gauge) or 0) if status == 200 else 0
+
+
+def _unhealthy(host: str, port: int, probe: Probe, timeout_s: float) -> Verdict | None:
+    """Why what answers on the port is not ready yet, whoever it is; None where it says it is."""
+    try:
+        status, body = Server(host, port).ask(probe.path, timeout_s)
+    except ConnectionRefusedError:
+        return Verdict(False, "Loading", "does not listen yet")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        text = one_line(str(error)) or type(error).__name__
+        return Verdict(False, "Loading", f"no answer on port {port}: {text}")
+    if status == 200:
+        return None
+    # One that has to be tried is healthy while it loads: it has given up.
+    reason = "Loading" if probe.trial is None else "EngineFailed"
+    return Verdict(False, reason, f"{probe.path} answers {status}{_error_message(body)}")
+
+
+def _identify(
+    server: Server,
+    probe: Probe,
+    recognise: Recognise,
+    proven: bool,
+    tried: bool,
+    timeout_s: float,
+) -> Verdict:
+    """Whether it serves what it should, and answers a first request."""
+    if probe.models_path is None or (proven and not probe.live):
+        return Verdict(True)
+    found = _serves(server, probe.models_path, recognise, timeout_s)
+    if found.ready and server.key is not None and not proven:
+        found = _refuse_strangers(server.host, server.port, probe.models_path, found, timeout_s)
+    if found.ready and probe.trial is not None and not tried:
+        found = _try(server, probe.trial, found)
+    return found
 
 
 def _serves(server: Server, path: str, recognise: Recognise, timeout_s: float) -> Verdict:

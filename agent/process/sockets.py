@@ -44,6 +44,11 @@ if sys.platform == "linux":
         found = _held_by(psutil.pids(), port)
         return None if found is None else found.pid
 
+    def socket_of(port: int) -> str:
+        """What names the sockets that listen on a port, whoever has them; empty where none do, or
+        where it cannot be seen. Another process has another one."""
+        return " ".join(sorted(_inodes(f":{port:04X}", _LISTENS)))
+
     def connections(port: int) -> int:
         """How many connections to a listening port are open now."""
         return sum(1 for _ in _inodes(f":{port:04X}", _ESTABLISHED))
@@ -84,6 +89,11 @@ else:  # macOS; not exercised by the tests on Linux
         """
         found = _held_by(psutil.pids(), port)
         return None if found is None else found.pid
+
+    def socket_of(port: int) -> str:
+        """What names the sockets that listen on a port, whoever has them; empty where none do, or
+        where it cannot be seen. Another process has another one."""
+        return str(listener(port) or "")
 
     def connections(port: int) -> int | None:
         """How many connections to a listening port are open now; None where nobody listens."""

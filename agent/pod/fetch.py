@@ -1,0 +1,128 @@
+"""Bring one model into a volume that pods share, verified, and let it appear there.
+
+A Job runs this. It goes on where an earlier one was killed, it waits where another brings the same
+model, and it tries again by itself with growing pauses: a pod that is started anew costs more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+
+from agent.models.store import Download, DownloadState, ModelStore, StoredModel
+from agent.pod.ready import publish
+from reconciler.api.quantity import show_bytes
+from reconciler.errors import DownloadFailed, ModelError
+from reconciler.models import FetchContext
+from reconciler.workload import ModelFile
+
+_LOOK_EVERY_S = 0.1
+_TELL_EVERY_S = 10.0
+_ADVANCE = 1 << 20  # bytes more than ever before: the line is bad, but it moves
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """When to give up: after so many attempts in a row that brought nothing, or so many seconds."""
+
+    attempts: int = 10
+    give_up_after_s: float = 3600.0
+
+
+@dataclass(slots=True)
+class Errand:
+    """One model to bring. `tell` takes a line for people."""
+
+    store: ModelStore
+    model: ModelFile
+    context: FetchContext
+    tell: Callable[[str], None]
+    patience: Patience = Patience()
+    stop: Event = field(default_factory=Event)
+
+    _tries: int = 0
+    _furthest: int = 0
+    _failed_at: float | None = None
+
+    def run(self) -> Path:
+        """Returns what the engine is given. Raises ModelError: it cannot be had, or not in time, or
+        somebody asked to stop; what has arrived is kept."""
+        began = time.monotonic()
+        stored = self._stored(began)
+        place = publish(self.store.root, self.model, stored)
+        took = time.monotonic() - began
+        size = show_bytes(stored.size_bytes)
+        self.tell(f"ready: {place} ({size}, sha256 {stored.digest[:12]}) after {took:.1f} s")
+        return place
+
+    def _stored(self, began: float) -> StoredModel:
+        if (stored := self.store.lookup(self.model)) is not None:
+            return stored
+        self.tell(f"brings {self.model.source}")
+        line = _Line(self.tell)
+        while (stored := self.store.lookup(self.model)) is None:
+            self.store.ensure(self.model, self.context)
+            download = self.store.download_of(self.model)
+            if download is not None:
+                self._weigh(download)
+                line.follow(download)
+            if time.monotonic() - began >= self.patience.give_up_after_s:
+                why = f": {download.message}" if download and download.message else ""
+                given = self.patience.give_up_after_s
+                raise DownloadFailed(f"{self.model.source}: not here after {given:g} s{why}")
+            if self.stop.wait(_LOOK_EVERY_S):
+                raise DownloadFailed("stopped; what has arrived is kept for the next attempt")
+        return stored
+
+    def _weigh(self, download: Download) -> None:
+        """Count what failed; give up where another attempt cannot help."""
+        if download.state is not DownloadState.FAILED or download.since == self._failed_at:
+            return
+        self._failed_at = download.since
+        if download.received_bytes >= self._furthest + _ADVANCE:
+            self._tries = 0
+        self._furthest = max(self._furthest, download.received_bytes)
+        self._tries += 1
+        if download.reason not in ("DownloadFailed", "DiskFull"):
+            raise ModelError(f"{self.model.source}: {download.message}")
+        if self._tries >= self.patience.attempts:
+            raise DownloadFailed(
+                f"{self.model.source}: {download.message} ({self._tries} attempts)"
+            )
+        pause = download.retry_in_s or 0.0
+        self.tell(
+            f"attempt {self._tries} of {self.patience.attempts}: {download.message};"
+            f" again in {pause:.0f} s"
+        )
+
+
+class _Line:
+    """Says how far a download is: every ten seconds, and when it begins something else."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._said: tuple[str, str] | None = None
+        self._since = time.monotonic()
+        self._received = 0
+
+    def follow(self, download: Download) -> None:
+        if download.state in (DownloadState.FAILED, DownloadState.DONE):
+            return  # said elsewhere
+        now, doing = time.monotonic(), (str(download.state), download.message)
+        if doing == self._said and now - self._since < _TELL_EVERY_S:
+            return
+        speed = (download.received_bytes - self._received) / max(now - self._since, 0.001)
+        moving = doing == self._said and speed > 0
+        text = download.message or _amount(download)
+        self._tell(f"{download.state}: {text}" + (f", {show_bytes(speed)}/s" if moving else ""))
+        self._said, self._since, self._received = doing, now, download.received_bytes
+
+
+def _amount(download: Download) -> str:
+    got, total = download.received_bytes, download.total_bytes
+    if not total:
+        return show_bytes(got)
+    return f"{show_bytes(got)} of {show_bytes(total)} ({100 * got // total} %)"

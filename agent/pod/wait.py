@@ -1,0 +1,74 @@
+"""Wait until models are there, whole and verified: what an engine's pod does before its engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event
+
+from agent.models.shelf import Shelf
+from agent.pod.ready import why_not
+from reconciler.errors import DownloadFailed, UsageError
+from reconciler.models.ready import READY
+
+_LOOK_S = (0.2, 2.0)  # the first pause and the longest
+_GROWTH = 1.5
+_TELL_EVERY_S = 30.0
+
+
+def wait(
+    root: Path,
+    ready: Sequence[Path],
+    tell: Callable[[str], None],
+    stop: Event,
+    timeout_s: float | None = None,
+) -> bool:
+    """True once every path is there; False when asked to stop before. `root` is the store's folder,
+    which may be mounted read-only. Raises UsageError, and DownloadFailed after the timeout."""
+    keys = {path: _key(root, path) for path in ready}
+    shelf = Shelf(root, read_only=True)
+    began = told_at = time.monotonic()
+    pause, told = _LOOK_S[0], ""
+    while True:
+        missing = {
+            path: why for path, key in keys.items() if (why := _lacks(root, shelf, path, key))
+        }
+        if not missing:
+            return True
+        now = time.monotonic()
+        text = "; ".join(f"{path}: {why}" for path, why in missing.items())
+        if timeout_s is not None and now - began >= timeout_s:
+            raise DownloadFailed(f"after {timeout_s:g} s still {text}; see the Job that fetches it")
+        if text != told or now - told_at >= _TELL_EVERY_S:
+            tell(f"waits for {text} ({now - began:.0f} s)")
+            told, told_at = text, now
+        if stop.wait(pause):
+            return False
+        pause = min(pause * _GROWTH, _LOOK_S[1])
+
+
+def _key(root: Path, path: Path) -> str:
+    """The folder below `ready` that a path is in. Raises UsageError: it is in none."""
+    try:
+        kind, key, *_ = path.relative_to(root).parts
+    except ValueError:
+        kind, key = "", ""
+    if kind != READY:
+        raise UsageError(f"--ready {path}: not below {root / READY}")
+    return key
+
+
+def _lacks(root: Path, shelf: Shelf, path: Path, key: str) -> str | None:
+    _look_again(root / READY)
+    if why := why_not(root, shelf, key):
+        return why
+    return None if path.exists() else f"{key} is there, and holds no {path.name}"
+
+
+def _look_again(folder: Path) -> None:
+    """A network file system remembers that a name was not there, until its folder is read anew."""
+    for below in (folder, folder.parent / "sha256"):
+        if below.is_dir():
+            for _ in below.iterdir():
+                break
