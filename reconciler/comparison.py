@@ -68,8 +68,7 @@ def _create(want: Workload, state: TargetState, causes: Causes) -> Change | Bloc
         message = state.missing[want.runtime]
         return Blocked(want.ref, "EngineMissing", message, cause, state.target, (want.ref,))
     if not want.takes_new:
-        message = f"{state.target} is unschedulable and takes nothing new"
-        return Blocked(want.ref, "NodeTakesNothingNew", message, cause, state.target, (want.ref,))
+        return _takes_nothing_new(want, cause)
     impact = Impact(download_bytes=_download_bytes(want, state))
     return Change(
         Action.CREATE,
@@ -81,6 +80,12 @@ def _create(want: Workload, state: TargetState, causes: Causes) -> Change | Bloc
         impact=impact,
         desired=want,
     )
+
+
+def _takes_nothing_new(want: Workload, cause: Source | None) -> Blocked:
+    where = want.target if want.pool is None else f"pool {want.node} of {want.target}"
+    message = f"{where} is unschedulable and takes nothing new"
+    return Blocked(want.ref, "NodeTakesNothingNew", message, cause, want.target, (want.ref,))
 
 
 def _unlocked(want: Workload) -> str:
@@ -164,6 +169,8 @@ def _compare(
     if want.runtime in state.missing:
         message = state.missing[want.runtime]
         return Blocked(want.ref, "EngineMissing", message, cause, state.target, (want.ref,))
+    if not want.takes_new and _pool_name(want.inputs) != _pool_name(have.inputs):
+        return _takes_nothing_new(want, cause)
     reason = (
         "ModelChanged" if any(f.path.startswith("model.") for f in fields) else "SettingsChanged"
     )
@@ -215,6 +222,8 @@ def _restarting(
     message: str = "",
     fields: tuple[FieldChange, ...] = (),
 ) -> Change:
+    if want.pool is not None:
+        return _rolling(reason, want, have, state, cause, fields)
     impact = Impact(
         restart=Restart.RESTART,
         download_bytes=_download_bytes(want, state),
@@ -224,17 +233,37 @@ def _restarting(
     return Change(action, state.target, want.ref, reason, cause, message, fields, impact, want)
 
 
+def _rolling(
+    reason: str,
+    want: Workload,
+    have: Instance,
+    state: TargetState,
+    cause: Source | None,
+    fields: tuple[FieldChange, ...],
+) -> Change:
+    """Its Deployment lives on, and its pods are made anew."""
+    impact = Impact(
+        restart=Restart.ROLL,
+        download_bytes=_download_bytes(want, state, have),
+        downtime_seconds=None if want.is_recreated else 0.0,
+    )
+    return Change(Action.UPDATE, state.target, want.ref, reason, cause, "", fields, impact, want)
+
+
 def _only_lifecycle(want: Workload, have: Instance) -> bool:
     """Nothing that the process was rendered from differs."""
     before = {k: v for k, v in have.inputs.items() if k != "lifecycle"}
-    after = {k: v for k, v in want.inputs.items() if k != "lifecycle"}
-    return digest(before) == digest(after)
+    return digest(before) == want.process_digest
 
 
-def _download_bytes(want: Workload, state: TargetState) -> int | None:
+def _download_bytes(want: Workload, state: TargetState, have: Instance | None = None) -> int | None:
+    """What has to come; None where its size is not known. A claim in a cluster has what `have` was
+    started from."""
+    kept = have.inputs.get("models", ()) if have and want.pool and want.pool.is_kept else ()
+    here = state.cached.union(*({model["sha256"], model["source"]} - {None} for model in kept))
     total = 0
     for model in want.models:
-        if {model.sha256, model.source} & state.cached:
+        if {model.sha256, model.source} & here:
             continue
         if model.size_bytes is None:
             return None
@@ -254,7 +283,20 @@ def _field_changes(
     )
 
 
-_NODE = "node.agent."  # how fields of the FleetNode's spec are shown
+_NODE = "node."  # how fields of the FleetNode's spec are shown
+
+
+_POOL = {
+    "accelerator": "hardware.accelerator",
+    "nodeSelector": "kubernetes.nodeSelector",
+    "nodeName": "kubernetes.nodeName",
+    "cache": "kubernetes.cache",
+}
+
+
+def _pool_name(inputs: Mapping[str, Any]) -> str | None:
+    pool: Mapping[str, str] = inputs.get("pool", {})
+    return pool.get("name")
 
 
 def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,7 +310,10 @@ def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
         **inputs.get("lifecycle", {}),
     }
     listen = inputs.get("listen", {"expose": LOOPBACK.expose, "host": LOOPBACK.host})
-    flat |= {f"{_NODE}expose": listen["expose"], f"{_NODE}hostIP": listen["host"]}
+    flat |= {f"{_NODE}agent.expose": listen["expose"], f"{_NODE}agent.hostIP": listen["host"]}
+    if pool := inputs.get("pool"):
+        flat |= {f"{_NODE}{_POOL[key]}": value for key, value in pool.items() if key != "name"}
+        flat["placement.nodes"] = [pool["name"]]
     for model in models:
         flat |= {f"model.{model['name']}.{k}": v for k, v in model.items() if k != "name"}
     return flat
@@ -284,6 +329,6 @@ def _first_cause(want: Workload, fields: tuple[FieldChange, ...], causes: Causes
         return causes.where(want.ref, f"spec.{path}" if path else "")
     if fields[0].path.startswith(_NODE):
         field = fields[0].path.removeprefix(_NODE)
-        return causes.where(ObjectRef("FleetNode", "", want.node), f"spec.agent.{field}")
+        return causes.where(ObjectRef("FleetNode", "", want.node), f"spec.{field}")
     _, name, field = fields[0].path.split(".", 2)[0], *fields[0].path[6:].rsplit(".", 1)
     return causes.where(ObjectRef("Model", want.ref.namespace, name), f"spec.{field}")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model, origin
 from reconciler.capacity.admission import Facts, Sized
 from reconciler.fleet import Fleet
 from reconciler.memory import ModelFacts
 from reconciler.placement import Assignment, Held, assign
+from reconciler.placement.pods import target_of
 from reconciler.plan import Blocked, Instance, Observation, Plan, Source
 from reconciler.planner import Policy, make_plan
 from reconciler.prune import PruneLimits
@@ -69,7 +71,11 @@ class Desired:
         return make_plan(
             self.fleet.revision,
             self.assignment.workloads,
-            [self._blocked(held) for held in self.assignment.held if _concerns(held, observed)],
+            [
+                self._blocked(held)
+                for held in self.assignment.held
+                if self._concerns(held, observed)
+            ],
             observed,
             _policy(self.fleet, confirmed, other_fleet),
             self,
@@ -128,6 +134,21 @@ class Desired:
             return None
         return Source(last.file, last.line, self.checkout.commit_of(last.file))
 
+    def _concerns(self, held: Held, observed: Observation) -> bool:
+        """Whether a hold is any business of the targets that are looked at. What runs there stays
+        as it runs, wherever it is meant to go."""
+        refs = {held.finding.ref, *held.services}
+        if any(instance.ref in refs for instance in observed.instances):
+            return True
+        if held.elsewhere:
+            return False
+        return not held.nodes or any(self.target(n) in observed.targets for n in held.nodes)
+
+    def target(self, node: str) -> str:
+        """The target that runs what is placed on a FleetNode, by its name."""
+        declared = self.fleet.get(FleetNode, ObjectRef("FleetNode", "", node))
+        return target_of(declared) if declared else f"node/{node}"
+
     def _blocked(self, held: Held) -> Blocked:
         finding = held.finding
         cause = self.where(finding.ref, finding.field)
@@ -140,17 +161,6 @@ def _facts(loaded: Loaded, fleet: Fleet, cached: CachedFacts) -> Facts:
         if model.ref not in facts and (found := cached(model)):
             facts[model.ref] = found
     return facts
-
-
-def _concerns(held: Held, observed: Observation) -> bool:
-    """Whether a hold is any business of the targets that are looked at. What runs there stays as
-    it runs, wherever it is meant to go."""
-    refs = {held.finding.ref, *held.services}
-    if any(instance.ref in refs for instance in observed.instances):
-        return True
-    if held.elsewhere:
-        return False
-    return not held.nodes or any(f"node/{name}" in observed.targets for name in held.nodes)
 
 
 def _policy(fleet: Fleet, confirmed: Iterable[str], other_fleet: str | None) -> Policy:

@@ -9,7 +9,9 @@ from reconciler.api.inferenceservice import InferenceService
 from reconciler.capacity.admission import Admission, Facts, admit, reason
 from reconciler.capacity.estimates import Estimates
 from reconciler.fleet import Fleet
-from reconciler.placement import Assignment, candidate, misfit
+from reconciler.placement import Assignment
+from reconciler.placement.candidate import candidate
+from reconciler.placement.misfit import misfit
 from reconciler.workload import Workload
 
 
@@ -62,8 +64,6 @@ def _verdict(
     admissions: dict[str, Admission],
 ) -> Verdict:
     name = node.metadata.name
-    if node.spec.kubernetes is not None:
-        return Verdict(name, False, ("a Kubernetes pool: not planned by this version",))
     if why := misfit(service, node, fleet):
         return Verdict(name, False, (why[2],))
     there = admissions[name]
@@ -79,7 +79,7 @@ def _verdict(
 def _as_it_would_be(service: InferenceService, fleet: Fleet, facts: Facts) -> Workload | None:
     """On the first node that its rules allow, whether or not it fits there."""
     for node in fleet.all(FleetNode):
-        if node.spec.agent is not None and not misfit(service, node, fleet):
+        if not misfit(service, node, fleet):
             alone = admit(node, [candidate(service, node, fleet)], facts, Estimates())
             return next(s.workload for s in alone.admitted + alone.refused)
     return None

@@ -103,7 +103,7 @@ class Instance:
     """
 
     ref: ObjectRef
-    target: str  # node/NAME
+    target: str  # node/NAME or cluster/NAME
     runtime: str
     inputs: Mapping[str, Any]
     inputs_digest: str

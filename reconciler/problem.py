@@ -59,6 +59,7 @@ _RULES = (
     Rule(
         "SourceNotAllowed", Severity.BLOCKED, "The model's host is not in the Fleet's allowedHosts."
     ),
+    Rule("PoolFull", Severity.WARNING, "The pool cannot hold all pods at a time; some wait."),
     Rule("ModelNotReachable", Severity.WARNING, "The node cannot reach the model file's path."),
     Rule(
         "MemoryUnknown", Severity.WARNING, "What is needed, or what the node has, is not known yet."

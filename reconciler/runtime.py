@@ -62,6 +62,10 @@ ELSEWHERE_FIELDS = (
     "imagePullSecrets",
     "priority",
 )
+# In a cluster these count as well, by the names that plans show: what pods are made from beside
+# what their processes are, and what changes without a new pod.
+POD_FIELDS = ("resources.requests", "resources.limits", "imagePullSecrets", "priority")
+SCALE_FIELDS = ("replicas", "endpoint.type", "autoscaling")
 PROCESS_FIELDS = frozenset(MODEL_FIELDS + SERVICE_FIELDS)
 
 _MODEL_DEFAULTS: Mapping[str, Any] = {
@@ -220,6 +224,22 @@ def lifecycle(service: InferenceService, runtime: Runtime) -> dict[str, Any]:
     What the runtime does render from (a router's `rollout.drainTimeout`) is in `settings` instead.
     """
     return _read(service.spec, (f for f in LIFECYCLE_FIELDS if f not in runtime.fields))
+
+
+def pod_settings(service: InferenceService) -> dict[str, Any]:
+    """The values that only pods are made from, by path. `devices` is not among them: it is one of
+    `settings` where the runtime knows it."""
+    values = _read(service.spec, POD_FIELDS) | {"image": service.spec.image}
+    values["imagePullSecrets"] = [secret.name for secret in service.spec.image_pull_secrets]
+    return values
+
+
+def scale(service: InferenceService) -> dict[str, Any]:
+    """How many pods there are and how their Service is reached, by path: no pod is made anew."""
+    values = _read(service.spec, SCALE_FIELDS)
+    scaling = service.spec.autoscaling
+    values["autoscaling"] = scaling.model_dump(mode="json", by_alias=True) if scaling else None
+    return values
 
 
 def ignored_fields(service: InferenceService, runtime: Runtime) -> tuple[str, ...]:

@@ -35,13 +35,7 @@ def order_and_weigh(
     too much already as well. A service that moves away keeps its memory until its successor
     answers, unless another needs it here.
     """
-    instances: defaultdict[str, list[Instance]] = defaultdict(list)
-    for instance in sorted(observed.instances, key=lambda instance: instance.ref):
-        instances[instance.target].append(instance)
-    ledgers = {
-        target: Ledger(instances[target], _used_by_others(observed.targets.get(target)))
-        for target in {*instances, *observed.targets}
-    }
+    ledgers = _ledgers(observed)
     running = {(i.target, i.ref): i.needs for i in observed.instances}
     taken = {key: _bytes(needs) for key, needs in running.items()}
     leaving = _leaving(changes)
@@ -59,7 +53,7 @@ def order_and_weigh(
     ordered: list[Change] = []
     unfit: list[Blocked] = []
     for change in sorted((c for c in changes if c.action is not Action.MOVE), key=turn):
-        ledger = ledgers.setdefault(change.target, Ledger(()))
+        ledger = ledgers.setdefault(_room(change), Ledger(()))
         if change.is_shown_only:
             ordered.append(change)
             continue
@@ -67,7 +61,9 @@ def order_and_weigh(
         memory = ledger.replace(change.ref, needs)
         grows = any((m.after_bytes or 0) > (m.before_bytes or 0) for m in memory)
         if grows and (over := ledger.over_budget(change.ref)):
-            may_start = change.impact.download_bytes == 0  # else the room would lie idle meanwhile
+            is_node = change.target.startswith("node/")  # in a cluster no pod makes room
+            # Without its model the room would lie idle meanwhile.
+            may_start = is_node and change.impact.download_bytes == 0
             leave = leaving[change.target] if may_start else []
             if made := _make_room(change.ref, needs, ledger, leave, running):
                 at_once, memory = made
@@ -81,12 +77,29 @@ def order_and_weigh(
                 change = _overridden(change, over)
         ordered.append(_weighed(change, memory, len(ordered)))
     for move in (move for target in sorted(leaving) for move in leaving[target]):
-        memory = ledgers.setdefault(move.target, Ledger(())).replace(move.ref, ())
+        memory = ledgers.setdefault(_room(move), Ledger(())).replace(move.ref, ())
         ordered.append(_weighed(move, memory, len(ordered)))
     return ordered, unfit
 
 
 Memory = tuple[MemoryImpact, ...]
+_Room = tuple[str, ObjectRef | None]
+
+
+def _room(thing: Change | Instance) -> _Room:
+    """Who is weighed together: all of a node; in a cluster each for itself, as a pod has to fit on
+    one node alone and Kubernetes finds which."""
+    return (thing.target, None if thing.target.startswith("node/") else thing.ref)
+
+
+def _ledgers(observed: Observation) -> dict[_Room, Ledger]:
+    instances: defaultdict[_Room, list[Instance]] = defaultdict(list)
+    for instance in sorted(observed.instances, key=lambda instance: instance.ref):
+        instances[_room(instance)].append(instance)
+    return {
+        room: Ledger(instances[room], _used_by_others(observed.targets.get(room[0])))
+        for room in {*instances, *((target, None) for target in observed.targets)}
+    }
 
 
 def _leaving(changes: Iterable[Change]) -> defaultdict[str, list[Change]]:

@@ -86,17 +86,45 @@ class Listen:
 LOOPBACK = Listen()
 
 
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The alike nodes of a cluster that a service's pods run on, as the FleetNode states them.
+
+    `accelerator` is cuda, rocm, intel or metal, `cpu` where the nodes have no device that could be
+    used, None where nothing is said of their hardware.
+    """
+
+    accelerator: str | None = None
+    node_selector: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    node_name: str | None = None
+    cache: str = "ephemeral"
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether a model that was downloaded once is there for the next pod."""
+        return self.cache != "ephemeral"
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        return {
+            "accelerator": self.accelerator,
+            "nodeSelector": dict(self.node_selector),
+            "nodeName": self.node_name,
+            "cache": self.cache,
+        }
+
+
 @dataclass(frozen=True)
 class Workload:
     """One instance of a service on one node, or all its pods on a pool of alike cluster nodes.
 
-    `node` is the FleetNode's name; `cluster` the cluster that the pool is in, None on a node with
-    an agent.
+    `node` is the FleetNode's name; `cluster` is the cluster of its `pool`; None on a node with an
+    agent.
 
     `settings` are the effective spec fields that a runtime renders from, flat, by their path in the
     document below `spec` (`contextSize`, `models[phi4-mini].contextSize`; see runtime.settings);
     `lifecycle` are the ones that only the target acts on (`rollout.drainTimeout`). A change of the
-    second kind never restarts a process. Values are JSON scalars or lists.
+    second kind never restarts a process. Values are plain JSON.
 
     No slots: it keeps its digest, which every pass of the loop asks for.
     """
@@ -116,6 +144,7 @@ class Workload:
     needs: tuple[PoolNeed, ...] = ()
     listen: Listen = LOOPBACK
     cluster: str | None = None
+    pool: Pool | None = None
 
     @property
     def target(self) -> str:
@@ -135,11 +164,37 @@ class Workload:
         }
         if self.listen != LOOPBACK:  # left out where it is: older digests stay as they are
             stated["listen"] = {"expose": self.listen.expose, "host": self.listen.host}
+        if self.pool is not None:
+            stated["pool"] = {"name": self.node, **self.pool.inputs}
         return stated
 
     @cached_property
     def inputs_digest(self) -> str:
         return digest(self.inputs)
+
+    @cached_property
+    def process_digest(self) -> str:
+        """Of the inputs that a process, or a pod, is made from: with another it is made anew."""
+        return digest({key: value for key, value in self.inputs.items() if key != "lifecycle"})
+
+    @property
+    def devices(self) -> int:
+        """How many devices of its node one pod takes for itself."""
+        if self.pool is None or self.pool.accelerator in (None, "cpu"):
+            return 0
+        layers = [v for k, v in self.settings.items() if k.rpartition(".")[2] == "gpuLayers"]
+        if layers and all(value == 0 for value in layers):
+            return 0
+        return int(self.settings.get("devices") or 1)
+
+    @property
+    def is_recreated(self) -> bool:
+        """Of pods: whether the old one has to go before a new one can come, as it has the device,
+        or as no node has the memory of two."""
+        asked = self.settings.get("resources.requests") or {}
+        if self.devices or any("/" in name for name in asked):
+            return True
+        return any(2 * need.bytes > need.budget_bytes for need in self.needs)
 
 
 @dataclass(frozen=True, slots=True)

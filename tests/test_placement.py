@@ -191,24 +191,6 @@ def test_an_alias_of_a_runtime_is_the_runtime() -> None:
     assert [w.runtime for w in assignment.workloads] == ["llama-server"]
 
 
-def test_a_service_on_a_kubernetes_pool_is_elsewhere() -> None:
-    pool = declared("FleetNode", "pool")
-    assert pool.ref.name == "pool"
-    pool = KINDS["FleetNode"].model_validate(
-        {
-            "apiVersion": API_VERSION,
-            "kind": "FleetNode",
-            "metadata": {"name": "pool"},
-            "spec": {"kubernetes": {"cluster": "prod"}},
-        }
-    )
-
-    assignment = assign(fleet(pool, model(), service(placement={"nodes": ["pool"]})), {})
-
-    assert [ref.name for ref in assignment.elsewhere] == ["chat"]
-    assert assignment.workloads == ()
-
-
 def test_a_port_that_two_services_state_goes_to_the_more_important() -> None:
     port = {"port": 8080}
 

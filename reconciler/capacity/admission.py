@@ -59,9 +59,15 @@ class Admission:
     warnings: list[Finding] = field(default_factory=list)
     unknown: dict[ObjectRef, list[ObjectRef]] = field(default_factory=dict)  # Model -> services
 
+    @property
+    def is_pool(self) -> bool:
+        """Many nodes, among which Kubernetes chooses: each pod is weighed alone."""
+        return self.node.spec.kubernetes is not None
+
     def room(self) -> Room:
-        """The node with everyone who is admitted."""
-        return Room(self.node.metadata.name, pools(self.node), Ledger(_running(self.admitted)))
+        """The node with everyone who is admitted; of a pool, one that is empty."""
+        taken = Ledger(() if self.is_pool else _running(self.admitted))
+        return Room(self.node.metadata.name, pools(self.node), taken)
 
     def refusals(self) -> Iterator[tuple[Sized, Room]]:
         """Who does not fit, with the node as it was then. A room lasts until the next is asked for:
@@ -83,6 +89,7 @@ def admit(
     ledger = Ledger(())
     for candidate in result.asked:
         sized = _size(candidate, stated, facts, estimates, result)
+        ledger = Ledger(()) if result.is_pool else ledger
         ref = sized.workload.ref
         if sized.workload.suspended:
             result.admitted.append(sized)
@@ -91,7 +98,8 @@ def admit(
         fits = ledger.fits(ref)
         if not fits and candidate.service.spec.memory.mode == "enforce":
             ledger.undo()
-            result.refused.append(replace(sized, beside=len(result.admitted)))
+            beside = 0 if result.is_pool else len(result.admitted)
+            result.refused.append(replace(sized, beside=beside))
             continue
         if not fits:
             message = f"{ledger.over_budget(ref)}; started all the same, by memory.mode: warn"

@@ -13,9 +13,11 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeState
 from reconciler.cli import local
 from reconciler.cli.agents import desired_as_told, open_agents
+from reconciler.cli.clusters import not_covered
 from reconciler.cli.fleet import open_fleet, read_desired
 from reconciler.desired import Desired
 from reconciler.edge import Exit, wants_colour
+from reconciler.placement.pods import target_of
 from reconciler.plan import Observation, Plan, TargetState
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
@@ -50,7 +52,7 @@ def dry_run(args: argparse.Namespace) -> int:
         desired = desired_as_told(desired, agents)
         verdicts = agents.states
     plan = with_verdicts(desired.plan(observed, args.confirm), verdicts)
-    _warn(desired)
+    _warn(desired, observed)
     _print(plan, args.output)
     return _exit(plan, args)
 
@@ -73,26 +75,31 @@ def _base(args: argparse.Namespace, read: Reader) -> Desired:
 def _as_planned(base: Desired, desired: Desired) -> Observation:
     """Another revision in the place of an observation: it runs exactly what it declares."""
     workloads = [*base.assignment.workloads, *desired.assignment.workloads]
-    known = {node.metadata.name for node in desired.fleet.all(FleetNode)}
+    known = {target_of(node) for node in desired.fleet.all(FleetNode)}
     targets = {
-        f"node/{name}": TargetState(
-            f"node/{name}",
-            reachable=name in known,
-            message="" if name in known else f"no FleetNode {name} any more: it holds what it runs",
+        target: TargetState(
+            target,
+            reachable=target in known or target.startswith("cluster/"),
+            message="" if target in known else _nobody(target),
         )
-        for name in {w.node for w in workloads}
+        for target in {w.target for w in workloads}
     }
     return Observation(targets, base.instances())
 
 
-def _warn(desired: Desired) -> None:
+def _nobody(target: str) -> str:
+    """Said of a target that no FleetNode stands for any more. A cluster holds nothing by itself."""
+    kind, _, name = target.partition("/")
+    return f"no FleetNode {name} any more: it holds what it runs" if kind == "node" else ""
+
+
+def _warn(desired: Desired, observed: Observation) -> None:
     """Problems that refuse nothing, on stderr: the plan says the rest."""
     found = [*desired.loaded.problems, *map(desired.loaded.problem, desired.assignment.warnings)]
     for problem in found:
         if problem.severity == "warning":
             print(printable(f"warning: {problem}"), file=sys.stderr)
-    if elsewhere := len(desired.assignment.elsewhere):
-        print(f"{elsewhere} services on Kubernetes nodes: not planned here", file=sys.stderr)
+    print("".join(f"{line}\n" for line in not_covered(desired, observed)), end="", file=sys.stderr)
 
 
 def _print(plan: Plan, output: str) -> None:

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
-from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
-from reconciler.api.model import Model
+from reconciler.api.meta import ObjectRef
 from reconciler.capacity.admission import Admission, Candidate, Facts, admit, explain
 from reconciler.capacity.earlier import Earlier
 from reconciler.capacity.estimates import Estimates
 from reconciler.fleet import Fleet
+from reconciler.placement.candidate import candidate as made_for
+from reconciler.placement.candidate import model_ref
+from reconciler.placement.misfit import misfit
+from reconciler.placement.pods import overfull
 from reconciler.problem import Finding
-from reconciler.runtime import Runtime, lifecycle, settings
-from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, resolve
-from reconciler.workload import LOOPBACK, Listen, ModelFile, Workload, model_file
+from reconciler.workload import Workload
 
-_VENDOR_OF = {"metal": "Apple", "cuda": "NVIDIA", "rocm": "AMD", "intel": "Intel"}
 _PRIORITY = {"critical": 0, "high": 1, "normal": 2, "low": 3, "batch": 4}
 
 
@@ -40,13 +40,11 @@ class Held:
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """What runs where. `held` is every blocked object with the services that stay as they are;
-    `warnings` change nothing; `elsewhere` are services on Kubernetes nodes; `facts` are what was
-    known of models."""
+    `warnings` change nothing; `facts` are what was known of models."""
 
     workloads: tuple[Workload, ...]
     held: tuple[Held, ...]
     warnings: tuple[Finding, ...]
-    elsewhere: tuple[ObjectRef, ...]
     admissions: tuple[Admission, ...]
     facts: Facts
 
@@ -55,7 +53,6 @@ class Assignment:
 class _Draft:
     held: list[Held] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
-    elsewhere: list[ObjectRef] = field(default_factory=list)
     by_node: defaultdict[str, list[Candidate]] = field(default_factory=lambda: defaultdict(list))
 
     def hold(self, service: InferenceService, rule: str, path: str, message: str) -> None:
@@ -77,7 +74,7 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
     unusable = _unusable(fleet, draft)
     nodes = {node.metadata.name: node for node in fleet.all(FleetNode)}
     for service in fleet.all(InferenceService):
-        models = (_model_ref(service, name) for name in service.model_names)
+        models = (model_ref(service, name) for name in service.model_names)
         if not unusable or unusable.isdisjoint((service.ref, *models)):
             _place(service, fleet, nodes, draft, earlier)
     admissions = _admit_all(nodes.values(), facts, draft, earlier)
@@ -86,7 +83,6 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
         tuple(sorted(workloads, key=lambda w: (w.node, w.ref))),
         tuple(sorted(draft.held, key=lambda h: (h.finding.ref, h.finding.rule))),
         tuple(sorted(draft.warnings, key=lambda f: (f.ref, f.rule))),
-        tuple(sorted(draft.elsewhere)),
         tuple(admissions),
         facts,
     )
@@ -95,21 +91,22 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
 def _admit_all(
     nodes: Iterable[FleetNode], facts: Facts, draft: _Draft, earlier: Earlier
 ) -> list[Admission]:
-    """What each agent node takes; holds in the draft what does not fit, or wants a taken port."""
+    """What each node and pool takes; holds in the draft what does not fit, or wants a port that is
+    taken."""
     estimates = Estimates()
     admissions = []
     for node in nodes:
         candidates = draft.by_node.get(node.metadata.name, [])
         candidates.sort(key=lambda c: (_PRIORITY[c.service.spec.priority], c.service.ref))
-        placed = _without_port_conflicts(candidates, draft)
-        if node.spec.agent is not None:
-            known = earlier.admission(node, placed)
-            admissions.append(known or admit(node, placed, facts, estimates))
+        if node.spec.agent is not None:  # every pod has an address of its own
+            candidates = _without_port_conflicts(candidates, draft)
+        known = earlier.admission(node, candidates)
+        admissions.append(known or admit(node, candidates, facts, estimates))
     for admission in admissions:
         draft.warnings += admission.warnings
     for node_name, finding in explain(admissions):
         draft.held.append(Held(finding, (finding.ref,), frozenset({node_name})))
-    draft.warnings += _unknown_models(admissions)
+    draft.warnings += [*_unknown_models(admissions), *overfull(admissions)]
     return admissions
 
 
@@ -131,7 +128,7 @@ def _unusable(fleet: Fleet, draft: _Draft) -> set[ObjectRef]:
     for service in fleet.all(InferenceService) if fleet.held else ():
         dependants[service.ref].append(service)
         for name in service.model_names:
-            dependants[_model_ref(service, name)].append(service)
+            dependants[model_ref(service, name)].append(service)
     for finding in fleet.held:
         services = dependants[finding.ref]
         nodes = frozenset(name for service in services for name in service.spec.placement.nodes)
@@ -155,13 +152,15 @@ def _place(
         homes = [
             n for n in nodes.values() if _selected(n, selector) and not misfit(service, n, fleet)
         ]
-        if not homes or (len(homes) > 1 and not _all_kubernetes(homes)):
+        if len(homes) != 1:
             draft.hold(service, *_not_stated(service, homes, nodes.values(), fleet))
             return
-    if _all_kubernetes(homes):
-        draft.elsewhere.append(service.ref)
+    is_pool = any(node.spec.kubernetes is not None for node in homes)
+    if is_pool and len(homes) > 1:
+        message = f"a Kubernetes FleetNode stands alone: `placement: {{nodes: [{stated[0]}]}}`"
+        draft.hold(service, "PlacementNotLocked", "spec.placement.nodes", message)
         return
-    wanted = max(service.spec.replicas, 1)
+    wanted = 1 if is_pool else max(service.spec.replicas, 1)  # there the replicas are pods
     if wanted > len(homes):
         message = (
             f"{wanted} replicas need {wanted} nodes, and {len(homes)} are stated;"
@@ -174,11 +173,7 @@ def _place(
         if known is None and (why := misfit(service, node, fleet)):
             draft.hold(service, *why)
             continue
-        draft.by_node[node.metadata.name].append(known or candidate(service, node, fleet))
-
-
-def _all_kubernetes(nodes: list[FleetNode]) -> bool:
-    return bool(nodes) and all(node.spec.kubernetes is not None for node in nodes)
+        draft.by_node[node.metadata.name].append(known or made_for(service, node, fleet))
 
 
 def _selected(node: FleetNode, selector: Mapping[str, str]) -> bool:
@@ -207,122 +202,6 @@ def _not_stated(
         return misfits[0][1]
     reasons = "; ".join(f"{name}: {message}" for name, (_, _, message) in misfits)
     return "NodeCapability", "spec", f"no node can take it ({reasons or 'none is selected'})"
-
-
-def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[str, str, str] | None:
-    """(rule, field, message) of why a node cannot take a service; None where it can."""
-    name = node.metadata.name
-    runtime = _runtime(service, node)
-    if node.spec.drain:
-        return "NodeUnavailable", "spec.placement", f"node {name} is drained (drain: true)"
-    offered = node.spec.runtimes
-    if offered is not None and not any(resolve(text) is runtime for text in offered):
-        message = f"node {name} offers {', '.join(offered) or 'no runtime'}, not {runtime.name}"
-        return "NodeCapability", "spec.runtime", message
-    if why := _not_exposable(node, runtime):
-        return "NodeCapability", "spec", why
-    for i, model_name in enumerate(service.model_names):
-        model = fleet.get(Model, _model_ref(service, model_name))
-        if model is None:
-            continue
-        at = "spec.modelRef" if service.spec.models is None else f"spec.models[{i}].name"
-        if model.format not in runtime.formats:
-            takes = " or ".join(sorted(runtime.formats))
-            message = f"{runtime.name} loads {takes}; Model {model_name} is {model.format}"
-            return "FormatMismatch", at, message
-        accelerator = model.spec.hardware.accelerator
-        if accelerator and not _has(node, accelerator):
-            return (
-                "NodeCapability",
-                at,
-                f"node {name} has no {accelerator}, which {model_name} wants",
-            )
-    return None
-
-
-def _not_exposable(node: FleetNode, runtime: Runtime) -> str | None:
-    """Why the runtime cannot listen there as the node's FleetNode says."""
-    name, agent = node.metadata.name, node.spec.agent
-    if agent is None or agent.expose == "none":
-        return None
-    if agent.host_ip is None:
-        return (
-            f"node {name} has expose: {agent.expose} and no address for it;"
-            " state its spec.agent.hostIP"
-        )
-    if agent.expose == "key" and runtime.key_variable is None:
-        return (
-            f"node {name} has expose: key, and {runtime.name} cannot ask for a key;"
-            " use another runtime or node, or expose: open if everybody on its network may use it"
-        )
-    return None
-
-
-def _has(node: FleetNode, accelerator: str) -> bool:
-    """Whether the node states such a device. A node that states no hardware is not doubted."""
-    hardware = node.spec.hardware
-    if accelerator == "cpu" or (not hardware.devices and hardware.os is None):
-        return True
-    vendor = _VENDOR_OF.get(accelerator)
-    return any(vendor is None or device.vendor == vendor for device in hardware.devices)
-
-
-def _runtime(service: InferenceService, node: FleetNode) -> Runtime:
-    """The service's own, else the node's default, else llama-server (validation saw the names)."""
-    for text in (service.spec.runtime, node.spec.default_runtime):
-        if text is not None and (found := resolve(text)):
-            return found
-    return RUNTIMES[DEFAULT_RUNTIME]
-
-
-def candidate(service: InferenceService, node: FleetNode, fleet: Fleet) -> Candidate:
-    """The service as it would run on the node, with its effective settings."""
-    runtime = _runtime(service, node)
-    workload = Workload(
-        ref=service.ref,
-        node=node.metadata.name,
-        runtime=runtime.name,
-        models=tuple(_model_file(service, name, fleet) for name in service.model_names),
-        settings=settings(service, runtime),
-        lifecycle=lifecycle(service, runtime) | _annotations(service),
-        origin=fleet.origins[service.ref],
-        port=service.spec.endpoint.port,
-        drain_timeout_s=service.spec.rollout.drain_timeout,
-        suspended=service.spec.suspend or service.spec.replicas == 0,
-        takes_new=not node.spec.unschedulable,
-        listen=_listen(node),
-    )
-    models = {
-        name: model
-        for name in service.model_names
-        if (model := fleet.get(Model, _model_ref(service, name)))
-    }
-    return Candidate(service, workload, runtime, models)
-
-
-def _listen(node: FleetNode) -> Listen:
-    """Where the node's services listen, as far as `misfit` has let it through."""
-    agent = node.spec.agent
-    if agent is None or agent.expose == "none" or agent.host_ip is None:
-        return LOOPBACK
-    return Listen(agent.expose, agent.host_ip)
-
-
-def _annotations(service: InferenceService) -> dict[str, str]:
-    """Annotations that a target acts on, also after the object is gone."""
-    wanted = {"hold": HOLD_ANNOTATION, "prune": PRUNE_ANNOTATION}
-    given = service.metadata.annotations
-    return {name: given[key] for name, key in wanted.items() if key in given}
-
-
-def _model_file(service: InferenceService, name: str, fleet: Fleet) -> ModelFile:
-    model = fleet.get(Model, _model_ref(service, name))
-    assert model is not None, "validation refuses a dangling reference"
-    return model_file(model, fleet)
-
-
-def _model_ref(service: InferenceService, name: str) -> ObjectRef:
-    return ObjectRef("Model", service.metadata.namespace, name)
 
 
 def _without_port_conflicts(candidates: list[Candidate], draft: _Draft) -> list[Candidate]:

@@ -1,0 +1,81 @@
+"""A service as it would run on a node or a pool, before anybody looked at memory. Pure."""
+
+from __future__ import annotations
+
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
+from reconciler.api.model import Model
+from reconciler.capacity.admission import Candidate
+from reconciler.fleet import Fleet
+from reconciler.placement.pods import DEFAULT_PORT, cluster_of, image_of, pool_of
+from reconciler.runtime import Runtime, lifecycle, pod_settings, scale, settings
+from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, resolve
+from reconciler.workload import LOOPBACK, Listen, ModelFile, Workload, model_file
+
+
+def candidate(service: InferenceService, node: FleetNode, fleet: Fleet) -> Candidate:
+    """The service as it would run on the node, or on the pool, with its effective settings."""
+    runtime = runtime_of(service, node)
+    pool = node.spec.kubernetes
+    rendered, acted_on = settings(service, runtime), lifecycle(service, runtime)
+    if pool is not None:
+        rendered |= pod_settings(service) | {"image": image_of(service, runtime, node, fleet)}
+        if drain := acted_on.pop("rollout.drainTimeout", None):  # a pod carries its time to end
+            rendered["rollout.drainTimeout"] = drain
+        acted_on |= scale(service)
+    workload = Workload(
+        ref=service.ref,
+        node=node.metadata.name,
+        runtime=runtime.name,
+        models=tuple(_model_file(service, name, fleet) for name in service.model_names),
+        settings=rendered,
+        lifecycle=acted_on | _annotations(service),
+        origin=fleet.origins[service.ref],
+        port=service.spec.endpoint.port or (DEFAULT_PORT if pool else None),
+        drain_timeout_s=service.spec.rollout.drain_timeout,
+        suspended=service.spec.suspend or service.spec.replicas == 0,
+        takes_new=not node.spec.unschedulable,
+        listen=_listen(node),
+        cluster=cluster_of(node),
+        pool=pool_of(node, pool) if pool else None,
+    )
+    models = {
+        name: model
+        for name in service.model_names
+        if (model := fleet.get(Model, model_ref(service, name)))
+    }
+    return Candidate(service, workload, runtime, models)
+
+
+def _listen(node: FleetNode) -> Listen:
+    """Where the node's services listen, as far as `misfit` has let it through."""
+    agent = node.spec.agent
+    if agent is None or agent.expose == "none" or agent.host_ip is None:
+        return LOOPBACK
+    return Listen(agent.expose, agent.host_ip)
+
+
+def _annotations(service: InferenceService) -> dict[str, str]:
+    """Annotations that a target acts on, also after the object is gone."""
+    wanted = {"hold": HOLD_ANNOTATION, "prune": PRUNE_ANNOTATION}
+    given = service.metadata.annotations
+    return {name: given[key] for name, key in wanted.items() if key in given}
+
+
+def _model_file(service: InferenceService, name: str, fleet: Fleet) -> ModelFile:
+    model = fleet.get(Model, model_ref(service, name))
+    assert model is not None, "validation refuses a dangling reference"
+    return model_file(model, fleet)
+
+
+def model_ref(service: InferenceService, name: str) -> ObjectRef:
+    return ObjectRef("Model", service.metadata.namespace, name)
+
+
+def runtime_of(service: InferenceService, node: FleetNode) -> Runtime:
+    """The service's own, else the node's default, else llama-server (validation saw the names)."""
+    for text in (service.spec.runtime, node.spec.default_runtime):
+        if text is not None and (found := resolve(text)):
+            return found
+    return RUNTIMES[DEFAULT_RUNTIME]

@@ -1,0 +1,113 @@
+"""Pods on a pool of alike cluster nodes: what they are made from, and whether the pool holds them.
+Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from reconciler.api.fleetnode import FleetNode, KubernetesPool
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.quantity import show_bytes
+from reconciler.capacity.admission import Admission, Sized
+from reconciler.capacity.pools import pools
+from reconciler.fleet import Fleet
+from reconciler.problem import Finding
+from reconciler.runtime import Runtime
+from reconciler.workload import Pool
+
+DEFAULT_CLUSTER = "default"  # of a pool that names none, where no --cluster is given
+DEFAULT_PORT = 8080  # of a service in a cluster that states none
+ACCELERATOR_OF = {"Apple": "metal", "NVIDIA": "cuda", "AMD": "rocm", "Intel": "intel"}
+
+
+def cluster_of(node: FleetNode) -> str | None:
+    """The cluster that a FleetNode is a pool of; None: it is a machine with an agent."""
+    pool = node.spec.kubernetes
+    return None if pool is None else pool.cluster or DEFAULT_CLUSTER
+
+
+def target_of(node: FleetNode) -> str:
+    """The target that runs what is placed there."""
+    cluster = cluster_of(node)
+    return f"node/{node.metadata.name}" if cluster is None else f"cluster/{cluster}"
+
+
+def pool_of(node: FleetNode, pool: KubernetesPool) -> Pool:
+    """What pods have to know of their nodes."""
+    return Pool(
+        accelerator_of(node), dict(sorted(pool.node_selector.items())), pool.node_name, pool.cache
+    )
+
+
+def accelerator_of(node: FleetNode) -> str | None:
+    """The first kind of device that it states, `cpu` where it states that it has none; None where
+    it says nothing of its hardware."""
+    hardware = node.spec.hardware
+    for device in hardware.devices:
+        if found := ACCELERATOR_OF.get(device.vendor or ""):
+            return found
+    return "cpu" if "memory" in hardware.model_fields_set and not hardware.devices else None
+
+
+def image_of(
+    service: InferenceService, runtime: Runtime, node: FleetNode, fleet: Fleet
+) -> str | None:
+    """The container image that the fleet states; None: the one that comes with the runtime."""
+    stated = fleet.policy.images.get(runtime.name, {})
+    return service.spec.image or stated.get(accelerator_of(node) or "cpu")
+
+
+def too_many_devices(service: InferenceService, node: FleetNode) -> str | None:
+    """Why no node of the pool has the devices that one pod wants."""
+    stated = len(node.spec.hardware.devices)
+    if not stated or service.spec.devices <= stated:
+        return None
+    return (
+        f"a pod wants {service.spec.devices} devices, and a node of {node.metadata.name} has"
+        f" {stated}"
+    )
+
+
+def overfull(admissions: Iterable[Admission]) -> Iterator[Finding]:
+    """A warning for a pool that cannot hold all its pods at a time: Kubernetes lets some wait."""
+    for admission in admissions:
+        node, pool = admission.node, admission.node.spec.kubernetes
+        if pool is None:
+            continue
+        running = [s for s in admission.admitted if not s.workload.suspended]
+        said = [*_devices(node, pool, running), *_memory(node, pool, running)]
+        if said:
+            message = f"{'; '.join(said)}: pods beyond that wait (Pending)"
+            yield Finding("PoolFull", node.ref, "spec.kubernetes", message)
+
+
+def _devices(node: FleetNode, pool: KubernetesPool, running: list[Sized]) -> Iterator[str]:
+    has = pool.count * len(node.spec.hardware.devices)
+    wanted = sum(sized.workload.devices * _most(sized) for sized in running)
+    if has and wanted > has:
+        yield (
+            f"its services want {wanted} devices at most, and {pool.count} x"
+            f" {len(node.spec.hardware.devices)} = {has} are there"
+        )
+
+
+def _memory(node: FleetNode, pool: KubernetesPool, running: list[Sized]) -> Iterator[str]:
+    for stated in pools(node):
+        wanted = sum(
+            need.bytes * _most(sized)
+            for sized in running
+            for need in sized.workload.needs
+            if need.pool == stated.name and not need.pool.startswith("device")
+        )
+        if wanted > pool.count * stated.budget_bytes:
+            has = show_bytes(pool.count * stated.budget_bytes)
+            yield (
+                f"its services want {show_bytes(wanted)} of {stated.name} at most, and {pool.count}"
+                f" x {show_bytes(stated.budget_bytes)} = {has} are there"
+            )
+
+
+def _most(sized: Sized) -> int:
+    """How many pods there may be at a time."""
+    spec = sized.candidate.service.spec
+    return spec.autoscaling.max_replicas if spec.autoscaling else spec.replicas
