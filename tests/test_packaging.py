@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
-SCHEMAS = sorted(path.name for path in (REPOSITORY / "schemas").glob("*.json"))
+SCHEMAS = sorted(
+    str(path.relative_to(REPOSITORY / "schemas")) for path in (REPOSITORY / "schemas").rglob("*.*")
+)
 EXAMPLE = sorted(path for path in (REPOSITORY / "fleet-example").rglob("*") if path.is_file())
 USAGE = 64
 

@@ -80,7 +80,7 @@ def test_every_kind_has_a_schema_with_words_for_every_pattern(kind: str) -> None
 
 # Shown as they are: they belong to one runtime's options, or say themselves what they are.
 KNOWN_RAW_PATTERNS = {
-    r"^[A-Za-z0-9:/.,*\[\]-]{1,1024}$",
+    r"^[A-Za-z0-9:/.,*\[\]-]{1,1000}$",
     r"^[a-z0-9][a-z0-9_-]{0,63}$",
 }
 

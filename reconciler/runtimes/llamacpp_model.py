@@ -72,7 +72,7 @@ class LlamaOptions(Spec):
     cors_origins: Annotated[
         str,
         Field(
-            pattern=r"^[A-Za-z0-9:/.,*\[\]-]{1,1024}$",
+            pattern=r"^[A-Za-z0-9:/.,*\[\]-]{1,1000}$",
             description="Web pages that may use it from a browser. Default: the machine's own.",
         ),
     ] = "localhost"

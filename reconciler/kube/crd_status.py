@@ -1,0 +1,190 @@
+"""What stands in the status of each kind, and the columns that `kubectl get` shows. Pure.
+
+One writer a field: the reconciler writes everything but `instances[]` and `observed`, which are the
+agents'. Lists that several write are maps by a key, so that each owns its own entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_NUMBER: Schema = {"type": "number", "minimum": 0}
+_SWITCH: Schema = {"type": "boolean"}
+_TIME: Schema = {"type": "string", "format": "date-time"}
+
+
+def _object(properties: Mapping[str, Schema], *required: str) -> Schema:
+    made: Schema = {"type": "object", "properties": dict(properties)}
+    return made | ({"required": list(required)} if required else {})
+
+
+def _by(key: str, entry: Schema, **more: Any) -> Schema:  # noqa: ANN401 - keywords of a schema
+    """A list whose entries are known by a key, and owned one by one."""
+    return {
+        "type": "array",
+        "items": entry,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": [key],
+        **more,
+    }
+
+
+_CONDITION = _object(
+    {
+        "type": {"type": "string", "maxLength": 316},
+        "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+        "reason": {"type": "string", "minLength": 1, "maxLength": 1024},
+        "message": {"type": "string", "maxLength": 32768},
+        "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
+        "lastTransitionTime": _TIME,
+    },
+    "type", "status", "reason", "message", "lastTransitionTime",
+)  # fmt: skip
+_COMMON: dict[str, Schema] = {
+    "observedGeneration": {"type": "integer", "format": "int64"},
+    "observedRevision": {"type": "string", "description": "What this status was made from."},
+    "conditions": _by("type", _CONDITION, maxItems=32),
+}
+_PLACEMENT = _object(
+    {
+        "node": {"type": "string", "description": "A FleetNode."},
+        "cluster": _TEXT,
+        "target": _TEXT,
+        "ready": _SWITCH,
+        "replicas": _COUNT,
+        "readyReplicas": _COUNT,
+        "reason": _TEXT,
+        "message": _TEXT,
+        "endpoint": _TEXT,
+    },
+    "node",
+)
+_INSTANCE = _object(
+    {
+        "node": {"type": "string", "description": "The FleetNode whose agent writes this entry."},
+        "ready": _SWITCH,
+        "reason": _TEXT,
+        "message": {"type": "string", "maxLength": 32768},
+        "port": {"type": "integer", "minimum": 1, "maximum": 65535},
+        "endpoint": _TEXT,
+        "memory": {"type": "integer", "minimum": 0, "description": "Bytes, measured."},
+        "tokensPerSecond": _NUMBER,
+        "revision": _TEXT,
+        "inputsDigest": _TEXT,
+        "since": _TIME,
+        "observedAt": _TIME,
+    },
+    "node",
+)
+_SERVICE = _object(
+    _COMMON
+    | {
+        "endpoint": {"type": "string", "description": "A URL that ends in the chat path."},
+        "advertisedModels": {
+            "type": "array",
+            "items": _TEXT,
+            "maxItems": 512,
+            "x-kubernetes-list-type": "atomic",
+        },
+        "placements": _by("node", _PLACEMENT, maxItems=1000),
+        "instances": _by("node", _INSTANCE, maxItems=1000),
+        "replicas": _COUNT,
+        "readyReplicas": _COUNT,
+        "selector": {"type": "string", "description": "Of its pods, for autoscalers."},
+    }
+)
+_MODEL = _object(_COMMON | {"sha256": _TEXT, "sizeBytes": _COUNT, "format": _TEXT})
+_DESIRED = _object(
+    {
+        "revision": {"type": "string", "description": "The revision that this list is of."},
+        "digest": {"type": "string", "description": "Of the whole list."},
+        "services": {
+            "type": "array",
+            "maxItems": 1000,
+            "x-kubernetes-list-type": "atomic",  # complete, or not at all
+            "items": _object(
+                {
+                    "namespace": _TEXT,
+                    "name": _TEXT,
+                    "generation": {"type": "integer", "format": "int64"},
+                    "inputsDigest": _TEXT,
+                },
+                "namespace",
+                "name",
+            ),
+        },
+    }
+)
+_OBSERVED: Schema = _object(
+    {
+        "revision": _TEXT,
+        "digest": _TEXT,
+        "agentVersion": _TEXT,
+        "hostIP": _TEXT,
+        "observedAt": _TIME,
+    }
+) | {
+    # An agent may be newer than the definitions here, and says what it finds on its machine.
+    "x-kubernetes-preserve-unknown-fields": True,
+}
+STATUSES: Mapping[str, Schema] = MappingProxyType(
+    {
+        "Fleet": _object(_COMMON),
+        "FleetNode": _object(_COMMON | {"desired": _DESIRED, "observed": _OBSERVED}),
+        "Model": _MODEL,
+        "InferenceService": _SERVICE,
+    }
+)
+"""Kind -> the schema of its status."""
+
+
+def _column(name: str, path: str, kind: str = "string", *, wide: bool = False) -> Schema:
+    made: Schema = {"name": name, "type": kind, "jsonPath": path}
+    return made | ({"priority": 1} if wide else {})
+
+
+_READY = _column("Ready", '.status.conditions[?(@.type=="Ready")].status')
+_REASON = _column("Reason", '.status.conditions[?(@.type=="Ready")].reason')
+_REVISION = _column("Revision", ".status.observedRevision", wide=True)
+_AGE = _column("Age", ".metadata.creationTimestamp", "date")
+COLUMNS: Mapping[str, tuple[Schema, ...]] = MappingProxyType(
+    {
+        "Fleet": (_READY, _column("Drift", ".spec.drift"), _REVISION, _AGE),
+        "FleetNode": (
+            _READY,
+            _REASON,
+            _column("Host", ".spec.agent.hostIP"),
+            _column("Cluster", ".spec.kubernetes.cluster"),
+            _column("Memory", ".spec.hardware.memory", wide=True),
+            _column("Agent", ".status.observed.agentVersion", wide=True),
+            _REVISION,
+            _AGE,
+        ),
+        "Model": (
+            _READY,
+            _REASON,
+            _column("Source", ".spec.source"),
+            _column("Format", ".status.format", wide=True),
+            _column("Size", ".status.sizeBytes", "integer", wide=True),
+            _AGE,
+        ),
+        "InferenceService": (
+            _READY,
+            _REASON,
+            # kubectl shows the first of several: most services have one.
+            _column("Node", ".status.placements[*].node"),
+            _column("Runtime", ".spec.runtime", wide=True),
+            _column("Model", ".spec.modelRef", wide=True),
+            _column("Endpoint", ".status.endpoint"),
+            _REVISION,
+            _AGE,
+        ),
+    }
+)
+"""Kind -> what `kubectl get` prints of it."""

@@ -1,0 +1,56 @@
+"""YAML that we write: read back the same by readers of YAML 1.1 and of YAML 1.2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import ryaml
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.report.yaml_text import yaml_document, yaml_documents
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
+    | TEXTS,
+    lambda inside: st.lists(inside, max_size=4) | st.dictionaries(TEXTS, inside, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_two_readers_read_back_what_was_written(value: Any) -> None:
+    text = yaml_document(value)
+
+    assert yaml.safe_load(text) == value
+    assert ryaml.loads(text) == value
+
+
+@pytest.mark.parametrize(
+    "word", ["no", "On", "null", "~", "1e3", "0x1f", "12:30:45", "2026-01-01", "", "- a", "a: b"]
+)
+def test_text_that_looks_like_something_else_stays_text(word: str) -> None:
+    text = yaml_document({word: word})
+
+    assert yaml.safe_load(text) == {word: word}
+    assert ryaml.loads(text) == {word: word}
+
+
+def test_several_documents_stand_apart() -> None:
+    text = yaml_documents([{"a": 1}, {"b": [{"c": 2, "d": [[3], 4]}]}])
+
+    assert list(yaml.safe_load_all(text)) == [{"a": 1}, {"b": [{"c": 2, "d": [[3], 4]}]}]
+    assert text == "a: 1\n---\nb:\n- c: 2\n  d:\n  - - 3\n  - 4\n"
+
+
+def test_what_json_does_not_know_is_refused() -> None:
+    with pytest.raises(ValueError, match="no number"):
+        yaml_document({"a": float("nan")})
+    with pytest.raises(TypeError, match="set is nothing"):
+        yaml_document({"a": {1}})
