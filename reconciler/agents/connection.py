@@ -65,7 +65,7 @@ def exchange(
         if url.scheme == "https":
             sock = _secured(sock, url.hostname, trust, deadline)
         connection = http.client.HTTPConnection(url.hostname, port)
-        connection.sock = _Deadlined(sock, deadline)  # it uses no more of a socket
+        connection.sock = Deadlined(sock, deadline)  # it uses no more of a socket
         path = url.path + (f"?{url.query}" if url.query else "")
         connection.request(method, path, headers={**headers, "Connection": "close"})
         response = connection.getresponse()
@@ -120,32 +120,35 @@ def _left(deadline: float) -> float:
     return left
 
 
-class _Deadlined:
-    """As much of a socket as http.client uses, with a deadline."""
+class Deadlined:
+    """As much of a socket as http.client uses, with a deadline that can be moved."""
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock
-        self._deadline = deadline
+        self.deadline = deadline
 
     def sendall(self, data: bytes) -> None:
-        self._sock.settimeout(_left(self._deadline))
+        self._sock.settimeout(_left(self.deadline))
         self._sock.sendall(data)
 
+    def receive(self, buffer: memoryview) -> int:
+        """How many bytes came; 0: the other side has ended."""
+        self._sock.settimeout(_left(self.deadline))
+        return self._sock.recv_into(buffer)
+
     def makefile(self, _: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self._sock, self._deadline))
+        return io.BufferedReader(_Reader(self))
 
     def close(self) -> None:
-        """http.client closes before it reads the body; `exchange` does it after."""
+        """http.client closes before it reads the body; whoever opened the socket does it after."""
 
 
 class _Reader(io.RawIOBase):
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._sock = sock
-        self._deadline = deadline
+    def __init__(self, source: Deadlined) -> None:
+        self._source = source
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # all it is given
-        self._sock.settimeout(_left(self._deadline))
-        return self._sock.recv_into(buffer)
+        return self._source.receive(buffer)

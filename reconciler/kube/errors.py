@@ -5,6 +5,7 @@ ReconcilerError
     ├── Unreachable             no answer: nothing may be concluded about what is there
     ├── Denied                  401 or 403: who we are there, and what that lacks
     ├── Throttled               429 or 503 with Retry-After; `retry_after_s`
+    ├── NotFound                404: the kind is not installed, or what it would be in is not there
     ├── Gone                    410: the resourceVersion is too old, list again
     ├── Conflict                409: another manager owns fields (`owners`), or a precondition
     ├── Refused                 4xx: the object is not valid there (`causes`: field, message)
@@ -35,6 +36,10 @@ class Throttled(ClusterError):
     def __init__(self, message: str, retry_after_s: float) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class NotFound(ClusterError):
+    """The kind is not installed, or the object (its namespace, in a create) is not there."""
 
 
 class Gone(ClusterError):
