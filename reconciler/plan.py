@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -39,38 +39,6 @@ class DriftKind(StrEnum):
     DEFERRED = "deferred"  # we or the engine were upgraded: applied with the next restart
     RESTART = "restart"  # it does not run as declared: restarted under `drift: enforce`
     FOREIGN = "foreign"  # somebody else's process: named, never touched
-
-
-# Why a change or a hold: the only CamelCase reasons a plan may carry, with a line for people.
-# A blocked object may carry the id of a validation rule as well.
-REASONS: Mapping[str, str] = MappingProxyType(
-    {
-        "Added": "declared, and not running yet",
-        "SettingsChanged": "its settings changed",
-        "ModelChanged": "its model changed",
-        "LifecycleChanged": "what changed needs no restart",
-        "Suspended": "suspended",
-        "Removed": "no longer declared",
-        "MovedAway": "placed on another node; stays here until it answers there",
-        "MovedAtOnce": "placed on another node, and its memory is needed here",
-        "RenderChanged": "we or the engine were upgraded; waits for the next change or a restart",
-        "ProcessGone": "its process ended",
-        "Drifted": "it does not run as it was started",
-        "NotReachable": "the target did not answer",
-        "EngineMissing": "the node has no engine for it",
-        "NodeTakesNothingNew": "the node is unschedulable",
-        "NeedsConfirmation": "more would go than the Fleet's prune limits allow at once",
-        "PruneDisabled": "its prune annotation keeps it",
-        "Held": "its hold annotation leaves it exactly as it is",
-        "DriftReported": "the Fleet's drift policy only reports",
-        "DriftShown": "it differs in something that a restart would not mend",
-        "ForeignProcess": "a program that is not ours is in its way: named, never touched",
-        "MemoryFits": "it does not fit beside what runs",
-        "RevisionIncomplete": "a file of the fleet cannot be read, so that absence proves nothing",
-        "StoppedByHand": "stopped by a person on the node, until `fleet-agent restart`",
-        "RestartedByHand": "a person on the node asked for it",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +165,9 @@ class Observation:
     instances: tuple[Instance, ...]
 
 
+SENSITIVE = "(sensitive, changed)"  # in the place of values that come from secrets
+
+
 @dataclass(frozen=True, slots=True)
 class FieldChange:
     """`path` is below `spec` of the service; `model.NAME.source` and the like are the Model's."""
@@ -230,8 +201,9 @@ class ObjectName(NamedTuple):
 class Change:
     """One step of a plan: what to do with one object on one target, and why.
 
-    `object` is the cluster's object that changes, of those that stand for `ref`; None: `ref`
-    itself. `manifest` is what it should be there, never printed.
+    `object` is the cluster's object that changes, of those that stand for `ref`; None: the service
+    as a whole. `manifest` is what it should be there, never printed. Of a drift, `by` is who made
+    it and `before` of its fields what is there now.
     """
 
     action: Action
@@ -245,6 +217,7 @@ class Change:
     desired: Workload | None = None  # of a move: as it runs at `home`, the other target
     home: str | None = None
     since: float | None = None  # of a drift: when it was first seen, seconds since the epoch
+    by: str = ""
     object: ObjectName | None = None
     manifest: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
@@ -259,8 +232,33 @@ class Change:
         return self.action in _SHOWN_ACTIONS or self.reason == "DriftShown"
 
 
+_GRAVITY = (
+    Action.REPLACE,
+    Action.DELETE,
+    Action.DRIFT,
+    Action.UPDATE,
+    Action.CREATE,
+    Action.MOVE,
+    Action.DEFERRED,
+    Action.UNKNOWN,
+)
 _SHOWN_ACTIONS = (Action.UNKNOWN, Action.DEFERRED)
 _SHOWN_REASONS = ("DriftReported", "DriftShown", "ForeignProcess")
+
+
+def standing(changes: Iterable[Change]) -> dict[tuple[str, ObjectRef], Action]:
+    """What becomes of each (target, ref) that changes: what the service's own line says, else the
+    gravest of what its objects need."""
+    found: dict[tuple[str, ObjectRef], list[Change]] = {}
+    for change in changes:
+        found.setdefault((change.target, change.ref), []).append(change)
+    return {key: _standing(of_one) for key, of_one in found.items()}
+
+
+def _standing(changes: list[Change]) -> Action:
+    own = [change for change in changes if change.object is None]
+    told = [change for change in own if change.action not in _SHOWN_ACTIONS] or changes
+    return min((change.action for change in told), key=_GRAVITY.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +285,24 @@ class Plan:
     unchanged: Mapping[str, int]
     targets: Mapping[str, TargetState]
 
+    def joined(
+        self,
+        changes: Iterable[Change],
+        blocked: Iterable[Blocked] = (),
+        unchanged: Mapping[str, int] = MappingProxyType({}),
+    ) -> Plan:
+        """With what the objects of clusters need; `unchanged` replaces the counts of those."""
+        return replace(
+            self,
+            changes=(*self.changes, *changes),
+            blocked=(*self.blocked, *blocked),
+            unchanged=dict(sorted({**self.unchanged, **unchanged}.items())),
+        )
+
     @property
     def summary(self) -> dict[str, int]:
-        counted = Counter(change.action for change in self.changes)
+        """Counts a service once a target, whatever its objects need beside it."""
+        counted = Counter(standing(self.changes).values())
         return {
             **{str(action): counted[action] for action in Action},
             "unchanged": sum(self.unchanged.values()),

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.comparison import Causes, decide
 from reconciler.plan import (
-    REASONS,
     Action,
     Blocked,
     Change,
@@ -19,6 +18,7 @@ from reconciler.plan import (
     Restart,
 )
 from reconciler.prune import PruneLimits, guard_removals
+from reconciler.reasons import REASONS
 from reconciler.transition import FindSized, nothing_sized, order_and_weigh
 from reconciler.workload import Workload
 

@@ -5,18 +5,31 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.plan import Blocked, Observation, Plan, TargetState
+from reconciler.api.meta import ObjectRef
+from reconciler.plan import (
+    SENSITIVE,
+    Action,
+    Blocked,
+    Change,
+    FieldChange,
+    ObjectName,
+    Observation,
+    Plan,
+    TargetState,
+)
 from reconciler.planner import Policy, make_plan
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
 from reconciler.report.terminal import Style, printable
-from reconciler.workload import Workload
+from reconciler.workload import Pool, Workload
 from tests.support.builders import (
     GIB,
     FixedCauses,
@@ -157,3 +170,69 @@ def test_nothing_that_a_file_holds_can_control_the_terminal(text: str) -> None:
     assert all(char.isprintable() or char == "\n" for char in shown)
     assert len(shown.splitlines()) == 5
     assert printable(text).isprintable()
+
+
+def cluster_plan() -> Plan:
+    """A service that rolls, one that somebody edited, a Model, and objects of a node's service."""
+    prod: dict[str, Any] = {"node": "edge-l4", "cluster": "prod", "pool": Pool("cuda")}
+    device = need(6 * GIB, 22 * GIB, pool="device0")
+    old = {name: workload(name, needs=device, **prod) for name in ("chat-8b", "embed", "calm")}
+    grown = need(7 * GIB, 22 * GIB, pool="device0")
+    wanted = [
+        workload("chat-8b", settings={"contextSize": 16384}, needs=grown, **prod),
+        old["embed"],
+        old["calm"],
+    ]
+    seen = Observation(
+        {"cluster/prod": TargetState("cluster/prod", reachable=True)},
+        tuple(instance(name, of=of, target="cluster/prod") for name, of in old.items()),
+    )
+    made = make_plan("0" * 40, wanted, [], seen, Policy(), FixedCauses())
+    return made.joined(list(_objects()), unchanged={"cluster/prod": 1})
+
+
+def _objects() -> Iterator[Change]:
+    def change(action: Action, of: ObjectRef, reason: str, name: str, **more: Any) -> Change:
+        api_version, kind = name.rsplit("/", 1)
+        named = ObjectName(api_version, kind, of.namespace, of.name)
+        return Change(action, "cluster/prod", of, reason, None, object=named, **more)
+
+    yield change(Action.UPDATE, ref("chat-8b"), "ObjectChanged", "apps/v1/Deployment")
+    edited = FieldChange("limits.memory", "16Gi", "12Gi", forces_restart=True)
+    drifted = {"by": "kubectl-edit", "since": NOW - 840}
+    yield change(
+        Action.DRIFT, ref("embed"), "DriftedByOther", "apps/v1/Deployment", fields=(edited,),
+        **drifted,
+    )  # fmt: skip
+    secret = FieldChange("env.HF_TOKEN", SENSITIVE, SENSITIVE, forces_restart=True)
+    yield change(Action.UPDATE, ref("embed"), "ObjectChanged", "v1/ConfigMap", fields=(secret,))
+    model = ObjectRef("Model", "default", "gemma")
+    yield change(Action.CREATE, model, "Added", "inference.llmkube.dev/v1alpha1/Model")
+    yield change(Action.CREATE, ref("rerank"), "ObjectMissing", "v1/Service")
+    yield change(Action.CREATE, ref("rerank"), "ObjectMissing", "discovery.k8s.io/v1/EndpointSlice")
+
+
+def test_a_plan_of_a_cluster_reads_like_this() -> None:
+    expected = CASES / "cluster.txt"
+
+    told = plan_text(cluster_plan(), NOW)
+
+    if os.environ.get("FLEET_UPDATE_CASES"):
+        expected.write_text(told)
+    assert told == expected.read_text()
+
+
+def test_a_service_counts_once_a_cluster_whatever_its_objects_need() -> None:
+    document = json.loads(json.dumps(plan_json(cluster_plan())))
+
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    counted = {name: n for name, n in document["summary"].items() if n}
+    assert counted == {"create": 2, "update": 1, "drift": 1, "unchanged": 1}
+    assert len(document["changes"]) == 7
+    assert document["changes"][2]["object"] == {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "namespace": "default",
+        "name": "embed",
+    }
+    assert document["changes"][2]["by"] == "kubectl-edit"

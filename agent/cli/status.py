@@ -52,7 +52,8 @@ def _status(state: StateDir, node: str) -> Status:
     from agent.byhand.stopped import read_stopped
     from agent.view import recorded_instances
     from reconciler.api.meta import ObjectRef
-    from reconciler.plan import REASONS, Observation, TargetState
+    from reconciler.plan import Observation, TargetState
+    from reconciler.reasons import REASONS
     from reconciler.report.nodestate import read_node_state
     from reconciler.report.status import Declared, Status
     from reconciler.source.history import HistoryFile

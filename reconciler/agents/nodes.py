@@ -17,7 +17,7 @@ from reconciler.errors import AgentError
 from reconciler.fleet import Fleet
 from reconciler.plan import Change, Instance, Observation, TargetState
 from reconciler.report.nodestate import read_node_state
-from reconciler.report.plan_text import span
+from reconciler.report.spans import span
 from reconciler.target import Outcome, Result
 from reconciler.workload import Workload
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
-from reconciler.plan import REASONS, Action, Blocked, Change, Plan
+from reconciler.plan import Action, Blocked, Change, Plan
 from reconciler.problem import RULES
+from reconciler.reasons import REASONS
 
 _STARTING = (Action.CREATE, Action.REPLACE, Action.DRIFT)
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from reconciler.plan import REASONS
 from reconciler.problem import RULES
+from reconciler.reasons import REASONS
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -25,7 +25,7 @@ ORDER = (READY, RECONCILING, STALLED, PLACED, MEMORY_FITS, MODELS_READY, DRIFTED
 
 MOST_MESSAGE = 1_000  # characters: a status is read by every watcher, with every change
 
-# What a condition may give as its reason beside plan.REASONS and problem.RULES, with a line for
+# What a condition may give as its reason beside reasons.REASONS and problem.RULES, with a line for
 # people. A node's or a pod's own word is passed on where it is CamelCase (`word`).
 OWN_REASONS: Mapping[str, str] = MappingProxyType(
     {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.api.meta import API_VERSION, ObjectRef
-from reconciler.plan import REASONS, Action, Blocked, Change, Impact, Plan, Restart, Source
+from reconciler.plan import Action, Blocked, Change, Impact, Plan, Restart, Source
 from reconciler.problem import RULES
+from reconciler.reasons import REASONS
 
 FORMAT_VERSION = 1
 
@@ -32,7 +33,7 @@ def change_json(change: Change) -> dict[str, Any]:
         "action": str(change.action),
         "target": change.target,
         "ref": ref_json(change.ref),
-        "object": {"apiVersion": API_VERSION, **ref_json(change.ref)},
+        "object": _object_json(change),
         "reason": change.reason,
         "message": change.message,
         "source": _source_json(change.source),
@@ -47,7 +48,16 @@ def change_json(change: Change) -> dict[str, Any]:
         ],
         "impact": _impact_json(change.impact),
         "since": change.since,
+        "by": change.by or None,
     }
+
+
+def _object_json(change: Change) -> dict[str, Any]:
+    """The one object that changes; for a service as a whole, its own document."""
+    if change.object is None:
+        return {"apiVersion": API_VERSION, **ref_json(change.ref)}
+    api_version, kind, namespace, name = change.object
+    return {"apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name}
 
 
 def ref_json(ref: ObjectRef) -> dict[str, str]:
@@ -131,6 +141,7 @@ def plan_schema() -> dict[str, Any]:
         fields={"type": "array", "items": field},
         impact=impact,
         since={"type": ["number", "null"]},
+        by=maybe_text,
     )
     blocked = _closed(
         ref=ref,

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from reconciler.api.quantity import format_duration, show_bytes
 from reconciler.capacity.ledger import MemoryImpact
 from reconciler.plan import (
-    REASONS,
     Action,
     Blocked,
     Change,
-    FieldChange,
     Impact,
     Plan,
     Restart,
     Source,
     TargetState,
+    standing,
 )
+from reconciler.reasons import REASONS
+from reconciler.report.fields import shown_change
+from reconciler.report.plan_objects import by_service, object_lines
+from reconciler.report.spans import age
 from reconciler.report.terminal import PLAIN, Style, Tone, printable
 
 MARKS = {
@@ -51,6 +55,7 @@ _RESTARTS = {
     (Action.DRIFT, Restart.RESTART): "restart",
     (Action.UPDATE, Restart.NONE): "no restart",
     (Action.UPDATE, Restart.HOT): "reloads the changed models",
+    (Action.UPDATE, Restart.ROLL): "roll",
 }
 _PLAINLY = {Action.CREATE: "starts"}
 _OLD_S = 10.0
@@ -65,14 +70,18 @@ def plan_text(plan: Plan, now: float, style: Style = PLAIN) -> str:
 def _lines(plan: Plan, now: float, style: Style) -> Iterator[str]:
     by_target: dict[str, list[Change]] = {target: [] for target in plan.targets}
     for change in sorted(plan.changes, key=_by_cause):
-        by_target[change.target].append(change)
+        by_target.setdefault(change.target, []).append(change)
     for target, state in sorted(plan.targets.items()):
         changes = by_target[target]
         yield _target_line(state, changes, plan.unchanged.get(target, 0), now, style)
         if state.message:
             yield f"        {printable(state.message)}"
-        for change in changes:
-            yield from _change_lines(change, state, now, style)
+        for own, objects in by_service(changes):
+            for change in own:
+                yield from _change_lines(change, state, now, style)
+            for change in objects:
+                mark = style(_TONES.get(change.action, Tone.CHANGE), f"{MARKS[change.action]:<3}")
+                yield from object_lines(change, mark, now)
         for ref in sorted(state.stopped.keys() - {change.ref for change in changes}):
             yield style(Tone.QUIET, f"  .   {ref.label:<40}").rstrip()
             yield f"        {REASONS['StoppedByHand']}"
@@ -94,11 +103,8 @@ def _target_line(
     state: TargetState, changes: list[Change], unchanged: int, now: float, style: Style
 ) -> str:
     kind, _, name = state.target.partition("/")
-    counts = [
-        f"{n} {_WORDS[action]}"
-        for action in Action
-        if (n := sum(c.action == action for c in changes))
-    ]
+    actions = Counter(standing(changes).values())
+    counts = [f"{n} {_WORDS[action]}" for action in Action if (n := actions[action])]
     counts += [f"{unchanged} unchanged"] if unchanged or not counts else []
     if not state.reachable:
         seen = "never seen" if state.seen_at is None else f"last seen {age(now - state.seen_at)}"
@@ -114,24 +120,9 @@ def _padded(style: Style, text: str) -> str:
     return style(Tone.STRONG, text) + " " * (32 - len(text))
 
 
-def age(seconds: float) -> str:
-    """How long ago, in words: `3 s ago`, `14 min ago`."""
-    return f"{span(seconds)} ago"
-
-
-def span(seconds: float) -> str:
-    """For how long, in words: `3 s`, `14 min`, `5 h`, `3 d`."""
-    if seconds < 120:
-        return f"{max(0, seconds):.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"
-
-
 def _change_lines(change: Change, state: TargetState, now: float, style: Style) -> Iterator[str]:
     mark = style(_TONES.get(change.action, Tone.CHANGE), f"{MARKS[change.action]:<3}")
-    runtime = f" ({change.desired.runtime})" if change.desired else ""
-    head = f"  {mark} {change.ref.label + runtime:<40}"
+    head = f"  {mark} {_name(change):<40}"
     yield f"{head} {_where(change.source)}".rstrip()
     impact = _impact_text(change)
     if change.action is Action.UNKNOWN and change.message == state.message:
@@ -142,9 +133,15 @@ def _change_lines(change: Change, state: TargetState, now: float, style: Style) 
         plainly = _PLAINLY.get(change.action) or ("" if said else REASONS[change.reason])
         yield "        " + "; ".join(part for part in (plainly, impact, said, since) if part)
     for i, field in enumerate(change.fields):
-        before, after = _value(field, field.before), _value(field, field.after)
-        line = f"        {field.path:<18} {before} -> {after}"
+        line = f"        {field.path:<18} {shown_change(field)}"
         yield f"{line:<48} {impact}".rstrip() if i == 0 else line
+
+
+def _name(change: Change) -> str:
+    """On a node only services change, so that what starts them says more than the kind."""
+    if change.target.startswith("cluster/"):
+        return f"{change.ref.kind} {change.ref.label}"
+    return f"{change.ref.label} ({change.desired.runtime})" if change.desired else change.ref.label
 
 
 def _where(source: Source | None) -> str:
@@ -154,27 +151,13 @@ def _where(source: Source | None) -> str:
     return f"{printable(source.file)}:{source.line}   {commit}"
 
 
-def _value(field: FieldChange, value: object) -> str:
-    match value:
-        case None:
-            return "unset"
-        case bool():
-            return "true" if value else "false"
-        case list() | tuple():
-            return "[" + ", ".join(_value(field, item) for item in value) + "]"
-        case str() if field.path.endswith(".sha256"):
-            return value[:12]
-        case _:
-            return printable(str(value))
-
-
 def _impact_text(change: Change) -> str:
     if change.is_shown_only:
         return ""
     impact = change.impact
     parts = [_RESTARTS.get((change.action, impact.restart), "")]
     weighed = (Action.CREATE, Action.REPLACE, Action.DRIFT, Action.DELETE)
-    if change.action in weighed or impact.restart is Restart.HOT:
+    if change.action in weighed or impact.restart in (Restart.HOT, Restart.ROLL):
         parts += [_memory_text(m) for m in impact.memory]
         if change.desired and not impact.memory and change.action != Action.DELETE:
             parts.append("memory known once the model is here")
@@ -196,6 +179,8 @@ def _download_text(impact: Impact) -> str:
 
 
 def _downtime_text(impact: Impact) -> str:
+    if impact.restart is Restart.ROLL and impact.downtime_seconds is None:
+        return "down until its new pods are ready"
     if impact.restart != Restart.RESTART:
         return ""
     if impact.downtime_seconds is None:

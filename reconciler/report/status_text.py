@@ -14,7 +14,7 @@ from functools import partial
 from reconciler.api.nodestate import DownloadState
 from reconciler.api.quantity import show_bytes
 from reconciler.plan import DriftKind, Instance, RevisionState, TargetState
-from reconciler.report.plan_text import age, span
+from reconciler.report.spans import age, span
 from reconciler.report.status import Declared, PoolUse, Status, advertised, pool_uses
 from reconciler.report.terminal import PLAIN, Style, Tone, printable
 

@@ -1,0 +1,47 @@
+"""The words that plans give for a change or a hold. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+# Why a change or a hold: the only CamelCase reasons a plan may carry, with a line for people.
+# A blocked object may carry the id of a validation rule as well.
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "Added": "declared, and not running yet",
+        "SettingsChanged": "its settings changed",
+        "ModelChanged": "its model changed",
+        "LifecycleChanged": "what changed needs no restart",
+        "Suspended": "suspended",
+        "Removed": "no longer declared",
+        "MovedAway": "placed on another node; stays here until it answers there",
+        "MovedAtOnce": "placed on another node, and its memory is needed here",
+        "RenderChanged": "we or the engine were upgraded; waits for the next change or a restart",
+        "ProcessGone": "its process ended",
+        "Drifted": "it does not run as it was started",
+        "NotReachable": "the target did not answer",
+        "EngineMissing": "the node has no engine for it",
+        "NodeTakesNothingNew": "the node is unschedulable",
+        "NeedsConfirmation": "more would go than the Fleet's prune limits allow at once",
+        "PruneDisabled": "its prune annotation keeps it",
+        "Held": "its hold annotation leaves it exactly as it is",
+        "DriftReported": "the Fleet's drift policy only reports",
+        "DriftShown": "it differs in something that a restart would not mend",
+        "ForeignProcess": "a program that is not ours is in its way: named, never touched",
+        "MemoryFits": "it does not fit beside what runs",
+        "RevisionIncomplete": "a file of the fleet cannot be read, so that absence proves nothing",
+        "StoppedByHand": "stopped by a person on the node, until `fleet-agent restart`",
+        "RestartedByHand": "a person on the node asked for it",
+        # of a cluster's objects
+        "ObjectMissing": "an object of it is not there",
+        "ObjectChanged": "an object of it is not as declared",
+        "ImmutableField": "a field cannot be changed in place: made anew",
+        "DriftedByOther": "somebody changed what the fleet declares",
+        "FieldConflict": "another manager owns a field of it: theirs, unless forced by annotation",
+        "Fight": "another program sets the same field again and again",
+        "NotOurs": "an object of that name is there and is not this fleet's: never touched",
+        "Guarded": "removing it would lose data: by hand, or after a confirmation",
+        "NotRendered": "no manifest can be made of it",
+    }
+)

@@ -1,0 +1,48 @@
+"""The objects of a cluster in a plan for people: under their service, or a line each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from reconciler.api.meta import ObjectRef
+from reconciler.plan import SENSITIVE, Action, Change
+from reconciler.reasons import REASONS
+from reconciler.report.fields import shown_change, shown_value
+from reconciler.report.spans import age
+from reconciler.report.terminal import printable
+
+
+def by_service(changes: Iterable[Change]) -> Iterator[tuple[list[Change], list[Change]]]:
+    """For each service the lines of its own, and its objects that need a line beside them: what
+    somebody else changed always does, the others where they are all there is."""
+    groups: dict[ObjectRef, list[Change]] = {}
+    for change in changes:
+        groups.setdefault(change.ref, []).append(change)
+    for group in groups.values():
+        own = [change for change in group if change.object is None]
+        objects = [change for change in group if change.object is not None]
+        yield own, [change for change in objects if not own or change.action is Action.DRIFT]
+
+
+def object_lines(change: Change, mark: str, now: float) -> Iterator[str]:
+    """One object with what is different about it; the mark is the caller's, three places wide."""
+    assert change.object is not None
+    named = change.object
+    name = f"{named.namespace}/{named.name}" if named.namespace else named.name
+    said = [printable(change.message)] if change.message else []
+    parts = [*(_field(change, i, now) for i in range(len(change.fields))), *said]
+    first, *rest = parts or [REASONS[change.reason]]
+    yield f"  {mark} {f'{named.kind} {name}':<40} {first}"
+    for part in rest:
+        yield f"      {'':<40} {part}"
+
+
+def _field(change: Change, index: int, now: float) -> str:
+    field = change.fields[index]
+    if change.action is not Action.DRIFT or SENSITIVE in (field.before, field.after):
+        return f"{field.path} {shown_change(field)}"
+    declared, live = (shown_value(field.path, v) for v in (field.after, field.before))
+    who = f" by {printable(change.by)}" if change.by else ""
+    since = f" {age(now - change.since)}" if change.since is not None else ""
+    back = "" if change.is_shown_only else f": back to {declared}"
+    return f"{field.path} {declared} -> {live}{who}{since}{back}"
