@@ -19,6 +19,7 @@ COMMANDS = {
     "uninstall": "take that service away again, and stop what it runs",
     "fetch": "bring models here ahead of time",
     "store": "list, verify, import and clean up the models that are here",
+    "pod": "in a pod, beside an engine: fetch its models, wait for them, say when it is ready",
     "probe": "print this machine as a FleetNode",
     "status": "what this machine's records say, and whether it answers",
     "stop": "drain and stop services that were started here",

@@ -211,7 +211,7 @@ class Downloads:
         if isinstance(error, DownloadFailed) and error.retry_after_s is not None:
             pause = max(pause, error.retry_after_s * (1 + 0.1 * jitter))
         transfer.retry_at = self._clock.monotonic() + pause
-        self._enter(transfer, DownloadState.FAILED, str(error), _REASONS[type(error)])
+        self._enter(transfer, DownloadState.FAILED, str(error), reason_of(error))
         _log.warning(
             "model %s: %s (again in %.0f s)", transfer.model.name, str(error)[:1000], pause
         )
@@ -235,6 +235,13 @@ class Downloads:
             reason=transfer.reason,
             retry_in_s=max(0.0, transfer.retry_at - self._clock.monotonic()) if failed else None,
         )
+
+
+def reason_of(error: Exception) -> str:
+    """The CamelCase word for why a model cannot be had."""
+    return (
+        _REASONS.get(type(error), "DownloadFailed") if isinstance(error, ModelError) else "Failed"
+    )
 
 
 def _key(model: ModelFile) -> tuple[str, str | None]:

@@ -1,1 +1,1 @@
-"""What runs beside an engine in its pod: fetches its models, waits for them, says when it is ready."""
+"""Beside an engine in its pod: fetches its models, waits for them, says when it is ready."""

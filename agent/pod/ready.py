@@ -1,7 +1,7 @@
 """Models that are whole and verified, under the names that engines in other containers are given.
 
 Everything below `ready` is a relative link into the store, so that it holds wherever the volume is
-mounted. A folder appears by one rename, complete; what it leads to never changes after that.
+mounted. A folder appears by one rename, complete.
 """
 
 from __future__ import annotations
@@ -29,34 +29,29 @@ def publish(root: Path, model: ModelFile, stored: StoredModel) -> Path:
     """
     links = _links(model, stored)
     top = root / READY
+    top.mkdir(parents=True, exist_ok=True)
     place = top / ready_key(model)
-    if not _leads(place, links):
-        top.mkdir(parents=True, exist_ok=True)
-        staged = top / f".{place.name}.{os.getpid()}.{os.urandom(4).hex()}"
-        try:
-            _build(staged, links, depth=root)
-            _swap(staged, place, links)
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)
-        sync_directory(top)
+    if not place.is_dir():
+        _build(top, place, links)
+    _amend(place, links, root, stored.digest)
+    sync_directory(top)
     with contextlib.suppress(OSError):  # whoever waits may be another user, with the volume's group
-        (_shelved(root, stored.digest) / ".model.json").chmod(_ALL_MAY_READ)
+        (root / "sha256" / stored.digest / ".model.json").chmod(_ALL_MAY_READ)
     return place / ready_file(model)
 
 
 def why_not(root: Path, shelf: Shelf, key: str) -> str | None:
-    """Why the model of a key cannot be used yet, or None. Every file that its folder leads to must
-    belong to a model of the store that is as long as when it was verified."""
-    place = root / READY / key
-    links = [path for path in place.rglob("*") if path.is_symlink()]
+    """Why the model of a key cannot be used yet, or None. What its folder leads to must be one
+    model of the store, each of its files as long as when it was verified."""
+    links = _links_in(root / READY / key)
+    digests = {_digest_of(root, path) for path in links.values()}
     if not links:
         return "not there yet"
-    for path in links:
-        digest = _digest_of(root, path)
-        if digest is None:
-            return f"{path.relative_to(place)} leads out of the store"
-        if shelf.get(digest) is None or not path.exists():
-            return f"its files (sha256 {digest[:12]}) are not whole"
+    if len(digests) > 1:
+        return "is being replaced"
+    (digest,) = digests
+    if digest is None or shelf.get(digest) is None:
+        return f"its files (sha256 {(digest or 'unknown')[:12]}) are not whole"
     return None
 
 
@@ -76,40 +71,44 @@ def _links(model: ModelFile, stored: StoredModel) -> Mapping[str, Path]:
     return {**files, wanted: stored.path}
 
 
-def _leads(place: Path, links: Mapping[str, Path]) -> bool:
-    """Whether a folder has these links and no others."""
-    found = {str(p.relative_to(place)): p for p in place.rglob("*") if p.is_symlink()}
-    return found.keys() == links.keys() and all(
-        path.resolve() == links[name].resolve() for name, path in found.items()
-    )
-
-
-def _build(staged: Path, links: Mapping[str, Path], depth: Path) -> None:
-    """`staged` lies where the folder will: as deep below the store."""
-    staged.mkdir()
-    for name, target in links.items():
-        path = staged / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to(os.path.relpath(target, path.parent))
-    for folder in {staged, *(path for path in staged.rglob("*") if path.is_dir())}:
-        if not folder.is_symlink():
+def _build(top: Path, place: Path, links: Mapping[str, Path]) -> None:
+    """The folder with all of its links, in one step; nothing where another process was faster."""
+    staged = top / f".{place.name}.{os.urandom(8).hex()}"
+    try:
+        staged.mkdir()
+        for name, target in links.items():
+            _link(staged / name, target)
+        for folder in (staged, *(path for path in staged.rglob("*") if path.is_dir())):
             sync_directory(folder)
-
-
-def _swap(staged: Path, place: Path, links: Mapping[str, Path]) -> None:
-    """Put it in place. One that is there and leads elsewhere is of no use: it goes first."""
-    for _ in range(2):
-        try:
+        with contextlib.suppress(OSError):  # it is there and not empty
             staged.rename(place)
-            return
-        except OSError:
-            if _leads(place, links):  # another process was faster
-                return
-            aside = staged.with_name(f"{staged.name}.old")
-            with contextlib.suppress(OSError):
-                place.rename(aside)
-            shutil.rmtree(aside, ignore_errors=True)
-    raise ModelError(f"{place}: another process keeps replacing it")
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def _amend(place: Path, links: Mapping[str, Path], root: Path, digest: str) -> None:
+    """A folder that was there may lack a name, by which another source calls the same bytes, or
+    lead to a model that is gone."""
+    there = _links_in(place)
+    wrong = {name for name, path in there.items() if _digest_of(root, path) != digest}
+    for name, target in links.items():
+        if name not in there or name in wrong:
+            staged = place.parent / f".{place.name}.{os.urandom(8).hex()}"
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            staged.symlink_to(os.path.relpath(target, (place / name).parent))
+            staged.replace(place / name)
+    for name in wrong - links.keys():
+        (place / name).unlink(missing_ok=True)
+
+
+def _link(path: Path, target: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(os.path.relpath(target, path.parent))
+
+
+def _links_in(place: Path) -> dict[str, Path]:
+    found = (path for path in place.rglob("*") if path.is_symlink())
+    return {path.relative_to(place).as_posix(): path for path in found}
 
 
 def _digest_of(root: Path, path: Path) -> str | None:
@@ -119,7 +118,3 @@ def _digest_of(root: Path, path: Path) -> str | None:
         kind, digest, *_ = target.relative_to(root).parts
         return digest if kind == "sha256" else None
     return None
-
-
-def _shelved(root: Path, digest: str) -> Path:
-    return root / "sha256" / digest

@@ -98,6 +98,14 @@ def rewrite(ask: Rewrite, many: ManyModels) -> Rewritten:
     return Rewritten(ask.question, True, loading=loading)
 
 
+def load(launch: Launch, many: ManyModels, names: Iterable[str]) -> tuple[str, ...]:
+    """Have the process load these; returns the ones that it agreed to."""
+    try:
+        return tuple(name for name in names if _agrees_to_load(Server.of(launch), many, name))
+    except _UNREACHABLE:
+        return ()
+
+
 def _load(
     server: Server,
     many: ManyModels,
@@ -113,13 +121,16 @@ def _load(
     for name in dict.fromkeys(wanted):
         if name in up or len(up) >= room:
             continue
-        status, _ = server.ask(
-            many.load_path, ANSWER_TIMEOUT_S, json.dumps({"model": name}).encode()
-        )
-        if status == 200:
+        if _agrees_to_load(server, many, name):
             loading.append(name)
         up.append(name)  # also where it was refused: a request has loaded it meanwhile
     return tuple(loading)
+
+
+def _agrees_to_load(server: Server, many: ManyModels, name: str) -> bool:
+    body = json.dumps({"model": name}).encode()
+    status, _ = server.ask(many.load_path, ANSWER_TIMEOUT_S, body)
+    return status == 200
 
 
 def _listed(server: Server, launch: Launch) -> object:

@@ -79,7 +79,7 @@ def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: Timing
     if event.busy == 0:
         return _rewrite(unit)
     if now.monotonic >= unit.drain_until:
-        return _rewrite(unit, Note(cut(unit)))
+        return _rewrite(unit, Note(cut(unit.busy, unit.launch.drain_timeout_s)))
     names = ", ".join(sorted(under_way.models))
     message = f"{names}: {waits_for(busy)}" if busy is not None else names
     wake_at = min(now.monotonic + timing.slots_s, unit.drain_until)
@@ -92,7 +92,7 @@ def tick(unit: Unit, now: Moment) -> Step:
     assert under_way is not None
     match under_way.stage:
         case Stage.DRAINING if now.monotonic >= unit.drain_until:
-            return _rewrite(unit, Note(cut(unit)))
+            return _rewrite(unit, Note(cut(unit.busy, unit.launch.drain_timeout_s)))
         case Stage.DRAINING:
             unit, ask = _ask_slots(unit)
             return unit, (ask,)

@@ -46,7 +46,7 @@ def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: Timing
 
 def end_drain(unit: Unit, now: Moment, timing: Timing) -> Step:
     """The deadline is there: say what it cuts."""
-    text = cut(unit)
+    text = cut(unit.busy, unit.launch.drain_timeout_s)
     return _terminate(replace(unit, message=text), now, timing, Note(text))
 
 
@@ -55,12 +55,12 @@ def waits_for(busy: int) -> str:
     return f"waiting for {busy} request{'' if busy == 1 else 's'}"
 
 
-def cut(unit: Unit) -> str:
-    """What the deadline of a drain cuts."""
+def cut(busy: int | None, drain_timeout_s: float) -> str:
+    """What the deadline of a drain cuts. `busy`: None where that could never be read."""
     text = "requests in flight are unknown: cut"
-    if unit.busy is not None:
-        text = f"{unit.busy} request{'' if unit.busy == 1 else 's'} cut"
-    return f"{text} after {unit.launch.drain_timeout_s:g} s of draining"
+    if busy is not None:
+        text = f"{busy} request{'' if busy == 1 else 's'} cut"
+    return f"{text} after {drain_timeout_s:g} s of draining"
 
 
 def kill(unit: Unit, now: Moment, timing: Timing) -> Step:

@@ -3,7 +3,7 @@ arguments and for who fetches. Pure.
 
     /models/ready/<key>/<file>       a model of one file, under the name that its source gives it
     /models/ready/<key>/...          a folder, or a split model: its files under their own names
-    /models/ready/<key>/model.gguf   besides, the GGUF in a folder of which nobody says the name
+    /models/ready/<key>/model.gguf   the one of which the source does not say the name
 
 The key is the digest where the fleet pins one, else it follows from the source. Neither needs to
 know what is in the model, so that an engine's arguments can be rendered before anything is fetched.
@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-from urllib.parse import unquote
 
 from reconciler.errors import ModelError
 from reconciler.models import is_folder
@@ -23,8 +22,8 @@ from reconciler.workload import ModelFile
 
 READY = "ready"
 """The folder in the store that has them."""
-ANY_GGUF = "model.gguf"
 
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\.(gguf|safetensors)")
 _PATTERN = re.compile(r"[*?\[]")
 _DIGITS = 32  # of a hash: enough to be unique
 
@@ -37,20 +36,16 @@ def ready_key(model: ModelFile) -> str:
 
 
 def ready_file(model: ModelFile) -> str:
-    """The file in it that an engine is given; empty where that is the folder itself. Of a split
-    model it is the first part."""
+    """The file in it that an engine is given, of a split model its first part; empty where it is
+    given the folder. What the source does not name is called `model`."""
+    plain = "model.gguf" if model.format == "gguf" else "model.safetensors"
     if not is_folder(model.source):
-        return _file_name(model.source)
+        path = model.source.partition("://")[2] or model.source
+        last = re.split(r"[@?#]", path)[0].rpartition("/")[2]
+        return last if _FILE.fullmatch(last) else plain
     if model.format != "gguf":
         return ""
     exact = [name for name in model.files if not _PATTERN.search(name)]
     with contextlib.suppress(ModelError):  # they leave open which one it is
-        return entry_of(exact, model.format) if len(exact) == len(model.files) else ANY_GGUF
-    return ANY_GGUF
-
-
-def _file_name(source: str) -> str:
-    """The last word of an address, harmless in a shell: without query and the Hub's revision."""
-    path = re.sub(r"@[^@/]*$" if source.startswith("hf://") else r"[?#].*$", "", source)
-    name = unquote(path).rpartition("/")[2].replace("==", "-")
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).lstrip(".-_") or "model"
+        return entry_of(exact, model.format) if len(exact) == len(model.files) else plain
+    return plain

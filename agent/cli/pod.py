@@ -1,0 +1,252 @@
+"""What runs in a pod beside an engine: it brings models, waits for them, and says who is ready.
+
+fleet-agent pod fetch --model NAME --source SOURCE
+fleet-agent pod wait --ready PATH...
+fleet-agent pod companion --runtime NAME --port PORT --name NAME...
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.cli.download_options import DOWNLOAD_OPTIONS
+from reconciler.edge import Exit, endings
+from reconciler.errors import ReconcilerError, UsageError
+from reconciler.option import API_KEY_FILE, GIT_OPTIONS, Option, add, file_path
+from reconciler.report.terminal import printable
+
+if TYPE_CHECKING:
+    from reconciler.models import FetchContext
+    from reconciler.workload import ModelFile
+
+_TERMINATION_LOG = Path("/dev/termination-log")
+_MOST_TOLD = 1024  # Kubernetes keeps 4096 bytes, and shows them in one line
+_FORMATS = ("gguf", "mlx", "safetensors")
+
+
+def _seconds(text: str) -> float:
+    """A duration, or a number of seconds."""
+    from reconciler.api.quantity import parse_duration
+
+    return float(text) if text.replace(".", "", 1).isdecimal() else parse_duration(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise ValueError("give a number from 1 to 1000")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise ValueError("give a port, 1 to 65535")
+    return int(text)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host:
+        raise ValueError("give an address and a port, such as 0.0.0.0:9091")
+    return host.strip("[]"), _port(port)
+
+
+def _hex(text: str) -> str:
+    if len(text) != 64 or not set(text.lower()) <= set("0123456789abcdef"):
+        raise ValueError("a sha256 has 64 hexadecimal digits")
+    return text.lower()
+
+
+_STORE = Option("store", "the volume that has the models", "DIR", read=file_path,
+                fallback="/models", stated_variable="FLEET_MODEL_STORE")  # fmt: skip
+_FETCH = (
+    Option("model", "the Model's name", "NAME"),
+    Option("source", "where it comes from, as in spec.source", "SOURCE"),
+    Option("sha256", "the digest that it must have", "HEX", read=_hex),
+    Option("format", f"{', '.join(_FORMATS)} (default: by its name)", "FORMAT", names=_FORMATS),
+    Option("git-url", "the fleet's repository, for a source that is a path in it", "URL"),
+    Option("git-revision", "the commit to read it from", "SHA"),
+    Option("attempts", "how many in a row may bring nothing", "COUNT", read=_count, fallback="10"),
+    Option("give-up-after", "how long to try in all", "TIME", read=_seconds, fallback="6h"),
+    Option("termination-log", "where to leave the reason of a failure (default:"
+           f" {_TERMINATION_LOG}, where there is one)", "FILE", read=file_path),
+)  # fmt: skip
+_WAIT = (Option("timeout", "how long (default: for ever)", "TIME", read=_seconds),)
+_COMPANION = (
+    Option("runtime", "the engine's runtime", "NAME"),
+    Option("port", "where the engine listens", "PORT", read=_port),
+    Option("listen", "where to answer", "ADDRESS:PORT", read=_address, fallback="0.0.0.0:9091"),
+    Option("drain-timeout", "how long a drain may take", "TIME", read=_seconds, fallback="60s"),
+    Option("settle", "how long a drain takes at least, while the endpoint is withdrawn", "TIME",
+           read=_seconds, fallback="5s"),
+    API_KEY_FILE,
+)  # fmt: skip
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    fetch = actions.add_parser("fetch", help="bring one model into the volume, verified")
+    add(fetch, (_STORE, *_FETCH, *DOWNLOAD_OPTIONS, *GIT_OPTIONS))
+    _add_lists(fetch, "file", "PATTERN", "which files of a folder, as in spec.files")
+    _add_lists(fetch, "allowed-host", "HOST", "download from such hosts only")
+    _add_lists(fetch, "mirror", "HOST=URL", "ask there in place of a host")
+    wait = actions.add_parser("wait", help="wait until models are there, whole and verified")
+    add(wait, (_STORE, *_WAIT))
+    _add_lists(wait, "ready", "PATH", "what an engine will be given", required=True)
+    companion = actions.add_parser("companion", help="readiness and drain of the engine beside it")
+    add(companion, _COMPANION)
+    _add_lists(companion, "name", "NAME", "a name that the engine answers for", required=True)
+    _add_lists(companion, "preload", "NAME", "what a router is to have up (default: the first)")
+
+
+def _add_lists(
+    parser: argparse.ArgumentParser, name: str, metavar: str, text: str, *, required: bool = False
+) -> None:
+    parser.add_argument(
+        f"--{name}",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar=metavar,
+        help=text,
+        required=required,
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit 0, 1 with the reason, or 130 where somebody asked to stop."""
+    actions = {"fetch": _run_fetch, "wait": _run_wait, "companion": _run_companion}
+    return actions[args.action](args)
+
+
+def _run_fetch(args: argparse.Namespace) -> int:
+    from agent.models.store import ModelStore
+    from agent.pod.fetch import Errand, Patience
+
+    stop = threading.Event()
+    try:
+        with endings(stop.set) as received:
+            model = _model(args)
+            store = ModelStore(
+                args.store,
+                max_downloads=1,
+                min_free_bytes=args.keep_free,
+                hf_token_file=str(args.hf_token_file) if args.hf_token_file else None,
+            )
+            patience = Patience(args.attempts, args.give_up_after)
+            context = _context(args)
+            try:
+                Errand(store, model, context, _teller(model.name), patience, stop).run()
+            except ReconcilerError:
+                if received:
+                    return Exit.INTERRUPTED
+                raise
+            finally:
+                store.close()
+    except (ReconcilerError, OSError) as error:
+        _leave_reason(args.termination_log, error)
+        raise
+    return Exit.OK
+
+
+def _model(args: argparse.Namespace) -> ModelFile:
+    from reconciler.api.model import format_by_name
+    from reconciler.models import check_source
+    from reconciler.workload import ModelFile
+
+    _require(args, "model", "source")
+    if reason := check_source(args.source):
+        raise UsageError(f"--source {printable(args.source)}: {reason}")
+    form = args.format or format_by_name(args.source)
+    return ModelFile(args.model, args.source, form, sha256=args.sha256, files=tuple(args.file))
+
+
+def _context(args: argparse.Namespace) -> FetchContext:
+    """The Fleet's policy for downloads, and its repository where the source is a path in it."""
+    from reconciler.models import FetchContext
+
+    mirrors = _mirrors(args.mirror)
+    allowed = tuple(args.allowed_host) or None
+    if "://" in args.source:
+        return FetchContext(allowed, mirrors)
+    from agent.pod.repository import Repository
+    from reconciler.source.address import GitCredentials
+
+    _require(args, "git-url", "git-revision")
+    files = (args.git_token_file, args.ssh_key_file, args.known_hosts_file, args.ca_file)
+    found = Repository(args.store, args.git_url, args.git_revision, GitCredentials(*files))
+    return FetchContext(allowed, mirrors, found.open, found.folder)
+
+
+def _mirrors(stated: list[str]) -> Mapping[str, str]:
+    pairs = [word.partition("=") for word in stated]
+    if wrong := [host for host, _, url in pairs if not (host and url)]:
+        raise UsageError(f"--mirror {wrong[0]}: write HOST=URL")
+    return {host: url for host, _, url in pairs}
+
+
+def _run_wait(args: argparse.Namespace) -> int:
+    from agent.pod.wait import wait
+
+    stop = threading.Event()
+    ready = [Path(path) for path in args.ready]
+    with endings(stop.set):
+        there = wait(args.store, ready, _teller("wait"), stop, args.timeout)
+    return Exit.OK if there else Exit.INTERRUPTED
+
+
+def _run_companion(args: argparse.Namespace) -> int:
+    from agent import heap
+    from agent.pod.companion import Companion, Pace
+    from agent.pod.engine import Engine
+    from agent.pod.web import Server
+
+    _require(args, "runtime", "port")
+    key_file = str(args.api_key_file) if args.api_key_file else None
+    engine = Engine.beside(args.runtime, args.port, tuple(args.name), key_file)
+    companion = Companion(
+        engine,
+        _teller("companion"),
+        preload=tuple(args.preload),
+        drain_timeout_s=args.drain_timeout,
+        pace=Pace(settle_s=args.settle),
+    )
+    with Server(args.listen, companion) as server:
+        # A server is ended from another thread than the one that serves.
+        end = threading.Thread(target=server.shutdown, name="end", daemon=True)
+        with endings(end.start):
+            companion.start()
+            heap.trim()
+            server.serve_forever()
+    companion.close()
+    return Exit.OK
+
+
+def _require(args: argparse.Namespace, *names: str) -> None:
+    """Raises UsageError where one of these options was not said, nor its variable."""
+    if lacking := [n for n in names if getattr(args, n.replace("-", "_")) is None]:
+        raise UsageError(f"say --{lacking[0]}")
+
+
+def _teller(name: str) -> Callable[[str], None]:
+    def tell(text: str) -> None:
+        with contextlib.suppress(OSError):  # whoever read our words is gone: that stops nothing
+            print(f"{name}: {printable(text)}", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _leave_reason(stated: Path | None, error: Exception) -> None:
+    """Where Kubernetes reads why a container ended, in the words that a status takes up."""
+    from agent.models.downloads import reason_of
+
+    path = stated or (_TERMINATION_LOG if _TERMINATION_LOG.exists() else None)
+    if path is not None:
+        line = " ".join(printable(str(error)).split())
+        with contextlib.suppress(OSError):
+            path.write_text(f"{reason_of(error)}: {line[:_MOST_TOLD]}\n")

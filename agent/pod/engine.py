@@ -1,0 +1,102 @@
+"""The engine beside us in the pod, asked as an agent asks its processes: by its runtime's row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.process import health, many
+from agent.process.health import Verdict
+from agent.process.launch import Launch
+from agent.process.sockets import socket_of
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import API_VERSION
+from reconciler.errors import UsageError
+from reconciler.fleet import Origin
+from reconciler.many import ManyModels
+from reconciler.runtime import NodeFacts, Runtime, settings
+from reconciler.runtimes import RUNTIMES, resolve
+from reconciler.workload import Command, KeyPlace, ModelFile, Probe, Workload
+
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What can be asked of it. Every question blocks for a bounded time. `host` is another one than
+    loopback in tests of no kind: a pod's containers share it."""
+
+    launch: Launch
+    many: ManyModels | None
+
+    @classmethod
+    def beside(
+        cls, runtime: str, port: int, names: tuple[str, ...], key_file: str | None
+    ) -> Engine:
+        """The engine of a runtime, which should serve these names. Raises UsageError."""
+        row = resolve(runtime)
+        if row is None:
+            raise UsageError(f"--runtime {runtime}: it is one of {', '.join(sorted(RUNTIMES))}")
+        service = _service(row, names)
+        key = KeyPlace(row.key_variable or "", key_file) if key_file else None
+        launch = Launch(
+            ref=service.ref,
+            command=Command((), probe=_probe(row, service, names), key=key),
+            inputs={},
+            inputs_digest="",
+            render_digest="",
+            runtime=row.name,
+            port=port,
+            models=names,
+            host=_LOOPBACK,
+        )
+        return cls(launch, row.many)
+
+    def identity(self) -> str:
+        """Another one after every start of it; empty while it does not listen."""
+        return socket_of(self.launch.port)
+
+    def look(self, *, proven: bool) -> Verdict:
+        """Whether it is ready, and who it should be. `proven`: this very process was, before."""
+        return health.check_alone(self.launch, proven=proven)
+
+    @property
+    def counts_requests(self) -> bool:
+        return self.launch.command.probe.counts_requests
+
+    def requests_in_flight(self) -> int | None:
+        """How many it works on; None where that cannot be read, which is not 0."""
+        if self.many is not None:
+            return many.requests_in_flight(self.launch, self.many, None)
+        return health.requests_in_flight(self.launch)
+
+    def load(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Have a router load these; those that it agreed to."""
+        return many.load(self.launch, self.many, names) if self.many else ()
+
+
+def _service(row: Runtime, names: tuple[str, ...]) -> InferenceService:
+    """A service of that runtime with nothing but defaults: enough to know how it is asked."""
+    served = {"models": [{"name": n} for n in names]} if row.serves_many else {"modelRef": names[0]}
+    return InferenceService.model_validate(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "InferenceService",
+            "metadata": {"name": "engine"},
+            "spec": {"runtime": row.name, **served},
+        }
+    )
+
+
+def _probe(row: Runtime, service: InferenceService, names: tuple[str, ...]) -> Probe:
+    """No runtime's probe depends on more than the models' names."""
+    form = min(row.formats)
+    workload = Workload(
+        ref=service.ref,
+        node="",
+        runtime=row.name,
+        models=tuple(ModelFile(name, name, form) for name in names),
+        settings=settings(service, row),
+        lifecycle={},
+        origin=Origin("", 0),
+    )
+    return row.command(workload, NodeFacts()).probe

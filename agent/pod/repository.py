@@ -1,0 +1,33 @@
+"""The fleet's repository at one commit, for models that lie in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from reconciler.source.address import GitCredentials
+from reconciler.source.commit import GitCheckout
+from reconciler.source.git import GitSource
+
+
+class Repository:
+    """Read at first need, from our copy on the volume, which is then brought up to the commit: so
+    that a remote which does not answer is tried again like any download. Raises SourceError."""
+
+    def __init__(self, store: Path, url: str, revision: str, credentials: GitCredentials) -> None:
+        self._source = GitSource(url, cache_dir=store, ref=revision, credentials=credentials)
+        self._checkout: GitCheckout | None = None
+
+    def open(self, path: str) -> BinaryIO:
+        """As GitCheckout.open."""
+        return self._read().open(path)
+
+    def folder(self, path: str) -> Sequence[str]:
+        """As GitCheckout.folder."""
+        return self._read().folder(path)
+
+    def _read(self) -> GitCheckout:
+        if self._checkout is None:
+            self._checkout = self._source.fetch()
+        return self._checkout

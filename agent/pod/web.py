@@ -1,0 +1,108 @@
+"""The companion over HTTP, for a kubelet: `/readyz`, `/healthz` and `/drain`.
+
+The standard library's server: it sits in every pod, and others take twice its memory. Every answer
+but that of a drain is given at once.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from agent.pod.companion import Companion
+from reconciler import __version__
+from reconciler.errors import UsageError
+
+_Request = socket.socket | tuple[bytes, socket.socket]  # as socketserver has it
+_MOST_AT_ONCE = 32
+_SILENT_S = 5.0  # a client that says nothing for so long is sent away
+_MOST_DRAINS = 8  # of those; the rest stays free for readiness
+
+
+class Server(ThreadingHTTPServer):
+    """Bound at once; `serve_forever` answers. UsageError: it cannot listen there."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, listen: tuple[str, int], companion: Companion) -> None:
+        self.companion = companion
+        self.drains = threading.BoundedSemaphore(_MOST_DRAINS)
+        self._places = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        if ":" in listen[0]:
+            self.address_family = socket.AF_INET6
+        try:
+            super().__init__(listen, _Handler)
+        except (OSError, OverflowError) as error:
+            shown = f"{listen[0]}:{listen[1]}"
+            raise UsageError(f"--listen {shown}: cannot be listened on: {error}") from error
+
+    def process_request(self, request: _Request, client_address: object) -> None:
+        """More clients at once than anybody needs are sent away."""
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: _Request, client_address: object) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: _Request, client_address: object) -> None:
+        """A client that went away is nobody's error."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+    server_version, sys_version = f"fleet-agent/{__version__}", ""
+    timeout = _SILENT_S
+
+    def do_GET(self) -> None:
+        match self.path.partition("?")[0]:
+            case "/readyz":
+                found = self.server.companion.readiness()
+                text = "ready" if found.ready else f"{found.reason}: {found.message}"
+                self._answer(HTTPStatus.OK if found.ready else _UNAVAILABLE, text)
+            case "/healthz":
+                alive = self.server.companion.is_alive
+                self._answer(HTTPStatus.OK if alive else _UNAVAILABLE, "ok" if alive else "stopped")
+            case "/drain":
+                self._drain()
+            case _:
+                self._answer(HTTPStatus.NOT_FOUND, "there is /readyz, /healthz and /drain")
+
+    def do_POST(self) -> None:
+        if self.path.partition("?")[0] == "/drain":
+            self._drain()
+        else:
+            self._answer(HTTPStatus.METHOD_NOT_ALLOWED, "only /drain takes a POST")
+
+    def _drain(self) -> None:
+        """A kubelet's preStop hook is a GET."""
+        if not self.server.drains.acquire(blocking=False):
+            self._answer(HTTPStatus.TOO_MANY_REQUESTS, "too many wait for the same drain")
+            return
+        try:
+            text = self.server.companion.drain()
+        finally:
+            self.server.drains.release()
+        self._answer(HTTPStatus.OK, text)
+
+    def _answer(self, status: HTTPStatus, text: str) -> None:
+        body = f"{text}\n".encode(errors="replace")
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """A kubelet asks every few seconds: what changes is said elsewhere."""
+
+
+_UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
