@@ -1,0 +1,20 @@
+"""The model cache as the containers of a pod see it. Pure."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from reconciler.models.ready import READY, ready_file, ready_key
+from reconciler.workload import ModelFile
+
+MODELS = "/models"  # where the volume is mounted
+
+
+def ready_path(model: ModelFile) -> str:
+    """Where a fetched, verified model is: its file, of a split one the first, or its folder."""
+    return str(PurePosixPath(MODELS, ready_folder(model), ready_file(model)))
+
+
+def ready_folder(model: ModelFile) -> str:
+    """The folder of a model, from the top of the volume."""
+    return f"{READY}/{ready_key(model)}"

@@ -1,0 +1,36 @@
+"""From a placed service to the objects that stand for it in a cluster. Pure.
+
+One file per kind of object. Nothing here knows of another service: the objects of each are the same
+bytes whatever else the fleet holds.
+"""
+
+from __future__ import annotations
+
+from reconciler.kube.objects import Manifest, id_of, kind_of
+from reconciler.kube.placed import Placed
+from reconciler.kube.render.autoscaler import autoscalers
+from reconciler.kube.render.config import config_maps
+from reconciler.kube.render.deployment import deployment
+from reconciler.kube.render.job import jobs
+from reconciler.kube.render.service import service
+from reconciler.kube.render.storage import claims
+from reconciler.kube.render.subject import Subject
+
+
+def render(placed: Placed) -> tuple[Manifest, ...]:
+    """Every object of the service, in the order in which they are written."""
+    subject = Subject.of(placed)
+    made = (
+        *claims(subject),
+        *config_maps(subject),
+        service(subject),
+        *jobs(subject),
+        deployment(subject),
+        *autoscalers(subject),
+    )
+    return tuple(sorted(made, key=_order))
+
+
+def _order(manifest: Manifest) -> tuple[int, str, str]:
+    oid = id_of(manifest)
+    return kind_of(oid).stage, oid.kind, oid.name

@@ -1,0 +1,34 @@
+"""The files of a command, such as a router's preset, as a ConfigMap that never changes. Pure."""
+
+from __future__ import annotations
+
+from reconciler.kube.objects import Manifest
+from reconciler.kube.render.labels import metadata
+from reconciler.kube.render.subject import Subject
+from reconciler.placement.names import with_suffix
+from reconciler.workload import digest
+
+_DIGITS = 10  # of the hash of its content
+
+
+def config_maps(subject: Subject) -> tuple[Manifest, ...]:
+    """One where the command has files. Other files are another ConfigMap: pods of before keep
+    theirs, and what a pod reads is what its template says."""
+    name = config_name(subject)
+    if name is None:
+        return ()
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata(subject.placed, name),
+            "immutable": True,
+            "data": dict(sorted(subject.command.files.items())),
+        },
+    )
+
+
+def config_name(subject: Subject) -> str | None:
+    """None: the command has no files."""
+    files = subject.command.files
+    return with_suffix(subject.name, digest(dict(files))[:_DIGITS]) if files else None

@@ -1,0 +1,158 @@
+"""The containers: the engine, and our own programs beside it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reconciler.kube.cache import MODELS, ready_folder
+from reconciler.kube.render.config import config_name
+from reconciler.kube.render.probes import COMPANION_PORT, probes
+from reconciler.kube.render.resources import resources
+from reconciler.kube.render.service import PORT_NAME
+from reconciler.kube.render.subject import WORKLOAD, Subject
+from reconciler.runtimes import RUNTIMES
+
+ENGINE, COMPANION = "engine", "companion"
+
+_LOCKED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+_TMP = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a volume of the pod's own
+
+
+def engine(subject: Subject) -> dict[str, Any]:
+    """The runtime's command as the container of a pod."""
+    command = subject.command
+    # Libraries look for a home and for a name of the user, and an unknown uid has neither.
+    env = {"HOME": WORKLOAD, "USER": "fleet", **command.env}
+    return {
+        "name": ENGINE,
+        "image": subject.image,
+        "command": [escaped(command.argv[0])],
+        "args": [escaped(word) for word in command.argv[1:]],
+        "workingDir": WORKLOAD,
+        "env": variables(env),
+        "ports": [{"name": PORT_NAME, "containerPort": subject.port, "protocol": "TCP"}],
+        **_if_any("resources", resources(subject)),
+        **probes(subject),
+        "securityContext": _LOCKED,
+        "volumeMounts": _mounts(subject),
+    }
+
+
+def companion(subject: Subject) -> dict[str, Any]:
+    """Says when the engine is ready, and drains it. An init container that goes on running: it is
+    there before the engine, and ends after it."""
+    workload = subject.placed.workload
+    args = [
+        *("--runtime", workload.runtime),
+        *("--port", str(subject.port)),
+        *("--listen", str(COMPANION_PORT)),
+        *("--drain-timeout", f"{workload.drain_timeout_s:g}s"),
+        *(word for model in workload.models for word in ("--name", model.name)),
+        *(word for name in _preloads(subject) for word in ("--preload", name)),
+    ]
+    return own_program(subject, COMPANION, args) | {
+        "restartPolicy": "Always",
+        "ports": [{"name": "companion", "containerPort": COMPANION_PORT, "protocol": "TCP"}],
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": COMPANION_PORT},
+            "periodSeconds": 15,
+            "timeoutSeconds": 5,
+            "failureThreshold": 4,
+        },
+    }
+
+
+def _preloads(subject: Subject) -> tuple[str, ...]:
+    """What a router is to have up."""
+    workload = subject.placed.workload
+    many = RUNTIMES[workload.runtime].many
+    return many.preloads(workload.inputs)[0] if many else ()
+
+
+def own_program(
+    subject: Subject, program: str, args: list[str], name: str | None = None
+) -> dict[str, Any]:
+    """A container of our own image, without volumes but for its /tmp."""
+    return {
+        "name": name or program,
+        "image": subject.own_image,
+        "command": ["fleet-agent", "pod", program],
+        "args": [escaped(word) for word in args],
+        "env": variables({"HOME": _TMP["mountPath"]}),
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        "securityContext": _LOCKED,
+        "volumeMounts": [_TMP],
+    }
+
+
+def variables(env: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": escaped(value)} for name, value in sorted(env.items())]
+
+
+def escaped(word: str) -> str:
+    """Kubernetes would put variables in the place of `$(NAME)`."""
+    return word.replace("$(", "$$(")
+
+
+def every_pod(subject: Subject) -> dict[str, Any]:
+    """What any pod of ours has: it is nobody in particular, and its volumes' group may write."""
+    secrets = [{"name": s.name} for s in subject.placed.service.spec.image_pull_secrets]
+    return {
+        **({"imagePullSecrets": secrets} if secrets else {}),
+        "automountServiceAccountToken": False,
+        # The names of other Services would stand in the environment, and change with them.
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "runAsGroup": 65532,
+            "fsGroup": 65532,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+
+
+def _mounts(subject: Subject) -> list[dict[str, Any]]:
+    """Models and files cannot be written to; what a command links to is mounted under its name."""
+    command = subject.command
+    found: list[dict[str, Any]] = [
+        {"name": "models", "mountPath": MODELS, "readOnly": True},
+        {"name": "workload", "mountPath": WORKLOAD},
+        _TMP,
+    ]
+    if config_name(subject):
+        found += [
+            {
+                "name": "files",
+                "mountPath": f"{WORKLOAD}/{name}",
+                "subPath": name,
+                "readOnly": True,
+            }
+            for name in sorted(command.files)
+        ]
+    by_path = {
+        f"{MODELS}/{ready_folder(m)}": ready_folder(m) for m in subject.placed.workload.models
+    }
+    found += [
+        {
+            "name": "models",
+            "mountPath": f"{WORKLOAD}/{name}",
+            "subPath": by_path[target],
+            "readOnly": True,
+        }
+        for name, target in sorted(command.links.items())
+        if target in by_path
+    ]
+    if subject.placed.workload.devices > 1:
+        found.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - a volume of its own
+    return found
+
+
+def _if_any(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values} if values else {}

@@ -1,0 +1,97 @@
+"""The Deployment: an engine as pods, and how one generation of them follows another. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from reconciler.kube.objects import (
+    INPUTS_ANNOTATION,
+    INPUTS_DIGEST_ANNOTATION,
+    RENDER_DIGEST_ANNOTATION,
+    Manifest,
+)
+from reconciler.kube.render.containers import companion, engine, every_pod
+from reconciler.kube.render.fetching import distinct_models, fetch, wait
+from reconciler.kube.render.labels import SERVER, metadata, pod_labels, selector
+from reconciler.kube.render.probes import grace_seconds, start_seconds
+from reconciler.kube.render.scheduling import onto_pool, spread
+from reconciler.kube.render.storage import volumes
+from reconciler.kube.render.subject import Subject
+from reconciler.placement.modelcache import is_shared
+from reconciler.workload import digest
+
+_DOWNLOAD_S = 3600  # what a download may take before the rollout is called stuck
+_OLD_GENERATIONS = 3
+
+
+def deployment(subject: Subject) -> Manifest:
+    """A pod's template carries the digest of what it was made from; the Deployment that of
+    everything that the fleet says, and of the whole template as this version renders it."""
+    workload, template = subject.placed.workload, _template(subject)
+    annotations = {
+        INPUTS_DIGEST_ANNOTATION: workload.inputs_digest,
+        INPUTS_ANNOTATION: json.dumps(workload.inputs, sort_keys=True, separators=(",", ":")),
+        RENDER_DIGEST_ANNOTATION: digest(template),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(subject.placed, subject.name, annotations),
+        "spec": {
+            **_replicas(subject),
+            "selector": {"matchLabels": selector(subject.placed)},
+            "strategy": _strategy(subject),
+            "revisionHistoryLimit": _OLD_GENERATIONS,
+            "progressDeadlineSeconds": start_seconds(subject) + _DOWNLOAD_S,
+            "template": template,
+        },
+    }
+
+
+def _replicas(subject: Subject) -> dict[str, int]:
+    """Absent where an autoscaler decides. At 0 it leaves a Deployment alone, whatever it wants."""
+    spec = subject.placed.service.spec
+    if subject.placed.workload.suspended:
+        return {"replicas": 0}
+    return {"replicas": spec.replicas} if spec.autoscaling is None else {}
+
+
+def _strategy(subject: Subject) -> dict[str, Any]:
+    """The old pod goes first where it holds what the new one needs: a device, the memory of its
+    node, or a claim that only one node can mount."""
+    holds_claim = subject.claim is not None and not is_shared(subject.placed.node)
+    if subject.placed.workload.is_recreated or holds_claim:
+        return {"type": "Recreate"}
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+
+
+def _template(subject: Subject) -> dict[str, Any]:
+    placed = subject.placed
+    spec = placed.service.spec
+    made: dict[str, Any] = {
+        "terminationGracePeriodSeconds": grace_seconds(subject),
+        **every_pod(subject),
+        **onto_pool(subject),
+        **spread(subject),
+        "initContainers": [*_models_first(subject), companion(subject)],
+        "containers": [engine(subject)],
+        "volumes": volumes(subject),
+    }
+    if spec.priority != "normal":
+        made["priorityClassName"] = f"fleet-{spec.priority}"
+    return {
+        "metadata": {
+            "labels": pod_labels(placed, SERVER),
+            "annotations": {INPUTS_DIGEST_ANNOTATION: placed.workload.process_digest},
+        },
+        "spec": made,
+    }
+
+
+def _models_first(subject: Subject) -> list[dict[str, Any]]:
+    """Wait for the Jobs, or fetch: one container a model, so that each has only its secret."""
+    if subject.fetches_by_job:
+        return [wait(subject)]
+    models = distinct_models(subject)
+    return [fetch(subject, m, f"fetch-{i}" if i else "fetch") for i, m in enumerate(models)]

@@ -1,0 +1,69 @@
+"""Quantities as an API server prints them, so that what it answers equals what was written. Pure.
+
+Source: the canonical form of k8s.io/apimachinery's resource.Quantity: no fraction, no lost
+precision, the largest suffix that this allows.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+MIB = 2**20
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_FORM = re.compile(r"([+-]?[0-9]*\.?[0-9]+|[0-9]+\.)([A-Za-z]{0,2})")
+
+
+def canonical(stated: int | float | str) -> str:
+    """`0.5` is `500m`, `4096Mi` is `4Gi`. A text of another form stays: the server judges it."""
+    found = _FORM.fullmatch(str(stated).strip())
+    if found is None:
+        return str(stated)
+    number, suffix = Decimal(found[1]), found[2]
+    if suffix in _BINARY[1:]:
+        number *= Decimal(1024) ** _BINARY.index(suffix)
+        return binary(int(number)) if number == int(number) else str(stated)
+    if suffix not in _DECIMAL:
+        return str(stated)
+    return _decimal(number.scaleb(_DECIMAL[suffix]))
+
+
+def binary(count: int) -> str:
+    """Whole bytes, by powers of 1024."""
+    power = 0
+    while count and count % 1024 == 0 and power < len(_BINARY) - 1:
+        count //= 1024
+        power += 1
+    return f"{count}{_BINARY[power]}"
+
+
+def mebibytes(count: int) -> str:
+    """Bytes, rounded up to whole MiB."""
+    return binary(-(-count // MIB) * MIB)
+
+
+def value_of(stated: int | float | str) -> Decimal | None:
+    """How much it is; None for a text of another form."""
+    found = _FORM.fullmatch(str(stated).strip())
+    if found is None:
+        return None
+    number, suffix = Decimal(found[1]), found[2]
+    if suffix in _BINARY[1:]:
+        return number * Decimal(1024) ** _BINARY.index(suffix)
+    return number.scaleb(_DECIMAL[suffix]) if suffix in _DECIMAL else None
+
+
+def cores(stated: int | float | str) -> Decimal:
+    """Cores of a cpu quantity; one where it says nothing that we know."""
+    return value_of(stated) or Decimal(1)
+
+
+def _decimal(number: Decimal) -> str:
+    if number == 0:
+        return "0"
+    for suffix, power in reversed(_DECIMAL.items()):
+        scaled = number.scaleb(-power)
+        if scaled == int(scaled):
+            return f"{int(scaled)}{suffix}"
+    return f"{-(-number.scaleb(9) // 1)}n"  # what is finer is rounded up, as the server does

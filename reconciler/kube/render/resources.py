@@ -1,0 +1,73 @@
+"""What a pod asks of its node: memory by the estimate, devices by their vendor's name. Pure.
+
+Extended resources, devices among them, have no limit but their request. Anything else has a limit
+only where the fleet states one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from reconciler.capacity.pools import HOST, UNIFIED
+from reconciler.kube.render.quantity import canonical, mebibytes, value_of
+from reconciler.kube.render.subject import Subject
+
+DEVICES: Mapping[str, str] = MappingProxyType(
+    {
+        "cuda": "nvidia.com/gpu",
+        "rocm": "amd.com/gpu",
+        "intel": "gpu.intel.com/i915",
+    }
+)
+"""Accelerator -> what the vendor's device plugin calls it, which is the key of the usual taint."""
+
+
+def resources(subject: Subject) -> dict[str, Any]:
+    """Of the engine's container. What the fleet states wins over what we reckon."""
+    stated = subject.placed.service.spec.resources
+    limits = {name: canonical(value) for name, value in stated.limits.items()}
+    requests = {name: canonical(value) for name, value in stated.requests.items()}
+    if not asked_devices(subject) and (name := device_name(subject)):
+        requests[name] = str(subject.placed.workload.devices)
+    for name in {*requests, *limits}:
+        if is_extended(name):  # the server refuses two that differ
+            requests[name] = limits[name] = requests.get(name) or limits[name]
+    if "memory" not in requests and (memory := _memory(subject)):
+        requests["memory"] = _at_most(memory, limits.get("memory"))
+    found = {"requests": requests, "limits": limits}
+    return {part: dict(sorted(values.items())) for part, values in found.items() if values}
+
+
+def device_name(subject: Subject) -> str | None:
+    """The resource by which its pods ask for devices; None: they ask for none."""
+    workload = subject.placed.workload
+    if not workload.devices or workload.pool is None:
+        return None
+    return DEVICES.get(workload.pool.accelerator or "")
+
+
+def asked_devices(subject: Subject) -> tuple[str, ...]:
+    """The extended resources that the fleet itself states."""
+    stated = subject.placed.service.spec.resources
+    return tuple(sorted(name for name in {*stated.requests, *stated.limits} if is_extended(name)))
+
+
+def is_extended(name: str) -> bool:
+    """Whether a resource is counted in whole pieces by a plugin, such as a device."""
+    domain, slash, _ = name.partition("/")
+    return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
+
+
+def _memory(subject: Subject) -> str | None:
+    """What it takes of the node's own memory; None: not known. Device memory is no resource."""
+    needs = subject.placed.workload.needs
+    taken = [need.bytes for need in needs if need.pool in (HOST, UNIFIED)]
+    return mebibytes(sum(taken)) if taken else None
+
+
+def _at_most(request: str, limit: str | None) -> str:
+    """A request above its limit would be refused."""
+    most, wanted = value_of(limit or ""), value_of(request)
+    return limit if limit and most is not None and wanted is not None and wanted > most else request

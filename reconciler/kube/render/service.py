@@ -1,0 +1,23 @@
+"""The Service: the one name and port under which clients reach the pods. Pure."""
+
+from __future__ import annotations
+
+from reconciler.kube.objects import Manifest
+from reconciler.kube.render.labels import metadata, selector
+from reconciler.kube.render.subject import Subject
+
+PORT_NAME = "http"  # of the engine's container: the Service leads there by name
+
+
+def service(subject: Subject) -> Manifest:
+    port = {"name": PORT_NAME, "port": subject.port, "protocol": "TCP", "targetPort": PORT_NAME}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(subject.placed, subject.name),
+        "spec": {
+            "type": subject.placed.service.spec.endpoint.type,
+            "selector": selector(subject.placed),
+            "ports": [port],
+        },
+    }

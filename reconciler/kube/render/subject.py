@@ -1,0 +1,91 @@
+"""What the objects of one service have in common, worked out once. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from reconciler.kube.cache import ready_path
+from reconciler.kube.placed import Placed
+from reconciler.kube.render.quantity import cores
+from reconciler.placement.images import image_for, own_image, program_of
+from reconciler.placement.modelcache import ModelCache, cache_of, is_shared
+from reconciler.placement.names import object_name, with_suffix
+from reconciler.placement.pods import DEFAULT_PORT
+from reconciler.runtime import NodeFacts
+from reconciler.runtimes import RUNTIMES
+from reconciler.workload import Command
+
+WORKLOAD = "/workload"  # the process' own directory
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - of its pod, which only the Service leads to
+_ALL_CORES = "-1"  # llama.cpp counts them itself
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One service on its way to objects. `port` is the one of container, Service and endpoint."""
+
+    placed: Placed
+    name: str
+    port: int
+    command: Command
+    image: str
+    own_image: str
+    cache: ModelCache
+
+    @classmethod
+    def of(cls, placed: Placed) -> Subject:
+        """Placement has held whatever has no image or no usable name."""
+        workload = placed.workload
+        models = [placed.models[m.name] for m in workload.models if m.name in placed.models]
+        stated = workload.settings.get("image")
+        accelerator = workload.pool.accelerator if workload.pool else None
+        image = image_for(workload.runtime, stated, accelerator, models)
+        assert image is not None, "placement holds a service without an image"
+        port = workload.port or DEFAULT_PORT
+        return cls(
+            placed=placed,
+            name=object_name(workload.ref),
+            port=port,
+            command=_command(placed, port),
+            image=image,
+            own_image=own_image(placed.policy),
+            cache=cache_of(placed.node),
+        )
+
+    @property
+    def claim(self) -> str | None:
+        """The claim that its pods mount; None: each has a volume of its own."""
+        if self.cache.is_ephemeral:
+            return None
+        return self.cache.claim or with_suffix(self.name, "models")
+
+    @property
+    def fetches_by_job(self) -> bool:
+        """Whether a Job can fill the cache while the pods wait for it. Where only one node at a
+        time can mount it, the pod that has it must fetch: a Job elsewhere would wait for ever."""
+        return self.claim is not None and is_shared(self.placed.node)
+
+
+def _command(placed: Placed, port: int) -> Command:
+    workload = placed.workload
+    runtime = RUNTIMES[workload.runtime]
+    facts = NodeFacts(
+        binary=(program_of(runtime.name, runtime.engine.programs[0]),),
+        port=str(port),
+        host=_ANY_ADDRESS,
+        threads=_threads(placed),
+        directory=WORKLOAD,
+        model_paths={model.name: ready_path(model) for model in workload.models},
+    )
+    return runtime.command(workload, facts)
+
+
+def _threads(placed: Placed) -> str:
+    """As many as the cores that the pod was promised, else as the node states."""
+    resources = placed.service.spec.resources
+    for stated in (resources.limits.get("cpu"), resources.requests.get("cpu")):
+        if stated is not None:
+            return str(max(1, math.ceil(cores(stated))))
+    cpu = placed.node.spec.hardware.cpu
+    return str(cpu.performance_cores or cpu.cores or _ALL_CORES)

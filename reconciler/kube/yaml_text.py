@@ -1,0 +1,68 @@
+"""Manifests as YAML that every reader understands the same way, in the order of their keys. Pure.
+
+Readers of Kubernetes' files follow YAML 1.1, where a plain `yes` or `1:20` is no text. So what is not
+a harmless word stands in quotes, as JSON writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+_HARMLESS = re.compile(r"[A-Za-z/][A-Za-z0-9_./@-]*(:[A-Za-z0-9_./@-]+)*")
+_NOT_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+_LINES = re.compile(
+    r"([\x20-\x7e]*\S\n|\n)+"
+)  # printable, no blanks at an end, a newline at the end
+
+
+def dump(manifest: Mapping[str, Any]) -> str:
+    """One document."""
+    return "\n".join(_mapping(manifest, "")) + "\n"
+
+
+def dump_all(manifests: Iterable[Mapping[str, Any]]) -> str:
+    """A stream of documents."""
+    return "---\n".join(dump(manifest) for manifest in manifests)
+
+
+def _mapping(values: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for key, value in values.items():
+        head = f"{indent}{_text(key)}:"
+        if isinstance(value, Mapping) and value:
+            yield head
+            yield from _mapping(value, indent + "  ")
+        elif isinstance(value, list | tuple) and value:
+            yield head
+            yield from _sequence(value, indent + "  ")
+        elif isinstance(value, str) and _is_block(value):
+            yield f"{head} |"
+            yield from (f"{indent}  {line}".rstrip() for line in value.splitlines())
+        else:
+            yield f"{head} {_scalar(value)}"
+
+
+def _sequence(values: Iterable[Any], indent: str) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, Mapping) and value:
+            first, *others = _mapping(value, indent + "  ")
+            yield f"{indent}- {first.lstrip()}"
+            yield from others
+        else:
+            yield f"{indent}- {_scalar(value)}"
+
+
+def _is_block(value: str) -> bool:
+    return "\n" in value and bool(_LINES.fullmatch(value)) and not value.startswith((" ", "\n"))
+
+
+def _scalar(value: object) -> str:
+    return _text(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _text(value: str) -> str:
+    if _HARMLESS.fullmatch(value) and value.lower() not in _NOT_TEXT:
+        return value
+    return json.dumps(value, ensure_ascii=True)

@@ -1,0 +1,70 @@
+"""Where the pods of a pool keep their models: FleetNode.spec.kubernetes.cache, understood. Pure.
+
+ephemeral               each pod fetches its own, and loses it when it ends (the default)
+claim:NAME[,RWX]        a claim that is there, in the service's namespace
+pvc:SIZE[,CLASS][,RWX]  a claim that we make for each service; CLASS is a storage class
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.inferenceservice import InferenceService
+
+Mode = Literal["RWO", "RWX"]
+_MODES = ("RWO", "RWX")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCache:
+    """`claim` is an existing claim's name, `size` the one of a claim that we make; both None:
+    ephemeral. What an existing claim's mode is, only a cluster knows: RWO unless stated."""
+
+    claim: str | None = None
+    size: str | None = None
+    storage_class: str | None = None
+    mode: Mode = "RWO"
+
+    @property
+    def is_ephemeral(self) -> bool:
+        return self.claim is None and self.size is None
+
+
+def model_cache(stated: str) -> ModelCache:
+    """What a FleetNode's words say. The schema has checked their form."""
+    form, _, rest = stated.partition(":")
+    first, *others = rest.split(",")
+    mode: Mode = "RWX" if "RWX" in others else "RWO"
+    if form == "claim":
+        return ModelCache(claim=first, mode=mode)
+    if form == "pvc":
+        classes = [word for word in others if word not in _MODES]
+        return ModelCache(size=first, storage_class=classes[0] if classes else None, mode=mode)
+    return ModelCache()
+
+
+def cache_of(node: FleetNode) -> ModelCache:
+    """The cache of a pool; of a node with an agent none."""
+    return model_cache(node.spec.kubernetes.cache if node.spec.kubernetes else "")
+
+
+def is_shared(node: FleetNode) -> bool:
+    """Whether several pods can mount a claim of the pool at a time, wherever they are."""
+    pool = node.spec.kubernetes
+    spans_nodes = pool is not None and pool.node_name is None and pool.count > 1
+    return cache_of(node).mode == "RWX" or not spans_nodes
+
+
+def not_shared(service: InferenceService, node: FleetNode) -> str | None:
+    """Why the replicas of a service cannot all mount the cache; None where they can."""
+    scaling, pool = service.spec.autoscaling, node.spec.kubernetes
+    replicas = service.spec.replicas if scaling is None else scaling.max_replicas
+    if pool is None or replicas < 2 or cache_of(node).is_ephemeral or is_shared(node):
+        return None
+    return (
+        f"{replicas} replicas over the {pool.count} nodes of {node.metadata.name} would mount a"
+        f" claim that one node at a time can mount (cache: {pool.cache}); add `,RWX` to it if its"
+        " storage can be shared, or write `cache: ephemeral`, or have one replica"
+    )
