@@ -77,9 +77,23 @@ class Desired:
                 if self._concerns(held, observed)
             ],
             observed,
-            _policy(self.fleet, confirmed, other_fleet),
+            self.policy(confirmed, other_fleet),
             self,
             self._sized,
+        )
+
+    def policy(self, confirmed: Iterable[str] = (), other_fleet: str | None = None) -> Policy:
+        """The Fleet's rules for carrying out a plan."""
+        spec = self.fleet.policy
+        return Policy(
+            drift_enforced=spec.drift == "enforce",
+            incomplete=self.fleet.incomplete,
+            prune=PruneLimits(
+                max_count=spec.prune.max_count,
+                max_share=spec.prune.max_share,
+                confirmed=frozenset((*spec.confirm, *confirmed)),
+                other_fleet=other_fleet,
+            ),
         )
 
     def instances(self) -> tuple[Instance, ...]:
@@ -161,17 +175,3 @@ def _facts(loaded: Loaded, fleet: Fleet, cached: CachedFacts) -> Facts:
         if model.ref not in facts and (found := cached(model)):
             facts[model.ref] = found
     return facts
-
-
-def _policy(fleet: Fleet, confirmed: Iterable[str], other_fleet: str | None) -> Policy:
-    spec = fleet.policy
-    return Policy(
-        drift_enforced=spec.drift == "enforce",
-        incomplete=fleet.incomplete,
-        prune=PruneLimits(
-            max_count=spec.prune.max_count,
-            max_share=spec.prune.max_share,
-            confirmed=frozenset((*spec.confirm, *confirmed)),
-            other_fleet=other_fleet,
-        ),
-    )

@@ -10,7 +10,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
@@ -27,6 +27,10 @@ from reconciler.target import REMOVALS, Outcome, Target, apply_plan
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+Plans = Callable[[Desired, Observation, Iterable[str], str | None], Plan]
+"""Desired.plan, or more: the plan for what was observed, what was confirmed, and whose fleet was
+followed before, if it was another."""
 
 _MOST_TOLD = 20  # lines at once
 
@@ -136,6 +140,7 @@ class Loop:
     wake: Wake
     timing: Timing = Timing()
     cached: CachedFacts = no_facts
+    plans: Plans = Desired.plan
     adjusts: Callable[[Fleet], Fleet] = lambda fleet: fleet  # what this machine says of itself
     accepts: Callable[[Loaded], str | None] = lambda _: None  # why a valid revision is held
     follows: Callable[[Desired], None] = lambda _: None  # told of each revision, before its plan
@@ -270,7 +275,7 @@ class Loop:
         self.desired = self.desired.refreshed(self.cached)
         observed = self.target.observe(self.desired.assignment.workloads)
         self.report.looked(observed)
-        plan = self.desired.plan(observed, self.confirmed, self.journal.other_fleet)
+        plan = self.plans(self.desired, observed, self.confirmed, self.journal.other_fleet)
         quiet_in = self._moved_at + self.timing.quiet_s - time.monotonic()
         self.report.planned(plan, self.desired)
         self.report.applied(apply_plan(plan, self.target, hold_removals=quiet_in > 0))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from reconciler.errors import ReconcilerError
 from reconciler.plan import Action, Change, Observation, Plan
@@ -42,18 +42,30 @@ class Target(Observer, Protocol):
         """Carry out one change, or start to. Never blocks on a download or on readiness."""
 
 
+@runtime_checkable
+class Batching(Target, Protocol):
+    """A target that knows better than the plan what has to wait for what."""
+
+    def apply_all(self, changes: Sequence[Change]) -> tuple[Outcome, ...]:
+        """Carry out many changes, in the order of the plan where one is of the other's target.
+        Never raises for one that cannot be: that is an Outcome. Blocks on no readiness."""
+
+
 def apply_plan(plan: Plan, target: Target, *, hold_removals: bool = False) -> tuple[Outcome, ...]:
     """Carry out every change of a plan that may be carried out, in its order; one that fails does
     not stop the others."""
-    outcomes = []
-    for change in sorted(plan.changes, key=lambda c: c.impact.order):
-        if change.is_shown_only:
-            continue
-        if hold_removals and change.action in REMOVALS:
-            continue
-        try:
-            outcome = target.apply(change)
-        except ReconcilerError as error:
-            outcome = Outcome(change, Result.FAILED, str(error))
-        outcomes.append(outcome)
-    return tuple(outcomes)
+    changes = [
+        change
+        for change in sorted(plan.changes, key=lambda c: c.impact.order)
+        if not change.is_shown_only and not (hold_removals and change.action in REMOVALS)
+    ]
+    if isinstance(target, Batching):
+        return target.apply_all(changes)
+    return tuple(_applied(change, target) for change in changes)
+
+
+def _applied(change: Change, target: Target) -> Outcome:
+    try:
+        return target.apply(change)
+    except ReconcilerError as error:
+        return Outcome(change, Result.FAILED, str(error))
