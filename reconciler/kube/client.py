@@ -18,15 +18,14 @@ from reconciler.kube.answers import error_of, warning_text
 from reconciler.kube.errors import Gone, NotFound, Unreachable
 from reconciler.kube.kinds import SERVED_KINDS
 from reconciler.kube.objects import MANAGER, Manifest, ObjectId, OwnedKind, id_of
-from reconciler.kube.stream import Watch
+from reconciler.kube.stream import IDLE_S, Watch
 from reconciler.kube.transport import Reply, Request, Transport
 
 if TYPE_CHECKING:
-    from reconciler.kube.credentials import Credentials
+    from reconciler.kube.credentials import Credentials, Grant
 
 TIMEOUT_S = 30.0
 PAGE = 500  # objects; about what a server packs and a client decodes in 50 ms
-IDLE_S = 75.0  # of a watch: an API server sends a bookmark each minute
 
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML
 _JSON_PATCH = "application/json-patch+json"
@@ -57,6 +56,10 @@ class ApiServer:
     @classmethod
     def of(cls, name: str, credentials: Credentials) -> ApiServer:
         return cls(name, Transport(name, credentials))
+
+    def grant(self) -> Grant:
+        """Where the server is, whom to believe there, and who we are. Raises AccessError."""
+        return self._transport.credentials.current()
 
     @property
     def warnings(self) -> tuple[str, ...]:

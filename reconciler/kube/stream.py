@@ -12,6 +12,8 @@ from reconciler.kube.answers import event_error
 from reconciler.kube.errors import Unreachable
 from reconciler.kube.transport import Stream
 
+IDLE_S = 75.0  # of a watch: an API server sends a bookmark each minute
+
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
@@ -50,7 +52,11 @@ class Watch(Iterator[WatchEvent]):
 
     def close(self) -> None:
         self._is_closed = True
-        self._stream.close()
+        self._stream.cut()
+
+    def release(self) -> None:
+        """Give the connection back; for the reader, which may come to it early."""
+        self._stream.release()
 
     def _more(self) -> WatchEvent | None:
         while True:

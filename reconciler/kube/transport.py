@@ -185,7 +185,7 @@ class Transport:
 
 
 class Stream:
-    """The lines of an answer without end. `close` may come from any thread and wakes the reader."""
+    """The lines of an answer without end. `cut` may come from any thread and wakes the reader."""
 
     def __init__(
         self, transport: Transport, connection: Connection, response: http.client.HTTPResponse
@@ -215,7 +215,7 @@ class Stream:
             if lines:
                 return lines
 
-    def close(self) -> None:
+    def cut(self) -> None:
         self._connection.cut()
 
     def release(self) -> None:

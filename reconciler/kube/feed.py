@@ -1,0 +1,196 @@
+"""One kind of a mirror: list, watch from there, and go on after whatever happens to it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from reconciler.kube.errors import ClusterError, Gone, NotFound, Throttled, Unreachable
+from reconciler.kube.objects import Manifest, ObjectId, OwnedKind, id_of
+from reconciler.kube.stream import Watch, WatchEvent
+
+if TYPE_CHECKING:
+    from reconciler.kube.client import ApiServer
+
+LIFE_S = 300.0  # of one watch; the server ends it, so that load spreads over its replicas
+LONGEST_PAUSE_S = 30.0
+_LOOK_AGAIN_S = 10.0  # for a kind that is not installed
+_PROVEN_S = 1.0  # a watch that lived so long has worked
+_RELIST_AFTER = 5  # watches that failed in a row: the server may have lost what it knew
+
+_log = logging.getLogger(__name__)
+
+
+class Freshness(StrEnum):
+    """What the copy of one kind is worth."""
+
+    LISTING = "Listing"  # nothing known yet
+    FRESH = "Fresh"  # as the cluster has it, but for what is on its way
+    STALE = "Stale"  # as it was: no answer, or no right to look
+    ABSENT = "Absent"  # the kind was not installed when it was first looked for: there are none
+    LOST = "Lost"  # the kind was there and is not any more: as it was; what is now is not known
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is looked at, and how."""
+
+    api: ApiServer
+    selector: str
+    namespace: str
+    slim: Callable[[dict[str, Any]], Manifest]
+    idle_s: float
+    first_pause_s: float
+
+
+class Feed:
+    """`run` is its thread, and the only one that writes; everybody may read."""
+
+    def __init__(
+        self, kind: OwnedKind, view: View, news: Callable[[], None], stopped: threading.Event
+    ) -> None:
+        self.kind = kind
+        self.freshness = Freshness.LISTING
+        self.problem: ClusterError | None = None
+        self._view = view
+        self._news = news
+        self._stopped = stopped
+        self._lock = threading.Lock()  # of the next two
+        self._objects: dict[ObjectId, Manifest] = {}
+        self._watch: Watch | None = None
+        self._versions: dict[ObjectId, str] = {}
+        self._version: str | None = None  # where the next watch goes on; None: list first
+        self._failures = 0  # in a row
+
+    def objects(self) -> Mapping[ObjectId, Manifest]:
+        with self._lock:
+            return self._objects.copy()
+
+    def cut(self) -> None:
+        """End a watch that waits."""
+        with self._lock:
+            if self._watch is not None:
+                self._watch.close()
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                if self._version is None:
+                    self._list()
+                pause_s = self._follow(self._version or "")
+            except NotFound as error:
+                pause_s = self._not_served(error)
+            except Gone as error:
+                self._version = None
+                self._now(Freshness.STALE, error)
+                pause_s = random.uniform(0, self._view.first_pause_s)  # noqa: S311 - no secret
+            except ClusterError as error:
+                pause_s = self._failed(error)
+            self._stopped.wait(pause_s)
+
+    def _list(self) -> None:
+        view = self._view
+        listing = view.api.list(self.kind, selector=view.selector, namespace=view.namespace)
+        versions = {id_of(item): _version_of(item) for item in listing.items}
+        objects = {id_of(item): view.slim(item) for item in listing.items}
+        is_new = versions != self._versions
+        with self._lock:
+            self._objects = objects
+        self._versions = versions
+        self._version = listing.resource_version
+        self._now(Freshness.FRESH, None)
+        if is_new:
+            self._news()
+
+    def _follow(self, version: str) -> float:
+        """One watch to its end. The pause before the next one."""
+        view = self._view
+        watch = view.api.watch(
+            self.kind,
+            selector=view.selector,
+            resource_version=version,
+            namespace=view.namespace,
+            timeout_s=LIFE_S * random.uniform(0.8, 1.2),  # noqa: S311 - no secret
+            idle_s=view.idle_s,
+        )
+        began = time.monotonic()
+        self._now(Freshness.FRESH, None)
+        with self._lock:
+            self._watch = watch
+        try:
+            if not self._stopped.is_set():
+                for event in watch:
+                    self._take(event)
+        except Unreachable as error:  # a break is no outage before the next attempt failed
+            _log.debug("%s", error)
+        finally:
+            with self._lock:
+                self._watch = None
+            watch.release()
+        self._failures = 0 if time.monotonic() - began > _PROVEN_S else self._failures + 1
+        return self._pause_s()
+
+    def _take(self, event: WatchEvent) -> None:
+        self._version = event.resource_version
+        if event.type == "BOOKMARK":
+            return
+        oid = id_of(event.object)
+        if event.type == "DELETED":
+            self._versions.pop(oid, None)
+            with self._lock:
+                known = self._objects.pop(oid, None)
+            if known is not None:
+                self._news()
+        elif self._versions.get(oid) != self._version:
+            self._versions[oid] = self._version
+            slim = self._view.slim(event.object)
+            with self._lock:
+                self._objects[oid] = slim
+            self._news()
+
+    def _not_served(self, error: NotFound) -> float:
+        never = self.freshness in (Freshness.LISTING, Freshness.ABSENT)
+        self._version = None
+        self._now(Freshness.ABSENT if never else Freshness.LOST, None if never else error)
+        return _LOOK_AGAIN_S * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+    def _failed(self, error: ClusterError) -> float:
+        self._failures += 1
+        if self._failures >= _RELIST_AFTER:
+            self._version = None
+        lost = self.freshness in (Freshness.LISTING, Freshness.LOST)
+        self._now(self.freshness if lost else Freshness.STALE, error)
+        if isinstance(error, Throttled):
+            return error.retry_after_s * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
+        return self._pause_s()
+
+    def _pause_s(self) -> float:
+        """Full jitter: a restarted server is not asked by everybody at once."""
+        if self._failures == 0:
+            return 0.0
+        longest = min(self._view.first_pause_s * 2.0 ** (self._failures - 1), LONGEST_PAUSE_S)
+        return random.uniform(0, longest)  # noqa: S311 - no secret
+
+    def _now(self, freshness: Freshness, problem: ClusterError | None) -> None:
+        is_new = freshness is not self.freshness
+        self.freshness, self.problem = freshness, problem
+        if is_new:
+            _log.log(
+                logging.WARNING if problem else logging.DEBUG,
+                "%s of cluster %s: %s%s",
+                self.kind.plural,
+                self._view.api.name,
+                freshness,
+                f" ({problem})" if problem else "",
+            )
+            self._news()
+
+
+def _version_of(item: Mapping[str, Any]) -> str:
+    return str(item["metadata"]["resourceVersion"])
