@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _TERMINATION_LOG = Path("/dev/termination-log")
 _MOST_TOLD = 1024  # Kubernetes keeps 4096 bytes, and shows them in one line
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the pod's own
 _FORMATS = ("gguf", "mlx", "safetensors")
 
 
@@ -50,10 +51,13 @@ def _port(text: str) -> int:
 
 
 def _address(text: str) -> tuple[str, int]:
+    """A port alone is that of every address: a kubelet asks from outside of the pod."""
     host, _, port = text.rpartition(":")
-    if not host:
-        raise ValueError("give an address and a port, such as 0.0.0.0:9091")
-    return host.strip("[]"), _port(port)
+    return host.strip("[]") or _ANY_ADDRESS, _port(port)
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    return tuple(word for word in text.split(",") if word)
 
 
 def _hex(text: str) -> str:
@@ -69,6 +73,8 @@ _FETCH = (
     Option("source", "where it comes from, as in spec.source", "SOURCE"),
     Option("sha256", "the digest that it must have", "HEX", read=_hex),
     Option("format", f"{', '.join(_FORMATS)} (default: by its name)", "FORMAT", names=_FORMATS),
+    Option("allowed-hosts", "download from these only, with commas (default: from any)", "HOSTS",
+           read=_hosts),
     Option("git-url", "the fleet's repository, for a source that is a path in it", "URL"),
     Option("git-revision", "the commit to read it from", "SHA"),
     Option("attempts", "how many in a row may bring nothing", "COUNT", read=_count, fallback="10"),
@@ -80,7 +86,7 @@ _WAIT = (Option("timeout", "how long (default: for ever)", "TIME", read=_seconds
 _COMPANION = (
     Option("runtime", "the engine's runtime", "NAME"),
     Option("port", "where the engine listens", "PORT", read=_port),
-    Option("listen", "where to answer", "ADDRESS:PORT", read=_address, fallback="0.0.0.0:9091"),
+    Option("listen", "where to answer", "[ADDRESS:]PORT", read=_address, fallback="9091"),
     Option("drain-timeout", "how long a drain may take", "TIME", read=_seconds, fallback="60s"),
     Option("settle", "how long a drain takes at least, while the endpoint is withdrawn", "TIME",
            read=_seconds, fallback="5s"),
@@ -93,7 +99,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     fetch = actions.add_parser("fetch", help="bring one model into the volume, verified")
     add(fetch, (_STORE, *_FETCH, *DOWNLOAD_OPTIONS, *GIT_OPTIONS))
     _add_lists(fetch, "file", "PATTERN", "which files of a folder, as in spec.files")
-    _add_lists(fetch, "allowed-host", "HOST", "download from such hosts only")
     _add_lists(fetch, "mirror", "HOST=URL", "ask there in place of a host")
     wait = actions.add_parser("wait", help="wait until models are there, whole and verified")
     add(wait, (_STORE, *_WAIT))
@@ -171,16 +176,15 @@ def _context(args: argparse.Namespace) -> FetchContext:
     from reconciler.models import FetchContext
 
     mirrors = _mirrors(args.mirror)
-    allowed = tuple(args.allowed_host) or None
     if "://" in args.source:
-        return FetchContext(allowed, mirrors)
+        return FetchContext(args.allowed_hosts, mirrors)
     from agent.pod.repository import Repository
     from reconciler.source.address import GitCredentials
 
     _require(args, "git-url", "git-revision")
     files = (args.git_token_file, args.ssh_key_file, args.known_hosts_file, args.ca_file)
     found = Repository(args.store, args.git_url, args.git_revision, GitCredentials(*files))
-    return FetchContext(allowed, mirrors, found.open, found.folder)
+    return FetchContext(args.allowed_hosts, mirrors, found.open, found.folder)
 
 
 def _mirrors(stated: list[str]) -> Mapping[str, str]:
