@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
+from reconciler.listening.server import MOST_HEADER_BYTES
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 MOST_BODY_BYTES = 64 << 10
-MOST_HEADER_BYTES = 16 << 10
 _FREE = ("/healthz",)  # says nothing but that we live
 _log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from agent.server import SERVED_FILE, ListenSettings, Served
 from agent.server.answer import Answers
 from agent.server.app import make_app
 from agent.server.guard import Access
-from agent.server.listen import Server, bound, is_loopback
 from agent.server.stream import HEARTBEAT_S, Streams
 from agent.server.temperature import Temperatures
 from agent.server.tls import Tls, open_tls
 from agent.state import atomic_write
 from reconciler.errors import ReconcilerError
+from reconciler.listening.server import Server, bound, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -87,6 +87,7 @@ def node_status(view: View, live: Manifest) -> dict[str, Any]:
             services[key] = entry.get("inputsDigest", "")
     listed = [
         {"namespace": namespace, "name": name, "inputsDigest": inputs}
+        | view.generation_of(ObjectRef("InferenceService", namespace, name))
         for (namespace, name), inputs in sorted(services.items())
     ]
     revision = view.desired.fleet.revision

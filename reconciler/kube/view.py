@@ -9,10 +9,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from reconciler.api.meta import ObjectRef
+from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.desired import Desired
 from reconciler.kube.heartbeat import LeaseState
-from reconciler.kube.objects import Manifest, ObjectId, service_of
+from reconciler.kube.objects import Manifest, ObjectId, id_of, ref_of, service_of
 from reconciler.plan import Blocked, Change, Instance, Plan
 from reconciler.workload import Workload
 
@@ -69,13 +69,17 @@ class View:
         return self._changes.get(ref, ())
 
     def observed_generation(self, live: Manifest) -> int | None:
-        """The generation that the pass was about."""
-        if self.generations is None:
-            generation = live["metadata"].get("generation")
-            return generation if isinstance(generation, int) else None
-        metadata = live["metadata"]
-        ref = ObjectRef(live["kind"], metadata.get("namespace", ""), metadata["name"])
-        return self.generations.get(ref)
+        """The generation of a fleet's document that the pass was about."""
+        if self.generations is not None:
+            return self.generations.get(ref_of(id_of(live)))
+        generation = live["metadata"].get("generation")
+        return generation if isinstance(generation, int) else None
+
+    def generation_of(self, ref: ObjectRef) -> dict[str, int]:
+        """`{generation: ...}` of a service, where the cluster has it."""
+        live = self.objects.get(ObjectId(GROUP, ref.kind, ref.namespace, ref.name))
+        found = self.observed_generation(live) if live else None
+        return {} if found is None else {"generation": found}
 
     @cached_property
     def _workloads(self) -> Mapping[ObjectRef, tuple[Workload, ...]]:

@@ -10,14 +10,14 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from agent.server import web
-from agent.server.guard import MOST_HEADER_BYTES
+from reconciler.listening import parts
 
 if TYPE_CHECKING:
     import ssl
 
     from starlette.types import ASGIApp
 
+MOST_HEADER_BYTES = 16 << 10
 _MOST_CONNECTIONS = 64
 _MOST_SOCKETS = 128  # with those that are still to show who they are; more find no room
 _REQUEST_IN_S = 10.0  # a connection that asks nothing for so long is closed
@@ -63,7 +63,7 @@ def is_loopback(listener: socket.socket) -> bool:
     return ipaddress.ip_address(listener.getsockname()[0]).is_loopback
 
 
-class Server(web.Server):
+class Server(parts.Server):
     """uvicorn until `end` is called, without its clock that ticks ten times a second."""
 
     def __init__(
@@ -92,8 +92,8 @@ class Server(web.Server):
             self._ending.set()
 
 
-def _config(app: ASGIApp, tls: ssl.SSLContext | None) -> web.Config:
-    return web.Config(
+def _config(app: ASGIApp, tls: ssl.SSLContext | None) -> parts.Config:
+    return parts.Config(
         app,
         http=_Impatient,
         ws="none",
@@ -113,7 +113,7 @@ def _config(app: ASGIApp, tls: ssl.SSLContext | None) -> web.Config:
     )
 
 
-class _Impatient(web.H11Protocol):
+class _Impatient(parts.H11Protocol):
     """Drops connections on which no request comes or no answer is read, and passes on who a TLS
     client is."""
 
