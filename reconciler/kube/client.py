@@ -59,7 +59,7 @@ class ApiServer:
 
     def grant(self) -> Grant:
         """Where the server is, whom to believe there, and who we are. Raises AccessError."""
-        return self._transport.credentials.current()
+        return self._transport.grant()
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -58,6 +58,10 @@ class Transport:
         self._kept: list[Connection] = []  # the last used at the end
         self._tls: tuple[Grant, ssl.SSLContext | None] | None = None
 
+    def grant(self) -> Grant:
+        """Where the server is, whom to believe there, and who we are. Raises AccessError."""
+        return self._credentials.current()
+
     def exchange(self, request: Request, *, timeout_s: float) -> Reply:
         """Raises Unreachable and AccessError; any answer of the server is a Reply."""
         deadline = time.monotonic() + timeout_s
