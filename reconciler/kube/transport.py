@@ -53,14 +53,14 @@ class Transport:
 
     def __init__(self, name: str, credentials: Credentials) -> None:
         self.name = name
-        self._credentials = credentials
+        self.credentials = credentials
         self._lock = threading.Lock()
         self._kept: list[Connection] = []  # the last used at the end
         self._tls: tuple[Grant, ssl.SSLContext | None] | None = None
 
     def grant(self) -> Grant:
         """Where the server is, whom to believe there, and who we are. Raises AccessError."""
-        return self._credentials.current()
+        return self.credentials.current()
 
     def exchange(self, request: Request, *, timeout_s: float) -> Reply:
         """Raises Unreachable and AccessError; any answer of the server is a Reply."""
@@ -104,8 +104,8 @@ class Transport:
     ) -> tuple[Connection, http.client.HTTPResponse]:
         """The head of the answer. Credentials that the server refuses are asked for again, once."""
         for asked_again in (False, True):
-            grant = self._credentials.current()
-            authorization = self._credentials.authorization(grant)
+            grant = self.credentials.current()
+            authorization = self.credentials.authorization(grant)
             headers = {**request.headers, "User-Agent": f"fleet-reconciler/{__version__}"}
             if authorization is not None:
                 headers["Authorization"] = authorization
@@ -113,7 +113,7 @@ class Transport:
             if response.status != http.HTTPStatus.UNAUTHORIZED:
                 return connection, response
             connection.close()
-            if asked_again or not self._credentials.refused(grant, authorization):
+            if asked_again or not self.credentials.refused(grant, authorization):
                 break
         raise Denied(
             f"cluster {self.name}: {_origin(grant)} knows nobody by the credentials of"
