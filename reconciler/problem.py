@@ -59,6 +59,12 @@ _RULES = (
     Rule(
         "SourceNotAllowed", Severity.BLOCKED, "The model's host is not in the Fleet's allowedHosts."
     ),
+    Rule(
+        "ObjectName",
+        Severity.BLOCKED,
+        "A name that objects in a cluster cannot have, or not twice.",
+    ),
+    Rule("CacheNotShared", Severity.BLOCKED, "Replicas on several nodes, a claim for one node."),
     Rule("PoolFull", Severity.WARNING, "The pool cannot hold all pods at a time; some wait."),
     Rule("ModelNotReachable", Severity.WARNING, "The node cannot reach the model file's path."),
     Rule(

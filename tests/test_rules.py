@@ -25,6 +25,9 @@ OF_PLACEMENT = {  # what only a node can decide: reconciler.placement
     "ModelNotReachable",
     "MemoryUnknown",
     "MemoryOverridden",
+    "PoolFull",
+    "ObjectName",
+    "CacheNotShared",
 }
 IN_CODE = {
     "FileUnreadable",  # shown by test_documents and test_load: no YAML file

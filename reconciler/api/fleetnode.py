@@ -39,7 +39,15 @@ class KubernetesPool(Spec):
     node_selector: dict[str, str] = {}
     node_name: str | None = None
     count: Annotated[int, Field(ge=1)] = 1
-    cache: str = "ephemeral"
+    cache: Annotated[
+        str,
+        Field(
+            pattern=r"^(ephemeral|claim:[a-z0-9]([-a-z0-9.]*[a-z0-9])?(,RW[OX])?"
+            r"|pvc:[0-9]+([KMGTPE]i|[kMGTPE])?(,[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?(,RW[OX])?)$",
+            description="Where pods keep models. ephemeral: each its own. claim:NAME[,RWX]: a claim"
+            " that is there. pvc:SIZE[,CLASS][,RWX]: one that is made for each service.",
+        ),
+    ] = "ephemeral"
 
 
 class Cpu(Spec):

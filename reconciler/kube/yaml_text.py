@@ -1,7 +1,7 @@
 """Manifests as YAML that every reader understands the same way, in the order of their keys. Pure.
 
-Readers of Kubernetes' files follow YAML 1.1, where a plain `yes` or `1:20` is no text. So what is not
-a harmless word stands in quotes, as JSON writes it.
+Readers of Kubernetes' files follow YAML 1.1, where a plain `yes` or `1:20` is no text: whatever is
+no harmless word stands in quotes, as JSON writes it.
 """
 
 from __future__ import annotations

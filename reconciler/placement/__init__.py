@@ -16,7 +16,7 @@ from reconciler.fleet import Fleet
 from reconciler.placement.candidate import candidate as made_for
 from reconciler.placement.candidate import model_ref
 from reconciler.placement.misfit import misfit
-from reconciler.placement.pods import overfull
+from reconciler.placement.pods import name_conflicts, overfull
 from reconciler.problem import Finding
 from reconciler.workload import Workload
 
@@ -95,8 +95,14 @@ def _admit_all(
     taken."""
     estimates = Estimates()
     admissions = []
+    nodes = tuple(nodes)
+    conflicts = name_conflicts((n, c) for n in nodes for c in draft.by_node[n.metadata.name])
+    for service in {c.service.ref: c.service for cs in draft.by_node.values() for c in cs}.values():
+        if why := conflicts.get(service.ref):
+            draft.hold(service, "ObjectName", "metadata.name", why)
     for node in nodes:
-        candidates = draft.by_node.get(node.metadata.name, [])
+        asked = draft.by_node[node.metadata.name]
+        candidates = [c for c in asked if c.service.ref not in conflicts]
         candidates.sort(key=lambda c: (_PRIORITY[c.service.spec.priority], c.service.ref))
         if node.spec.agent is not None:  # every pod has an address of its own
             candidates = _without_port_conflicts(candidates, draft)

@@ -7,7 +7,7 @@ from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.model import Model
 from reconciler.fleet import Fleet
 from reconciler.placement.candidate import model_ref, runtime_of
-from reconciler.placement.pods import ACCELERATOR_OF, too_many_devices
+from reconciler.placement.pods import ACCELERATOR_OF, no_pods
 from reconciler.runtime import Runtime
 from reconciler.runtimes import resolve
 
@@ -26,8 +26,8 @@ def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[st
         return "NodeCapability", "spec.runtime", message
     if why := _not_exposable(node, runtime):
         return "NodeCapability", "spec", why
-    if node.spec.kubernetes is not None and (why := too_many_devices(service, node)):
-        return "NodeCapability", "spec.devices", why
+    if node.spec.kubernetes is not None and (no := no_pods(service, node, runtime, fleet)):
+        return no
     for i, model_name in enumerate(service.model_names):
         model = fleet.get(Model, model_ref(service, model_name))
         if model is None:

@@ -3,14 +3,20 @@ Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from reconciler.api.fleetnode import FleetNode, KubernetesPool
 from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import ObjectRef
+from reconciler.api.model import Model
 from reconciler.api.quantity import show_bytes
-from reconciler.capacity.admission import Admission, Sized
+from reconciler.capacity.admission import Admission, Candidate, Sized
 from reconciler.capacity.pools import pools
 from reconciler.fleet import Fleet
+from reconciler.placement.images import no_image
+from reconciler.placement.modelcache import not_shared
+from reconciler.placement.names import object_name, unusable_name
 from reconciler.problem import Finding
 from reconciler.runtime import Runtime
 from reconciler.workload import Pool
@@ -55,6 +61,53 @@ def image_of(
     """The container image that the fleet states; None: the one that comes with the runtime."""
     stated = fleet.policy.images.get(runtime.name, {})
     return service.spec.image or stated.get(accelerator_of(node) or "cpu")
+
+
+def no_pods(
+    service: InferenceService, node: FleetNode, runtime: Runtime, fleet: Fleet
+) -> tuple[str, str, str] | None:
+    """(rule, field, message) of why the pool cannot have pods of the service; None where it can."""
+    if why := too_many_devices(service, node):
+        return "NodeCapability", "spec.devices", why
+    if named := unusable_name(service.ref):
+        return "ObjectName", *named
+    if why := not_shared(service, node):
+        return "CacheNotShared", "spec.replicas", why
+    refs = (ObjectRef("Model", service.metadata.namespace, name) for name in service.model_names)
+    models = [model for ref in refs if (model := fleet.get(Model, ref))]
+    stated = image_of(service, runtime, node, fleet)
+    if why := no_image(runtime.name, stated, accelerator_of(node), models):
+        return "NodeCapability", "spec.runtime", why
+    return None
+
+
+def name_conflicts(
+    placed: Iterable[tuple[FleetNode, Candidate]],
+) -> Mapping[ObjectRef, str]:
+    """Services whose objects would have the same names in the same namespace of a cluster, each
+    with why: all of them, so that none takes the objects of one that runs."""
+    owners: defaultdict[tuple[str, str, str], set[ObjectRef]] = defaultdict(set)
+    for node, candidate in placed:
+        ref = candidate.service.ref
+        for cluster in _clusters(node):
+            owners[cluster, ref.namespace, object_name(ref)].add(ref)
+    found = {}
+    for (cluster, _, name), refs in owners.items():
+        for ref in refs if len(refs) > 1 else ():
+            others = ", ".join(sorted(other.label for other in refs - {ref}))
+            found[ref] = (
+                f"its objects in cluster {cluster} would be called {name}, as those of {others}"
+                " would; give one of them another name"
+            )
+    return found
+
+
+def _clusters(node: FleetNode) -> tuple[str, ...]:
+    """Where the services of a node have objects."""
+    cluster = cluster_of(node)
+    if cluster is not None:
+        return (cluster,)
+    return node.spec.agent.clusters if node.spec.agent else ()
 
 
 def too_many_devices(service: InferenceService, node: FleetNode) -> str | None:

@@ -45,12 +45,11 @@ def wait(subject: Subject) -> dict[str, Any]:
 
 def _arguments(subject: Subject, model: ModelFile) -> list[str]:
     placed = subject.placed
-    args = ["--store", MODELS, "--model", model.name, "--source", model.source]
+    args = ["--store", MODELS, "--model", model.name, f"--source={model.source}"]
     args += ["--format", model.format]
     if model.sha256 is not None:
         args += ["--sha256", model.sha256]
-    for pattern in model.files:
-        args += ["--file", pattern]
+    args += [f"--file={pattern}" for pattern in model.files]  # one may begin with a dash
     if in_repository(model.source) and (source := placed.repository):
         args += ["--git-url", source.url]
         if commit := source.commits.get(model.source):
