@@ -34,7 +34,20 @@ class Service:
     stop_on_exit: bool = False
 
 
-def run(open_source: Callable[[], Source], settings: Settings, service: Service) -> int:
+Beside = Callable[[Node, StateBoard], contextlib.AbstractContextManager[None]]
+"""What goes on while the loop runs, in threads of its own."""
+
+
+def _nothing(_node: Node, _board: StateBoard) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+def run(
+    open_source: Callable[[], Source],
+    settings: Settings,
+    service: Service,
+    beside: Beside = _nothing,
+) -> int:
     """Until SIGTERM or SIGINT; the models go on unless `stop_on_exit`. SIGHUP looks at once.
 
     Raises StateError, UsageError or SourceError where it cannot begin.
@@ -60,6 +73,7 @@ def run(open_source: Callable[[], Source], settings: Settings, service: Service)
         )
         _say_beginning(log, node, settings, service)
         held.enter_context(serve_state(node, board, service.listen, wake))
+        held.enter_context(beside(node, board))
         received = held.enter_context(endings(wake.stop))
         node.loop.run()
         _say_end(log, node, stops=service.stop_on_exit)

@@ -56,10 +56,9 @@ def add_scope(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 installed, or current already. Raises UsageError, StateError."""
-    from agent.cli.run import words_of
+    from agent.cli.run import check_source, words_of
 
-    if not args.fleet:
-        raise UsageError("say where the fleet is: --fleet URL")
+    check_source(args)
     unit = unit_for(args, words_of(args))
     if args.dry_run:
         print(f"# {unit.file}\n{unit.text}")

@@ -29,6 +29,8 @@ from reconciler.option import (
 )
 
 if TYPE_CHECKING:
+    from agent.cluster.room import Room
+    from agent.settings import Settings
     from reconciler.runtime import Runtime
 
 
@@ -39,8 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 after SIGTERM, 130 after SIGINT. Raises UsageError, SourceError, StateError."""
-    if not args.fleet:
-        raise UsageError("say where the fleet is: --fleet URL, or $FLEET_URL")
+    check_source(args)
     from agent.daemon import Service, run
     from agent.local import state_root
     from agent.server import ListenSettings
@@ -70,9 +71,30 @@ def run(args: argparse.Namespace) -> int:
         log_level=args.log_level,
         stop_on_exit=args.stop_on_exit,
     )
+    if args.kubernetes:
+        room = _room(args, settings)
+        return run(lambda: room.source, settings, service, room.beside)
     # A folder that is gone is a lost source, once something of it was applied here.
     before = applied_location(settings.root / "desired" / "history.json")
     return run(lambda: source_of(args, args.fleet, applied_from=before), settings, service)
+
+
+def check_source(args: argparse.Namespace) -> None:
+    """Whether it is said where the desired state is, and once. Raises UsageError."""
+    if args.kubernetes:
+        if args.fleet:
+            raise UsageError("--kubernetes takes the fleet from a cluster: leave out --fleet")
+        if not args.node:
+            raise UsageError("--kubernetes needs --node NAME: the FleetNode that this machine is")
+        return
+    if not args.fleet:
+        raise UsageError(
+            "say where the fleet is: --fleet URL, or $FLEET_URL; --kubernetes takes it from a"
+            " cluster"
+        )
+    for option in _CLUSTER[1:]:
+        if getattr(args, option.attribute):
+            raise UsageError(f"--{option.name} goes with --kubernetes")
 
 
 def options_of_run() -> tuple[Option, ...]:
@@ -88,6 +110,7 @@ def words_of(args: argparse.Namespace) -> tuple[str, ...]:
 def _groups() -> dict[str, tuple[Option, ...]]:
     return {
         "the fleet": (*_FLEET, INTERVAL),
+        "a cluster as the source": _CLUSTER,
         "git credentials": GIT_OPTIONS,
         "this machine (what its FleetNode says wins)": _MACHINE,
         "downloads": DOWNLOAD_OPTIONS,
@@ -95,6 +118,14 @@ def _groups() -> dict[str, tuple[Option, ...]]:
         "agents of other nodes (a service that moves waits for theirs)": AGENT_OPTIONS,
         "the agent": _AGENT,
     }
+
+
+def _room(args: argparse.Namespace, settings: Settings) -> Room:
+    """Raises AccessError."""
+    from agent.cluster.room import ClusterSettings, Room
+
+    cluster = ClusterSettings(args.node, args.kubeconfig, args.context, args.standalone)
+    return Room(cluster, settings, withdraws=args.stop_on_exit)
 
 
 def _location(text: str) -> str:
@@ -162,6 +193,14 @@ _FLEET = (
         None,
     ),
 )
+_CLUSTER = (
+    Option("kubernetes", "take the desired state from a cluster's API, and publish there what"
+           " runs here", None),
+    Option("standalone", "there is no reconciler in it: serve what asks for metal", None),
+    Option("kubeconfig", "how to reach it (default: $KUBECONFIG, ~/.kube/config, or a pod's own)",
+           "FILE", read=file_path),
+    Option("context", "of the kubeconfig (default: its current one)", "NAME"),
+)  # fmt: skip
 _MACHINE = (
     Option("node", "the FleetNode that this machine is (default: the one of its name)", "NAME"),
     Option("namespace", "only services of this namespace (default: all)", "NAME"),

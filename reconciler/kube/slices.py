@@ -60,8 +60,8 @@ def is_published(desired: Desired, node: str, cluster: str) -> bool:
     return agent is not None and cluster in agent.clusters
 
 
-def service_manifest(service: InferenceService) -> Manifest:
-    """The name under which clients in the cluster find it, wherever it runs."""
+def service_manifest(service: InferenceService, writer: str = MANAGER) -> Manifest:
+    """The name under which clients in the cluster find it, wherever it runs. `writer` keeps it."""
     name, endpoint = service.metadata.name, service.spec.endpoint
     port = {"name": PORT_NAME, "port": endpoint.port or DEFAULT_PORT, "protocol": "TCP"}
     return {
@@ -70,7 +70,7 @@ def service_manifest(service: InferenceService) -> Manifest:
         "metadata": {
             "name": service_name(name),
             "namespace": service.metadata.namespace,
-            "labels": {MANAGED_BY_LABEL: MANAGER, SERVICE_LABEL: name},
+            "labels": {MANAGED_BY_LABEL: writer, SERVICE_LABEL: name},
         },
         "spec": {"type": endpoint.type, "ports": [port]},
     }

@@ -1,0 +1,139 @@
+"""Keeps what a node publishes in a cluster as it is to be: its EndpointSlices and, where no
+reconciler does that, the Services that they are of. Used by one thread."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from reconciler.kube.errors import AccessError, ClusterError, Throttled, Unreachable
+from reconciler.kube.objects import (
+    AGENT_MANAGER,
+    MANAGED_BY_LABEL,
+    OWNED_KINDS,
+    SERVICE_LABEL,
+    Manifest,
+    ObjectId,
+    id_of,
+)
+from reconciler.kube.slices import NODE_LABEL, SLICE_SERVICE_LABEL
+
+if TYPE_CHECKING:
+    from reconciler.kube.client import ApiServer
+
+OUTAGES = (Unreachable, Throttled, AccessError)
+_SLICE = OWNED_KINDS["discovery.k8s.io", "EndpointSlice"]
+_SERVICE = OWNED_KINDS["", "Service"]
+_RESYNC_S = 60.0  # what others changed is put right so late at most; a watch would cost a thread
+_log = logging.getLogger(__name__)
+
+
+class Endpoints:
+    """The objects of one node in one cluster. `manager` is the field manager of its slices."""
+
+    def __init__(self, api: ApiServer, node: str, manager: str, namespace: str | None) -> None:
+        self._api, self._node, self._manager = api, node, manager
+        self._namespace = namespace or ""
+        self._live: dict[ObjectId, Manifest] = {}
+        self._listed_at: float | None = None
+        self._told: dict[ObjectId, str] = {}
+        self._refused: set[ObjectId] = set()
+
+    def sync(
+        self,
+        slices: Mapping[ObjectId, Manifest],
+        services: Mapping[ObjectId, Manifest] | None = None,
+    ) -> None:
+        """Make them these, and no others; `services` None: they are the reconciler's. What one
+        object is refused is said once and tried again with the next list. Raises Unreachable,
+        Throttled, AccessError."""
+        wanted = {**(services or {}), **slices}
+        if self._listed_at is None or time.monotonic() - self._listed_at > _RESYNC_S:
+            self._list(with_services=services is not None)
+        for oid, manifest in wanted.items():
+            if oid not in self._refused and not _is_as(self._live.get(oid), manifest):
+                self._guarded(oid, self._write, manifest)
+        gone = [oid for oid in self._live if oid not in wanted]
+        for oid in sorted(gone, key=lambda o: o.kind):  # slices first: Services wait for the last
+            self._guarded(oid, self._delete, self._live[oid])
+
+    def _list(self, *, with_services: bool) -> None:
+        selectors = {_SLICE: f"{NODE_LABEL}={self._node}"}
+        if with_services:
+            selectors[_SERVICE] = f"{MANAGED_BY_LABEL}={AGENT_MANAGER}"
+        self._live = {
+            id_of(found): found
+            for kind, selector in selectors.items()
+            for found in self._api.list(kind, selector=selector, namespace=self._namespace).items
+        }
+        self._listed_at = time.monotonic()
+        self._refused.clear()
+
+    def _write(self, oid: ObjectId, manifest: Manifest) -> None:
+        live = self._live.get(oid) or self._api.get(oid)
+        if live is not None and not _is_ours(live, manifest):
+            raise ClusterError(f"{oid.label} is there already and not this node's: left as it is")
+        if live is not None and live.get("addressType") != manifest.get("addressType"):
+            self._api.delete(oid, uid=live["metadata"]["uid"])  # it cannot be changed in place
+        manager = self._manager if oid.kind == _SLICE.kind else AGENT_MANAGER
+        # Forced: the reconciler wrote it while our Lease was stale.
+        self._live[oid] = self._api.apply(manifest, manager=manager, force=True)
+        _log.debug("%s written", oid.label)
+
+    def _delete(self, oid: ObjectId, live: Manifest) -> None:
+        if oid.kind == _SERVICE.kind and self._has_slices(oid):
+            return
+        self._api.delete(oid, uid=live["metadata"]["uid"])
+        del self._live[oid]
+        _log.debug("%s removed", oid.label)
+
+    def _has_slices(self, service: ObjectId) -> bool:
+        """Another node's, of the same service."""
+        selector = f"{SLICE_SERVICE_LABEL}={service.name}"
+        return bool(self._api.list(_SLICE, selector=selector, namespace=service.namespace).items)
+
+    def _guarded(
+        self, oid: ObjectId, step: Callable[[ObjectId, Manifest], None], manifest: Manifest
+    ) -> None:
+        try:
+            step(oid, manifest)
+        except OUTAGES:
+            raise
+        except ClusterError as error:
+            self._refused.add(oid)
+            if self._told.get(oid) != str(error):
+                self._told[oid] = str(error)
+                _log.warning("%s", error)
+        else:
+            self._told.pop(oid, None)
+
+
+def _is_ours(live: Manifest, manifest: Manifest) -> bool:
+    """By what it says it is for, not only by its name."""
+    there, said = live["metadata"].get("labels") or {}, manifest["metadata"]["labels"]
+    keys = (SERVICE_LABEL, NODE_LABEL if NODE_LABEL in said else MANAGED_BY_LABEL)
+    return all(there.get(key) == said[key] for key in keys)
+
+
+def _is_as(live: Manifest | None, manifest: Manifest) -> bool:
+    """Whether what is there says all that it is to say; the server adds more."""
+    if live is None:
+        return False
+    labels = live["metadata"].get("labels") or {}
+    said = manifest["metadata"]["labels"]
+    parts = {key: value for key, value in manifest.items() if key not in ("metadata", "status")}
+    return {k: labels.get(k) for k in said} == said and _holds(live, parts)
+
+
+def _holds(live: object, said: object) -> bool:
+    if isinstance(said, Mapping):
+        return isinstance(live, Mapping) and all(_holds(live.get(k), v) for k, v in said.items())
+    if isinstance(said, list | tuple):
+        return (
+            isinstance(live, list)
+            and len(live) == len(said)
+            and all(_holds(there, part) for there, part in zip(live, said, strict=True))
+        )
+    return live == said

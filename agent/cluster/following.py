@@ -1,0 +1,188 @@
+"""What a node is to follow, out of what its cluster holds now and what it followed last. Pure.
+
+Nothing is ever dropped because the cluster is silent about it: a service goes only where something
+says so. With a reconciler that is `FleetNode.status.desired`, a list that is complete because one
+write makes it whole. Standing alone it is the deletion of that very object while everything it
+stood in is still the same: see `Grounds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from reconciler.api.meta import GROUP
+from reconciler.errors import SourceError
+from reconciler.kube.objects import Manifest, ObjectId
+from reconciler.workload import digest
+
+Objects = Mapping[ObjectId, Manifest]
+
+_NOTHING: Objects = MappingProxyType({})
+_METAL = "metal"
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What an object stood in when it was seen: the uid of its CustomResourceDefinition and that of
+    its namespace. Its absence counts only while both are the same and neither is going: a
+    reinstalled definition or a namespace that is being deleted takes every object with it, and
+    nobody meant the models. None: could not be seen, and proves nothing."""
+
+    definition: str | None = None
+    namespace: str | None = None
+
+    def proves_absence_from(self, now: Grounds) -> bool:
+        return None not in (self.definition, self.namespace) and self == now
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """What a node follows. `grounds` are those of its services, where it stands alone."""
+
+    revision: str
+    objects: Objects
+    grounds: Mapping[ObjectId, Grounds] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def led(node: str, seen: Objects, last: Followed | None, namespace: str | None = None) -> Followed:
+    """As the reconciler says in the node's FleetNode. What its list names and the cluster lost is
+    followed as it was. Raises SourceError where the cluster says nothing that can be followed."""
+    before = last.objects if last else _NOTHING
+    own = seen.get(node_id(node))
+    if own is None:
+        raise SourceError(f"the cluster has no FleetNode {node}: apply it, or name another --node")
+    desired = (own.get("status") or {}).get("desired") or {}
+    if not desired.get("revision") or not isinstance(desired.get("services"), list):
+        raise SourceError(
+            f"FleetNode {node} has no status.desired yet: its reconciler has not said what is to"
+            " run here; for a cluster without one, run the agent with --standalone"
+        )
+    said, complete = desired.get("digest"), digest(desired["services"])
+    if said not in (None, complete):
+        raise SourceError(f"FleetNode {node}: status.desired is not whole: somebody else edited it")
+    listed = {
+        oid: _listed(oid, entry, seen, before)
+        for entry in desired["services"]
+        if (oid := _service_id(entry)).namespace == namespace or namespace is None
+    }
+    leaving = {
+        oid: found
+        for oid, found in seen.items()
+        if oid.kind == "InferenceService" and oid not in listed and _is_elsewhere(found, node)
+    }
+    services = {**listed, **leaving}
+    around = _around(services.values(), seen, before)
+    return Followed(str(desired["revision"]), {**around, node_id(node): own, **services})
+
+
+def alone(
+    own: Manifest, seen: Objects, last: Followed | None, grounds: Mapping[ObjectId, Grounds]
+) -> Followed:
+    """As the services say whose Models ask for metal, in a cluster without a reconciler. `own` is
+    the node's FleetNode, or what stands for it; `grounds` those of every service seen or followed
+    now. One that is gone and may not have been deleted is followed as it was."""
+    node = own["metadata"]["name"]
+    before = last.objects if last else _NOTHING
+    known = last.grounds if last else {}
+    services = {oid: found for oid, found in seen.items() if _is_claimed(found, node, seen, before)}
+    kept = {
+        oid: found
+        for oid, found in before.items()
+        if oid.kind == "InferenceService"
+        and oid not in seen
+        and not known.get(oid, Grounds()).proves_absence_from(grounds.get(oid, Grounds()))
+    }
+    followed = {**kept, **services}
+    around = _around(followed.values(), seen, before)
+    return Followed(
+        "",
+        {**around, node_id(node): own, **followed},
+        {
+            oid: grounds.get(oid, Grounds()) if oid in services else known.get(oid, Grounds())
+            for oid in followed
+        },
+    )
+
+
+def undecided(seen: Objects, last: Followed | None) -> frozenset[ObjectId]:
+    """Services that were followed and are not there: whose grounds have to be looked at."""
+    before = last.objects if last else _NOTHING
+    return frozenset(o for o in before if o.kind == "InferenceService" and o not in seen)
+
+
+def node_id(node: str) -> ObjectId:
+    return ObjectId(GROUP, "FleetNode", "", node)
+
+
+def models_of(service: Manifest) -> Iterator[ObjectId]:
+    """The Models that a service names."""
+    spec, namespace = service.get("spec") or {}, service["metadata"].get("namespace", "")
+    names = [spec.get("modelRef"), *(entry.get("name") for entry in spec.get("models") or ())]
+    for name in names:
+        if isinstance(name, str):
+            yield ObjectId(GROUP, "Model", namespace, name)
+
+
+def _service_id(entry: Mapping[str, Any]) -> ObjectId:
+    return ObjectId(GROUP, "InferenceService", str(entry["namespace"]), str(entry["name"]))
+
+
+def _listed(oid: ObjectId, entry: Mapping[str, Any], seen: Objects, before: Objects) -> Manifest:
+    """A service of the list: as it is there, unless that is older than the list."""
+    found = seen.get(oid)
+    if found is not None and _generation(found) >= int(entry.get("generation") or 0):
+        return found
+    if oid in before:
+        return before[oid]
+    if found is not None:
+        raise SourceError(f"{oid.label} is older than its node's list: waiting for the newer one")
+    raise SourceError(f"{oid.label} is in its node's list and not in the cluster")
+
+
+def _generation(found: Manifest) -> int:
+    return int(found["metadata"].get("generation") or 0)
+
+
+def _is_elsewhere(service: Manifest, node: str) -> bool:
+    """Placed on other nodes by name: a copy that runs here waits for its successor there."""
+    nodes = _placed_on(service)
+    return bool(nodes) and node not in nodes
+
+
+def _placed_on(service: Manifest) -> tuple[str, ...]:
+    placement = (service.get("spec") or {}).get("placement") or {}
+    return tuple(placement.get("nodes") or ())
+
+
+def _is_claimed(found: Manifest, node: str, seen: Objects, before: Objects) -> bool:
+    """Every model of it asks for metal, and no other node is named."""
+    if found.get("kind") != "InferenceService":
+        return False
+    models = [seen.get(oid) or before.get(oid) for oid in models_of(found)]
+    nodes = _placed_on(found)
+    return (
+        bool(models)
+        and all(model is not None and _accelerator(model) == _METAL for model in models)
+        and (not nodes or node in nodes)
+    )
+
+
+def _accelerator(model: Manifest) -> str | None:
+    hardware = (model.get("spec") or {}).get("hardware") or {}
+    return hardware.get("accelerator")
+
+
+def _around(services: Iterable[Manifest], seen: Objects, before: Objects) -> dict[ObjectId, Any]:
+    """What services need beside themselves: their Models, the nodes they name, the Fleet; as they
+    were, where the cluster lost them."""
+    services = tuple(services)
+    named = {node_id(name) for service in services for name in _placed_on(service)}
+    needed = named.union(*(models_of(service) for service in services))
+    found = {oid: seen.get(oid) or before.get(oid) for oid in needed}
+    fleets = {o: m for o, m in seen.items() if o.kind == "Fleet"} or {
+        o: m for o, m in before.items() if o.kind == "Fleet"
+    }
+    return {**fleets, **{oid: thing for oid, thing in found.items() if thing is not None}}

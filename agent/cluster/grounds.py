@@ -1,0 +1,60 @@
+"""What the services of a cluster stand in: their definition and their namespaces, by uid."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from agent.cluster.following import Grounds
+from reconciler.api.meta import GROUP
+from reconciler.kube.errors import Denied
+from reconciler.kube.objects import Manifest, ObjectId
+
+if TYPE_CHECKING:
+    from reconciler.kube.client import ApiServer
+
+_DEFINITION = ObjectId(
+    "apiextensions.k8s.io", "CustomResourceDefinition", "", f"inferenceservices.{GROUP}"
+)
+_log = logging.getLogger(__name__)
+
+
+class GroundsReader:
+    """Asks the API server. Who may not look knows nothing: no service is dropped then."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
+        self._told = False
+
+    def __call__(self, services: Iterable[ObjectId]) -> Mapping[ObjectId, Grounds]:
+        """Raises ClusterError where the server does not answer."""
+        services = tuple(services)
+        definition = self._uid(_DEFINITION)
+        names = {oid.namespace for oid in services}
+        within = {name: self._uid(ObjectId("", "Namespace", "", name)) for name in names}
+        return {oid: Grounds(definition, within[oid.namespace]) for oid in services}
+
+    def _uid(self, oid: ObjectId) -> str | None:
+        try:
+            found = self._api.get(oid)
+        except Denied as error:
+            if not self._told:
+                self._told = True
+                _log.warning(
+                    "%s: a service that is removed from the cluster goes on here until the agent"
+                    " may get customresourcedefinitions and namespaces",
+                    error,
+                )
+            return None
+        return None if found is None or _is_going(found) else str(found["metadata"]["uid"])
+
+
+def _is_going(found: Manifest) -> bool:
+    """Being deleted, or a definition that is not served yet."""
+    if found["metadata"].get("deletionTimestamp"):
+        return True
+    if found["kind"] != "CustomResourceDefinition":
+        return False
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    return not any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions)

@@ -1,0 +1,51 @@
+"""A cluster that does not answer: said once, and asked again later and later, at random.
+
+Everybody who lost one API server would else ask it again at the same moments for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+
+_FIRST_S = 1.0
+_MOST_S = 60.0
+_log = logging.getLogger(__name__)
+
+
+class Outage:
+    """What is known of one API server, for all threads that write to it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._is_out = False
+
+    def answered(self) -> None:
+        with self._lock:
+            was, self._is_out = self._is_out, False
+        if was:
+            _log.info("cluster %s answers again", self._name)
+
+    def failed(self, why: Exception) -> None:
+        with self._lock:
+            was, self._is_out = self._is_out, True
+        if not was:
+            _log.warning("%s; what runs here goes on, and it is asked again", why)
+
+
+class Pauses:
+    """How long to wait before each try again: full jitter, up to a minute."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def reset(self) -> None:
+        self._failures = 0
+
+    def next_s(self) -> float:
+        """Seconds: anything up to twice as long as the last time."""
+        most = min(_MOST_S, _FIRST_S * 2.0**self._failures)
+        self._failures = min(self._failures + 1, 10)
+        return random.uniform(0, most)  # noqa: S311 - not for secrets

@@ -1,0 +1,253 @@
+"""A thread that says in a cluster what this node serves: endpoints at once, status soon after.
+
+An endpoint is withdrawn as soon as its process begins to drain, and goes with the service. Nothing
+here can hold up the loop or a model: while the API server is gone, what runs goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agent.cluster.endpoints import OUTAGES, Endpoints
+from agent.cluster.outage import Outage, Pauses
+from agent.cluster.status import (
+    Trouble,
+    instance_entry,
+    is_news,
+    node_observed,
+    node_status,
+    service_status,
+    trouble_entry,
+)
+from agent.process.ports import not_local
+from agent.server.answer import live
+from reconciler import __version__
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import GROUP, ObjectRef
+from reconciler.kube.errors import ClusterError, NotFound
+from reconciler.kube.objects import AGENT_MANAGER, Manifest, ObjectId, id_of
+from reconciler.kube.slices import Unpublished, service_manifest, slice_id, slice_of
+from reconciler.plan import Instance, Observation, TargetState
+
+if TYPE_CHECKING:
+    from agent.cluster.following import Objects
+    from agent.node import Node
+    from agent.server.board import StateBoard
+    from reconciler.kube.client import ApiServer
+
+_LOOK_S = 1.0  # an ending is heard so late at most
+_IDLE_S = 10.0  # a round without news: what is there may have been changed by others
+_STATUS_EVERY_S = 3.0
+_STATUS_ANEW_S = 60.0
+_END_S = 5.0
+_SERVICE = "InferenceService"
+_log = logging.getLogger(__name__)
+
+
+class Publisher:
+    """One node's words in one cluster. `seen` gives the cluster's objects as they are mirrored;
+    `services`: also the Services are this agent's, as no reconciler is there."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        node: Node,
+        board: StateBoard,
+        seen: Callable[[], Objects | None],
+        outage: Outage,
+        *,
+        manager: str,
+        services: bool = False,
+        withdraws: bool = False,
+    ) -> None:
+        """`withdraws`: what runs ends with us, so its endpoints go before."""
+        self._api, self._node, self._board, self._seen = api, node, board, seen
+        self._outage, self._manager = outage, manager
+        self._services, self._withdraws = services, withdraws
+        self._endpoints = Endpoints(api, node.name, manager, node.settings.namespace)
+        self._target = f"node/{node.name}"
+        self._written: dict[ObjectRef, dict[str, Any]] = {}
+        self._observed: dict[str, Any] | None = None
+        self._status_at = self._anew_at = 0.0
+        self._told: dict[ObjectRef, str] = {}
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ending.set()
+        self._thread.join(_END_S)
+        if self._withdraws:
+            try:
+                self._endpoints.sync({}, {} if self._services else None)
+            except ClusterError as error:
+                _log.warning("endpoints are not withdrawn: %s", error)
+
+    def _run(self) -> None:
+        pauses = Pauses()
+        while not self._ending.is_set():
+            seen = self._node.agent.processes.snapshot()
+            try:
+                waits_s = self._round()
+            except OUTAGES as error:
+                self._outage.failed(error)
+                self._ending.wait(max(pauses.next_s(), getattr(error, "retry_after_s", 0.0)))
+                continue
+            except Exception:  # noqa: BLE001  a thread's edge: a bug of ours must not end it
+                _log.exception("a bug of ours stopped this round of publishing")
+                self._ending.wait(_IDLE_S)
+                continue
+            self._outage.answered()
+            pauses.reset()
+            self._wait(seen, waits_s)
+
+    def _wait(self, before: tuple[object, ...], most_s: float) -> None:
+        """For the next change of a process, or so long."""
+        ends = time.monotonic() + most_s
+        while not self._ending.is_set() and (left := ends - time.monotonic()) > 0:
+            processes = self._node.agent.processes
+            if processes.wait_for(lambda now: now is not before, min(left, _LOOK_S)):
+                return
+
+    def _round(self) -> float:
+        """Returns in how many seconds to look again at the latest."""
+        instances = self._instances()
+        slices, unpublished = self._slices(instances)
+        self._endpoints.sync(slices, self._names(slices) if self._services else None)
+        now = time.monotonic()
+        due_in = self._status_at + _STATUS_EVERY_S - now
+        if due_in > 0:
+            return due_in
+        if now - self._anew_at > _STATUS_ANEW_S:
+            self._written.clear()
+            self._observed, self._anew_at = None, now
+        if self._write_statuses(instances) + self._write_node(unpublished):
+            self._status_at = time.monotonic()
+        return _IDLE_S
+
+    def _instances(self) -> tuple[Instance, ...]:
+        """What runs here, as it is now, and what ends."""
+        observed = self._board.observed or Observation(
+            {self._target: TargetState(self._target, reachable=True)}, ()
+        )
+        states = self._node.agent.processes.snapshot()
+        ending = [s.to_instance(self._target) for s in states if s.stopping]
+        return (*live(observed, states, self._target), *(replace(i, ready=False) for i in ending))
+
+    def _slices(
+        self, instances: tuple[Instance, ...]
+    ) -> tuple[dict[ObjectId, Manifest], dict[ObjectRef, Unpublished]]:
+        slices, unpublished = {}, {}
+        foreign: dict[str, str | None] = {}  # address -> why it is not this machine's
+        for instance in instances:
+            made = slice_of(instance, AGENT_MANAGER)
+            if isinstance(made, Unpublished):
+                if made.reason != "NoPort":
+                    unpublished[instance.ref] = made
+                continue
+            host = made["endpoints"][0]["addresses"][0]
+            if host not in foreign:
+                foreign[host] = not_local(host)
+            if why := foreign[host]:
+                unpublished[instance.ref] = Unpublished("HostIPNotLocal", why)
+            else:
+                slices[slice_id(instance.ref, self._node.name)] = made
+        return slices, unpublished
+
+    def _names(self, slices: Mapping[ObjectId, Manifest]) -> dict[ObjectId, Manifest]:
+        """The Services of what has a slice, as long as it is declared."""
+        desired, named = self._node.loop.desired, {}
+        declared = desired.fleet.all(InferenceService) if desired else ()
+        for service in declared:
+            if slice_id(service.ref, self._node.name) in slices:
+                manifest = service_manifest(service, AGENT_MANAGER)
+                named[id_of(manifest)] = manifest
+        return named
+
+    def _write_statuses(self, instances: tuple[Instance, ...]) -> int:
+        """How many were written."""
+        revision = self._node.loop.revision_state().applied
+        wanted = {i.ref: instance_entry(i, self._node.name, revision) for i in instances}
+        for trouble in self._troubles():
+            wanted.setdefault(trouble.ref, trouble_entry(trouble, self._node.name))
+        seen = self._seen() or {}
+        entries = {ref: found for ref in seen_refs(seen) if (found := self._live_entry(seen, ref))}
+        written = 0
+        for ref, entry in wanted.items():
+            before = self._written.get(ref) or entries.get(ref)
+            if _oid(ref) in seen and is_news(before, entry):
+                written += self._apply(ref, service_status(ref, [entry]))
+                self._written[ref] = entry
+        for ref in {*entries, *self._written} - wanted.keys():
+            if self._written.get(ref) != {} and _oid(ref) in seen:
+                written += self._apply(ref, service_status(ref, []))
+            self._written[ref] = {}
+        self._written = {r: e for r, e in self._written.items() if _oid(r) in seen}
+        return written
+
+    def _troubles(self) -> tuple[Trouble, ...]:
+        """Services that are held here, as far as they have no process."""
+        plan = self._board.plan
+        blocked = plan.blocked if plan else ()
+        return tuple(
+            Trouble(ref, item.reason, item.message)
+            for item in blocked
+            if item.target in (None, self._target)
+            for ref in dict.fromkeys((item.ref, *item.holds))
+            if ref.kind == _SERVICE
+        )
+
+    def _live_entry(self, seen: Objects, ref: ObjectRef) -> dict[str, Any] | None:
+        status = seen[_oid(ref)].get("status") or {}
+        entries = status.get("instances") or ()
+        return next((dict(e) for e in entries if e.get("node") == self._node.name), None)
+
+    def _write_node(self, unpublished: Mapping[ObjectRef, Unpublished]) -> int:
+        observed, node_id = self._board.observed, ObjectId(GROUP, "FleetNode", "", self._node.name)
+        seen = self._seen() or {}
+        if node_id not in seen:
+            return 0
+        state = observed.targets[self._target] if observed else None
+        said = node_observed(
+            state and replace(state, revision=self._node.loop.revision_state()),
+            agent_version=__version__,
+            host_ip=self._node.settings.host_ip,
+            held=self._node.loop.held,
+            unpublished=unpublished,
+        )
+        before = self._observed or (seen[node_id].get("status") or {}).get("observed")
+        if said == before:
+            return 0
+        self._observed = said
+        return self._apply(
+            ObjectRef("FleetNode", "", self._node.name), node_status(self._node.name, said)
+        )
+
+    def _apply(self, ref: ObjectRef, manifest: Manifest) -> int:
+        """One status; what it is refused is said once. Raises what OUTAGES lists."""
+        try:
+            self._api.apply(manifest, manager=self._manager, force=True, subresource="status")
+        except OUTAGES:
+            raise
+        except NotFound:
+            return 1  # it went meanwhile
+        except ClusterError as error:
+            if self._told.get(ref) != str(error):
+                self._told[ref] = str(error)
+                _log.warning("%s", error)
+        return 1
+
+
+def seen_refs(seen: Objects) -> tuple[ObjectRef, ...]:
+    return tuple(ObjectRef(o.kind, o.namespace, o.name) for o in seen if o.kind == _SERVICE)
+
+
+def _oid(ref: ObjectRef) -> ObjectId:
+    return ObjectId(GROUP, ref.kind, ref.namespace, ref.name)
