@@ -244,6 +244,12 @@ def reason_of(error: Exception) -> str:
     )
 
 
+def error_of(reason: str, message: str) -> ModelError:
+    """The error that `reason_of` has this word for."""
+    kinds = {word: kind for kind, word in _REASONS.items()}
+    return kinds.get(reason, ModelError)(message)
+
+
 def _key(model: ModelFile) -> tuple[str, str | None]:
     """Models that share one download. Another digest or another address is another download."""
     return (model.origin, model.sha256)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
+from agent.models.downloads import error_of
 from agent.models.store import Download, DownloadState, ModelStore, StoredModel
 from agent.pod.ready import publish
 from reconciler.api.quantity import show_bytes
-from reconciler.errors import DownloadFailed, ModelError
+from reconciler.errors import DownloadFailed
 from reconciler.models import FetchContext
 from reconciler.workload import ModelFile
 
@@ -86,12 +87,9 @@ class Errand:
             self._tries = 0
         self._furthest = max(self._furthest, download.received_bytes)
         self._tries += 1
-        if download.reason not in ("DownloadFailed", "DiskFull"):
-            raise ModelError(f"{self.model.source}: {download.message}")
-        if self._tries >= self.patience.attempts:
-            raise DownloadFailed(
-                f"{self.model.source}: {download.message} ({self._tries} attempts)"
-            )
+        error = error_of(download.reason, f"{self.model.source}: {download.message}")
+        if not isinstance(error, DownloadFailed) or self._tries >= self.patience.attempts:
+            raise error
         pause = download.retry_in_s or 0.0
         self.tell(
             f"attempt {self._tries} of {self.patience.attempts}: {download.message};"

@@ -1,0 +1,143 @@
+"""The programs of our image that run in pods, as plain processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.models.ready import READY, ready_file, ready_key
+from reconciler.workload import ModelFile
+from tests.support.wait import wait_for
+
+_MAIN = "import sys; from agent.cli import main; sys.exit(main())"
+
+
+def argv(*words: str) -> list[str]:
+    return [sys.executable, "-c", _MAIN, "pod", *words]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    code: int
+    err: str
+
+
+def run(*words: str, timeout_s: float = 60.0, env: Mapping[str, str] | None = None) -> Ended:
+    """To its end."""
+    done = subprocess.run(
+        argv(*words), capture_output=True, text=True, timeout=timeout_s, check=False, env=_env(env)
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.stdout == ""
+    return Ended(done.returncode, done.stderr)
+
+
+@dataclass(slots=True)
+class Program:
+    """One that runs; what it says is in a file."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def ended(self, timeout_s: float = 30.0) -> int:
+        return self.process.wait(timeout_s)
+
+
+@contextmanager
+def running(log: Path, *words: str, env: Mapping[str, str] | None = None) -> Iterator[Program]:
+    """Killed at the end of the block, where it still runs."""
+    with log.open("ab") as err:
+        process = subprocess.Popen(
+            argv(*words), stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=_env(env)
+        )
+    try:
+        yield Program(process, log)
+    finally:
+        process.kill()
+        process.wait()
+    assert "Traceback" not in log.read_text(), log.read_text()
+
+
+def fetch_words(store: Path, model: ModelFile, *more: str) -> tuple[str, ...]:
+    """How a Job calls for a model."""
+    pinned = ("--sha256", model.sha256) if model.sha256 else ()
+    files = (word for pattern in model.files for word in ("--file", pattern))
+    return (
+        "fetch",
+        *("--store", str(store)),
+        *("--model", model.name),
+        *("--source", model.source),
+        *("--format", model.format),
+        *pinned,
+        *files,
+        *("--keep-free", "0"),
+        *more,
+    )
+
+
+def ready_at(store: Path, model: ModelFile) -> Path:
+    """Where it is to appear."""
+    return store / READY / ready_key(model) / ready_file(model)
+
+
+def get(port: int, path: str, *, post: bool = False, timeout_s: float = 60.0) -> tuple[int, str]:
+    """Status and text of an answer."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}", method="POST" if post else "GET"
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            return answer.status, answer.read().decode().strip()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode().strip()
+
+
+def wait_readyz(port: int, status: int, timeout_s: float = 30.0) -> str:
+    """Until the companion answers so; what it says then."""
+    told: list[str] = []
+
+    def answers() -> bool:
+        try:
+            found, text = get(port, "/readyz")
+        except OSError:
+            return False
+        told[:] = [text]
+        return found == status
+
+    wait_for(answers, f"/readyz is {status}", timeout_s=timeout_s)
+    return told[0]
+
+
+def completion(port: int, model: str, tokens: int = 4) -> str:
+    """A short answer of an engine."""
+    import json
+
+    body = {"model": model, "prompt": "w1", "max_tokens": tokens, "temperature": 0}
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/v1/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return str(json.load(answer)["choices"][0]["text"])
+
+
+def links(words: Sequence[Path]) -> dict[str, str]:
+    """Name -> where each link says that it leads."""
+    return {path.name: os.readlink(path) for path in words}
+
+
+def _env(more: Mapping[str, str] | None) -> dict[str, str]:
+    return {**os.environ, **(more or {})}
