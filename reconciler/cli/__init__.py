@@ -18,8 +18,10 @@ COMMANDS = {
     "validate": "check every file of the fleet; opens no connection",
     "status": "what runs where, and how it is",
     "explain": "where an object goes, what it needs, how it is started, and why",
-    "render": "the commands that the fleet's services become",
+    "render": "the commands, or a cluster's objects, that the fleet's services become",
     "deploy": "write a model and its service into the fleet, if they fit",
+    "install": "put the reconciler into a Kubernetes cluster, or make a node's agent known there",
+    "uninstall": "take the reconciler out of a Kubernetes cluster",
     "schema": "write the JSON Schemas of the kinds",
     "demo": "serve a small real model from a private copy of the example fleet",
 }

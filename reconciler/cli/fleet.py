@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from reconciler.errors import InvalidFleet, UsageError
+from reconciler.errors import InvalidFleet
 from reconciler.option import source_of
 from reconciler.problem import Problem, Severity
 from reconciler.source.checkout import Source
@@ -14,12 +14,15 @@ from reconciler.source.load import Reader, reader
 
 if TYPE_CHECKING:
     from reconciler.desired import Desired
+    from reconciler.fleet import Fleet
 
 
 def open_fleet(args: argparse.Namespace, *, working_tree: bool) -> Source:
     """The source that -C, --ref and --path name. Raises UsageError, SourceError."""
-    if args.fleet.startswith("cluster://") or args.cluster:
-        raise UsageError("this version has no Kubernetes target yet: leave --cluster out")
+    if args.fleet.startswith("cluster://"):
+        from reconciler.cli.clusters import open_cluster_source
+
+        return open_cluster_source(args)
     return source_of(args, args.fleet, working_tree=working_tree)
 
 
@@ -28,17 +31,19 @@ def read_desired(
     held: frozenset[str] = frozenset(),
     read: Reader | None = None,
     before: Desired | None = None,
+    adjusts: Callable[[Fleet], Fleet] = lambda fleet: fleet,
 ) -> Desired:
     """The newest revision, decided by what is in it. `held` are files that were the fleet's before:
     one that is there and declares nothing now is an error. What `read` has read, or `before` has
-    decided, is not done again. Raises SourceError, or InvalidFleet with every error."""
+    decided, is not done again. `adjusts` is asked before anything is decided. Raises SourceError,
+    or InvalidFleet with every error."""
     from reconciler.desired import Desired, no_facts
 
     checkout = source.fetch()
     loaded = (read or reader())(checkout, held)
     if loaded.fleet is None:
         raise InvalidFleet(errors_of(loaded.problems))
-    return Desired.of(checkout, loaded, loaded.fleet, no_facts, before)
+    return Desired.of(checkout, loaded, adjusts(loaded.fleet), no_facts, before)
 
 
 def errors_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:

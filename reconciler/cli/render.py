@@ -1,43 +1,80 @@
-"""The commands that the fleet's services become, as argv and files; a node's facts as {words}."""
+"""What the fleet's services become: commands of nodes, or the objects of a cluster as files.
+
+reconcile render                  each service's command; a node's facts stand as {words}
+reconcile render -o DIR           DIR/CLUSTER/NAMESPACE/SERVICE.yaml, for Flux or Argo CD
+reconcile render --images         the container images, by runtime and accelerator
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reconciler.cli.options import check_output
 from reconciler.edge import Exit
+from reconciler.errors import UsageError
+
+if TYPE_CHECKING:
+    from reconciler.desired import Desired
+    from reconciler.problem import Finding
+    from reconciler.workload import Command, Workload
+
+_FORMATS = ("text", "json")
+_NO_FOLDERS = ("yaml", "yml", "sarif", "github", "markdown", "md", "wide", "name")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """None beside the common ones."""
+    parser.add_argument(
+        "--images", action="store_true", help="list the container images that the fleet may run"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """One command a service and node. Raises InvalidFleet."""
-    check_output(args, "text", "json")
-    from reconciler.cli.fleet import open_fleet, read_desired
-    from reconciler.report.plan_json import ref_json
+    """One command a service and node; or files; or images. Raises InvalidFleet, UsageError."""
+    if args.images or args.output in (*_FORMATS, *_NO_FOLDERS):
+        check_output(args, *_FORMATS)
+    desired = _desired(args)
+    if args.images:
+        return _print_images(args, desired)
+    if args.output not in _FORMATS:
+        return _write_files(args, desired)
+    return _print_commands(args, desired)
+
+
+def _desired(args: argparse.Namespace) -> Desired:
+    from reconciler.cli.fleet import read_desired
+    from reconciler.option import source_of
+    from reconciler.placement.pods import in_cluster
+
+    if args.fleet.startswith("cluster://"):
+        raise UsageError(f"-C {args.fleet}: give the repository; this opens no connection")
+    clusters = _clusters(args)
+    source = source_of(args, args.fleet, working_tree=True)
+    return read_desired(
+        source,
+        adjusts=lambda fleet: in_cluster(fleet, clusters[0]) if len(clusters) == 1 else fleet,
+    )
+
+
+def _clusters(args: argparse.Namespace) -> tuple[str, ...]:
+    """The names that --cluster gives, without their contexts: nothing is asked."""
+    return tuple(dict.fromkeys(word.partition("=")[0] for word in args.cluster))
+
+
+def _print_commands(args: argparse.Namespace, desired: Desired) -> int:
     from reconciler.runtime import NodeFacts
     from reconciler.runtimes import RUNTIMES
 
-    desired = read_desired(open_fleet(args, working_tree=True))
     rendered = [
         (w, RUNTIMES[w.runtime].command(w, NodeFacts())) for w in desired.assignment.workloads
     ]
     if args.output == "json":
-        document = [
-            {
-                "ref": ref_json(workload.ref),
-                "node": workload.node,
-                "argv": list(command.argv),
-                "env": dict(command.env),
-                "files": dict(command.files),
-            }
-            for workload, command in rendered
-        ]
-        print(json.dumps(document, indent=2))
+        print(json.dumps([_as_json(*pair) for pair in rendered], indent=2))
         return Exit.OK
     for workload, command in rendered:
         print(f"# {workload.ref.label} on {workload.node}")
@@ -46,4 +83,60 @@ def run(args: argparse.Namespace) -> int:
         print(shlex.join(command.argv))
         for name, text in command.files.items():
             print(f"\n# {{dir}}/{name}\n{text}")
+    return Exit.OK
+
+
+def _as_json(workload: Workload, command: Command) -> dict[str, object]:
+    from reconciler.report.plan_json import ref_json
+
+    return {
+        "ref": ref_json(workload.ref),
+        "node": workload.node,
+        "argv": list(command.argv),
+        "env": dict(command.env),
+        "files": dict(command.files),
+    }
+
+
+def _write_files(args: argparse.Namespace, desired: Desired) -> int:
+    """Exit 3 where services are held: their files stay as they are."""
+    from reconciler.cli.rendered import write_folder
+    from reconciler.kube.files import files_of, held_files, warnings_of
+    from reconciler.source.address import parse_address
+
+    address = parse_address(args.fleet)
+    url = address.shown if address.path is None else None  # without a login, if it had one
+    clusters = _clusters(args)
+    root = Path(args.output)
+    files = files_of(desired, clusters, url)
+    _say(desired, warnings_of(desired, clusters, url))
+    done = write_folder(root, files, held_files(desired, clusters))
+    for path in done.written:
+        print(f"written  {root / path}")
+    for path in done.removed:
+        print(f"removed  {root / path}")
+    print(f"{len(done.written)} written, {len(done.removed)} removed, {done.unchanged} unchanged")
+    return Exit.BLOCKED if desired.assignment.held else Exit.OK
+
+
+def _say(desired: Desired, warnings: Sequence[Finding]) -> None:
+    """What stays as it is, and what will not work, to stderr."""
+    from reconciler.report.terminal import printable
+
+    findings = [held.finding for held in desired.assignment.held]
+    for finding in (*findings, *warnings):
+        problem = desired.loaded.problem(finding)
+        print(printable(f"{problem} ({problem.severity} {problem.rule})"), file=sys.stderr)
+
+
+def _print_images(args: argparse.Namespace, desired: Desired) -> int:
+    from reconciler.kube.images import images_of
+
+    rows = images_of(desired)
+    if args.output == "json":
+        print(json.dumps([row.as_json for row in rows], indent=2))
+        return Exit.OK
+    for row in rows:
+        users = ", ".join(ref.label for ref in row.services) or "-"
+        print(f"{row.runtime:<16} {row.accelerator:<8} {row.image}  ({row.stated_by})  {users}")
     return Exit.OK

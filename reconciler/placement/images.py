@@ -19,6 +19,7 @@ from reconciler.api.fleet import FleetSpec
 from reconciler.api.model import Model
 
 POD_PROGRAMS = "fleet-agent"  # the key in Fleet.spec.images of the image with our own programs
+ANY = "any"  # and the one below it: they compute on no accelerator
 OWN_IMAGE = f"ghcr.io/fleet-reconciler/fleet-reconciler:{__version__}"
 
 _LLAMA_BUILD = "b11434"  # the build that the runtimes' tests run
@@ -62,9 +63,13 @@ def image_for(
     if stated is not None:
         return stated
     row = IMAGES.get(runtime)
+    return row.images.get(built_for(accelerator, models)) if row else None
+
+
+def built_for(accelerator: str | None, models: Iterable[Model]) -> str:
+    """The accelerator that an image of ours must be built for."""
     wanted = [model.spec.hardware.accelerator for model in models]
-    key = "vulkan" if "vulkan" in wanted else accelerator or "cpu"
-    return row.images.get(key) if row else None
+    return "vulkan" if "vulkan" in wanted else accelerator or "cpu"
 
 
 def program_of(runtime: str, otherwise: str) -> str:
@@ -75,8 +80,7 @@ def program_of(runtime: str, otherwise: str) -> str:
 
 def own_image(policy: FleetSpec) -> str:
     """The image with the programs that run beside an engine."""
-    stated = policy.images.get(POD_PROGRAMS, {})
-    return next(iter(stated.values()), OWN_IMAGE)
+    return policy.images.get(POD_PROGRAMS, {}).get(ANY, OWN_IMAGE)
 
 
 def no_image(
@@ -85,7 +89,7 @@ def no_image(
     """Why there is nothing to run in a pod; None where there is."""
     if image_for(runtime, stated, accelerator, models):
         return None
-    key = accelerator or "cpu"
+    key = built_for(accelerator, models)
     return (
         f"no image of {runtime} for {key} is known; name one in spec.image, or in the Fleet's"
         f" spec.images ({{{runtime}: {{{key}: IMAGE}}}}), or use a node with an agent"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from reconciler.api.fleetnode import FleetNode, KubernetesPool
 from reconciler.api.inferenceservice import InferenceService
@@ -30,6 +31,22 @@ def cluster_of(node: FleetNode) -> str | None:
     """The cluster that a FleetNode is a pool of; None: it is a machine with an agent."""
     pool = node.spec.kubernetes
     return None if pool is None else pool.cluster or DEFAULT_CLUSTER
+
+
+def in_cluster(fleet: Fleet, cluster: str) -> Fleet:
+    """The same fleet, where a pool that names no cluster is one of that cluster."""
+    named = {
+        node.ref: node.model_copy(
+            update={
+                "spec": node.spec.model_copy(
+                    update={"kubernetes": pool.model_copy(update={"cluster": cluster})}
+                )
+            }
+        )
+        for node in fleet.all(FleetNode)
+        if (pool := node.spec.kubernetes) and pool.cluster is None
+    }
+    return replace(fleet, objects={**fleet.objects, **named}) if named else fleet
 
 
 def target_of(node: FleetNode) -> str:

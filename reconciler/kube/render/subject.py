@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from reconciler.kube.cache import ready_path
 from reconciler.kube.placed import Placed
 from reconciler.kube.render.quantity import cores
-from reconciler.placement.images import image_for, own_image, program_of
+from reconciler.placement.images import built_for, image_for, own_image, program_of
 from reconciler.placement.modelcache import ModelCache, cache_of, is_shared
 from reconciler.placement.names import object_name, with_suffix
 from reconciler.placement.pods import DEFAULT_PORT
@@ -30,6 +30,7 @@ class Subject:
     port: int
     command: Command
     image: str
+    accelerator: str
     own_image: str
     cache: ModelCache
 
@@ -49,6 +50,7 @@ class Subject:
             port=port,
             command=_command(placed, port),
             image=image,
+            accelerator=built_for(accelerator, models),
             own_image=own_image(placed.policy),
             cache=cache_of(placed.node),
         )
