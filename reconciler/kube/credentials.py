@@ -12,7 +12,7 @@ from reconciler.kube.errors import AccessError
 
 _EARLY_S = 60.0  # before it runs out a token is asked for again: clocks differ, calls last
 _FILE_S = 60.0  # how long the token of a file is believed, as client-go does; a kubelet rotates it
-_ASK_AGAIN_S = 10.0  # between two attempts to mend what the server refuses
+ASK_AGAIN_S = 10.0  # between two attempts to mend what the server refuses
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,10 @@ class Grant:
 class Credentials:
     """The grant in force. Thread-safe; whoever comes while it is asked for waits for the answer."""
 
-    def __init__(self, ask: Callable[[], Grant]) -> None:
+    def __init__(self, ask: Callable[[], Grant], *, ask_again_s: float = ASK_AGAIN_S) -> None:
         """`ask` may take seconds and raise AccessError: it reads files and may run a program."""
         self._ask = ask
+        self._ask_again_s = ask_again_s
         self._lock = threading.Lock()
         self._grant: Grant | None = None
         self._failure: AccessError | None = None
@@ -77,7 +78,7 @@ class Credentials:
                 token = _read_token(Path(grant.token_file))
                 self._token = (time.monotonic(), token)
                 return f"Bearer {token}" != authorization
-            if time.monotonic() - self._asked_at < _ASK_AGAIN_S:
+            if time.monotonic() - self._asked_at < self._ask_again_s:
                 return False
             self._refresh()
             return self._grant != grant

@@ -99,6 +99,9 @@ class Transport:
         for connection in kept:
             connection.close()
 
+    def __del__(self) -> None:
+        self.close()
+
     def _sent(
         self, request: Request, deadline: float
     ) -> tuple[Connection, http.client.HTTPResponse]:
