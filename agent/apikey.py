@@ -47,6 +47,6 @@ def keep_copy(place: Path, key: str) -> None:
 def sent_key(place: str) -> str | None:
     """The key that a process was started with; None where it is gone."""
     try:
-        return Path(place).read_text()
+        return Path(place).read_text().strip()
     except (OSError, UnicodeDecodeError):
         return None

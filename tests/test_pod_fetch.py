@@ -1,4 +1,4 @@
-"""Models come into a volume that pods share, verified, and appear there under names known before."""
+"""Models come into a volume that pods share, verified, and appear under names known before."""
 
 from __future__ import annotations
 
