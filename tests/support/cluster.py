@@ -196,7 +196,7 @@ class Cluster:
         self._delete("crd", lambda o: o["spec"]["group"] == _GROUP)
         names = {o["metadata"]["name"] for o in self.json("get", "namespaces")["items"]}
         if made := names - _OWN_NAMESPACES - {SYSTEM}:
-            self.kubectl("delete", "namespace", *made, "--wait=false")
+            self.kubectl("delete", "namespace", *made, "--ignore-not-found", "--wait=false")
         for kinds in ("deployments,jobs", "pods"):
             self.kubectl("delete", kinds, "-A", "--all", "--force", "--grace-period=0", "--wait=0")
         for namespace in {"default", SYSTEM} & names:
