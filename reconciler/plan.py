@@ -243,7 +243,7 @@ _GRAVITY = (
     Action.UNKNOWN,
 )
 _SHOWN_ACTIONS = (Action.UNKNOWN, Action.DEFERRED)
-_SHOWN_REASONS = ("DriftReported", "DriftShown", "ForeignProcess")
+_SHOWN_REASONS = ("DriftReported", "DriftShown", "ForeignProcess", "Fight")
 
 
 def standing(changes: Iterable[Change]) -> dict[tuple[str, ObjectRef], Action]:

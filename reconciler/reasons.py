@@ -41,6 +41,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "FieldConflict": "another manager owns a field of it: theirs, unless forced by annotation",
         "Fight": "another program sets the same field again and again",
         "NotOurs": "an object of that name is there and is not this fleet's: never touched",
+        "ObjectGoing": "an object of it is being deleted: made anew once it is gone",
         "Guarded": "removing it would lose data: by hand, or after a confirmation",
         "NotRendered": "no manifest can be made of it",
     }
