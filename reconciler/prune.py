@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from reconciler.plan import Action, Blocked, Change, Observation
@@ -30,13 +30,21 @@ def guard_removals(
 ) -> tuple[list[Change], list[Blocked]]:
     """Hold back removals beyond the Fleet's limits, until their token is confirmed."""
     removals = [c for c in changes if c.action == Action.DELETE and c.reason == "Removed"]
-    total = len({(i.target, i.ref) for i in observed.instances})
+    held = guard(removals, len({(i.target, i.ref) for i in observed.instances}), limits)
+    if held is None:
+        return changes, []
+    going = {(c.target, c.ref) for c in removals}
+    return [c for c in changes if (c.target, c.ref) not in going], [held]
+
+
+def guard(removals: Sequence[Change], total: int, limits: PruneLimits) -> Blocked | None:
+    """Why the removal of these, of `total` services, has to be confirmed; None: it has not."""
     many = len(removals) > limits.max_count
     large = len(removals) >= 4 and len(removals) > limits.max_share * total
     foreign = bool(removals) and limits.other_fleet is not None
     token = prune_token(removals)
     if not (many or large or foreign) or token in limits.confirmed:
-        return changes, []
+        return None
     why = f"the limits are {limits.max_count} and {limits.max_share:.0%}"
     if foreign:
         why = f"they were started from another fleet, {limits.other_fleet}"
@@ -44,7 +52,7 @@ def guard_removals(
         f"{len(removals)} of {total} services would stop; {why}."
         f" If that is meant, commit `confirm: [{token}]` to the Fleet or add --confirm {token}"
     )
-    held = Blocked(
+    return Blocked(
         removals[0].ref,
         "NeedsConfirmation",
         message,
@@ -53,5 +61,3 @@ def guard_removals(
         tuple(c.ref for c in removals),
         token,
     )
-    going = {(c.target, c.ref) for c in removals}
-    return [c for c in changes if (c.target, c.ref) not in going], [held]

@@ -1,0 +1,220 @@
+"""Who owns which field of a live object, as its metadata.managedFields say. Pure.
+
+The API server keeps a set of fields for each (manager, operation, subresource) as FieldsV1: nested
+keys `f:name` (a field), `k:{"name":"x"}` (an item of a list that is a map), `v:"x"` (an item of a
+list that is a set), `i:0` (an item by its place) and `.` (the thing itself). A path here is a
+tuple of such keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from reconciler.kube.objects import AGENT_MANAGER, MANAGER, Manifest
+
+Json = Any  # any value of a manifest
+FieldSet = Mapping[str, Any]  # one FieldsV1, or a node inside of it
+Path = tuple[str, ...]
+
+HANDOVER_MANAGER = f"{MANAGER}-handover"  # keeps a released field's value until its new owner acts
+OWN_MANAGERS = (MANAGER, AGENT_MANAGER, HANDOVER_MANAGER)
+
+# Managers, by how their names begin, whose changes are somebody's purpose: never taken back.
+CONTROLLERS = (
+    "kube-controller-manager",  # deployments, jobs, and the autoscaler by the scale subresource
+    "kube-scheduler",
+    "kube-apiserver",
+    "kubelet",
+    "cloud-controller-manager",
+    "cluster-autoscaler",
+    "karpenter",
+    "keda",
+    "vpa-",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one manager owns by one operation. `time`: when that set of fields changed last, as
+    seconds since the epoch."""
+
+    manager: str
+    operation: str  # Apply or Update
+    subresource: str
+    time: float | None
+    fields: FieldSet
+
+    @property
+    def is_ours(self) -> bool:
+        """What we applied to the object itself."""
+        return self.manager == MANAGER and self.operation == "Apply" and not self.subresource
+
+    @property
+    def is_admission(self) -> bool:
+        """What admission changed in our own requests: the server books it as our Update."""
+        return self.manager == MANAGER and self.operation == "Update"
+
+    @property
+    def is_controller(self) -> bool:
+        return self.manager.startswith(CONTROLLERS) or self.is_admission
+
+    @property
+    def label(self) -> str:
+        """As people know it: `kubectl-edit`, `admission`."""
+        return "admission" if self.is_admission else self.manager
+
+
+def entries(live: Manifest) -> tuple[Entry, ...]:
+    """Who owns fields of a live object."""
+    return tuple(
+        Entry(
+            row.get("manager", ""),
+            row.get("operation", ""),
+            row.get("subresource", ""),
+            _seconds(row.get("time")),
+            row.get("fieldsV1") or {},
+        )
+        for row in live["metadata"].get("managedFields") or ()
+    )
+
+
+def fields_of(live: Manifest, manager: str = MANAGER) -> FieldSet:
+    """The fields that a manager applied to the object itself."""
+    merged: dict[str, Any] = {}
+    for entry in entries(live):
+        is_applied = entry.operation == "Apply" and not entry.subresource
+        if is_applied and entry.manager == manager:
+            _merge(merged, entry.fields)
+    return merged
+
+
+def owned(live: Manifest, manager: str = MANAGER) -> dict[str, Any]:
+    """What a manager applied, with the values as they are now: a manifest that, applied again,
+    changes nothing. Fields that the server leaves out, as empty ones, are left out."""
+    identity = {key: live[key] for key in ("apiVersion", "kind") if key in live}
+    metadata = {k: live["metadata"][k] for k in ("name", "namespace") if k in live["metadata"]}
+    others = tuple(e.fields for e in entries(live) if e.manager != manager)
+    applied = _extract(fields_of(live, manager), live, others) or {}
+    return identity | applied | {"metadata": metadata | applied.get("metadata", {})}
+
+
+def owners(live: Manifest, path: Path) -> tuple[Entry, ...]:
+    """Who owns a field, the latest first: itself, or as part of a value that is one piece."""
+    found = (entry for entry in entries(live) if _holds(entry.fields, path))
+    return tuple(sorted(found, key=lambda entry: -(entry.time or 0)))
+
+
+def show(path: Path) -> str:
+    """A path for people: `spec.containers[llama].env[LANG].value`."""
+    text = ""
+    for key in path:
+        kind, _, name = key.partition(":")
+        if kind == "f" and not set(name) & set("./["):
+            text += f".{name}" if text else name
+        elif kind == "k":
+            text += f"[{key_label(json.loads(name))}]"
+        else:
+            text += f"[{json.loads(name) if kind == 'v' else name}]"
+    return text
+
+
+def server_path(path: Path) -> str:
+    """A path as the API server writes it in a conflict: `.spec.containers[name="c"].image`."""
+    text = ""
+    for key in path:
+        kind, _, name = key.partition(":")
+        if kind == "f":
+            text += f".{name}"
+        elif kind == "k":
+            keys = json.loads(name)
+            text += "[" + ",".join(f"{k}={json.dumps(keys[k])}" for k in sorted(keys)) + "]"
+        else:
+            text += f"[={name}]" if kind == "v" else f"[{name}]"
+    return text
+
+
+def key_label(keys: Mapping[str, Any]) -> str:
+    """The keys of an item of a list that is a map: the protocol only where it is not TCP."""
+    said = (str(keys[name]) for name in sorted(keys) if (name, keys[name]) != ("protocol", "TCP"))
+    return "/".join(said)
+
+
+def child(fields: FieldSet | None, key: str) -> FieldSet | None:
+    """A node of a set of fields, None where the set has nothing there."""
+    found = fields.get(key) if fields is not None else None
+    return found if isinstance(found, Mapping) else None
+
+
+def is_leaf(fields: FieldSet) -> bool:
+    """Owned as one piece, or as an empty one."""
+    return not any(key != "." for key in fields)
+
+
+def items(fields: FieldSet, value: list[Any]) -> Iterator[tuple[str, Any]]:
+    """The items of a live list that a set of fields names, with their keys, in the list's order."""
+    named = [(key, *key.split(":", 1)) for key in fields if key != "."]
+    for place, item in enumerate(value):
+        for key, kind, text in named:
+            if kind == "k":
+                is_it = isinstance(item, Mapping) and _has_keys(item, json.loads(text))
+            else:
+                is_it = json.loads(text) == (item if kind == "v" else place)
+            if is_it:
+                yield key, item
+                break
+
+
+def _has_keys(item: Mapping[str, Any], keys: Mapping[str, Any]) -> bool:
+    return all(item.get(name) == value for name, value in keys.items())
+
+
+def _extract(fields: FieldSet, value: Json, others: tuple[FieldSet, ...]) -> Json:
+    """The part of a live value that a set of fields names; None where it is not there."""
+    if is_leaf(fields):
+        is_shared = any(not is_leaf(other) for other in others)  # so it is no single piece
+        is_itself_only = "." in fields
+        if isinstance(value, Mapping) and (is_shared or is_itself_only):
+            return {}
+        return [] if isinstance(value, list) and (is_shared or is_itself_only) else value
+    if isinstance(value, Mapping):
+        named = ((key, key.removeprefix("f:")) for key in fields if key.startswith("f:"))
+        found = {
+            name: _extract(fields[key], value[name], _below(others, key))
+            for key, name in named
+            if name in value
+        }
+        return {name: part for name, part in found.items() if part is not None}
+    if isinstance(value, list):
+        return [
+            _extract(fields[key], item, _below(others, key)) for key, item in items(fields, value)
+        ]
+    return value
+
+
+def _below(sets: tuple[FieldSet, ...], key: str) -> tuple[FieldSet, ...]:
+    return tuple(found for fields in sets if (found := child(fields, key)) is not None)
+
+
+def _holds(fields: FieldSet, path: Path) -> bool:
+    node: FieldSet | None = fields
+    for key in path:
+        assert node is not None
+        below = child(node, key)
+        if below is None:
+            return bool(node is not fields and is_leaf(node) and "." not in node)
+        node = below
+    return True
+
+
+def _merge(into: dict[str, Any], fields: FieldSet) -> None:
+    for key, below in fields.items():
+        _merge(into.setdefault(key, {}), below)
+
+
+def _seconds(time: str | None) -> float | None:
+    """RFC 3339 -> seconds since the epoch."""
+    return datetime.fromisoformat(time).timestamp() if time else None

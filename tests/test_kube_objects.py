@@ -1,0 +1,377 @@
+"""Objects in a real cluster: made, compared, taken back, made anew and removed."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.kube.access import open_cluster
+from reconciler.kube.applying import apply_objects
+from reconciler.kube.client import ApiServer
+from reconciler.kube.managed import owned
+from reconciler.kube.objects import FLEET_LABEL, ObjectId, id_of
+from reconciler.plan import Action
+from reconciler.planner import Policy
+from reconciler.target import Result
+from tests.support.cluster import Cluster
+from tests.support.kube_world import (
+    World,
+    autoscaler,
+    changed,
+    claim,
+    config_map,
+    deployment,
+    service,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
+
+
+@pytest.fixture
+def api(cluster: Cluster) -> Iterator[ApiServer]:
+    opened = open_cluster("test", "test", kubeconfig=cluster.kubeconfig)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def world(cluster: Cluster, api: ApiServer) -> World:
+    return World(api, cluster.namespace(f"apps-{secrets.token_hex(4)}"))
+
+
+def live(world: World, oid: ObjectId | None = None) -> dict[str, Any]:
+    """An object as it is now; by default the Deployment of chat."""
+    found = world.api.get(oid or ObjectId("apps", "Deployment", world.namespace, "chat"))
+    assert found is not None
+    return found
+
+
+def test_after_one_apply_there_is_nothing_left_to_do(world: World) -> None:
+    world.declare(
+        deployment(world.namespace),
+        service(world.namespace),
+        config_map(world.namespace, a="b"),
+        claim(world.namespace),
+        autoscaler(world.namespace, "other"),
+    )
+
+    world.settle()
+
+    assert world.plan().unchanged == 1
+    assert world.plan().changes == ()
+
+
+def test_a_changed_field_is_shown_and_written_alone(world: World) -> None:
+    world.declare(deployment(world.namespace), service(world.namespace))
+    world.settle()
+    world.declare(changed(deployment(world.namespace), image="engine:2"))
+
+    (change,) = world.plan().changes
+
+    assert (change.action, change.reason) == (Action.UPDATE, "ObjectChanged")
+    (field,) = change.fields
+    assert field.path == "spec.template.spec.containers[engine].image"
+    assert (field.before, field.after, field.forces_restart) == ("engine:1", "engine:2", True)
+    world.settle()
+    assert live(world)["spec"]["template"]["spec"]["containers"][0]["image"] == "engine:2"
+
+
+def test_a_field_that_is_dropped_goes(world: World) -> None:
+    world.declare(config_map(world.namespace, a="1", b="2"))
+    world.settle()
+    world.declare(config_map(world.namespace, a="1"))
+
+    world.settle()
+
+    assert live(world, ObjectId("", "ConfigMap", world.namespace, "chat"))["data"] == {"a": "1"}
+
+
+def test_drift_is_named_and_taken_back_exactly(cluster: Cluster, world: World) -> None:
+    world.declare(deployment(world.namespace))
+    world.settle()
+    cluster.kubectl(
+        "set", "resources", "deploy/chat", "-n", world.namespace, "--limits=memory=16Gi"
+    )
+    cluster.kubectl("annotate", "deploy/chat", "-n", world.namespace, "team=search")
+
+    (change,) = world.plan().changes
+
+    assert (change.action, change.reason) == (Action.DRIFT, "DriftedByOther")
+    assert change.by.startswith("kubectl")
+    (field,) = change.fields
+    assert field.path.endswith("containers[engine].resources.limits.memory")
+    assert (field.before, field.after) == ("16Gi", "12288Mi")
+    world.settle()
+    after = live(world)
+    assert after["metadata"]["annotations"]["team"] == "search"
+    limits = after["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert limits == {"memory": "12Gi"}
+
+
+def test_an_entry_that_somebody_added_is_taken_out(cluster: Cluster, world: World) -> None:
+    world.declare(deployment(world.namespace))
+    world.settle()
+    cluster.kubectl("set", "env", "deploy/chat", "-n", world.namespace, "DEBUG=1", "A_FIRST=x")
+
+    (change,) = world.plan().changes
+
+    assert change.action is Action.DRIFT
+    assert {f.path.partition("containers")[2] for f in change.fields} == {
+        "[engine].env[DEBUG]",
+        "[engine].env[A_FIRST]",
+    }
+    world.settle()
+    container = live(world)["spec"]["template"]["spec"]["containers"][0]
+    assert [entry["name"] for entry in container["env"]] == ["LANG", "EMPTY"]
+
+
+def test_a_sidecar_and_its_volume_that_somebody_added_go_together(
+    cluster: Cluster, world: World
+) -> None:
+    world.declare(deployment(world.namespace))
+    world.settle()
+    spec = {
+        "volumes": [{"name": "spy", "emptyDir": {}}],
+        "containers": [
+            {"name": "spy", "image": "spy", "volumeMounts": [{"name": "spy", "mountPath": "/s"}]},
+            {"name": "engine", "volumeMounts": [{"name": "spy", "mountPath": "/spy"}]},
+        ],
+    }
+    patch = json.dumps({"spec": {"template": {"spec": spec}}})
+    cluster.kubectl("patch", "deploy", "chat", "-n", world.namespace, "-p", patch)
+
+    world.settle()
+
+    pod = live(world)["spec"]["template"]["spec"]
+    assert [c["name"] for c in pod["containers"]] == ["engine"]
+    assert [v["name"] for v in pod["volumes"]] == ["cache"]
+    assert [m["name"] for m in pod["containers"][0]["volumeMounts"]] == ["cache"]
+
+
+def test_a_field_that_somebody_removed_comes_back(cluster: Cluster, world: World) -> None:
+    world.declare(deployment(world.namespace))
+    world.settle()
+    cluster.kubectl("set", "env", "deploy/chat", "-n", world.namespace, "LANG-")
+
+    (change,) = world.plan().changes
+
+    assert change.action is Action.DRIFT
+    world.settle()
+    env = live(world)["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "LANG", "value": "C"} in env
+
+
+def test_drift_is_only_reported_where_the_fleet_says_so(cluster: Cluster, world: World) -> None:
+    world.policy = Policy(drift_enforced=False)
+    world.declare(deployment(world.namespace))
+    world.settle()
+    cluster.kubectl("scale", "deploy/chat", "-n", world.namespace, "--replicas=4")
+    cluster.kubectl("set", "env", "deploy/chat", "-n", world.namespace, "DEBUG=1")
+    world.declare(changed(deployment(world.namespace), image="engine:2"))
+
+    outcomes = world.apply()
+
+    assert [o.change.action for o in outcomes] == [Action.UPDATE]
+    after = live(world)
+    assert after["spec"]["replicas"] == 4
+    container = after["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == "engine:2"
+    assert {"name": "DEBUG", "value": "1"} in container["env"]
+    (change,) = world.plan().changes
+    assert (change.action, change.reason) == (Action.DRIFT, "DriftReported")
+    assert {f.path for f in change.fields} >= {"spec.replicas"}
+    world.policy = Policy()
+    world.settle()
+    assert live(world)["spec"]["replicas"] == 2
+
+
+def test_a_field_that_another_manager_had_first_is_a_conflict_with_its_name(
+    cluster: Cluster, world: World
+) -> None:
+    world.declare(deployment(world.namespace))
+    world.settle()
+    patch = '{"spec":{"minReadySeconds":7}}'
+    cluster.kubectl(
+        "patch", "deploy", "chat", "-n", world.namespace, "-p", patch, "--field-manager=ops"
+    )
+    world.declare(changed(deployment(world.namespace, minReadySeconds=3), image="engine:2"))
+
+    plan = world.plan()
+
+    (change,), (blocked,) = plan.changes, plan.blocked
+    assert [f.path for f in change.fields] == ["spec.template.spec.containers[engine].image"]
+    assert blocked.reason == "FieldConflict"
+    assert "spec.minReadySeconds is 7 by ops, declared is 3" in blocked.message
+    world.settle()
+    assert live(world)["spec"]["minReadySeconds"] == 7
+    assert world.plan().blocked == (blocked,)
+
+
+def test_a_conflict_is_forced_for_the_field_that_the_annotation_names(
+    cluster: Cluster, world: World
+) -> None:
+    world.declare(deployment(world.namespace))
+    world.settle()
+    patch = '{"spec":{"minReadySeconds":7,"revisionHistoryLimit":5}}'
+    cluster.kubectl(
+        "patch", "deploy", "chat", "-n", world.namespace, "-p", patch, "--field-manager=ops"
+    )
+    wanted = deployment(world.namespace, minReadySeconds=3, revisionHistoryLimit=2)
+    wanted["metadata"]["annotations"] = {
+        "inference.llmkube.dev/force-fields": "spec.minReadySeconds"
+    }
+    world.declare(wanted)
+
+    world.settle()
+
+    spec = live(world)["spec"]
+    assert (spec["minReadySeconds"], spec["revisionHistoryLimit"]) == (3, 5)
+
+
+def test_an_object_that_is_not_ours_is_never_touched(cluster: Cluster, world: World) -> None:
+    foreign = config_map(world.namespace, mine="1")
+    cluster.apply(foreign)
+    world.declare(config_map(world.namespace, ours="1"))
+
+    outcomes = world.apply()  # no watch of ours sees it: it has no label of ours
+
+    assert [o.result for o in outcomes] == [Result.FAILED]
+    assert "kubectl" in outcomes[0].message
+    oid = id_of(foreign)
+    assert live(world, oid)["data"] == {"mine": "1"}
+    (blocked,) = world.plan({oid: live(world, oid)}).blocked
+    assert blocked.reason == "NotOurs"
+    assert "kubectl" in blocked.message
+
+
+def test_two_fleets_do_not_fight_over_an_object(world: World) -> None:
+    world.declare(config_map(world.namespace, of="home"))
+    world.settle()
+    other = World(world.api, world.namespace, fleet="lab")
+    other.declare(config_map(world.namespace, of="lab"))
+
+    (outcome,) = other.apply()
+
+    assert outcome.result is Result.FAILED
+    oid = ObjectId("", "ConfigMap", world.namespace, "chat")
+    assert live(world, oid)["metadata"]["labels"][FLEET_LABEL] == "home"
+    (blocked,) = other.plan({oid: live(world, oid)}).blocked
+    assert "fleet home" in blocked.message
+    assert world.plan().changes == ()
+
+
+def test_an_immutable_field_makes_the_object_anew(world: World) -> None:
+    world.declare(deployment(world.namespace))
+    world.settle()
+    uid = live(world)["metadata"]["uid"]
+    wanted = deployment(world.namespace)
+    wanted["spec"]["selector"]["matchLabels"] = {"app": "chat", "v": "2"}
+    wanted["spec"]["template"]["metadata"]["labels"] = {"app": "chat", "v": "2"}
+    world.declare(wanted)
+
+    (change,) = world.plan().changes
+
+    assert (change.action, change.reason) == (Action.REPLACE, "ImmutableField")
+    assert "spec.selector" in change.message
+    world.settle()
+    assert live(world)["metadata"]["uid"] != uid
+
+
+def test_a_removed_object_goes_and_only_the_one_that_was_seen(
+    cluster: Cluster, world: World
+) -> None:
+    world.declare(
+        config_map(world.namespace, "a", x="1"),
+        config_map(world.namespace, "b", x="1"),
+        config_map(world.namespace, "c"),
+    )
+    world.settle()
+    world.drop("ConfigMap", "a")
+    world.drop("ConfigMap", "b")
+    seen = world.live()
+    plan = world.plan(seen)
+    cluster.kubectl("delete", "configmap", "a", "-n", world.namespace)
+    cluster.apply(config_map(world.namespace, "a", somebody="else"))
+    cluster.kubectl("label", "configmap", "b", "-n", world.namespace, f"{FLEET_LABEL}-")
+
+    outcomes = apply_objects(world.api, plan.changes, seen, world.fleet)
+
+    assert {o.change.action for o in outcomes} == {Action.DELETE}
+    assert live(world, ObjectId("", "ConfigMap", world.namespace, "a"))["data"] == {
+        "somebody": "else"
+    }
+    assert live(world, ObjectId("", "ConfigMap", world.namespace, "b"))["data"] == {"x": "1"}
+
+
+def test_one_bad_object_blocks_only_what_depends_on_it(world: World) -> None:
+    bad = service(world.namespace, "bad", type="Nonsense")
+    world.declare(bad, deployment(world.namespace, "bad"), service="bad")
+    world.declare(service(world.namespace), deployment(world.namespace), service="chat")
+
+    outcomes = {
+        (o.change.object.kind, o.change.object.name): o for o in world.apply() if o.change.object
+    }
+
+    assert outcomes["Service", "bad"].result is Result.FAILED
+    assert "spec.type" in outcomes["Service", "bad"].message
+    assert outcomes["Deployment", "bad"].result is Result.SKIPPED
+    assert "/bad" in outcomes["Deployment", "bad"].message
+    assert outcomes["Deployment", "chat"].result is Result.APPLIED
+
+
+def test_replicas_never_fall_when_the_autoscaler_takes_over(cluster: Cluster, world: World) -> None:
+    world.declare(deployment(world.namespace, replicas=3))
+    world.settle()
+    seen = [3]
+    world.desired.clear()
+    world.declare(deployment(world.namespace, replicas=None), autoscaler(world.namespace, low=2))
+
+    world.settle()
+    seen.append(live(world)["spec"]["replicas"])
+    cluster.kubectl(
+        "scale", "deploy/chat", "-n", world.namespace, "--replicas=5"
+    )  # as an autoscaler does
+    seen.append(live(world)["spec"]["replicas"])
+    world.settle()
+    seen.append(live(world)["spec"]["replicas"])
+
+    assert seen == [3, 3, 5, 5]
+    assert "replicas" not in owned(live(world))["spec"]
+
+
+def test_replicas_are_ours_again_once_the_autoscaler_goes(world: World) -> None:
+    world.declare(deployment(world.namespace, replicas=3))
+    world.settle()
+    world.desired.clear()
+    world.declare(deployment(world.namespace, replicas=None), autoscaler(world.namespace, low=2))
+    world.settle()
+    world.desired.clear()
+    world.declare(deployment(world.namespace, replicas=4))
+
+    world.settle()
+
+    assert live(world)["spec"]["replicas"] == 4
+    assert owned(live(world))["spec"]["replicas"] == 4
+
+
+def test_a_claim_is_held_alone_and_its_siblings_go(world: World) -> None:
+    world.declare(claim(world.namespace), config_map(world.namespace))
+    world.declare(config_map(world.namespace, "other"), service="other")
+    world.settle()
+    world.drop("PersistentVolumeClaim", "chat")
+    world.drop("ConfigMap", "chat")
+
+    outcomes = world.apply()
+
+    assert [o.change.object and o.change.object.kind for o in outcomes] == ["ConfigMap"]
+    (blocked,) = world.plan().blocked
+    assert blocked.reason == "Guarded"
+    assert blocked.token is not None
+    confirmed = replace(world.policy.prune, confirmed=frozenset({blocked.token}))
+    world.policy = replace(world.policy, prune=confirmed)
+    world.settle()
