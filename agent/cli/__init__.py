@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 from reconciler import __version__
 from reconciler.edge import Exit, Parser, guarded
@@ -42,9 +43,19 @@ def _dispatch(words: list[str]) -> int:
         parser.print_help(sys.stderr)
         return Exit.USAGE
     known, rest = parser.parse_known_args(words[:1]), words[1:]
-    module = importlib.import_module(f"agent.cli.{known[0].command}")
-    own = Parser(prog=f"fleet-agent {known[0].command}", description=module.__doc__)
+    module = _module(known[0].command)
+    return int(module.run(parser_of(known[0].command).parse_args(rest)))
+
+
+def parser_of(command: str) -> Parser:
+    """What reads the words after a command."""
+    module = _module(command)
+    own = Parser(prog=f"fleet-agent {command}", description=module.__doc__)
     add(own, (STATE_DIR,))
     own.add_argument("-o", "--output", choices=("text", "json"), default="text")
     module.add_options(own)
-    return int(module.run(own.parse_args(rest)))
+    return own
+
+
+def _module(command: str) -> ModuleType:
+    return importlib.import_module(f"agent.cli.{command}")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from agent.cli.download_options import DOWNLOAD_OPTIONS
 from reconciler.edge import Exit, endings
 from reconciler.errors import ReconcilerError, UsageError
-from reconciler.option import API_KEY_FILE, GIT_OPTIONS, Option, add, file_path
+from reconciler.option import GIT_OPTIONS, Option, add, file_path
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ _COMPANION = (
     Option("drain-timeout", "how long a drain may take", "TIME", read=_seconds, fallback="60s"),
     Option("settle", "how long a drain takes at least, while the endpoint is withdrawn", "TIME",
            read=_seconds, fallback="5s"),
-    API_KEY_FILE,
+    Option("api-key-file", "the key that the engine asks of clients (default: it asks for none)",
+           "FILE", read=file_path),
 )  # fmt: skip
 
 

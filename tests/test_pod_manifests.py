@@ -1,0 +1,167 @@
+"""What is rendered for pods runs as it stands: the programs read their arguments, and the engine is
+given what the Job brought. There is no kubelet here: its part is played by this test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.cli import parser_of
+from reconciler.kube.objects import Manifest
+from tests.support.engines import free_port
+from tests.support.gguf_models import tiny_llama
+from tests.support.http import FileServer
+from tests.support.llama_server import llama_server
+from tests.support.manifests import rendered
+from tests.support.pods import completion, get, run, running, wait_readyz
+from tests.support.routers import stream
+from tests.support.wait import wait_for
+
+CASES = Path(__file__).parent / "cases" / "kube"
+OURS = ["fleet-agent", "pod"]
+FLEET = """
+apiVersion: inference.llmkube.dev/v1alpha1
+kind: FleetNode
+metadata: {{name: cpu}}
+spec:
+  kubernetes: {{cluster: prod, cache: "claim:models"}}
+  hardware: {{memory: 64Gi}}
+---
+apiVersion: inference.llmkube.dev/v1alpha1
+kind: Model
+metadata: {{name: tiny}}
+spec: {{source: "{source}"{more}}}
+---
+apiVersion: inference.llmkube.dev/v1alpha1
+kind: InferenceService
+metadata: {{name: chat}}
+spec:
+  modelRef: tiny
+  placement: {{nodes: [cpu]}}
+  endpoint: {{port: {port}}}
+  contextSize: 512
+  extraArgs: [--context-shift]
+  rollout: {{drainTimeout: 20s}}
+"""
+
+
+def containers(manifests: tuple[Manifest, ...]) -> Iterator[Mapping[str, Any]]:
+    """Every container of every pod."""
+    for manifest in manifests:
+        pod = manifest.get("spec", {}).get("template", {}).get("spec", {})
+        yield from pod.get("initContainers", ())
+        yield from pod.get("containers", ())
+
+
+def ours(manifests: tuple[Manifest, ...]) -> tuple[tuple[str, list[str]], ...]:
+    """Our programs in them, with their arguments as Kubernetes would hand them over."""
+    return tuple(
+        (c["command"][2], [word.replace("$$", "$") for word in c["args"]])
+        for c in containers(manifests)
+        if c["command"][:2] == OURS
+    )
+
+
+@pytest.mark.parametrize("case", sorted(CASES.glob("*/fleet.yaml")), ids=lambda p: p.parent.name)
+def test_our_programs_read_the_arguments_that_are_rendered_for_them(case: Path) -> None:
+    parser = parser_of("pod")
+    found = ours(rendered(case.read_text()))
+
+    read = [parser.parse_args([program, *words]) for program, words in found]
+
+    assert {args.action for args in read} >= {"fetch", "companion"}
+    for args in read:
+        if args.action == "companion":
+            assert args.runtime
+            assert args.port > 0
+            assert args.listen[1] == 9091
+            assert args.name
+
+
+def test_the_probes_ask_what_the_companion_answers() -> None:
+    text = FLEET.format(source="https://models.test/a.gguf", more="", port=9000)
+    found = {c["name"]: c for c in containers(rendered(text))}
+    (port,) = (p["containerPort"] for p in found["companion"]["ports"])
+    asked = [
+        found["engine"]["readinessProbe"]["httpGet"],
+        found["engine"]["lifecycle"]["preStop"]["httpGet"],
+        found["companion"]["livenessProbe"]["httpGet"],
+    ]
+
+    assert [(a["path"], a["port"]) for a in asked] == [
+        ("/readyz", port),
+        ("/drain", port),
+        ("/healthz", port),
+    ]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("pinned", [True, False], ids=["pinned", "by-source"])
+def test_a_rendered_service_comes_up_answers_drains_and_ends(tmp_path: Path, pinned: bool) -> None:
+    import hashlib
+
+    data = tiny_llama(tmp_path / "tiny.gguf").read_bytes()
+    more = f", sha256: {hashlib.sha256(data).hexdigest()}" if pinned else ""
+    port, own = free_port(), free_port()
+    store, work = tmp_path / "volume", tmp_path / "work"
+    store.mkdir()
+    work.mkdir()
+
+    def here(words: list[str]) -> list[str]:
+        """The volume and the working directory lie elsewhere, the port is one of this machine."""
+        swapped = (w.replace("/models", str(store), 1) if w.startswith("/models") else w
+                   for w in words)  # fmt: skip
+        return [str(own) if w == "9091" else w.replace("/workload", str(work)) for w in swapped]
+
+    with FileServer(data) as server:
+        manifests = rendered(FLEET.format(source=server.url, more=more, port=port))
+        programs = {name: here(words) for name, words in ours(manifests)}
+        (engine,) = (c for c in containers(manifests) if c["name"] == "engine")
+        wait_log = tmp_path / "wait.log"
+        with running(wait_log, "wait", *programs["wait"]) as waits:
+            wait_for(lambda: "not there yet" in waits.said, "it waits for the Job")
+
+            job = run("fetch", *programs["fetch"], "--keep-free", "0")
+
+            assert job.code == 0, job.err
+            assert waits.ended() == 0, waits.said
+
+    argv = [str(llama_server()), *here(engine["args"])]
+    env = {variable["name"]: here([variable["value"]])[0] for variable in engine["env"]}
+    with (
+        running(tmp_path / "companion.log", "companion", *programs["companion"]) as companion,
+        subprocess.Popen(
+            argv,
+            cwd=work,
+            env={"PATH": os.environ["PATH"], **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process,
+    ):
+        try:
+            wait_readyz(own, 200)
+            assert completion(port, "tiny")
+            answers: list[tuple[int, str]] = []
+            hook = threading.Thread(target=lambda: answers.append(get(own, "/drain")))
+            with stream(port, "tiny"):
+                hook.start()
+                wait_readyz(own, 503)
+                wait_for(lambda: "waiting for 1 request" in companion.said, "it waits")
+            hook.join(20)
+            assert [status for status, _ in answers] == [200]
+
+            process.send_signal(signal.SIGTERM)
+
+            assert process.wait(10) == 0
+            companion.process.terminate()
+            assert companion.ended(5) == 0
+        finally:
+            process.kill()
