@@ -36,7 +36,8 @@ class ClusterCheckout:
     """One look at the objects. `generations` are theirs, for whoever writes their status; `known`
     is what a later look is held against."""
 
-    revision: str  # crs:<hash8>, of names, uids and all that their authors said
+    cluster: str
+    revision: str  # crs:<hash8>, of uids, generations and all that their authors said
     files: tuple[YamlFile, ...]
     generations: Mapping[ObjectRef, int]
     known: Known
@@ -103,9 +104,11 @@ class ClusterSource:
         if why := self._doubt(before, known, fleet):
             raise SourceError(f"{self.location}: {why}")
         files = documents(objects)
-        uids = sorted((o["kind"], o["metadata"]["uid"]) for o in objects)
-        revision = f"crs:{digest([content_digest(files), uids])[:8]}"
-        return ClusterCheckout(revision, files, dict(map(_generation, objects)), known)
+        # Generations too: a spec that was changed and changed back is another one to be observed.
+        stamps = sorted((o["metadata"]["uid"], o["metadata"].get("generation")) for o in objects)
+        revision = f"crs:{digest([content_digest(files), stamps])[:8]}"
+        generations = dict(map(_generation, objects))
+        return ClusterCheckout(self._api.name, revision, files, generations, known)
 
     def _list(self, kind: str) -> tuple[Manifest, ...]:
         return tuple(self._api.list(OWNED_KINDS[GROUP, kind]).items)

@@ -164,10 +164,10 @@ def _ready(view: View, ref: ObjectRef, places: tuple[Placed, ...]) -> Condition:
 
 def _pending(view: View, ref: ObjectRef) -> Change | None:
     """A step that must still be made before the service is as its document says. Drift of an
-    object that stands for it is none: what that does to it is seen on the object."""
+    object that stands for it is none: what that does to the service is seen on the object."""
     for change in view.changes(ref):
         told = change.is_shown_only or change.action is Action.DEFERRED
-        beside = change.action is Action.DRIFT and change.object is not None
+        beside = change.action is Action.DRIFT and is_child(change)
         if not (told or beside):
             return change
     return None
@@ -245,6 +245,11 @@ def _in_words(change: Change) -> str:
     fields = ", ".join(dict.fromkeys(f.path for f in change.fields))
     told = change.message or fields
     return f"{change.action} {what} on {change.target}" + (f": {told}" if told else "")
+
+
+def is_child(change: Change) -> bool:
+    """Whether it is about an object that stands for a service, and not about the service's own."""
+    return change.object is not None and change.object.kind != change.ref.kind
 
 
 def _nodes(places: Iterable[Placed]) -> str:

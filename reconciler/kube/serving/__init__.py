@@ -52,3 +52,6 @@ class Serves:
 
     listen: Listen | None = None
     secret_file: Path | None = None
+
+
+NOTHING = Serves()

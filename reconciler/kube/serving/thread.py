@@ -25,8 +25,16 @@ class Serving:
     """Answers from `start` until `close`. Where the port cannot be had, the loop goes on without,
     and it is tried again."""
 
-    def __init__(self, board: Board, serves: Serves, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        board: Board,
+        serves: Serves,
+        wake: Callable[[], None],
+        *,
+        retry_s: float = _RETRY_S,
+    ) -> None:
         self._board, self._serves, self._wake = board, serves, wake
+        self._retry_s = retry_s
         self._ending = threading.Event()
         self._begun = threading.Event()
         self._lock = threading.Lock()
@@ -67,7 +75,7 @@ class Serving:
             except Exception:  # noqa: BLE001  a thread's edge: the fleet matters more
                 _log.exception("a bug of ours ended the server")
             self.port = None
-            self._ending.wait(_RETRY_S)
+            self._ending.wait(self._retry_s)
 
     def _serve(self, listen: Listen) -> None:
         """Until `close`. Raises OSError."""

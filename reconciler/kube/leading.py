@@ -1,0 +1,170 @@
+"""One reconciler applies a fleet to a cluster; others stand by and take over at once.
+
+Who stands by does all the rest: it reads, looks and plans, so that what it takes over is warm.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from reconciler.kube.errors import ClusterError
+from reconciler.kube.inventory import parent_name
+from reconciler.kube.lease import Holder, Times
+from reconciler.kube.objects import SYSTEM_NAMESPACE
+from reconciler.kube.serving.board import Role
+from reconciler.plan import Change, Observation
+from reconciler.target import Batching, Outcome, Result
+from reconciler.workload import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.kube.client import ApiServer
+
+CLIENT_GO = Times()
+_log = logging.getLogger(__name__)
+
+
+class Leadership:
+    """Our claims to a fleet's Lease in each of its clusters."""
+
+    def __init__(
+        self,
+        apis: Iterable[ApiServer],
+        identity: str,
+        changed: Callable[[], None],
+        times: Times = CLIENT_GO,
+    ) -> None:
+        """`changed` is called, from a thread, whenever a Lease is won or lost."""
+        self._apis = tuple(apis)
+        self._identity = identity
+        self._changed = changed
+        self._times = times
+        self._fleet = ""
+        self._claims: Mapping[str, _Claim] = {}
+
+    def follow(self, fleet: str) -> None:
+        """Claim the Leases of the fleet of that name, and no others."""
+        if fleet == self._fleet:
+            return
+        self.close()
+        self._fleet = fleet
+        self._claims = {
+            api.name: _Claim(api, fleet, self._identity, self._changed, self._times)
+            for api in self._apis
+        }
+        for claim in self._claims.values():
+            claim.start()
+
+    def leads(self, cluster: str) -> bool:
+        """Whether we may write there now."""
+        claim = self._claims.get(cluster)
+        return claim is not None and claim.holder.is_held
+
+    def holder(self, cluster: str) -> str:
+        """Who has it, as far as we know."""
+        claim = self._claims.get(cluster)
+        return claim.holder.holder if claim else ""
+
+    @property
+    def role(self) -> Role:
+        """For whoever asks how this process is."""
+        held = [self.leads(api.name) for api in self._apis]
+        others = (
+            self.holder(a.name) for a, leads in zip(self._apis, held, strict=True) if not leads
+        )
+        return Role(all(held), next((name for name in others if name), ""))
+
+    def close(self) -> None:
+        """Give everything back at once."""
+        claims, self._claims, self._fleet = self._claims, {}, ""
+        for claim in claims.values():
+            claim.close()
+
+
+class _Claim:
+    """One Lease: waited for, kept, waited for again once it is lost."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        fleet: str,
+        identity: str,
+        changed: Callable[[], None],
+        times: Times,
+    ) -> None:
+        self._api = api
+        self._changed = changed
+        self._stopped = threading.Event()
+        self._lost = threading.Event()
+        self.holder = Holder(
+            api, parent_name(fleet), SYSTEM_NAMESPACE, identity, lost=self._lost.set, times=times
+        )
+        self._thread = threading.Thread(target=self._run, name=f"claim-{api.name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopped.set()
+        self._lost.set()
+        self._thread.join(10.0)
+        self.holder.release()
+
+    def _run(self) -> None:
+        self._make_namespace()
+        while self.holder.acquire(self._stopped):
+            _log.info("cluster %s: this process applies the fleet now", self._api.name)
+            self._changed()
+            self._lost.wait()
+            self._lost.clear()
+            if self._stopped.is_set():
+                return
+            self._changed()
+
+    def _make_namespace(self) -> None:
+        """Where the Lease lives. An installation has made it; a loop elsewhere needs it, too."""
+        made = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": SYSTEM_NAMESPACE},
+        }
+        path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
+        try:
+            self._api.raw("GET", path)
+        except ClusterError:
+            try:
+                self._api.create(made)
+            except ClusterError as error:  # the claim says it again, and waits
+                _log.debug("cluster %s: %s", self._api.name, error)
+
+
+class Gated:
+    """A target that changes a cluster only while its Lease is ours. Other targets pass."""
+
+    def __init__(self, target: Batching, leadership: Leadership) -> None:
+        self._target = target
+        self._leadership = leadership
+
+    def observe(self, workloads: Iterable[Workload]) -> Observation:
+        return self._target.observe(workloads)
+
+    def apply(self, change: Change) -> Outcome:
+        return self.apply_all((change,))[0]
+
+    def apply_all(self, changes: Sequence[Change]) -> tuple[Outcome, ...]:
+        """Those that may be made now; the others are skipped, which is no failure."""
+        judged = [(change, self._why_not(change)) for change in changes]
+        skipped = [Outcome(change, Result.SKIPPED, why) for change, why in judged if why]
+        return (*self._target.apply_all([c for c, why in judged if not why]), *skipped)
+
+    def _why_not(self, change: Change) -> str:
+        """Empty: it may be made."""
+        kind, _, name = change.target.partition("/")
+        if kind != "cluster" or self._leadership.leads(name):
+            return ""
+        holder = self._leadership.holder(name) or "nobody yet"
+        return f"this process stands by: {holder} applies the fleet to cluster {name}"
