@@ -151,7 +151,7 @@ def test_metrics_are_what_the_loop_saw_last() -> None:
     assert found["fleet_blocked", "MemoryFits"] == 1
     assert found["fleet_target_reachable", "cluster/prod"] == 0
     assert found["fleet_instances", "cluster/prod", "true"] == 1
-    assert found["fleet_changes_total", "update", "applied"] == 1
+    assert found["fleet_changes_total", "applied", "update"] == 1
     assert found["fleet_pass_seconds",] == 0.25
     assert found["fleet_source_lost_seconds",] == 0
 
