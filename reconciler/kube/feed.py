@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 LIFE_S = 300.0  # of one watch; the server ends it, so that load spreads over its replicas
 LONGEST_PAUSE_S = 30.0
-_LOOK_AGAIN_S = 10.0  # for a kind that is not installed
 _PROVEN_S = 1.0  # a watch that lived so long has worked
 _RELIST_AFTER = 5  # watches that failed in a row: the server may have lost what it knew
 
@@ -47,6 +46,7 @@ class View:
     slim: Callable[[dict[str, Any]], Manifest]
     idle_s: float
     first_pause_s: float
+    look_again_s: float  # for a kind that is not installed
 
 
 class Feed:
@@ -88,8 +88,9 @@ class Feed:
                 pause_s = self._not_served(error)
             except Gone as error:
                 self._version = None
+                self._failures += 1
                 self._now(Freshness.STALE, error)
-                pause_s = random.uniform(0, self._view.first_pause_s)  # noqa: S311 - no secret
+                pause_s = self._pause_s()
             except ClusterError as error:
                 pause_s = self._failed(error)
             self._stopped.wait(pause_s)
@@ -158,7 +159,7 @@ class Feed:
         never = self.freshness in (Freshness.LISTING, Freshness.ABSENT)
         self._version = None
         self._now(Freshness.ABSENT if never else Freshness.LOST, None if never else error)
-        return _LOOK_AGAIN_S * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        return self._view.look_again_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
     def _failed(self, error: ClusterError) -> float:
         self._failures += 1

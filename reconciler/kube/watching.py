@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 COALESCE_S = 0.05  # changes that come within it are told as one
 FIRST_PAUSE_S = 0.5  # the most that is waited before the second attempt; it doubles
+LOOK_AGAIN_S = 10.0  # for a kind that is not installed
 
 _CURRENT = (Freshness.FRESH, Freshness.ABSENT)
 
@@ -51,6 +52,7 @@ class Mirror:
         namespace: str = "",
         idle_s: float = IDLE_S,
         first_pause_s: float = FIRST_PAUSE_S,
+        look_again_s: float = LOOK_AGAIN_S,
     ) -> None:
         """`changed` is called from a thread of the mirror, after one or more changes of objects or
         of freshness; it may not raise. `slim` drops from an arriving object what nobody needs.
@@ -59,7 +61,7 @@ class Mirror:
         self._changed = changed
         self._news = threading.Event()
         self._stopped = threading.Event()
-        view = View(api, selector, namespace, slim, idle_s, first_pause_s)
+        view = View(api, selector, namespace, slim, idle_s, first_pause_s, look_again_s)
         self._feeds = tuple(Feed(kind, view, self._news.set, self._stopped) for kind in kinds)
         self._threads: list[threading.Thread] = []
 

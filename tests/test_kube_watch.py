@@ -1,0 +1,409 @@
+"""The mirror of a cluster: current while the cluster talks, and never emptied by its silence."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reconciler.kube.access import open_cluster
+from reconciler.kube.client import ApiServer
+from reconciler.kube.credentials import Credentials, Grant
+from reconciler.kube.errors import Denied, NotFound, Unreachable
+from reconciler.kube.feed import Freshness
+from reconciler.kube.objects import OWNED_KINDS, ObjectId, OwnedKind, id_of
+from reconciler.kube.watching import Mirror, without_managed_fields
+from tests.support.cluster import Cluster
+from tests.support.fault_proxy import FaultProxy
+from tests.support.wait import wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
+
+CONFIG_MAPS = OWNED_KINDS["", "ConfigMap"]
+SERVICES = OWNED_KINDS["", "Service"]
+WIDGETS = OwnedKind("watch-test.example", "v1", "Widget", "widgets", 1)
+
+
+class Place:
+    """A namespace of the test's own, and what happens in it."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self.api = api
+        self.name = f"watch-{secrets.token_hex(4)}"
+        self.selector = f"test={self.name}"
+        api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.name}})
+
+    def put(self, name: str, labelled: bool = True, **data: str) -> ObjectId:
+        """A ConfigMap, new or changed."""
+        labels = {"test": self.name} if labelled else {}
+        metadata = {"name": name, "namespace": self.name, "labels": labels}
+        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+        return id_of(self.api.apply(manifest))
+
+    def put_widget(self, name: str) -> ObjectId:
+        labels = {"test": self.name}
+        metadata = {"name": name, "namespace": self.name, "labels": labels}
+        made = {"apiVersion": WIDGETS.api_version, "kind": "Widget", "metadata": metadata}
+        return id_of(self.api.raw("POST", WIDGETS.path(self.name), body=made))
+
+    def remove(self, oid: ObjectId) -> None:
+        live = self.api.get(oid)
+        assert live is not None
+        self.api.delete(oid, uid=live["metadata"]["uid"])
+
+
+class Told:
+    """Counts the calls of a mirror."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+@pytest.fixture(scope="module")
+def api(shared_cluster: Cluster) -> Iterator[ApiServer]:
+    api = open_cluster("prod", kubeconfig=shared_cluster.kubeconfig)
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def place(api: ApiServer) -> Place:
+    return Place(api)
+
+
+@pytest.fixture
+def proxy(api: ApiServer) -> Iterator[FaultProxy]:
+    with FaultProxy(api.grant()) as proxy:
+        yield proxy
+
+
+@contextmanager
+def mirrored(
+    api: ApiServer,
+    place: Place,
+    *kinds: OwnedKind,
+    changed: Callable[[], None] = lambda: None,
+    **options: Any,
+) -> Iterator[Mirror]:
+    """A mirror that has listed everything."""
+    quick = {"first_pause_s": 0.05, "look_again_s": 0.1} | options
+    mirror = Mirror(api, kinds or (CONFIG_MAPS,), place.selector, changed, **quick)
+    mirror.start()
+    try:
+        wait_for(lambda: mirror.objects() is not None, "listed")
+        yield mirror
+    finally:
+        mirror.stop()
+
+
+def _names(mirror: Mirror) -> set[str]:
+    return {oid.name for oid in mirror.objects() or ()}
+
+
+def _data(mirror: Mirror, oid: ObjectId) -> Any:
+    return (mirror.objects() or {}).get(oid, {}).get("data")
+
+
+def test_a_mirror_has_what_carries_the_label_and_nothing_else(place: Place) -> None:
+    place.put("ours", x="1")
+    place.put("theirs", labelled=False)
+
+    with mirrored(place.api, place, CONFIG_MAPS, SERVICES) as mirror:
+        assert _names(mirror) == {"ours"}
+        assert mirror.is_fresh
+        assert mirror.problems == {}
+
+
+def test_nothing_is_known_before_the_first_list(place: Place) -> None:
+    mirror = Mirror(place.api, [CONFIG_MAPS], place.selector, lambda: None)
+
+    assert mirror.objects() is None
+    assert not mirror.is_fresh
+
+
+def test_what_happens_is_seen_within_a_second(place: Place) -> None:
+    oid = place.put("a", x="1")
+    with mirrored(place.api, place) as mirror:
+        place.put("a", x="2")
+        wait_for(lambda: _data(mirror, oid) == {"x": "2"}, timeout_s=1)
+
+        place.put("b")
+        wait_for(lambda: _names(mirror) == {"a", "b"}, timeout_s=1)
+
+        place.remove(oid)
+        wait_for(lambda: _names(mirror) == {"b"}, timeout_s=1)
+
+
+def test_an_object_that_loses_the_label_is_no_longer_there(place: Place) -> None:
+    place.put("a")
+    with mirrored(place.api, place) as mirror:
+        place.put("a", labelled=False)
+
+        wait_for(lambda: _names(mirror) == set())
+
+
+def test_many_changes_are_told_as_few(place: Place) -> None:
+    told = Told()
+    with mirrored(place.api, place, changed=told) as mirror:
+        for number in range(60):
+            place.put(f"m-{number}")
+        wait_for(lambda: len(_names(mirror)) == 60)
+
+    assert 1 <= told.count < 40
+
+
+def test_a_cut_watch_goes_on_where_it_was(proxy: FaultProxy, place: Place) -> None:
+    with mirrored(proxy.api(), place) as mirror:
+        lists = proxy.count("GET", "limit=")
+        proxy.cut()
+        place.put("a")
+
+        wait_for(lambda: _names(mirror) == {"a"})
+        assert mirror.is_fresh
+
+    assert proxy.count("GET", "limit=") == lists
+
+
+def test_an_outage_makes_it_stale_and_empties_nothing(proxy: FaultProxy, place: Place) -> None:
+    oid = place.put("a", x="1")
+    told = Told()
+    with mirrored(proxy.api(), place, changed=told) as mirror:
+        proxy.refuses = True
+        proxy.cut()
+        wait_for(lambda: not mirror.is_fresh, "noticed")
+
+        assert isinstance(mirror.problems[CONFIG_MAPS], Unreachable)
+        assert _names(mirror) == {"a"}
+        place.put("a", x="2")
+        place.put("b")
+        before = told.count
+        proxy.refuses = False
+        wait_for(lambda: mirror.is_fresh, "fresh again")
+        wait_for(lambda: _names(mirror) == {"a", "b"} and _data(mirror, oid) == {"x": "2"})
+        wait_for(lambda: told.count > before)
+
+
+def test_a_server_that_has_forgotten_is_listed_again(proxy: FaultProxy, place: Place) -> None:
+    oid = place.put("a")
+    with mirrored(proxy.api(), place) as mirror:
+        lists = proxy.count("GET", "limit=")
+        proxy.refuses = True
+        proxy.cut()
+        place.remove(oid)
+        proxy.gone_watches = 2
+        proxy.refuses = False
+
+        wait_for(lambda: _names(mirror) == set(), "the removal that no watch told")
+        wait_for(lambda: mirror.is_fresh)
+
+    assert proxy.count("GET", "limit=") > lists
+
+
+def test_a_half_open_connection_is_noticed(proxy: FaultProxy, place: Place) -> None:
+    with mirrored(proxy.api(), place, idle_s=0.3) as mirror:
+        proxy.swallows = True
+        place.put("a")
+        lists = proxy.count("GET", "limit=")
+        wait_for(lambda: proxy.count("GET", "watch=1") > 1, "another watch")
+        assert _names(mirror) == set()
+
+        proxy.swallows = False
+        wait_for(lambda: _names(mirror) == {"a"})
+
+    assert proxy.count("GET", "limit=") == lists
+
+
+def test_a_busy_server_is_given_the_pause_it_asks_for(proxy: FaultProxy, place: Place) -> None:
+    proxy.throttle(1, retry_after_s=0.5)
+    began = time.monotonic()
+
+    with mirrored(proxy.api(), place) as mirror:
+        assert time.monotonic() - began >= 0.5
+        assert mirror.is_fresh
+
+
+def test_a_lasting_refusal_is_not_asked_in_a_hurry(proxy: FaultProxy, place: Place) -> None:
+    proxy.gone_watches = 10_000
+    with mirrored(proxy.api(), place, first_pause_s=0.2):
+        before = len(proxy.requests)
+        deadline = time.monotonic() + 1.0
+        wait_for(lambda: time.monotonic() > deadline)
+
+        assert len(proxy.requests) - before < 40
+
+
+def test_a_watch_that_ends_at_once_each_time_is_asked_ever_more_seldom(
+    proxy: FaultProxy, place: Place
+) -> None:
+    with mirrored(proxy.api(), place, first_pause_s=0.1):
+        before = len(proxy.requests)
+        deadline = time.monotonic() + 2.0
+        while time.monotonic() < deadline:
+            proxy.cut()
+            time.sleep(0.005)
+
+        assert len(proxy.requests) - before < 60
+
+
+@pytest.fixture
+def crd(api: ApiServer) -> Iterator[Callable[[], None]]:
+    """Install or reinstall the kind Widget; it is removed at the end."""
+    yield lambda: _install(api)
+    _uninstall(api)
+
+
+def test_a_kind_that_is_not_installed_is_empty_and_found_when_it_comes(
+    place: Place, crd: Callable[[], None]
+) -> None:
+    place.put("a")
+    with mirrored(place.api, place, CONFIG_MAPS, WIDGETS) as mirror:
+        assert mirror.freshness[WIDGETS] is Freshness.ABSENT
+        assert mirror.is_fresh
+        assert _names(mirror) == {"a"}
+
+        crd()
+        place.put_widget("w")
+        wait_for(lambda: _names(mirror) == {"a", "w"})
+        assert mirror.freshness[WIDGETS] is Freshness.FRESH
+
+
+def test_a_kind_that_is_no_longer_served_is_unknown_and_not_empty(
+    proxy: FaultProxy, place: Place, crd: Callable[[], None]
+) -> None:
+    crd()
+    place.put_widget("w")
+    with mirrored(proxy.api(), place, CONFIG_MAPS, WIDGETS) as mirror:
+        proxy.not_served = {"widgets"}
+        proxy.cut()
+        wait_for(lambda: mirror.freshness[WIDGETS] is Freshness.LOST)
+
+        assert _names(mirror) == {"w"}
+        assert not mirror.is_fresh
+        wait_for(lambda: mirror.freshness[CONFIG_MAPS] is Freshness.FRESH)
+
+        proxy.not_served = set()
+        wait_for(lambda: mirror.is_fresh)
+        assert _names(mirror) == {"w"}
+
+
+def test_a_kind_that_is_reinstalled_is_followed_again(
+    place: Place, crd: Callable[[], None]
+) -> None:
+    crd()
+    with mirrored(place.api, place, WIDGETS) as mirror:
+        _uninstall(place.api)
+        wait_for(lambda: mirror.freshness[WIDGETS] is Freshness.LOST)
+
+        crd()
+        place.put_widget("new")
+        wait_for(lambda: _names(mirror) == {"new"} and mirror.is_fresh)
+
+
+def test_who_may_not_look_has_nothing_and_is_told_why(
+    shared_cluster: Cluster, place: Place
+) -> None:
+    shared_cluster.kubectl("create", "serviceaccount", "weak", "-n", place.name)
+    token = shared_cluster.kubectl("create", "token", "weak", "-n", place.name).strip()
+    grant = place.api.grant()
+    weak = ApiServer.of("prod", Credentials(lambda: _with_token(grant, token)))
+    mirror = Mirror(weak, [CONFIG_MAPS], "", lambda: None, first_pause_s=0.05)
+    mirror.start()
+
+    wait_for(lambda: bool(mirror.problems))
+    assert isinstance(mirror.problems[CONFIG_MAPS], Denied)
+    assert mirror.objects() is None
+    mirror.stop()
+
+
+def test_what_nobody_needs_is_dropped_on_arrival(place: Place) -> None:
+    before = place.put("before")
+    with mirrored(place.api, place, slim=without_managed_fields) as mirror:
+        after = place.put("after")
+        wait_for(lambda: _names(mirror) == {"before", "after"})
+
+        objects = mirror.objects() or {}
+        assert all("managedFields" not in objects[oid]["metadata"] for oid in (before, after))
+
+
+def test_a_stopped_mirror_ends_at_once_and_tells_nothing_more(place: Place) -> None:
+    told = Told()
+    with mirrored(place.api, place, CONFIG_MAPS, SERVICES, changed=told) as mirror:
+        began = time.monotonic()
+        mirror.stop()
+
+        assert time.monotonic() - began < 1
+        assert not [t for t in threading.enumerate() if t.name.startswith("mirror-")]
+        count = told.count
+        place.put("late")
+        assert told.count == count
+
+
+def test_a_restarted_api_server_is_followed_again(own_cluster: Cluster) -> None:
+    api = open_cluster("prod", kubeconfig=own_cluster.kubeconfig)
+    place = Place(api)
+    place.put("a")
+    with mirrored(api, place) as mirror:
+        own_cluster.stop_part("kube-apiserver", kill=True)
+        wait_for(lambda: not mirror.is_fresh, "noticed")
+        assert _names(mirror) == {"a"}
+
+        own_cluster.start_api()
+        place.put("b")
+        wait_for(lambda: _names(mirror) == {"a", "b"} and mirror.is_fresh)
+    api.close()
+
+
+def _with_token(grant: Grant, token: str) -> Grant:
+    return replace(grant, authorization=f"Bearer {token}")
+
+
+def _install(api: ApiServer) -> None:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    api.apply(
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"widgets.{WIDGETS.group}"},
+            "spec": {
+                "group": WIDGETS.group,
+                "scope": "Namespaced",
+                "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+                "versions": [
+                    {
+                        "name": "v1",
+                        "served": True,
+                        "storage": True,
+                        "schema": {"openAPIV3Schema": schema},
+                    }
+                ],
+            },
+        }
+    )
+    wait_for(lambda: _is_served(api), "the kind is served")
+
+
+def _uninstall(api: ApiServer) -> None:
+    oid = ObjectId(
+        "apiextensions.k8s.io", "CustomResourceDefinition", "", f"widgets.{WIDGETS.group}"
+    )
+    live = api.get(oid)
+    if live is not None:
+        api.delete(oid, uid=live["metadata"]["uid"])
+        wait_for(lambda: api.get(oid) is None and not _is_served(api), "the kind is gone")
+
+
+def _is_served(api: ApiServer) -> bool:
+    try:
+        api.list(WIDGETS)
+    except NotFound:
+        return False
+    return True
