@@ -59,6 +59,11 @@ def apply_plan(plan: Plan, target: Target, *, hold_removals: bool = False) -> tu
         for change in sorted(plan.changes, key=lambda c: c.impact.order)
         if not change.is_shown_only and not (hold_removals and change.action in REMOVALS)
     ]
+    return apply_changes(changes, target)
+
+
+def apply_changes(changes: Sequence[Change], target: Target) -> tuple[Outcome, ...]:
+    """Carry out changes in their order; one that fails does not stop the others."""
     if isinstance(target, Batching):
         return target.apply_all(changes)
     return tuple(_applied(change, target) for change in changes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from reconciler.api.meta import ObjectRef
@@ -29,12 +29,14 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One node and one revision. `is_final`: waiting longer cannot help."""
+    """One target and one revision. `is_final`: waiting longer cannot help. `node` names it for
+    people: a node by its name alone."""
 
     node: str
     stage: Stage
     why: str = ""
     is_final: bool = False
+    target: str = field(default="", compare=False)
 
 
 def arrivals(
@@ -54,7 +56,7 @@ def arrivals(
     found = []
     for target, state in sorted(observed.targets.items()):
         seen = _Seen(state, running[target], verdicts.get(target, {}), lasting)
-        found.append(_arrival(revision, wanted[target], seen))
+        found.append(replace(_arrival(revision, wanted[target], seen), target=target))
     return tuple(found)
 
 
@@ -70,7 +72,7 @@ class _Seen:
 
 def _arrival(revision: str, wanted: list[Workload], seen: _Seen) -> Arrival:
     state = seen.state
-    node = state.target.partition("/")[2]
+    node = state.target.removeprefix("node/").replace("/", " ")
     if not state.reachable:
         return Arrival(node, Stage.UNREACHABLE, state.message)
     if state.revision is None or state.revision.applied != revision:

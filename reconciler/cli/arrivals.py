@@ -9,12 +9,13 @@ from time import monotonic
 from reconciler.agents.arrival import Arrival, Stage, arrivals, short
 from reconciler.agents.nodes import AgentNodes
 from reconciler.agents.verdicts import verdicts_of, with_verdicts
+from reconciler.api.meta import ObjectRef
 from reconciler.cli.agents import as_told
 from reconciler.cli.console import Console, Screen
 from reconciler.desired import Desired
 from reconciler.fleet import Fleet
 from reconciler.loop import Wake
-from reconciler.plan import Observation, Plan
+from reconciler.plan import Change, ObjectName, Observation, Plan
 from reconciler.problem import Problem
 from reconciler.report.plan_json import change_json, plan_json
 from reconciler.report.terminal import Tone, printable
@@ -29,6 +30,14 @@ _TONES = {
     Stage.REFUSED: Tone.BAD,
     Stage.UNREACHABLE: Tone.BAD,
 }
+
+
+Key = tuple[str, ObjectRef, ObjectName | None]
+
+
+def key_of(change: Change) -> Key:
+    """What a change is about, in any plan."""
+    return (change.target, change.ref, change.object)
 
 
 class ArrivalConsole(Console):
@@ -59,6 +68,7 @@ class ArrivalConsole(Console):
         self.last: Plan | None = None
         self.observed: Observation | None = None
         self.arrivals: tuple[Arrival, ...] = ()
+        self.done: dict[Key, Outcome] = {}  # what became of changes that were made from here
         self.failed = False  # the newest revision could not be had, or is invalid
 
     @property
@@ -91,6 +101,12 @@ class ArrivalConsole(Console):
 
     def looked(self, observed: Observation) -> None:
         self.observed = observed
+
+    def applied(self, outcomes: tuple[Outcome, ...]) -> None:
+        """In clusters; what agents do is seen by looking at them."""
+        made = tuple(o for o in outcomes if not o.change.target.startswith("node/"))
+        self.done |= {key_of(outcome.change): outcome for outcome in made}
+        super().applied(made)
 
     def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         self.failed = True
@@ -140,8 +156,8 @@ class ArrivalConsole(Console):
             return
         if not late:
             self._is_told = True
-            count = len(self.arrivals)
-            text = f"{short(revision)}: {_nodes(count)} by it, everything answers ({took_s:.1f} s)"
+            who = _nodes(self.arrivals)
+            text = f"{short(revision)}: {who} by it, everything answers ({took_s:.1f} s)"
             self._out.say(text, Tone.GOOD)
         elif self.is_late:
             self.say_rest(late)
@@ -185,5 +201,7 @@ def in_words(arrival: Arrival) -> str:
             return f"is not there yet: {arrival.why}"
 
 
-def _nodes(count: int) -> str:
-    return "the node runs" if count == 1 else f"all {count} nodes run"
+def _nodes(arrivals: tuple[Arrival, ...]) -> str:
+    """Nodes, or targets where clusters are among them."""
+    word = "node" if all(a.target.startswith("node/") for a in arrivals) else "target"
+    return f"the {word} runs" if len(arrivals) == 1 else f"all {len(arrivals)} {word}s run"

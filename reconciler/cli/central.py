@@ -12,10 +12,12 @@ from time import monotonic
 
 from reconciler.agents.arrival import Stage
 from reconciler.cli.agents import open_agents
-from reconciler.cli.arrivals import ArrivalConsole, in_words
+from reconciler.cli.arrivals import ArrivalConsole, in_words, key_of
+from reconciler.cli.clusters import GivenClusters, given_clusters
 from reconciler.cli.console import Screen
 from reconciler.cli.fleet import open_fleet
 from reconciler.cli.serve import log_to
+from reconciler.desired import Desired
 from reconciler.edge import Exit, endings, hangups
 from reconciler.journal import SourceJournal
 from reconciler.loop import Loop, Timing, Wake
@@ -31,28 +33,35 @@ _LOOK_S = 1.0  # while agents are on their way to a revision
 
 def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) -> int:
     """Until told to stop, or with --once until every agent node is where it should be."""
-    source = open_fleet(args, working_tree=False)
-    agents = open_agents(args)
     screen, wake = Screen(), Wake()
     log_to(screen)
-    console = ArrivalConsole(screen, args.output, agents, wake, timeout_s, once=args.once)
-    loop = Loop(
-        source=source,
-        read=reader(),
-        target=agents,
-        journal=_journal(source),
-        report=console,
-        wake=wake,
-        timing=Timing(poll_s=interval_s),
-        adjusts=console.adjusts,
-        follows=console.follows,
-        confirmed=frozenset(args.confirm),
-    )
-    with hangups(wake.fetch), endings(wake.stop) as received:
-        if args.once:
-            return _once(loop, console, args, interval_s)
-        loop.run()
-        return Exit.INTERRUPTED if signal.SIGINT in received else Exit.OK
+    agents = open_agents(args)
+    with given_clusters(args, agents, wake.look) as clusters:
+        source = open_fleet(args, working_tree=False)
+        console = ArrivalConsole(screen, args.output, agents, wake, timeout_s, once=args.once)
+
+        def follows(desired: Desired) -> None:
+            clusters.follows(desired)
+            console.follows(desired)
+
+        loop = Loop(
+            source=source,
+            read=reader(),
+            target=clusters.target,
+            journal=_journal(source),
+            report=console,
+            wake=wake,
+            timing=Timing(poll_s=interval_s),
+            plans=clusters.plans,
+            adjusts=lambda fleet: console.adjusts(clusters.adjusts(fleet)),
+            follows=follows,
+            confirmed=frozenset(args.confirm),
+        )
+        with hangups(wake.fetch), endings(wake.stop) as received:
+            if args.once:
+                return _once(loop, console, clusters, args, interval_s)
+            loop.run()
+            return Exit.INTERRUPTED if signal.SIGINT in received else Exit.OK
 
 
 def _journal(source: Source) -> SourceJournal:
@@ -64,11 +73,21 @@ def _journal(source: Source) -> SourceJournal:
     return SourceJournal(HistoryFile(folder / f"{name}.json"), source)
 
 
-def _once(loop: Loop, console: ArrivalConsole, args: argparse.Namespace, interval_s: float) -> int:
-    """One revision, until all agents run by it and their services answer, or --timeout."""
+def _once(
+    loop: Loop,
+    console: ArrivalConsole,
+    clusters: GivenClusters,
+    args: argparse.Namespace,
+    interval_s: float,
+) -> int:
+    """One revision, until all agents and clusters run by it and their services answer, or
+    --timeout."""
     loop.fetch()
     if loop.desired is None:
         return Exit.BLOCKED if loop.held else Exit.FAILED
+    if why := clusters.claim():
+        console.held(why)
+        return Exit.BLOCKED
     fetch_at = monotonic() + interval_s
     while not loop.wake.stopped:
         loop.look()
@@ -98,9 +117,10 @@ def _outcomes(console: ArrivalConsole) -> list[Outcome]:
     """What became of the first plan's changes, by what the agents say now."""
     assert console.first is not None
     assert console.observed is not None
-    why = {f"node/{a.node}": in_words(a) for a in console.arrivals}
+    done = console.done
+    why = {a.target: in_words(a) for a in console.arrivals}
     return [
-        _outcome(change, console.observed, why.get(change.target, ""))
+        done.get(key_of(change)) or _outcome(change, console.observed, why.get(change.target, ""))
         for change in console.first.changes
     ]
 

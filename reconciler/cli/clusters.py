@@ -3,13 +3,153 @@ is imported, and no kubeconfig is read."""
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reconciler.errors import UsageError
+
 if TYPE_CHECKING:
+    from reconciler.agents.nodes import AgentNodes
     from reconciler.desired import Desired
+    from reconciler.fleet import Fleet
+    from reconciler.kube.together import Together
+    from reconciler.loop import Plans
     from reconciler.plan import Observation
+    from reconciler.source.checkout import Source
+    from reconciler.target import Target
+
+_SCHEME = "cluster://"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """One --cluster: the name that the fleet knows it by, and the kubeconfig's context."""
+
+    name: str
+    context: str | None
+
+
+def clusters_of(args: argparse.Namespace) -> tuple[Named, ...]:
+    """Every --cluster NAME[=CONTEXT]. Raises UsageError."""
+    found: dict[str, Named] = {}
+    for word in args.cluster:
+        name, _, context = word.partition("=")
+        if not name or (context == "" and "=" in word):
+            raise UsageError(f"--cluster {word}: write NAME, or NAME=CONTEXT of a kubeconfig")
+        if name in found:
+            raise UsageError(f"--cluster {name}: given twice")
+        found[name] = Named(name, context or None)
+    return tuple(found.values())
+
+
+def in_given_cluster(args: argparse.Namespace) -> Callable[[Fleet], Fleet]:
+    """Fills in which cluster a pool is in that names none: the only one given. The result raises
+    UsageError where there are several."""
+    names = [named.name for named in clusters_of(args)]
+
+    def adjusts(fleet: Fleet) -> Fleet:
+        if not names:
+            return fleet
+        from reconciler.api.fleetnode import FleetNode
+        from reconciler.placement.pods import in_cluster
+
+        if len(names) == 1:
+            return in_cluster(fleet, names[0])
+        for node in fleet.all(FleetNode):
+            if node.spec.kubernetes is not None and node.spec.kubernetes.cluster is None:
+                raise UsageError(
+                    f"FleetNode {node.metadata.name} names no cluster, and {len(names)} are given;"
+                    f" add `cluster: {names[0]}` to its spec.kubernetes"
+                )
+        return fleet
+
+    return adjusts
+
+
+def must_have_name(fleet: Fleet) -> None:
+    """What we own in a cluster is known by the Fleet's name. Raises UsageError: there is none."""
+    from reconciler.api.fleet import FleetPolicy
+    from reconciler.api.meta import API_VERSION
+
+    if not fleet.all(FleetPolicy):
+        raise UsageError(
+            "--cluster needs a Fleet document: its name tells what is this fleet's in a cluster;"
+            f" add one, such as\napiVersion: {API_VERSION}\nkind: Fleet\nmetadata: {{name: home}}"
+        )
+
+
+def open_together(
+    args: argparse.Namespace, agents: AgentNodes, changed: Callable[[], None] | None = None
+) -> Together:
+    """The agents and every --cluster as one target; nothing is asked yet. `changed`: see
+    ClusterTarget. Raises AccessError."""
+    from reconciler.kube.access import open_cluster
+    from reconciler.kube.rendering import Renderer
+    from reconciler.kube.target import ClusterTarget
+    from reconciler.kube.together import Together
+
+    own = not args.fleet.startswith(_SCHEME)
+    url = _repository(args)
+    targets = []
+    for named in clusters_of(args):
+        api = open_cluster(named.name, named.context, kubeconfig=_kubeconfig(args))
+        renderer = Renderer(named.name, url, owns_documents=own)
+        targets.append(ClusterTarget(api, renderer, changed))
+    return Together(agents, targets)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenClusters:
+    """What a loop beside the agents does for the clusters that are named; without any, as always.
+    `claim` says why this process may not apply to one of them; empty: it may."""
+
+    target: Target
+    plans: Plans
+    adjusts: Callable[[Fleet], Fleet]
+    follows: Callable[[Desired], None] = lambda _: None
+    claim: Callable[[], str] = lambda: ""
+
+
+@contextmanager
+def given_clusters(
+    args: argparse.Namespace, agents: AgentNodes, changed: Callable[[], None]
+) -> Iterator[GivenClusters]:
+    """`changed` is called when one of them changes. Raises UsageError, AccessError."""
+    from reconciler.desired import Desired
+
+    adjusts = in_given_cluster(args)
+    if not args.cluster:
+        yield GivenClusters(agents, Desired.plan, adjusts)
+        return
+    together = open_together(args, agents, changed)
+
+    def named(fleet: Fleet) -> Fleet:
+        must_have_name(fleet)
+        return adjusts(fleet)
+
+    try:
+        yield GivenClusters(together, together.plan, named, together.follow, together.claim)
+    finally:
+        together.close()
+
+
+def open_cluster_source(args: argparse.Namespace) -> Source:
+    """The objects of the cluster that `-C cluster://NAME` names. Raises UsageError, AccessError."""
+    from reconciler.kube.access import open_cluster
+    from reconciler.kube.memory import Memory
+    from reconciler.kube.source import ClusterSource
+
+    name = args.fleet.removeprefix(_SCHEME)
+    if not name:
+        raise UsageError(f"-C {args.fleet}: name the cluster, such as {_SCHEME}prod")
+    contexts = {named.name: named.context for named in clusters_of(args)}
+    api = open_cluster(name, contexts.get(name), kubeconfig=_kubeconfig(args))
+    return ClusterSource(api, Memory(api))
 
 
 def not_covered(desired: Desired, observed: Observation) -> Iterator[str]:
@@ -20,3 +160,18 @@ def not_covered(desired: Desired, observed: Observation) -> Iterator[str]:
             name = target.partition("/")[2]
             what = "1 service" if count == 1 else f"{count} services"
             yield f"{what} on cluster {name}: not planned here; add --cluster {name}"
+
+
+def _kubeconfig(args: argparse.Namespace) -> Path | None:
+    found: Path | None = args.kubeconfig
+    return found
+
+
+def _repository(args: argparse.Namespace) -> str | None:
+    """Where pods can fetch the fleet's own files; None: from nowhere, it is a path here."""
+    from reconciler.source.address import parse_address
+
+    if args.fleet.startswith(_SCHEME) or not args.fleet.strip():
+        return None
+    address = parse_address(args.fleet)
+    return None if address.path is not None else address.shown

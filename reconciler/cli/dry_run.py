@@ -6,17 +6,23 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from reconciler.agents.verdicts import with_verdicts
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeState
 from reconciler.cli import local
 from reconciler.cli.agents import desired_as_told, open_agents
-from reconciler.cli.clusters import not_covered
+from reconciler.cli.clusters import (
+    in_given_cluster,
+    must_have_name,
+    not_covered,
+    open_together,
+)
 from reconciler.cli.fleet import open_fleet, read_desired
 from reconciler.desired import Desired
 from reconciler.edge import Exit, wants_colour
+from reconciler.fleet import Fleet
 from reconciler.placement.pods import target_of
 from reconciler.plan import Observation, Plan, TargetState
 from reconciler.report.plan_json import plan_json
@@ -29,12 +35,13 @@ from reconciler.source.load import Reader, reader
 def dry_run(args: argparse.Namespace) -> int:
     """The plan against a node, another revision or every agent; nothing is changed."""
     source = open_fleet(args, working_tree=True)
+    adjusts = in_given_cluster(args)
     verdicts: Mapping[str, NodeState] = {}
     if args.base:
         read = reader()  # the two revisions have most of their files in common
-        base = _base(args, read)
+        base = _base(args, read, adjusts)
         held = frozenset(origin.path for origin in base.fleet.origins.values())
-        desired = read_desired(source, held, read, base)
+        desired = read_desired(source, held, read, base, adjusts)
         observed = _as_planned(base, desired)
     elif args.local is not None:
         desired = read_desired(source)
@@ -45,6 +52,8 @@ def dry_run(args: argparse.Namespace) -> int:
         desired = desired.refreshed(node.facts)
         observed = node.observe(desired.assignment.workloads)
         _refuse_lost_files(source, desired, observed)
+    elif args.cluster:
+        return _with_clusters(args, source, adjusts)
     else:
         desired = read_desired(source)
         agents = open_agents(args, desired.fleet)
@@ -52,6 +61,31 @@ def dry_run(args: argparse.Namespace) -> int:
         desired = desired_as_told(desired, agents)
         verdicts = agents.states
     plan = with_verdicts(desired.plan(observed, args.confirm), verdicts)
+    return _show(args, plan, desired, observed)
+
+
+def _with_clusters(
+    args: argparse.Namespace, source: Source, adjusts: Callable[[Fleet], Fleet]
+) -> int:
+    """The plan against every agent and the clusters that are named."""
+    agents = open_agents(args)
+    together = open_together(args, agents)  # credentials are read while the fleet is
+    try:
+        desired = read_desired(source, adjusts=adjusts)
+        must_have_name(desired.fleet)
+        agents.follow(desired.fleet)
+        together.follow(desired)
+        observed = together.observe()
+        told = desired_as_told(desired, agents)
+        if told is not desired:
+            together.follow(told)
+        plan = with_verdicts(together.plan(told, observed, args.confirm), agents.states)
+    finally:
+        together.close()
+    return _show(args, plan, told, observed)
+
+
+def _show(args: argparse.Namespace, plan: Plan, desired: Desired, observed: Observation) -> int:
     _warn(desired, observed)
     _print(plan, args.output)
     return _exit(plan, args)
@@ -65,11 +99,11 @@ def _refuse_lost_files(source: Source, desired: Desired, observed: Observation) 
         read_desired(source, frozenset(lost))
 
 
-def _base(args: argparse.Namespace, read: Reader) -> Desired:
+def _base(args: argparse.Namespace, read: Reader, adjusts: Callable[[Fleet], Fleet]) -> Desired:
     """The revision that --from names."""
     words = vars(args) | {"ref": args.base}
     source = open_fleet(argparse.Namespace(**words), working_tree=False)
-    return read_desired(source, read=read)
+    return read_desired(source, read=read, adjusts=adjusts)
 
 
 def _as_planned(base: Desired, desired: Desired) -> Observation:

@@ -31,7 +31,7 @@ def read_desired(
     held: frozenset[str] = frozenset(),
     read: Reader | None = None,
     before: Desired | None = None,
-    adjusts: Callable[[Fleet], Fleet] = lambda fleet: fleet,
+    adjusts: Callable[[Fleet], Fleet] | None = None,
 ) -> Desired:
     """The newest revision, decided by what is in it. `held` are files that were the fleet's before:
     one that is there and declares nothing now is an error. What `read` has read, or `before` has
@@ -43,7 +43,8 @@ def read_desired(
     loaded = (read or reader())(checkout, held)
     if loaded.fleet is None:
         raise InvalidFleet(errors_of(loaded.problems))
-    return Desired.of(checkout, loaded, adjusts(loaded.fleet), no_facts, before)
+    fleet = adjusts(loaded.fleet) if adjusts else loaded.fleet
+    return Desired.of(checkout, loaded, fleet, no_facts, before)
 
 
 def errors_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -11,6 +11,7 @@ from reconciler.option import (
     GIT_OPTIONS,
     STATE_DIR,
     add,
+    file_path,
     program_options,
 )
 
@@ -25,7 +26,17 @@ def add_fleet_options(parser: argparse.ArgumentParser) -> None:
     )
     fleet.add_argument("--ref", help="a branch, tag or commit of a git repository")
     fleet.add_argument("--path", metavar="DIR", help="only this folder of the fleet")
-    fleet.add_argument("--cluster", action="append", default=[], help=argparse.SUPPRESS)
+    fleet.add_argument(
+        "--cluster",
+        action="append",
+        default=[],
+        metavar="NAME[=CONTEXT]",
+        help="plan and apply there too: the fleet's name for a Kubernetes cluster, and the"
+        " kubeconfig's context where that is another; may be repeated",
+    )
+    fleet.add_argument(
+        "--kubeconfig", type=file_path, metavar="FILE", help="with --cluster, instead of KUBECONFIG"
+    )
     fleet.add_argument("-o", "--output", metavar="FORMAT", default="text", help="text, json, ...")
     git = parser.add_argument_group("git credentials (each also an environment variable)")
     add(git, GIT_OPTIONS)

@@ -34,6 +34,9 @@ def run(args: argparse.Namespace) -> int:
     check_output(args, "text", "json")
     if args.base and not args.dry_run:
         raise UsageError("--from goes with --dry-run")
+    if args.cluster and (args.watch or args.local is not None):
+        option = "--watch" if args.watch else "--local"
+        raise UsageError(f"{option} is about this machine alone: leave --cluster out")
     interval_s = _seconds(args.interval, "--interval")
     timeout_s = _seconds(args.timeout, "--timeout")
     if args.dry_run:

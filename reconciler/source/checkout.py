@@ -21,8 +21,13 @@ class YamlFile:
 class Checkout(Protocol):
     """A snapshot: the same calls answer the same, whatever happens to the source meanwhile."""
 
-    revision: str  # <sha>, <sha>+dirty.<hash8> or dir:<hash8>
-    commit: str | None
+    @property
+    def revision(self) -> str:
+        """<sha>, <sha>+dirty.<hash8>, dir:<hash8> or crs:<hash8>"""
+
+    @property
+    def commit(self) -> str | None:
+        """None where there is none: a plain directory, a cluster."""
 
     def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
         """The files to parse, sorted by path: reconciler.source.tree says which count.

@@ -1,0 +1,56 @@
+"""The fleet's own documents that concern a cluster, as objects of it. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reconciler.api.fleet import FleetPolicy
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import ObjectRef, Resource
+from reconciler.api.model import Model
+from reconciler.desired import Desired
+from reconciler.kube.objects import Manifest
+from reconciler.placement.pods import cluster_of
+
+
+def declared(desired: Desired, cluster: str) -> tuple[Manifest, ...]:
+    """The Fleet, the nodes that the cluster is about, the services on them, also those that are
+    held, and their Models; sorted by ref."""
+    fleet = desired.fleet
+    nodes = [n for n in fleet.all(FleetNode) if _concerns(n, cluster)]
+    services = _services(desired, frozenset(node.metadata.name for node in nodes))
+    refs = {
+        ObjectRef("Model", service.metadata.namespace, name)
+        for service in services
+        for name in service.model_names
+    }
+    models = [model for ref in refs if (model := fleet.get(Model, ref))]
+    found = [*fleet.all(FleetPolicy), *nodes, *models, *services]
+    return tuple(manifest_of(thing) for thing in sorted(found, key=lambda thing: thing.ref))
+
+
+def manifest_of(thing: Resource) -> Manifest:
+    """A document as its author wrote it: no default of ours is in it, which would look stated."""
+    document: dict[str, Any] = thing.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    said = thing.metadata
+    metadata: dict[str, Any] = {"name": said.name}
+    metadata |= {"namespace": said.namespace} if thing.namespaced else {}
+    metadata |= {"labels": dict(said.labels)} if said.labels else {}
+    metadata |= {"annotations": dict(said.annotations)} if said.annotations else {}
+    return {**document, "metadata": metadata}
+
+
+def _concerns(node: FleetNode, cluster: str) -> bool:
+    """A pool of the cluster, or a node whose services are published there."""
+    agent = node.spec.agent
+    return cluster_of(node) == cluster or (agent is not None and cluster in agent.clusters)
+
+
+def _services(desired: Desired, nodes: frozenset[str]) -> list[InferenceService]:
+    placed = {w.ref for w in desired.assignment.workloads if w.node in nodes}
+    return [
+        service
+        for service in desired.fleet.all(InferenceService)
+        if service.ref in placed or nodes.intersection(service.spec.placement.nodes)
+    ]

@@ -1,0 +1,82 @@
+"""What runs of a fleet in a cluster, from its Deployments. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from reconciler.api.meta import ObjectRef
+from reconciler.kube.objects import (
+    INPUTS_ANNOTATION,
+    RENDER_DIGEST_ANNOTATION,
+    Manifest,
+    service_of,
+)
+from reconciler.kube.readiness import readiness
+from reconciler.plan import Instance, Source
+from reconciler.workload import Workload, digest
+
+
+def instances(
+    target: str,
+    objects: Iterable[Manifest],
+    wanted: Mapping[ObjectRef, Workload],
+    sources: Mapping[ObjectRef, Source],
+) -> tuple[Instance, ...]:
+    """One a Deployment that runs a service, sorted by ref. One that is suspended runs nothing.
+    `sources`: where each was declared when it was applied last."""
+    found = []
+    for live in objects:
+        ref = service_of(live)
+        if live["kind"] != "Deployment" or ref is None:
+            continue
+        instance = _instance(target, live, ref, wanted.get(ref), sources.get(ref))
+        if not instance.inputs.get("suspended"):
+            found.append(instance)
+    return tuple(sorted(found, key=lambda instance: instance.ref))
+
+
+def _instance(
+    target: str, live: Manifest, ref: ObjectRef, want: Workload | None, source: Source | None
+) -> Instance:
+    said = live["metadata"].get("annotations") or {}
+    inputs = _inputs(said.get(INPUTS_ANNOTATION), want)
+    inputs_digest = digest(inputs)
+    state = readiness(live)
+    same = want is not None and want.inputs_digest == inputs_digest
+    return Instance(
+        ref=ref,
+        target=target,
+        runtime=str(inputs.get("runtime", "")),
+        inputs=inputs,
+        inputs_digest=inputs_digest,
+        render_digest=said.get(RENDER_DIGEST_ANNOTATION),
+        source=source,
+        ready=state.is_current,
+        reason="Ready" if state.is_current else state.reason,
+        message=state.message,
+        endpoint=_endpoint(live, inputs),
+        port=inputs.get("port"),
+        needs=want.needs if same and want is not None else (),
+        models=tuple(model["name"] for model in inputs.get("models", ())),
+    )
+
+
+def _inputs(text: str | None, want: Workload | None) -> Mapping[str, Any]:
+    """What it was made from. Where somebody has taken the annotation away, what it should be made
+    from: that it is gone is seen on the object itself."""
+    try:
+        read = json.loads(text or "")
+    except ValueError:
+        read = None
+    if isinstance(read, dict):
+        return read
+    return want.inputs if want else {}
+
+
+def _endpoint(live: Manifest, inputs: Mapping[str, Any]) -> str | None:
+    """Where clients in the cluster ask: the Service has the Deployment's name."""
+    metadata = live["metadata"]
+    port = inputs.get("port")
+    return f"http://{metadata['name']}.{metadata['namespace']}.svc:{port}" if port else None

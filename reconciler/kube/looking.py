@@ -1,0 +1,155 @@
+"""Looking at one cluster: once, by lists, or all the time, by watches."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
+
+from reconciler.api.meta import GROUP
+from reconciler.kube.errors import ClusterError, NotFound, Unreachable
+from reconciler.kube.feed import Freshness
+from reconciler.kube.inventory import is_ours, parent_id, selector
+from reconciler.kube.objects import OWNED_KINDS, Manifest, ObjectId, OwnedKind, id_of, kind_of
+from reconciler.kube.watching import Mirror
+
+if TYPE_CHECKING:
+    from reconciler.kube.client import ApiServer
+
+READERS = 8  # at once
+LISTED_FROM = 20  # names of one kind and namespace: from here on one list is quicker
+FIRST_S = 30.0  # for the first lists of a mirror
+
+# Those that a fleet does not make itself: Namespaces and definitions are an installation's.
+KINDS = tuple(row for row in OWNED_KINDS.values() if row.namespaced or row.group == GROUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look: the objects that carry the fleet's labels, and the parent of its set. `missing` are
+    kinds of our own that are not installed."""
+
+    objects: Mapping[ObjectId, Manifest]
+    parent: Manifest | None
+    missing: tuple[str, ...] = ()
+
+
+class Look(Protocol):
+    def __call__(self, fleet: str) -> Seen:
+        """What a fleet has there now. Raises ClusterError: nothing may be concluded."""
+
+    def close(self) -> None: ...
+
+
+class Listing:
+    """Lists every kind, each time."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
+
+    def __call__(self, fleet: str) -> Seen:
+        missing: list[str] = []
+
+        def listed(kind: OwnedKind) -> list[Manifest]:
+            try:
+                return list(self._api.list(kind, selector=selector(fleet)).items)
+            except NotFound:
+                if kind.group == GROUP:
+                    missing.append(kind.kind)
+                return []
+
+        with ThreadPoolExecutor(READERS, "look") as pool:
+            parent = pool.submit(self._api.get, parent_id(fleet))
+            found = [manifest for each in pool.map(listed, KINDS) for manifest in each]
+            objects = {id_of(manifest): manifest for manifest in found}
+            return Seen(_of(objects, fleet), parent.result(), tuple(sorted(missing)))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Watching:
+    """Keeps a copy by watches; `changed` is called when there is something new to see."""
+
+    def __init__(self, api: ApiServer, changed: Callable[[], None]) -> None:
+        self._api = api
+        self._changed = changed
+        self._mirror: Mirror | None = None
+        self._fleet = ""
+        self._news = threading.Condition()
+
+    def __call__(self, fleet: str) -> Seen:
+        mirror = self._following(fleet)
+        objects = self._first(mirror)
+        if objects is None or not mirror.is_fresh:
+            raise _why(mirror, self._api.name)
+        absent = [k.kind for k, f in mirror.freshness.items() if f is Freshness.ABSENT]
+        missing = [kind.kind for kind in KINDS if kind.group == GROUP and kind.kind in absent]
+        return Seen(_of(objects, fleet), self._api.get(parent_id(fleet)), tuple(sorted(missing)))
+
+    def close(self) -> None:
+        if self._mirror is not None:
+            self._mirror.stop()
+
+    def _following(self, fleet: str) -> Mirror:
+        if self._mirror is None or fleet != self._fleet:
+            self.close()
+            self._fleet = fleet
+            self._mirror = Mirror(self._api, KINDS, selector(fleet), self._told)
+            self._mirror.start()
+        return self._mirror
+
+    def _told(self) -> None:
+        with self._news:
+            self._news.notify_all()
+        self._changed()
+
+    def _first(self, mirror: Mirror) -> Mapping[ObjectId, Manifest] | None:
+        """Waits for the first lists, until they are here or cannot be had."""
+        deadline = monotonic() + FIRST_S
+        with self._news:
+            while (found := mirror.objects()) is None and not mirror.problems:
+                left_s = deadline - monotonic()
+                if left_s <= 0:
+                    break
+                self._news.wait(min(0.5, left_s))
+            return found
+
+
+def strangers(api: ApiServer, names: Collection[ObjectId]) -> dict[ObjectId, Manifest]:
+    """What is there under names that we want and that is not ours: few by name, many by lists.
+    Raises ClusterError."""
+    groups: defaultdict[tuple[OwnedKind, str], list[ObjectId]] = defaultdict(list)
+    for oid in names:
+        groups[kind_of(oid), oid.namespace].append(oid)
+
+    def found(group: tuple[tuple[OwnedKind, str], list[ObjectId]]) -> list[Manifest]:
+        (kind, namespace), wanted = group
+        if len(wanted) < LISTED_FROM:
+            each = (api.get(oid) for oid in wanted)
+            return [manifest for manifest in each if manifest is not None]
+        try:
+            return list(api.list(kind, namespace=namespace).items)
+        except NotFound:
+            return []
+
+    wanted = frozenset(names)
+    with ThreadPoolExecutor(READERS, "look") as pool:
+        everything = [m for each in pool.map(found, groups.items()) for m in each]
+    return {oid: m for m in everything if (oid := id_of(m)) in wanted}
+
+
+def _of(objects: Mapping[ObjectId, Manifest], fleet: str) -> Mapping[ObjectId, Manifest]:
+    return {oid: manifest for oid, manifest in objects.items() if is_ours(manifest, fleet)}
+
+
+def _why(mirror: Mirror, name: str) -> ClusterError:
+    """What to say of a copy that is not current."""
+    problems: Iterable[ClusterError] = mirror.problems.values()
+    for problem in problems:
+        return problem
+    return Unreachable(f"cluster {name}: not all kinds could be listed yet")

@@ -1,0 +1,203 @@
+"""One cluster as a target: what is there, what its objects need, and bringing them there."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from reconciler.api.meta import ObjectRef
+from reconciler.errors import ReconcilerError
+from reconciler.kube.applying import apply_objects, object_id
+from reconciler.kube.errors import ClusterError
+from reconciler.kube.fights import Fights
+from reconciler.kube.instances import instances
+from reconciler.kube.inventory import members_of, parent_name, revision_of, write_parent
+from reconciler.kube.lease import Holder
+from reconciler.kube.looking import Listing, Look, Seen, Watching, strangers
+from reconciler.kube.objects import SYSTEM_NAMESPACE, id_of
+from reconciler.kube.planning import ObjectPlan, Scope, plan_objects
+from reconciler.kube.rendering import Renderer, Wanted
+from reconciler.plan import Action, Change, Instance, Plan, RevisionState, TargetState
+from reconciler.target import Outcome, Result
+
+if TYPE_CHECKING:
+    from reconciler.desired import Desired
+    from reconciler.kube.client import ApiServer
+    from reconciler.planner import Policy
+
+_GIVEN_UP = 3  # passes that failed in a row: then whoever waits is told that it does not help
+
+log = logging.getLogger(__name__)
+
+
+class HeldByOther(ClusterError):
+    """Somebody else applies this fleet to the cluster now."""
+
+
+class ClusterTarget:
+    """One thread uses it: look, plan, apply, and again. `changed`, where given, is called when the
+    cluster changes: then it is watched, else listed with every look."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        renderer: Renderer,
+        changed: Callable[[], None] | None = None,
+    ) -> None:
+        self.api = api
+        self.name = f"cluster/{api.name}"
+        self._renderer = renderer
+        self._look: Look = Listing(api) if changed is None else Watching(api, changed)
+        self._fights = Fights()
+        self._holder: Holder | None = None
+        self._failed_passes = 0
+        self._held = ""  # why the newest revision is not applied, where waiting does not help
+        self.seen = Seen({}, None)  # the last good look
+        self.wanted: Wanted | None = None
+        self._followed: Desired | None = None
+
+    def follow(self, desired: Desired) -> None:
+        """From now on this is what the cluster should have."""
+        self._followed = desired
+        self._held, self._failed_passes = "", 0
+
+    def observe(self) -> tuple[TargetState, tuple[Instance, ...]]:
+        """What runs there. An API server that gives no answer is an unreachable target."""
+        self.wanted = wanted = self._renderer.wanted(self._desired)
+        try:
+            self.seen = seen = self._look(wanted.fleet)
+        except ClusterError as error:
+            return TargetState(self.name, reachable=False, message=str(error)), ()
+        workloads = self._desired.assignment.workloads
+        state = TargetState(
+            self.name,
+            reachable=True,
+            seen_at=time.time(),
+            message=_not_installed(seen, self.api.name),
+            renders=wanted.renders,
+            revision=RevisionState(applied=revision_of(seen.parent), held=self._held),
+        )
+        meant = {w.ref: w for w in workloads if w.target == self.name}
+        return state, instances(self.name, seen.objects.values(), meant, {})
+
+    def plan(self, services: Plan, policy: Policy, arrived: Iterable[ObjectRef]) -> ObjectPlan:
+        """What the objects need, after a look that got an answer. `arrived`: services that moved
+        away and answer where they are now. Raises ClusterError."""
+        assert self.wanted is not None, "a look comes first"
+        names = {id_of(manifest) for manifest in self.wanted.manifests}
+        live = {**strangers(self.api, names - self.seen.objects.keys()), **self.seen.objects}
+        scope = Scope(
+            target=self.name,
+            fleet=self.wanted.fleet,
+            resting=self._fights.resting(time.monotonic()),
+            arrived=frozenset(arrived),
+        )
+        return plan_objects(scope, services, self.wanted.manifests, live, policy, self._desired)
+
+    def claim(self) -> None:
+        """Be the one who applies this fleet here, as long as this process lives. Raises
+        HeldByOther: somebody alive is; ClusterError."""
+        holder = self._lease()
+        if not holder.contend():
+            raise HeldByOther(self._by_other(holder))
+
+    def apply_all(self, changes: Sequence[Change], revision: str) -> tuple[Outcome, ...]:
+        """Carry out what a plan says of this cluster. Never raises for what cannot be done now."""
+        wanted, seen = self.wanted, self.seen
+        assert wanted is not None, "a look comes first"
+        objects = [change for change in changes if change.object is not None]
+        if not objects and revision_of(seen.parent) == revision:
+            return _of_services(changes, ())
+        if why := self._may_not():
+            self._held = why
+            return tuple(Outcome(change, Result.SKIPPED, why) for change in changes)
+        after = members_of(wanted.manifests)
+        before = revision_of(seen.parent)
+        try:
+            there = after | seen.objects.keys()
+            parent = write_parent(self.api, wanted.fleet, seen.parent, there, before)
+            outcomes = apply_objects(self.api, objects, seen.objects, wanted.fleet)
+            failed = [outcome for outcome in outcomes if outcome.result is not Result.APPLIED]
+            self._remember(outcomes)
+            if not failed:
+                write_parent(self.api, wanted.fleet, parent, after, revision)
+        except ReconcilerError as error:
+            outcomes = tuple(Outcome(change, Result.FAILED, str(error)) for change in objects)
+            failed = list(outcomes)
+        self._count(failed)
+        return (*outcomes, *_of_services(changes, failed))
+
+    def close(self) -> None:
+        """Give back the lease and end the watches."""
+        if self._holder is not None:
+            self._holder.release()
+        self._look.close()
+        self.api.close()
+
+    @property
+    def _desired(self) -> Desired:
+        assert self._followed is not None, "nothing is followed yet"
+        return self._followed
+
+    def _lease(self) -> Holder:
+        if self._holder is None:
+            fleet = self._renderer.wanted(self._desired).fleet
+            identity = f"{platform.node()}_{os.getpid()}_{uuid.uuid4()}"
+            self._holder = Holder(self.api, parent_name(fleet), SYSTEM_NAMESPACE, identity)
+        return self._holder
+
+    def _may_not(self) -> str:
+        """Why nothing may be written now; empty: it may."""
+        holder = self._lease()
+        try:
+            return "" if holder.attempt() else self._by_other(holder)
+        except ClusterError as error:
+            return str(error)
+
+    def _by_other(self, holder: Holder) -> str:
+        return (
+            f"{self.name}: {holder.holder or 'somebody else'} applies this fleet there now, and"
+            " only one may; let that one do it, or stop it first"
+        )
+
+    def _remember(self, outcomes: Iterable[Outcome]) -> None:
+        """Whom we took fields from, to notice a fight."""
+        now = time.monotonic()
+        for outcome in outcomes:
+            change = outcome.change
+            if change.action is Action.DRIFT and outcome.result is Result.APPLIED:
+                for field in change.fields:
+                    self._fights.took(object_id(change), field.path, change.by, now)
+
+    def _count(self, failed: Sequence[Outcome]) -> None:
+        self._failed_passes = self._failed_passes + 1 if failed else 0
+        told = [o for o in failed if o.result is Result.FAILED] or failed
+        self._held = told[0].message if self._failed_passes >= _GIVEN_UP else ""
+
+
+def _of_services(changes: Iterable[Change], failed: Iterable[Outcome]) -> tuple[Outcome, ...]:
+    """What became of the services whose objects were written."""
+    why = {o.change.ref: o.message for o in failed}
+    return tuple(
+        Outcome(
+            change,
+            Result.FAILED if change.ref in why else Result.APPLIED,
+            why.get(change.ref, ""),
+        )
+        for change in changes
+        if change.object is None
+    )
+
+
+def _not_installed(seen: Seen, name: str) -> str:
+    if not seen.missing:
+        return ""
+    return (
+        f"kinds of the fleet are not installed there ({', '.join(seen.missing)}):"
+        f" `reconcile install --cluster {name}` does it"
+    )
