@@ -68,9 +68,13 @@ def labelled(manifest: Manifest, fleet: str, service: str | None = None) -> dict
 
 
 def is_ours(live: Manifest, fleet: str) -> bool:
-    """Whether an object is this fleet's, by its labels."""
-    labels = live["metadata"].get("labels") or {}
-    return labels.get(MANAGED_BY_LABEL) == MANAGER and labels.get(FLEET_LABEL) == fleet
+    """Whether an object is this fleet's, by its labels. What a controller made of one of ours may
+    carry the same: Kubernetes gives a Service's labels to its EndpointSlices."""
+    metadata = live["metadata"]
+    labels = metadata.get("labels") or {}
+    is_made = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
+    mine = labels.get(MANAGED_BY_LABEL) == MANAGER and labels.get(FLEET_LABEL) == fleet
+    return mine and not is_made
 
 
 def fleet_of(live: Manifest) -> str | None:
