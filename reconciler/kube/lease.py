@@ -212,7 +212,8 @@ class Holder:
             "leaseDurationSeconds": self._times.lease_s,
             "acquireTime": _stamp() if is_other else before.get("acquireTime") or _stamp(),
             "renewTime": _stamp(),
-            "leaseTransitions": int(before.get("leaseTransitions") or 0) + is_other,
+            "leaseTransitions": int(before.get("leaseTransitions") or 0)
+            + (is_other and bool(before)),
         }
 
     def _written(self, write: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:

@@ -64,8 +64,7 @@ class Transport:
 
     def exchange(self, request: Request, *, timeout_s: float) -> Reply:
         """Raises Unreachable and AccessError; any answer of the server is a Reply."""
-        deadline = time.monotonic() + timeout_s
-        connection, response = self._sent(request, deadline)
+        connection, response = self._sent(request, timeout_s)
         try:
             body = _body(response)
         except _FAILURES as error:
@@ -82,7 +81,7 @@ class Transport:
 
     def stream(self, request: Request, *, timeout_s: float) -> Reply | Stream:
         """An answer without end; a Reply when it is an error. `timeout_s` is for its beginning."""
-        connection, response = self._sent(request, time.monotonic() + timeout_s)
+        connection, response = self._sent(request, timeout_s)
         if response.status == http.HTTPStatus.OK:
             return Stream(self, connection, response)
         try:
@@ -103,16 +102,17 @@ class Transport:
         self.close()
 
     def _sent(
-        self, request: Request, deadline: float
+        self, request: Request, timeout_s: float
     ) -> tuple[Connection, http.client.HTTPResponse]:
-        """The head of the answer. Credentials that the server refuses are asked for again, once."""
+        """The head of the answer. Credentials that the server refuses are asked for again, once;
+        the time that it takes to get them does not count."""
         for asked_again in (False, True):
             grant = self.credentials.current()
             authorization = self.credentials.authorization(grant)
             headers = {**request.headers, "User-Agent": f"fleet-reconciler/{__version__}"}
             if authorization is not None:
                 headers["Authorization"] = authorization
-            connection, response = self._answered(request, headers, grant, deadline)
+            connection, response = self._answered(request, headers, grant, timeout_s)
             if response.status != http.HTTPStatus.UNAUTHORIZED:
                 return connection, response
             connection.close()
@@ -124,9 +124,9 @@ class Transport:
         )
 
     def _answered(
-        self, request: Request, headers: Mapping[str, str], grant: Grant, deadline: float
+        self, request: Request, headers: Mapping[str, str], grant: Grant, timeout_s: float
     ) -> tuple[Connection, http.client.HTTPResponse]:
-        began = time.monotonic()
+        deadline = time.monotonic() + timeout_s
         while True:
             connection = self._take(grant)
             reused = connection is not None
@@ -140,7 +140,7 @@ class Transport:
                 if connection is not None:
                     connection.close()
                 if not (reused and request.repeatable) or isinstance(error, TimeoutError):
-                    raise self._unreachable(grant, error, deadline - began) from None
+                    raise self._unreachable(grant, error, timeout_s) from None
 
     def _open(self, grant: Grant, deadline: float) -> Connection:
         return Connection.open(

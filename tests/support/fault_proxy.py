@@ -48,6 +48,7 @@ class FaultProxy:
         self.before: Callable[[str, str], None] | None = None  # (method, path): to act just then
         self.requests: list[tuple[str, str]] = []  # (method, path with query)
         self.opened = 0  # connections that came, ever
+        self.refused = 0  # and those that were not let in
         self._throttled = 0
         self._retry_after_s = 1.0
         self._lock = threading.Lock()
@@ -134,6 +135,7 @@ class _Server(ThreadingHTTPServer):
     def verify_request(self, request: object, client_address: object) -> bool:
         assert isinstance(request, socket.socket)
         if self.proxy.refuses:
+            self.proxy.refused += 1
             _reset(request)
             return False
         return True

@@ -1,0 +1,282 @@
+"""Who applies to a cluster: one at a time, found out without trusting anybody's clock."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from reconciler.kube.access import open_cluster
+from reconciler.kube.client import ApiServer
+from reconciler.kube.errors import Unreachable
+from reconciler.kube.kinds import LEASE
+from reconciler.kube.lease import Holder, Times
+from tests.support.cluster import Cluster
+from tests.support.fault_proxy import FaultProxy
+from tests.support.wait import wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
+
+QUICK = Times(lease_s=2, renew_s=1.2, retry_s=0.1)
+
+
+@pytest.fixture(scope="module")
+def api(shared_cluster: Cluster) -> Iterator[ApiServer]:
+    api = open_cluster("prod", kubeconfig=shared_cluster.kubeconfig)
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def proxy(api: ApiServer) -> Iterator[FaultProxy]:
+    with FaultProxy(api.grant()) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def name() -> str:
+    """A lease of the test's own."""
+    return f"fleet-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def claims(name: str) -> Iterator[Claims]:
+    claims = Claims(name)
+    yield claims
+    for holder in claims.made:
+        holder.release()
+
+
+class Claims:
+    """Makes holders of one lease, and gives back what they hold at the end."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.made: list[Holder] = []
+
+    def __call__(self, api: ApiServer, identity: str, **options: Any) -> Holder:
+        options = {"times": QUICK} | options
+        self.made.append(Holder(api, self.name, "default", identity, **options))
+        return self.made[-1]
+
+
+def _spec(api: ApiServer, name: str) -> dict[str, Any]:
+    spec: dict[str, Any] = api.raw("GET", LEASE.path("default", name))["spec"]
+    return spec
+
+
+def _put(api: ApiServer, name: str, spec: dict[str, Any]) -> None:
+    """A lease that somebody else has written."""
+    metadata = {"name": name, "namespace": "default"}
+    body = {"apiVersion": LEASE.api_version, "kind": "Lease", "metadata": metadata, "spec": spec}
+    api.raw("POST", LEASE.path("default"), body=body)
+
+
+def _stamp(after_s: float = 0.0) -> str:
+    moment = datetime.now(UTC) + timedelta(seconds=after_s)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _dead(after_s: float) -> dict[str, Any]:
+    """The spec of a holder that died; the time it wrote is that of a clock of its own."""
+    return {
+        "holderIdentity": "dead",
+        "leaseDurationSeconds": 1,
+        "renewTime": _stamp(after_s),
+        "leaseTransitions": 4,
+    }
+
+
+def test_the_first_who_asks_has_it_and_the_second_is_told_who(
+    api: ApiServer, claims: Claims
+) -> None:
+    first, second = claims(api, "first"), claims(api, "second")
+
+    assert first.contend()
+    assert not second.contend()
+
+    assert first.is_held
+    assert not second.is_held
+    assert second.holder == "first"
+
+
+def test_a_live_holder_is_told_apart_long_before_the_lease_would_be_over(
+    api: ApiServer, claims: Claims
+) -> None:
+    slow = Times(lease_s=60, renew_s=40, retry_s=0.2)
+    assert claims(api, "first", times=slow).contend()
+    began = time.monotonic()
+
+    assert not claims(api, "second", times=slow).contend()
+
+    assert time.monotonic() - began < 5
+
+
+def test_what_is_given_back_is_free_at_once(api: ApiServer, name: str, claims: Claims) -> None:
+    with claims(api, "first") as first:
+        assert first.contend()
+    second = claims(api, "second")
+
+    assert second.attempt()
+
+    assert not first.is_held
+    assert _spec(api, name)["holderIdentity"] == "second"
+    assert second.transitions == first.transitions + 1
+
+
+def test_a_holder_renews_for_as_long_as_it_lives(api: ApiServer, name: str, claims: Claims) -> None:
+    holder = claims(api, "first")
+    assert holder.contend()
+    first = _spec(api, name)
+
+    wait_for(lambda: _spec(api, name)["renewTime"] != first["renewTime"])
+    deadline = time.monotonic() + 2 * QUICK.lease_s
+    wait_for(lambda: time.monotonic() > deadline)
+
+    assert holder.is_held
+    assert _spec(api, name)["acquireTime"] == first["acquireTime"]
+
+
+@pytest.mark.parametrize("clock_s", [-3600, 0, 3600], ids=["behind", "right", "ahead"])
+def test_the_lease_of_one_who_died_is_waited_out_whatever_its_clock_said(
+    api: ApiServer, name: str, claims: Claims, clock_s: float
+) -> None:
+    _put(api, name, _dead(clock_s))
+    heir = claims(api, "heir")
+    began = time.monotonic()
+
+    assert heir.contend()
+
+    assert 1.0 <= time.monotonic() - began < 5
+    assert heir.transitions == 5
+
+
+def test_of_many_who_wait_for_a_dead_one_exactly_one_gets_it(
+    api: ApiServer, name: str, claims: Claims
+) -> None:
+    _put(api, name, _dead(0))
+    heirs = [claims(api, f"heir-{n}") for n in range(6)]
+    got: list[bool] = []
+    threads = [threading.Thread(target=lambda h=heir: got.append(h.contend())) for heir in heirs]
+
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(got) == [False] * 5 + [True]
+    assert sum(heir.is_held for heir in heirs) == 1
+
+
+def test_one_who_cannot_renew_stops_before_another_may_begin(
+    api: ApiServer, proxy: FaultProxy, claims: Claims
+) -> None:
+    lost = threading.Event()
+    cut_off = claims(proxy.api(), "first", lost=lost.set)
+    other = claims(api, "second")
+    assert cut_off.contend()
+    proxy.refuses = True
+    proxy.cut()
+
+    both: list[bool] = []
+    while not other.attempt():
+        both.append(cut_off.is_held and other.is_held)
+
+    assert not cut_off.is_held
+    assert not any(both)
+    assert lost.wait(5)
+
+
+def test_a_short_outage_loses_nothing(proxy: FaultProxy, claims: Claims) -> None:
+    lost = threading.Event()
+    holder = claims(proxy.api(), "first", lost=lost.set)
+    assert holder.contend()
+
+    proxy.refuses = True
+    proxy.cut()
+    deadline = time.monotonic() + 0.4
+    wait_for(lambda: time.monotonic() > deadline)
+    proxy.refuses = False
+    deadline = time.monotonic() + QUICK.renew_s
+    wait_for(lambda: time.monotonic() > deadline)
+
+    assert holder.is_held
+    assert not lost.is_set()
+
+
+def test_an_answer_that_is_lost_is_still_our_claim(proxy: FaultProxy, claims: Claims) -> None:
+    holder = claims(proxy.api(), "first")
+    proxy.lose_answers = 1
+    with pytest.raises(Unreachable):
+        holder.attempt()
+
+    assert holder.attempt()
+    assert holder.transitions == 0
+
+
+def test_a_label_put_on_the_lease_costs_nobody_anything(
+    shared_cluster: Cluster, api: ApiServer, name: str, claims: Claims
+) -> None:
+    lost = threading.Event()
+    holder = claims(api, "first", lost=lost.set)
+    assert holder.contend()
+
+    shared_cluster.kubectl("label", "lease", name, "a=b")
+    before = _spec(api, name)["renewTime"]
+    wait_for(lambda: _spec(api, name)["renewTime"] != before, "renewed after it")
+
+    assert holder.is_held
+    assert not lost.is_set()
+    assert api.raw("GET", LEASE.path("default", name))["metadata"]["labels"] == {"a": "b"}
+
+
+def test_a_deleted_lease_is_made_again(
+    shared_cluster: Cluster, api: ApiServer, name: str, claims: Claims
+) -> None:
+    holder = claims(api, "first")
+    assert holder.contend()
+
+    shared_cluster.kubectl("delete", "lease", name)
+
+    wait_for(lambda: name in shared_cluster.kubectl("get", "leases"))
+    assert _spec(api, name)["holderIdentity"] == "first"
+    assert holder.is_held
+
+
+def test_one_who_is_robbed_knows_it_at_the_next_renewal(
+    shared_cluster: Cluster, name: str, api: ApiServer, claims: Claims
+) -> None:
+    lost = threading.Event()
+    holder = claims(api, "first", lost=lost.set)
+    assert holder.contend()
+
+    shared_cluster.kubectl(
+        *("patch", "lease", name, "--type=merge", "-p", '{"spec":{"holderIdentity":"thief"}}')
+    )
+
+    assert lost.wait(5)
+    assert not holder.is_held
+    assert holder.holder == "thief"
+
+
+def test_whoever_waits_goes_on_through_an_outage_until_told_to_stop(
+    proxy: FaultProxy, claims: Claims
+) -> None:
+    stopped, got = threading.Event(), []
+    proxy.refuses = True
+    waiting = claims(proxy.api(), "first")
+    thread = threading.Thread(target=lambda: got.append(waiting.acquire(stopped)))
+    thread.start()
+    wait_for(lambda: proxy.refused > 1)
+
+    proxy.refuses = False
+    thread.join(10)
+    assert got == [True]
+
+    stopped.set()
+    assert not claims(proxy.api(), "second").acquire(stopped)
