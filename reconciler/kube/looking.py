@@ -11,10 +11,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from reconciler.api.meta import GROUP
-from reconciler.kube.errors import ClusterError, NotFound, Unreachable
+from reconciler.kube.errors import ClusterError, NotFound, Throttled, Unreachable
 from reconciler.kube.feed import Freshness
 from reconciler.kube.inventory import is_ours, parent_id, selector
 from reconciler.kube.objects import OWNED_KINDS, Manifest, ObjectId, OwnedKind, id_of, kind_of
+from reconciler.kube.pace import Pace
 from reconciler.kube.watching import Mirror
 
 if TYPE_CHECKING:
@@ -53,10 +54,12 @@ class Listing:
 
     def __call__(self, fleet: str) -> Seen:
         missing: list[str] = []
+        pace = Pace(READERS, FIRST_S)
 
         def listed(kind: OwnedKind) -> list[Manifest]:
             try:
-                return list(self._api.list(kind, selector=selector(fleet)).items)
+                found = pace.run(lambda: self._api.list(kind, selector=selector(fleet)))
+                return list(found.items)
             except NotFound:
                 if kind.group == GROUP:
                     missing.append(kind.kind)
@@ -112,7 +115,7 @@ class Watching:
         """Waits for the first lists, until they are here or cannot be had."""
         deadline = monotonic() + FIRST_S
         with self._news:
-            while (found := mirror.objects()) is None and not mirror.problems:
+            while (found := mirror.objects()) is None and not _is_lost(mirror):
                 left_s = deadline - monotonic()
                 if left_s <= 0:
                     break
@@ -145,6 +148,11 @@ def strangers(api: ApiServer, names: Collection[ObjectId]) -> dict[ObjectId, Man
 
 def _of(objects: Mapping[ObjectId, Manifest], fleet: str) -> Mapping[ObjectId, Manifest]:
     return {oid: manifest for oid, manifest in objects.items() if is_ours(manifest, fleet)}
+
+
+def _is_lost(mirror: Mirror) -> bool:
+    """Whether it cannot be had now. A server that asks for a pause will answer."""
+    return any(not isinstance(problem, Throttled) for problem in mirror.problems.values())
 
 
 def _why(mirror: Mirror, name: str) -> ClusterError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from reconciler.api.meta import ObjectRef
 from reconciler.plan import SENSITIVE, Action, Change
@@ -21,7 +22,16 @@ def by_service(changes: Iterable[Change]) -> Iterator[tuple[list[Change], list[C
     for group in groups.values():
         own = [change for change in group if change.object is None]
         objects = [change for change in group if change.object is not None]
-        yield own, [change for change in objects if not own or change.action is Action.DRIFT]
+        yield own, [_folded(c) if own else c for c in objects if not own or _is_by_others(c)]
+
+
+def _is_by_others(change: Change) -> bool:
+    return change.action is Action.DRIFT or bool(change.by)
+
+
+def _folded(change: Change) -> Change:
+    """Beside its service's line, which tells what was declared anew: what others did is left."""
+    return change if change.action is Action.DRIFT else replace(change, fields=())
 
 
 def object_lines(change: Change, mark: str, now: float) -> Iterator[str]:
