@@ -31,8 +31,10 @@ def same(want: Json, have: Json, path: tuple[str, ...] = ()) -> bool:
     if isinstance(want, Mapping) and isinstance(have, Mapping):
         if not want:  # what is in it are defaults
             return not path or path[-1] not in _ATOMIC_MAPS
-        names = want.keys() | have.keys()
-        return all(same(want.get(n), have.get(n), (*path, f"f:{n}")) for n in names)
+        more = (have[name] for name in have.keys() - want.keys())
+        return not any(more) and all(
+            same(part, have.get(name), (*path, f"f:{name}")) for name, part in want.items()
+        )
     if isinstance(want, list) and isinstance(have, list):
         pairs = zip(want, have, strict=False)
         return len(want) == len(have) and all(same(w, h, (*path, "i:0")) for w, h in pairs)

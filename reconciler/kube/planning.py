@@ -17,6 +17,7 @@ from reconciler.kube.managed import entries
 from reconciler.kube.objects import Manifest, ObjectId, id_of, ref_of, service_of
 from reconciler.kube.pruning import prune
 from reconciler.kube.stepping import Step, step_of
+from reconciler.kube.untouched import Untouched, is_untouched
 from reconciler.plan import Action, Blocked, Change, Plan, Source
 from reconciler.planner import Policy
 
@@ -38,12 +39,14 @@ class ObjectPlan:
 class Scope:
     """Which cluster (`cluster/NAME`) and which fleet a plan is for. `resting`: fields that another
     program and we take from each other, as (object, field) -> what to say. `arrived`: services
-    that moved to another target and answer there, so that what is left of them here goes."""
+    that moved to another target and answer there, so that what is left of them here goes.
+    `untouched` saves looking again at what has not changed since the last plan."""
 
     target: str
     fleet: str
     resting: Mapping[tuple[ObjectId, str], str] = field(default_factory=dict)
     arrived: frozenset[ObjectRef] = frozenset()
+    untouched: Untouched = field(default_factory=Untouched)
 
 
 def plan_objects(
@@ -69,10 +72,15 @@ def plan_objects(
         if have is not None and not is_ours(have, scope.fleet):
             blocked.append(_not_ours(scope, ref, oid, have, causes))
             continue
+        if have is not None and _is_as_it_should_be(scope, oid, manifest, have):
+            continue
         step = Step(scope.target, oid, ref, _source(ref, standing, causes), policy.drift_enforced)
         done, refused = step_of(step, manifest, have, ref in standing.rolls, scope.resting)
         changes += done
         blocked += refused
+        if have is not None and not done and not refused:
+            scope.untouched.add(oid, manifest, have)
+    scope.untouched.keep(live)
     ours = {oid: have for oid, have in live.items() if is_ours(have, scope.fleet)}
     kept = {oid for oid in ours if standing.keeps(ref_for(ours[oid]), oid)}
     pruned = prune(
@@ -125,6 +133,15 @@ class _Standing:
         """Whether an object stays exactly as it is for its service's sake."""
         is_document = oid.group == GROUP
         return ref in self.whole or (ref in self.running and not is_document)
+
+
+def _is_as_it_should_be(scope: Scope, oid: ObjectId, manifest: Manifest, have: Manifest) -> bool:
+    if scope.untouched.has(oid, manifest, have):
+        return True
+    if have["metadata"].get("deletionTimestamp") or not is_untouched(manifest, have):
+        return False
+    scope.untouched.add(oid, manifest, have)
+    return True
 
 
 def _source(ref: ObjectRef, standing: _Standing, causes: Causes) -> Source | None:
