@@ -13,6 +13,7 @@ from typing import Any
 
 _HARMLESS = re.compile(r"[A-Za-z/][A-Za-z0-9_./@-]*(:[A-Za-z0-9_./@-]+)*")
 _NOT_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 _LINES = re.compile(
     r"([\x20-\x7e]*\S\n|\n)+"
 )  # printable, no blanks at an end, a newline at the end
@@ -59,10 +60,16 @@ def _is_block(value: str) -> bool:
 
 
 def _scalar(value: object) -> str:
-    return _text(value) if isinstance(value, str) else json.dumps(value)
+    return _text(value) if isinstance(value, str) else _json(value)
 
 
 def _text(value: str) -> str:
     if _HARMLESS.fullmatch(value) and value.lower() not in _NOT_TEXT:
         return value
-    return json.dumps(value, ensure_ascii=True)
+    return _json(value)
+
+
+def _json(value: object) -> str:
+    """JSON is YAML, but for characters that YAML wants to see escaped."""
+    quoted = json.dumps(value, ensure_ascii=False)
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
