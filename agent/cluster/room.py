@@ -13,6 +13,7 @@ from agent.cluster.heartbeat import Heartbeat
 from agent.cluster.outage import Outage
 from agent.cluster.publishing import Publisher
 from agent.cluster.source import ClusterSource, Follows, StandAlone, follow_reconciler
+from agent.heap import few_arenas
 from agent.machine.probe import probe
 from reconciler.api.meta import API_VERSION, GROUP
 from reconciler.kube.access import open_cluster
@@ -43,6 +44,7 @@ class Room:
 
     def __init__(self, cluster: ClusterSettings, settings: Settings, *, withdraws: bool) -> None:
         """`withdraws`: what runs ends with us. Raises AccessError."""
+        few_arenas()  # a watch of each kind has a thread
         self._cluster, self._settings, self._withdraws = cluster, settings, withdraws
         name = cluster.context or "default"
         self._api: ApiServer = open_cluster(name, cluster.context, kubeconfig=cluster.kubeconfig)

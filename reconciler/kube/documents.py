@@ -8,7 +8,6 @@ that it is the same text whoever applied it.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,6 +20,7 @@ from reconciler.kube.objects import (
     SERVICE_LABEL,
     Manifest,
 )
+from reconciler.kube.yaml_text import dump
 from reconciler.source.checkout import YamlFile
 
 _ADDED_LABELS = (FLEET_LABEL, MANAGED_BY_LABEL, PART_OF_LABEL, SERVICE_LABEL)
@@ -28,11 +28,12 @@ _OWN_ANNOTATIONS = f"{GROUP}/"  # others are kubectl's, Flux's and Argo CD's not
 
 
 def documents(objects: Iterable[Manifest]) -> tuple[YamlFile, ...]:
-    """A file for each object of our kinds, sorted by path. JSON is YAML."""
+    """A file for each object of our kinds, sorted by path: YAML with a line a field, so that a
+    problem or a change can name its line."""
     files = []
     for found in objects:
         if found.get("kind") in KINDS:
-            data = json.dumps(document(found), indent=2, ensure_ascii=False).encode() + b"\n"
+            data = dump(document(found)).encode()
             files.append(YamlFile(path_of(found), data, hashlib.sha256(data).hexdigest()))
     return tuple(sorted(files, key=lambda file: file.path))
 
