@@ -13,7 +13,7 @@ from time import monotonic
 from reconciler.agents.arrival import Stage
 from reconciler.cli.agents import open_agents
 from reconciler.cli.arrivals import ArrivalConsole, in_words, key_of
-from reconciler.cli.clusters import GivenClusters, given_clusters
+from reconciler.cli.clusters import Beside, beside
 from reconciler.cli.console import Screen
 from reconciler.cli.fleet import open_fleet
 from reconciler.cli.serve import log_to
@@ -36,9 +36,9 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
     screen, wake = Screen(), Wake()
     log_to(screen)
     agents = open_agents(args)
-    with given_clusters(args, agents, wake.look) as clusters:
-        source = open_fleet(args, working_tree=False)
-        console = ArrivalConsole(screen, args.output, agents, wake, timeout_s, once=args.once)
+    source = open_fleet(args, working_tree=False)
+    console = ArrivalConsole(screen, args.output, agents, wake, timeout_s, once=args.once)
+    with beside(args, agents, source, console, wake) as clusters:
 
         def follows(desired: Desired) -> None:
             clusters.follows(desired)
@@ -49,12 +49,13 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
             read=reader(),
             target=clusters.target,
             journal=_journal(source),
-            report=console,
+            report=clusters.report,
             wake=wake,
             timing=Timing(poll_s=interval_s),
             plans=clusters.plans,
             adjusts=lambda fleet: console.adjusts(clusters.adjusts(fleet)),
             follows=follows,
+            passed=clusters.passed,
             confirmed=frozenset(args.confirm),
         )
         with hangups(wake.fetch), endings(wake.stop) as received:
@@ -76,7 +77,7 @@ def _journal(source: Source) -> SourceJournal:
 def _once(
     loop: Loop,
     console: ArrivalConsole,
-    clusters: GivenClusters,
+    clusters: Beside,
     args: argparse.Namespace,
     interval_s: float,
 ) -> int:

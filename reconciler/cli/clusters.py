@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes
     from reconciler.desired import Desired
     from reconciler.fleet import Fleet
+    from reconciler.kube.serving import Serves
     from reconciler.kube.together import Together
-    from reconciler.loop import Plans
+    from reconciler.loop import Plans, Reporter, Wake
     from reconciler.plan import Observation
     from reconciler.source.checkout import Source
     from reconciler.target import Target
@@ -35,7 +36,7 @@ class Named:
 
 
 def clusters_of(args: argparse.Namespace) -> tuple[Named, ...]:
-    """Every --cluster NAME[=CONTEXT]. Raises UsageError."""
+    """Every --cluster NAME[=CONTEXT], and the one that is the fleet itself. Raises UsageError."""
     found: dict[str, Named] = {}
     for word in args.cluster:
         name, _, context = word.partition("=")
@@ -44,6 +45,8 @@ def clusters_of(args: argparse.Namespace) -> tuple[Named, ...]:
         if name in found:
             raise UsageError(f"--cluster {name}: given twice")
         found[name] = Named(name, context or None)
+    if own := args.fleet.removeprefix(_SCHEME) if args.fleet.startswith(_SCHEME) else "":
+        found.setdefault(own, Named(own, None))
     return tuple(found.values())
 
 
@@ -93,49 +96,92 @@ def open_together(
     from reconciler.kube.target import ClusterTarget
     from reconciler.kube.together import Together
 
-    own = not args.fleet.startswith(_SCHEME)
+    fleet = args.fleet.removeprefix(_SCHEME) if args.fleet.startswith(_SCHEME) else None
     url = _repository(args)
     targets = []
     for named in clusters_of(args):
         api = open_cluster(named.name, named.context, kubeconfig=_kubeconfig(args))
-        renderer = Renderer(named.name, url, owns_documents=own)
+        renderer = Renderer(named.name, url, owns_documents=named.name != fleet)
         targets.append(ClusterTarget(api, renderer, changed))
     return Together(agents, targets)
 
 
 @dataclass(frozen=True, slots=True)
-class GivenClusters:
+class Beside:
     """What a loop beside the agents does for the clusters that are named; without any, as always.
     `claim` says why this process may not apply to one of them; empty: it may."""
 
     target: Target
     plans: Plans
     adjusts: Callable[[Fleet], Fleet]
+    report: Reporter
     follows: Callable[[Desired], None] = lambda _: None
+    passed: Callable[[float], None] = lambda _: None
     claim: Callable[[], str] = lambda: ""
 
 
 @contextmanager
-def given_clusters(
-    args: argparse.Namespace, agents: AgentNodes, changed: Callable[[], None]
-) -> Iterator[GivenClusters]:
-    """`changed` is called when one of them changes. Raises UsageError, AccessError."""
+def beside(
+    args: argparse.Namespace,
+    agents: AgentNodes,
+    source: Source,
+    report: Reporter,
+    wake: Wake,
+) -> Iterator[Beside]:
+    """The clusters for as long as a loop runs. Raises UsageError, AccessError."""
     from reconciler.desired import Desired
 
     adjusts = in_given_cluster(args)
-    if not args.cluster:
-        yield GivenClusters(agents, Desired.plan, adjusts)
+    if not clusters_of(args):
+        yield Beside(agents, Desired.plan, adjusts, report)
         return
-    together = open_together(args, agents, changed)
+    from reconciler.kube.claiming import refused
+    from reconciler.kube.operator import Member, Operator
+    from reconciler.kube.rendering import fleet_name
+    from reconciler.kube.source import ClusterSource
+
+    together = open_together(args, agents, wake.look)
+    own = source if isinstance(source, ClusterSource) else None
+    members = [Member(cluster.api, cluster.objects_or_none) for cluster in together.clusters]
+    operator = Operator(report, members, wake, serves_of(args), own, speaks=args.once)
+    together.heed(operator.leadership.why_not)
+    followed: list[Desired] = []
 
     def named(fleet: Fleet) -> Fleet:
         must_have_name(fleet)
         return adjusts(fleet)
 
+    def follows(desired: Desired) -> None:
+        followed[:] = [desired]
+        together.follow(desired)
+        operator.follows(desired)
+
+    def claim() -> str:
+        apis = [cluster.api for cluster in together.clusters]
+        return refused(apis, operator.leadership, fleet_name(followed[0]))
+
     try:
-        yield GivenClusters(together, together.plan, named, together.follow, together.claim)
+        with operator:
+            yield Beside(
+                together,
+                together.plan,
+                named,
+                operator.report,
+                follows,
+                operator.passed,
+                claim,
+            )
     finally:
         together.close()
+
+
+def serves_of(args: argparse.Namespace) -> Serves:
+    """What is answered over HTTP while a loop runs. Raises UsageError: it is about a loop."""
+    from reconciler.kube.serving import Serves
+
+    if args.once and args.listen is not None:
+        raise UsageError("--listen goes with a loop: leave --once out")
+    return Serves(args.listen, args.webhook_secret_file)
 
 
 def open_cluster_source(args: argparse.Namespace) -> Source:

@@ -70,6 +70,14 @@ def add_agent_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_cluster_loop_options(parser: argparse.ArgumentParser) -> None:
+    """What a loop over clusters answers over HTTP."""
+    from reconciler.kube.serving import LISTEN_OPTIONS
+
+    group = parser.add_argument_group("a loop over clusters (each also an environment variable)")
+    add(group, LISTEN_OPTIONS)
+
+
 def add_node_options(group: argparse._ActionsContainer) -> None:
     """Where this machine keeps its state and its key, and the engines that a person chose."""
     add(group, (STATE_DIR, API_KEY_FILE, *program_options()))

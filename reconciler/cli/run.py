@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from reconciler.cli.options import add_agent_options, add_local_options, check_output
+from reconciler.cli.options import (
+    add_agent_options,
+    add_cluster_loop_options,
+    add_local_options,
+    check_output,
+)
 from reconciler.errors import UsageError
 from reconciler.option import INTERVAL, add
 
@@ -25,6 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add(parser, (INTERVAL,))
     parser.add_argument("--stop-on-exit", action="store_true", help="stop the models too")
+    add_cluster_loop_options(parser)
     add_agent_options(parser)
     add_local_options(parser)
 
@@ -37,6 +43,8 @@ def run(args: argparse.Namespace) -> int:
     if args.cluster and (args.watch or args.local is not None):
         option = "--watch" if args.watch else "--local"
         raise UsageError(f"{option} is about this machine alone: leave --cluster out")
+    if args.listen is not None and not args.cluster and not args.fleet.startswith("cluster://"):
+        raise UsageError("--listen goes with --cluster: a node's agent has a server of its own")
     interval_s = _seconds(args.interval, "--interval")
     timeout_s = _seconds(args.timeout, "--timeout")
     if args.dry_run:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from reconciler.kube.errors import ClusterError
@@ -15,9 +15,6 @@ from reconciler.kube.inventory import parent_name
 from reconciler.kube.lease import Holder, Times
 from reconciler.kube.objects import SYSTEM_NAMESPACE
 from reconciler.kube.serving.board import Role
-from reconciler.plan import Change, Observation
-from reconciler.target import Batching, Outcome, Result
-from reconciler.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,8 +61,14 @@ class Leadership:
         claim = self._claims.get(cluster)
         return claim is not None and claim.holder.is_held
 
-    def holder(self, cluster: str) -> str:
-        """Who has it, as far as we know."""
+    def why_not(self, cluster: str) -> str:
+        """Why nothing may be written there now; empty: it may."""
+        if self.leads(cluster):
+            return ""
+        holder = self._holder(cluster) or "nobody yet"
+        return f"this process stands by: {holder} applies the fleet to cluster {cluster}"
+
+    def _holder(self, cluster: str) -> str:
         claim = self._claims.get(cluster)
         return claim.holder.holder if claim else ""
 
@@ -74,7 +77,7 @@ class Leadership:
         """For whoever asks how this process is."""
         held = [self.leads(api.name) for api in self._apis]
         others = (
-            self.holder(a.name) for a, leads in zip(self._apis, held, strict=True) if not leads
+            self._holder(a.name) for a, leads in zip(self._apis, held, strict=True) if not leads
         )
         return Role(all(held), next((name for name in others if name), ""))
 
@@ -140,31 +143,3 @@ class _Claim:
                 self._api.create(made)
             except ClusterError as error:  # the claim says it again, and waits
                 _log.debug("cluster %s: %s", self._api.name, error)
-
-
-class Gated:
-    """A target that changes a cluster only while its Lease is ours. Other targets pass."""
-
-    def __init__(self, target: Batching, leadership: Leadership) -> None:
-        self._target = target
-        self._leadership = leadership
-
-    def observe(self, workloads: Iterable[Workload]) -> Observation:
-        return self._target.observe(workloads)
-
-    def apply(self, change: Change) -> Outcome:
-        return self.apply_all((change,))[0]
-
-    def apply_all(self, changes: Sequence[Change]) -> tuple[Outcome, ...]:
-        """Those that may be made now; the others are skipped, which is no failure."""
-        judged = [(change, self._why_not(change)) for change in changes]
-        skipped = [Outcome(change, Result.SKIPPED, why) for change, why in judged if why]
-        return (*self._target.apply_all([c for c, why in judged if not why]), *skipped)
-
-    def _why_not(self, change: Change) -> str:
-        """Empty: it may be made."""
-        kind, _, name = change.target.partition("/")
-        if kind != "cluster" or self._leadership.leads(name):
-            return ""
-        holder = self._leadership.holder(name) or "nobody yet"
-        return f"this process stands by: {holder} applies the fleet to cluster {name}"

@@ -6,15 +6,24 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
 from reconciler.api.meta import GROUP
 from reconciler.kube.errors import ClusterError, NotFound, Throttled, Unreachable
 from reconciler.kube.feed import Freshness
-from reconciler.kube.inventory import is_ours, parent_id, selector
-from reconciler.kube.objects import OWNED_KINDS, Manifest, ObjectId, OwnedKind, id_of, kind_of
+from reconciler.kube.inventory import is_ours, parent_id, selector, set_id
+from reconciler.kube.objects import (
+    FLEET_LABEL,
+    OWNED_KINDS,
+    PART_OF_LABEL,
+    Manifest,
+    ObjectId,
+    OwnedKind,
+    id_of,
+    kind_of,
+)
 from reconciler.kube.pace import Pace
 from reconciler.kube.watching import Mirror
 
@@ -32,11 +41,13 @@ KINDS = tuple(row for row in OWNED_KINDS.values() if row.namespaced or row.group
 @dataclass(frozen=True, slots=True)
 class Seen:
     """One look: the objects that carry the fleet's labels, and the parent of its set. `missing` are
-    kinds of our own that are not installed."""
+    kinds of our own that are not installed; `documents` objects of these that others applied, where
+    they are the fleet."""
 
     objects: Mapping[ObjectId, Manifest]
     parent: Manifest | None
     missing: tuple[str, ...] = ()
+    documents: Mapping[ObjectId, Manifest] = field(default_factory=dict)
 
 
 class Look(Protocol):
@@ -49,8 +60,10 @@ class Look(Protocol):
 class Listing:
     """Lists every kind, each time."""
 
-    def __init__(self, api: ApiServer) -> None:
+    def __init__(self, api: ApiServer, others: bool = False) -> None:
+        """`others`: also documents that another program applied."""
         self._api = api
+        self._others = others
 
     def __call__(self, fleet: str) -> Seen:
         missing: list[str] = []
@@ -58,7 +71,8 @@ class Listing:
 
         def listed(kind: OwnedKind) -> list[Manifest]:
             try:
-                found = pace.run(lambda: self._api.list(kind, selector=selector(fleet)))
+                chosen = "" if self._others and kind.group == GROUP else selector(fleet)
+                found = pace.run(lambda: self._api.list(kind, selector=chosen))
                 return list(found.items)
             except NotFound:
                 if kind.group == GROUP:
@@ -69,7 +83,9 @@ class Listing:
             parent = pool.submit(self._api.get, parent_id(fleet))
             found = [manifest for each in pool.map(listed, KINDS) for manifest in each]
             objects = {id_of(manifest): manifest for manifest in found}
-            return Seen(_of(objects, fleet), parent.result(), tuple(sorted(missing)))
+            ours = _of(objects, fleet)
+            others = {oid: o for oid, o in objects.items() if oid.group == GROUP}
+            return Seen(ours, parent.result(), tuple(sorted(missing)), others)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -78,8 +94,10 @@ class Listing:
 class Watching:
     """Keeps a copy by watches; `changed` is called when there is something new to see."""
 
-    def __init__(self, api: ApiServer, changed: Callable[[], None]) -> None:
+    def __init__(self, api: ApiServer, changed: Callable[[], None], others: bool = False) -> None:
+        """`others`: also documents that another program applied."""
         self._api = api
+        self._others = others
         self._changed = changed
         self._mirror: Mirror | None = None
         self._fleet = ""
@@ -92,17 +110,24 @@ class Watching:
             raise _why(mirror, self._api.name)
         absent = [k.kind for k, f in mirror.freshness.items() if f is Freshness.ABSENT]
         missing = [kind.kind for kind in KINDS if kind.group == GROUP and kind.kind in absent]
-        return Seen(_of(objects, fleet), self._api.get(parent_id(fleet)), tuple(sorted(missing)))
+        ours, parent = _of(objects, fleet), objects.get(parent_id(fleet))
+        return Seen(ours, parent, tuple(sorted(missing)), self._documents())
 
     def close(self) -> None:
         if self._mirror is not None:
             self._mirror.stop()
 
+    def _documents(self) -> Mapping[ObjectId, Manifest]:
+        if not self._others:
+            return {}
+        found = (self._api.list(kind).items for kind in KINDS if kind.group == GROUP)
+        return {id_of(o): o for each in found for o in each}
+
     def _following(self, fleet: str) -> Mirror:
         if self._mirror is None or fleet != self._fleet:
             self.close()
             self._fleet = fleet
-            self._mirror = Mirror(self._api, KINDS, selector(fleet), self._told)
+            self._mirror = Mirror(self._api, KINDS, f"{FLEET_LABEL}={fleet}", self._told)
             self._mirror.start()
         return self._mirror
 
@@ -147,7 +172,14 @@ def strangers(api: ApiServer, names: Collection[ObjectId]) -> dict[ObjectId, Man
 
 
 def _of(objects: Mapping[ObjectId, Manifest], fleet: str) -> Mapping[ObjectId, Manifest]:
-    return {oid: manifest for oid, manifest in objects.items() if is_ours(manifest, fleet)}
+    """The members of the fleet's set, without its parent."""
+    part_of = set_id(fleet)
+    return {
+        oid: manifest
+        for oid, manifest in objects.items()
+        if is_ours(manifest, fleet)
+        and (manifest["metadata"].get("labels") or {}).get(PART_OF_LABEL) == part_of
+    }
 
 
 def _is_lost(mirror: Mirror) -> bool:

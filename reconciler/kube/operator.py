@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from reconciler.api.fleet import FleetPolicy
-from reconciler.kube.leading import CLIENT_GO, Gated, Leadership
+from reconciler.kube.leading import CLIENT_GO, Leadership
 from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.serving import NOTHING, Serves
 from reconciler.kube.serving.board import Board
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from reconciler.kube.lease import Times
     from reconciler.kube.serving.thread import Serving
     from reconciler.loop import Reporter, Wake
-    from reconciler.target import Batching
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,11 @@ class Operator:
         serves: Serves = NOTHING,
         source: ClusterSource | None = None,
         times: Times = CLIENT_GO,
+        *,
+        speaks: bool = False,
     ) -> None:
-        """`source`: the clusters' own objects are the fleet; it is told what was followed."""
+        """`source`: the clusters' own objects are the fleet; it is told what was followed.
+        `speaks`: people hear of every plan, also of one that another process carries out."""
         identity = own_identity()
         self._wake = wake
         self._serves = serves
@@ -65,12 +67,8 @@ class Operator:
         voices = [
             Voice(m.api, m.objects, _leads(self.leadership, m.api.name), identity) for m in members
         ]
-        telling = Telling(report, voices, self._told, self._led)
+        telling = Telling(report, voices, self._told, self._led, speaks=speaks)
         self.report = Board(telling, lambda: self.leadership.role)
-
-    def gate(self, target: Batching) -> Gated:
-        """The target, changed only where we lead."""
-        return Gated(target, self.leadership)
 
     def follows(self, desired: Desired) -> None:
         """A new revision: its Fleet's name says which Lease it is."""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
-import platform
 import time
-import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from reconciler.api.meta import ObjectRef
@@ -16,10 +13,9 @@ from reconciler.kube.applying import apply_objects, object_id
 from reconciler.kube.errors import ClusterError
 from reconciler.kube.fights import Fights
 from reconciler.kube.instances import instances
-from reconciler.kube.inventory import members_of, parent_name, revision_of, write_parent
-from reconciler.kube.lease import Holder
+from reconciler.kube.inventory import members_of, revision_of, write_parent
 from reconciler.kube.looking import Listing, Look, Seen, Watching, strangers
-from reconciler.kube.objects import SYSTEM_NAMESPACE, id_of
+from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.planning import ObjectPlan, Scope, plan_objects
 from reconciler.kube.rendering import Renderer, Wanted
 from reconciler.plan import Action, Change, Instance, Plan, RevisionState, TargetState
@@ -35,27 +31,27 @@ _GIVEN_UP = 3  # passes that failed in a row: then whoever waits is told that it
 log = logging.getLogger(__name__)
 
 
-class HeldByOther(ClusterError):
-    """Somebody else applies this fleet to the cluster now."""
-
-
 class ClusterTarget:
     """One thread uses it: look, plan, apply, and again. `changed`, where given, is called when the
-    cluster changes: then it is watched, else listed with every look."""
+    cluster changes: then it is watched, else listed with every look. `why_not` says why nothing
+    may be written there now, where another process applies this fleet; empty: it may."""
 
     def __init__(
         self,
         api: ApiServer,
         renderer: Renderer,
         changed: Callable[[], None] | None = None,
+        why_not: Callable[[], str] = lambda: "",
     ) -> None:
         self.api = api
         self.name = f"cluster/{api.name}"
         self._renderer = renderer
-        self._look: Look = Listing(api) if changed is None else Watching(api, changed)
+        others = not renderer.owns_documents
+        self._look: Look = Watching(api, changed, others) if changed else Listing(api, others)
+        self.why_not = why_not
         self._fights = Fights()
-        self._holder: Holder | None = None
         self._failed_passes = 0
+        self._is_known = False
         self._held = ""  # why the newest revision is not applied, where waiting does not help
         self.seen = Seen({}, None)  # the last good look
         self.wanted: Wanted | None = None
@@ -69,10 +65,12 @@ class ClusterTarget:
     def observe(self) -> tuple[TargetState, tuple[Instance, ...]]:
         """What runs there. An API server that gives no answer is an unreachable target."""
         self.wanted = wanted = self._renderer.wanted(self._desired)
+        self._is_known = False
         try:
             self.seen = seen = self._look(wanted.fleet)
         except ClusterError as error:
             return TargetState(self.name, reachable=False, message=str(error)), ()
+        self._is_known = True
         workloads = self._desired.assignment.workloads
         state = TargetState(
             self.name,
@@ -84,6 +82,13 @@ class ClusterTarget:
         )
         meant = {w.ref: w for w in workloads if w.target == self.name}
         return state, instances(self.name, seen.objects.values(), meant, {})
+
+    def objects_or_none(self) -> Mapping[ObjectId, Manifest] | None:
+        """What is the fleet's there, as the last look found it, its documents among it whoever
+        applied them; None: it found nothing out."""
+        if not self._is_known:
+            return None
+        return {**self.seen.documents, **self.seen.objects}
 
     def plan(self, services: Plan, policy: Policy, arrived: Iterable[ObjectRef]) -> ObjectPlan:
         """What the objects need, after a look that got an answer. `arrived`: services that moved
@@ -99,13 +104,6 @@ class ClusterTarget:
         )
         return plan_objects(scope, services, self.wanted.manifests, live, policy, self._desired)
 
-    def claim(self) -> None:
-        """Be the one who applies this fleet here, as long as this process lives. Raises
-        HeldByOther: somebody alive is; ClusterError."""
-        holder = self._lease()
-        if not holder.contend():
-            raise HeldByOther(self._by_other(holder))
-
     def apply_all(self, changes: Sequence[Change], revision: str) -> tuple[Outcome, ...]:
         """Carry out what a plan says of this cluster. Never raises for what cannot be done now."""
         wanted, seen = self.wanted, self.seen
@@ -113,7 +111,7 @@ class ClusterTarget:
         objects = [change for change in changes if change.object is not None]
         if not objects and revision_of(seen.parent) == revision:
             return _of_services(changes, ())
-        if why := self._may_not():
+        if why := self.why_not():
             self._held = why
             return tuple(Outcome(change, Result.SKIPPED, why) for change in changes)
         after = members_of(wanted.manifests)
@@ -133,9 +131,7 @@ class ClusterTarget:
         return (*outcomes, *_of_services(changes, failed))
 
     def close(self) -> None:
-        """Give back the lease and end the watches."""
-        if self._holder is not None:
-            self._holder.release()
+        """End the watches."""
         self._look.close()
         self.api.close()
 
@@ -143,27 +139,6 @@ class ClusterTarget:
     def _desired(self) -> Desired:
         assert self._followed is not None, "nothing is followed yet"
         return self._followed
-
-    def _lease(self) -> Holder:
-        if self._holder is None:
-            fleet = self._renderer.wanted(self._desired).fleet
-            identity = f"{platform.node()}_{os.getpid()}_{uuid.uuid4()}"
-            self._holder = Holder(self.api, parent_name(fleet), SYSTEM_NAMESPACE, identity)
-        return self._holder
-
-    def _may_not(self) -> str:
-        """Why nothing may be written now; empty: it may."""
-        holder = self._lease()
-        try:
-            return "" if holder.attempt() else self._by_other(holder)
-        except ClusterError as error:
-            return str(error)
-
-    def _by_other(self, holder: Holder) -> str:
-        return (
-            f"{self.name}: {holder.holder or 'somebody else'} applies this fleet there now, and"
-            " only one may; let that one do it, or stop it first"
-        )
 
     def _remember(self, outcomes: Iterable[Outcome]) -> None:
         """Whom we took fields from, to notice a fight."""

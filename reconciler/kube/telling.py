@@ -82,7 +82,11 @@ class Voice:
             failed=_failures(outcomes, self.api.name),
             generations=_generations(desired, self.api.name),
         )
-        documents = {ref_of(oid): live for oid, live in objects.items() if oid.group == GROUP}
+        documents = {
+            ref_of(oid): self.statuses.current(live)
+            for oid, live in objects.items()
+            if oid.group == GROUP
+        }
         written = self.statuses.write(_entries(view, documents))
         happened = happenings(plan, outcomes, self.api.name)
         return written, self.events.write(happened, documents)
@@ -174,6 +178,8 @@ class Telling:
         voices: Sequence[Voice],
         told: Callable[[int, int], None] = lambda statuses, events: None,
         led: Callable[[Desired], None] = lambda desired: None,
+        *,
+        speaks: bool = False,
     ) -> None:
         """`told` learns how many statuses and events were written; `led` of each pass that was made
         as the leader. `led` may raise a ReconcilerError."""
@@ -181,6 +187,7 @@ class Telling:
         self._voices = tuple(voices)
         self._told = told
         self._led = led
+        self._speaks = speaks
         self._pass: tuple[Plan, Desired] | None = None
         self._observed: Observation | None = None
         self._why: dict[str, str] = {}
@@ -191,13 +198,14 @@ class Telling:
 
     def planned(self, plan: Plan, desired: Desired) -> None:
         self._pass = (plan, desired)
-        if self._leads:
+        if self._speaks or self._leads:
             self._to.planned(plan, desired)
 
     def applied(self, outcomes: tuple[Outcome, ...]) -> None:
+        if self._speaks or self._leads:
+            self._to.applied(outcomes)
         if not self._leads:
             return
-        self._to.applied(outcomes)
         assert self._pass is not None
         assert self._observed is not None
         plan, desired = self._pass

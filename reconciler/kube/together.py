@@ -7,11 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.agents.parallel import ask_all
 from reconciler.kube.errors import ClusterError
-from reconciler.kube.target import ClusterTarget, HeldByOther
+from reconciler.kube.target import ClusterTarget
 from reconciler.plan import Action, Change, Instance, Observation, Plan, TargetState
 from reconciler.target import Outcome
 
@@ -39,6 +40,11 @@ class Together:
         self._revision = ""
         self._planned: frozenset[str] = frozenset()
         self._leaving: dict[tuple[str, ObjectRef], float] = {}  # since when, monotonic
+
+    def heed(self, why_not: Callable[[str], str]) -> None:
+        """Ask, with a cluster's name, why nothing may be written there; empty: it may."""
+        for cluster in self.clusters:
+            cluster.why_not = partial(why_not, cluster.api.name)
 
     def follow(self, desired: Desired) -> None:
         """From now on this is what the clusters should have."""
@@ -111,18 +117,6 @@ class Together:
 
         with ThreadPoolExecutor(len(clusters), "cluster") as pool:
             return (*outcomes, *(done for each in pool.map(apply, clusters) for done in each))
-
-    def claim(self) -> str:
-        """Be the one who applies this fleet; why not, where somebody else alive is. A cluster that
-        does not answer says so when it is looked at."""
-        for cluster in self.clusters:
-            try:
-                cluster.claim()
-            except HeldByOther as error:
-                return str(error)
-            except ClusterError:
-                continue
-        return ""
 
     def close(self) -> None:
         for cluster in self.clusters:
