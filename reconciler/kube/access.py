@@ -52,8 +52,8 @@ def _must_exist(name: str, kubeconfig: Path | None) -> None:
             raise AccessError(f"cluster {name}: no kubeconfig at {kubeconfig}")
     elif not _kubeconfigs() and not _in_pod():
         raise AccessError(
-            f"cluster {name}: no kubeconfig at {' or '.join(_candidates())}, and this is no pod"
-            " with a service account: give one with --kubeconfig FILE or KUBECONFIG"
+            f"cluster {name}: no kubeconfig at {' or '.join(_candidates())}: give one with"
+            " --kubeconfig FILE or KUBECONFIG (inside a pod its service account is taken)"
         )
 
 
@@ -67,7 +67,8 @@ def _kubeconfigs() -> list[str]:
 
 
 def _in_pod() -> bool:
-    return "KUBERNETES_SERVICE_HOST" in os.environ
+    """Whoever names a kubeconfig means it, in a pod as well."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ and not os.environ.get("KUBECONFIG")
 
 
 def _ask(name: str, context: str | None, kubeconfig: Path | None) -> Grant:

@@ -12,7 +12,7 @@ from reconciler.kube.errors import AccessError
 
 _EARLY_S = 60.0  # before it runs out a token is asked for again: clocks differ, calls last
 _FILE_S = 60.0  # how long the token of a file is believed, as client-go does; a kubelet rotates it
-ASK_AGAIN_S = 10.0  # between two attempts to mend what the server refuses
+ASK_AGAIN_S = 10.0  # between two questions: a token may be refused, or over, again and again
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Credentials:
             if self._failure is not None:  # of the prefetch: told once, then asked again
                 failure, self._failure = self._failure, None
                 raise failure
-            if self._grant is None or _is_over(self._grant):
+            if self._grant is None or (_is_over(self._grant) and self._may_ask()):
                 self._refresh()
             assert self._grant is not None
             return self._grant
@@ -78,10 +78,13 @@ class Credentials:
                 token = _read_token(Path(grant.token_file))
                 self._token = (time.monotonic(), token)
                 return f"Bearer {token}" != authorization
-            if time.monotonic() - self._asked_at < self._ask_again_s:
+            if not self._may_ask():
                 return False
             self._refresh()
             return self._grant != grant
+
+    def _may_ask(self) -> bool:
+        return time.monotonic() - self._asked_at >= self._ask_again_s
 
     def _refresh(self) -> None:
         self._grant = self._ask()

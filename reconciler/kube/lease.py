@@ -183,7 +183,9 @@ class Holder:
         else:
             return
         self._lease = None
-        _log.warning("lease %s/%s is lost to %s", self._namespace, self._name, self.holder or "all")
+        self.holder = "" if self.holder == self.identity else self.holder
+        by = f" to {self.holder}" if self.holder else ""
+        _log.warning("lease %s/%s is lost%s", self._namespace, self._name, by)
         self._lost()
 
     def _is_still_ours(self) -> bool:
