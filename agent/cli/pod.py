@@ -8,8 +8,11 @@ fleet-agent pod companion --runtime NAME --port PORT --name NAME...
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
+import os
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from reconciler.models import FetchContext
     from reconciler.workload import ModelFile
 
+_GIT_TOKEN = "FLEET_GIT_TOKEN"  # noqa: S105 - the variable's name
 _TERMINATION_LOG = Path("/dev/termination-log")
 _MOST_TOLD = 1024  # Kubernetes keeps 4096 bytes, and shows them in one line
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the pod's own
@@ -75,7 +79,8 @@ _FETCH = (
     Option("format", f"{', '.join(_FORMATS)} (default: by its name)", "FORMAT", names=_FORMATS),
     Option("allowed-hosts", "download from these only, with commas (default: from any)", "HOSTS",
            read=_hosts),
-    Option("git-url", "the fleet's repository, for a source that is a path in it", "URL"),
+    Option("git-url", "the fleet's repository, for a source that is a path in it; its token may"
+           f" stand in ${_GIT_TOKEN}", "URL"),
     Option("git-revision", "the commit to read it from", "SHA"),
     Option("attempts", "how many in a row may bring nothing", "COUNT", read=_count, fallback="10"),
     Option("give-up-after", "how long to try in all", "TIME", read=_seconds, fallback="6h"),
@@ -143,6 +148,7 @@ def _run_fetch(args: argparse.Namespace) -> int:
                 max_downloads=1,
                 min_free_bytes=args.keep_free,
                 hf_token_file=str(args.hf_token_file) if args.hf_token_file else None,
+                in_turn=True,
             )
             patience = Patience(args.attempts, args.give_up_after)
             context = _context(args)
@@ -183,9 +189,24 @@ def _context(args: argparse.Namespace) -> FetchContext:
     from reconciler.source.address import GitCredentials
 
     _require(args, "git-url", "git-revision")
-    files = (args.git_token_file, args.ssh_key_file, args.known_hosts_file, args.ca_file)
-    found = Repository(args.store, args.git_url, args.git_revision, GitCredentials(*files))
+    token_file = args.git_token_file or _token_file()
+    files = (token_file, args.ssh_key_file, args.known_hosts_file, args.ca_file)
+    folder = Path(tempfile.gettempdir())  # the pod's own: git locks, and is slow on a shared volume
+    found = Repository(folder, args.git_url, args.git_revision, GitCredentials(*files))
     return FetchContext(args.allowed_hosts, mirrors, found.open, found.folder)
+
+
+def _token_file() -> Path | None:
+    """A Secret becomes variables of a container: the token that one of them holds, as a file that
+    only we can read and that goes with us."""
+    token = os.environ.get(_GIT_TOKEN)
+    if not token:
+        return None
+    descriptor, name = tempfile.mkstemp(prefix="git-token-")
+    atexit.register(Path(name).unlink, missing_ok=True)
+    with open(descriptor, "w") as file:
+        file.write(token)
+    return Path(name)
 
 
 def _mirrors(stated: list[str]) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ the loop. A crash at any moment leaves at worst partial files, which the next at
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -27,6 +28,7 @@ from reconciler.workload import ModelFile, digest
 __all__ = ["Download", "DownloadState", "ModelStore", "Stocked", "StoredModel"]
 
 _LOCK_POLL_S = 0.25
+_NO_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK}
 _ABANDONED_S = 7 * 24 * 3600.0
 _PINNED_S = 30 * 24 * 3600.0
 
@@ -36,7 +38,8 @@ class ModelStore:
     may share the folder. `changed` is called, from a download's thread, whenever one has ended.
 
     `min_free_bytes` of the disk stay free (None: disk.py's default). With `pin`, what arrives
-    stays for 30 days even while nothing needs it: for a person who fetches ahead of time.
+    stays for 30 days even while nothing needs it: for a person who fetches ahead of time. With
+    `in_turn`, who shares the folder takes turns by other means than locks, which it may not have.
     """
 
     def __init__(
@@ -50,12 +53,14 @@ class ModelStore:
         hf_token_file: str | None = None,
         read_only: bool = False,
         pin: bool = False,
+        in_turn: bool = False,
     ) -> None:
         self.root = root
         self._arriving = root / "partial"
         self._min_free_bytes = min_free_bytes
         self._hf_token_file = hf_token_file
         self._pin = pin
+        self._in_turn = in_turn
         self._clock = clock or SystemClock()
         self.shelf = Shelf(root, read_only=read_only)
         self._downloads = Downloads(
@@ -156,7 +161,7 @@ class ModelStore:
     @contextmanager
     def _alone(self, place: Path, transfer: Transfer) -> Iterator[None]:
         self._arriving.mkdir(parents=True, exist_ok=True)
-        with _only_user(place.with_suffix(".lock"), transfer):
+        with _only_user(place.with_suffix(".lock"), transfer, may_lack_locks=self._in_turn):
             yield
 
     @contextmanager
@@ -166,7 +171,7 @@ class ModelStore:
         self.root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.root / "shelf.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock(descriptor, fcntl.LOCK_EX, may_lack_locks=self._in_turn)
             yield
         finally:
             os.close(descriptor)
@@ -186,12 +191,12 @@ class ModelStore:
 
 
 @contextmanager
-def _only_user(path: Path, transfer: Transfer) -> Iterator[None]:
+def _only_user(path: Path, transfer: Transfer, *, may_lack_locks: bool) -> Iterator[None]:
     """Wait until no other process (or cancelled thread of ours) works on the same partial file."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, may_lack_locks=may_lack_locks)
             if _is_still(path, descriptor):  # its last user removes it
                 break
         except BlockingIOError:
@@ -206,6 +211,15 @@ def _only_user(path: Path, transfer: Transfer) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def _lock(descriptor: int, how: int, *, may_lack_locks: bool) -> None:
+    """OSError as of flock; with `may_lack_locks`, none where the file system knows no locks."""
+    try:
+        fcntl.flock(descriptor, how)
+    except OSError as error:
+        if not may_lack_locks or error.errno not in _NO_LOCKS:
+            raise
 
 
 def _is_still(path: Path, descriptor: int) -> bool:

@@ -12,14 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
+from agent.models.damage import damage_of
 from agent.models.downloads import error_of
 from agent.models.store import Download, DownloadState, ModelStore, StoredModel
 from agent.pod.ready import publish
+from agent.pod.turn import Turn
 from reconciler.api.quantity import show_bytes
 from reconciler.errors import DownloadFailed
 from reconciler.models import FetchContext
+from reconciler.models.ready import ready_key
 from reconciler.workload import ModelFile
 
+_TURNS = "turns"
 _LOOK_EVERY_S = 0.1
 _TELL_EVERY_S = 10.0
 _ADVANCE = 1 << 20  # bytes more than ever before: the line is bad, but it moves
@@ -52,14 +56,24 @@ class Errand:
         """Returns what the engine is given. Raises ModelError: it cannot be had, or not in time, or
         somebody asked to stop; what has arrived is kept."""
         began = time.monotonic()
-        stored = self._stored(began)
+        stored = self.store.lookup(self.model) or self._stored_in_turn(began)
         place = publish(self.store.root, self.model, stored)
         took = time.monotonic() - began
         size = show_bytes(stored.size_bytes)
         self.tell(f"ready: {place} ({size}, sha256 {stored.digest[:12]}) after {took:.1f} s")
         return place
 
-    def _stored(self, began: float) -> StoredModel:
+    def _stored_in_turn(self, began: float) -> StoredModel:
+        folder = self.store.root / _TURNS
+        with Turn(folder, ready_key(self.model), self.tell, self.stop) as turn:
+            stored = self._stored(began, turn)
+            if turn.taken_over and (damage := damage_of(stored)):
+                # Who had it may have written on for a moment, into the same files.
+                self.store.shelf.set_aside(stored.digest)
+                raise DownloadFailed(f"{self.model.source}: {damage}; set aside, try again")
+            return stored
+
+    def _stored(self, began: float, turn: Turn) -> StoredModel:
         if (stored := self.store.lookup(self.model)) is not None:
             return stored
         self.tell(f"brings {self.model.source}")
@@ -74,6 +88,8 @@ class Errand:
                 why = f": {download.message}" if download and download.message else ""
                 given = self.patience.give_up_after_s
                 raise DownloadFailed(f"{self.model.source}: not here after {given:g} s{why}")
+            if turn.lost():
+                raise DownloadFailed(f"{self.model.source}: another process has taken over")
             if self.stop.wait(_LOOK_EVERY_S):
                 raise DownloadFailed("stopped; what has arrived is kept for the next attempt")
         return stored

@@ -12,11 +12,11 @@ from reconciler.source.git import GitSource
 
 
 class Repository:
-    """Read at first need, from our copy on the volume, which is then brought up to the commit: so
-    that a remote which does not answer is tried again like any download. Raises SourceError."""
+    """Read at first need, from a copy in `folder` which is then brought up to the commit: so that a
+    remote which does not answer is tried again like any download. Raises SourceError."""
 
-    def __init__(self, store: Path, url: str, revision: str, credentials: GitCredentials) -> None:
-        self._source = GitSource(url, cache_dir=store, ref=revision, credentials=credentials)
+    def __init__(self, folder: Path, url: str, revision: str, credentials: GitCredentials) -> None:
+        self._source = GitSource(url, cache_dir=folder, ref=revision, credentials=credentials)
         self._checkout: GitCheckout | None = None
 
     def open(self, path: str) -> BinaryIO:

@@ -1,0 +1,125 @@
+"""One brings a model to a shared volume at a time, whatever its file system knows of locks."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from agent.pod.turn import Turn
+from reconciler.errors import DownloadFailed
+from reconciler.workload import ModelFile
+from tests.support.gguf_models import tiny_llama
+from tests.support.http import FileServer
+from tests.support.no_locks import without_locks
+from tests.support.pods import fetch_words, ready_at, run, running
+from tests.support.wait import wait_for
+
+ELSEWHERE = "another-machine 0123"
+
+
+def turn(folder: Path, stop: threading.Event | None = None, **pace: float) -> Turn:
+    quick = {"beat_s": 0.05, "stale_s": 0.5, **pace}
+    return Turn(folder, "key", lambda text: None, stop or threading.Event(), **quick)
+
+
+def test_one_has_the_turn_at_a_time(tmp_path: Path) -> None:
+    at_once: list[int] = []
+    here = 0
+
+    def contend() -> None:
+        nonlocal here
+        for _ in range(3):
+            with turn(tmp_path, stale_s=60):
+                here += 1
+                at_once.append(here)
+                threading.Event().wait(0.01)
+                here -= 1
+
+    contenders = [threading.Thread(target=contend) for _ in range(5)]
+    for one in contenders:
+        one.start()
+    for one in contenders:
+        one.join()
+
+    assert at_once == [1] * 15
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_shows_life_on_another_machine_is_waited_for(tmp_path: Path) -> None:
+    held = tmp_path / "key.1"
+    held.write_text(f"{ELSEWHERE} 0\n")
+    had = threading.Event()
+    lives = threading.Event()
+
+    def contend() -> None:
+        with turn(tmp_path) as mine:
+            assert mine.taken_over
+            had.set()
+
+    waiter = threading.Thread(target=contend)
+    waiter.start()
+    for beat in range(20):  # twice as long as whoever is silent would be given
+        held.write_text(f"{ELSEWHERE} {beat}\n")
+        assert not lives.wait(0.05)
+        assert not had.is_set()
+
+    assert had.wait(10), "and then it is silent"
+    waiter.join()
+
+
+def test_who_slept_sees_that_another_has_taken_over(tmp_path: Path) -> None:
+    with turn(tmp_path) as mine:
+        (tmp_path / "key.2").write_text(f"{ELSEWHERE} 1\n")
+
+        wait_for(mine.lost, "it is lost")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["key.2"]
+
+
+def test_whoever_is_asked_to_stop_waits_no_longer(tmp_path: Path) -> None:
+    stop = threading.Event()
+    stop.set()
+
+    with turn(tmp_path), pytest.raises(DownloadFailed), turn(tmp_path, stop, stale_s=60):
+        pass
+
+
+@pytest.mark.e2e
+def test_a_killed_one_on_this_machine_is_followed_at_once(tmp_path: Path) -> None:
+    data = tiny_llama(tmp_path / "tiny.gguf").read_bytes()
+    store = tmp_path / "models"
+    with FileServer(data) as server:
+        server.go_on.clear()
+        model = ModelFile("chat", server.url, "gguf", sha256=hashlib.sha256(data).hexdigest())
+        with running(tmp_path / "log", *fetch_words(store, model)) as program:
+            wait_for(lambda: bool(server.requests), "a request")
+            program.process.send_signal(signal.SIGKILL)
+            program.ended()
+        server.go_on.set()
+
+        assert run(*fetch_words(store, model), timeout_s=20).code == 0
+
+
+@pytest.mark.e2e
+def test_on_a_disk_without_locks_two_bring_it_once(tmp_path: Path) -> None:
+    data = tiny_llama(tmp_path / "tiny.gguf").read_bytes()
+    env, store = without_locks(tmp_path), tmp_path / "models"
+    with FileServer(data) as server:
+        server.go_on.clear()
+        model = ModelFile("chat", server.url, "gguf", sha256=hashlib.sha256(data).hexdigest())
+        words = fetch_words(store, model)
+        with (
+            running(tmp_path / "one", *words, env=env) as one,
+            running(tmp_path / "other", *words, env=env) as other,
+        ):
+            wait_for(lambda: bool(server.requests), "a request")
+            wait_for(lambda: "another process" in one.said + other.said, "the other waits")
+            server.go_on.set()
+
+            assert (one.ended(), other.ended()) == (0, 0), one.said + other.said
+        assert len(server.requests) == 1
+    assert ready_at(store, model).read_bytes() == data
