@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
@@ -209,7 +210,7 @@ def test_a_path_of_the_repository_is_read_at_its_commit(tmp_path: Path) -> None:
     store = tmp_path / "models"
     words = ("--git-url", repo.remote.as_uri(), "--git-revision", commit)
 
-    done = run(*fetch_words(store, model, *words))
+    done = run(*fetch_words(store, model, *words), env={"TMPDIR": str(tmp_path)})
 
     assert done.code == 0, done.err
     assert ready_at(store, model).read_bytes() == data
@@ -311,6 +312,27 @@ def test_a_token_is_in_no_line(tmp_path: Path, tiny: bytes) -> None:
 
     assert done.code == 1
     assert "verysecret" not in done.err + told.read_text()
+
+
+def test_a_repository_is_asked_with_the_token_of_the_environment(tmp_path: Path) -> None:
+    told = tmp_path / "termination-log"
+    with FileServer(b"") as server:
+        url = f"http://127.0.0.1:{server.port}/fleet.git"
+        model = ModelFile("chat", "models/tiny.gguf", "gguf", sha256="1" * 64)
+        words = ("--git-url", url, "--git-revision", "a" * 40, "--attempts", "1")
+        env = {"FLEET_GIT_TOKEN": "verysecret", "TMPDIR": str(tmp_path)}
+
+        done = run(
+            *fetch_words(tmp_path / "models", model, *words),
+            *("--termination-log", str(told)),
+            env=env,
+        )
+
+    sent = {headers.get("Authorization", "") for headers in server.headers}
+    assert done.code == 1
+    assert {b64decode(text.partition(" ")[2]) for text in sent} == {b"x-access-token:verysecret"}
+    assert "verysecret" not in done.err + told.read_text()
+    assert not list(tmp_path.glob("git-token-*"))
 
 
 @pytest.mark.parametrize(
