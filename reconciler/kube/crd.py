@@ -23,7 +23,7 @@ from reconciler.exclusion import (
 from reconciler.kube.crd_status import COLUMNS, STATUSES
 from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER, OWNED_KINDS
 from reconciler.kube.structural import Schema, structural
-from reconciler.report.yaml_text import yaml_document
+from reconciler.kube.yaml_text import dump
 from reconciler.schema import kind_schema, names_of
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ def crds(runtimes: Mapping[str, Runtime]) -> tuple[dict[str, Any], ...]:
 
 def crd_files(runtimes: Mapping[str, Runtime]) -> dict[str, str]:
     """Path below schemas/ -> the text of each definition."""
-    return {
-        f"{FOLDER}/{made['metadata']['name']}.yaml": yaml_document(made) for made in crds(runtimes)
-    }
+    return {f"{FOLDER}/{made['metadata']['name']}.yaml": dump(made) for made in crds(runtimes)}
 
 
 def crd(kind: str, runtimes: Mapping[str, Runtime]) -> dict[str, Any]:

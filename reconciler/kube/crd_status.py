@@ -106,7 +106,6 @@ _DESIRED = _object(
         "digest": {"type": "string", "description": "Of the whole list."},
         "services": {
             "type": "array",
-            "maxItems": 1000,
             "x-kubernetes-list-type": "atomic",  # complete, or not at all
             "items": _object(
                 {
