@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 
-
 _M_ARENA_MAX = -8  # malloc.h
 _ARENAS = 2
 

@@ -19,6 +19,7 @@ from agent.machine.probe import performance_cores
 from agent.models.expected import ExpectedFile
 from agent.models.revisions import KeptModels
 from agent.models.store import Download, DownloadState, ModelStore
+from agent.process.events import Timing
 from agent.process.health import ask
 from agent.process.owner import Processes
 from agent.process.ports import PortBook
@@ -70,7 +71,12 @@ class LocalAgent:
             hf_token_file=settings.downloads.token_file,
         )
         self.memory = NodeMemory()
-        self.processes = Processes(self.state, changed=changed, refuses=self.memory.refusal)
+        self.processes = Processes(
+            self.state,
+            timing=Timing(withdraw_s=settings.withdraw_s),
+            changed=changed,
+            refuses=self.memory.refusal,
+        )
         self._kept = KeptModels(self.state.desired / "models.json")
         renderer = _renderer(self.state, self.store, PortBook(self.state), settings)
         self.facts = renderer.facts

@@ -48,3 +48,4 @@ class Settings:
     memory_fraction: float | None = None
     memory_mode: Literal["enforce", "warn"] | None = None
     peers: Credentials = field(default_factory=Credentials)  # for asking agents of other nodes
+    withdraw_s: float = 0.0  # how long others need to hear that a service goes, before it does

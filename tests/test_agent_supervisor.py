@@ -350,3 +350,33 @@ def test_an_answer_for_an_earlier_process_means_nothing() -> None:
     assert second is not None
     assert second.asking
     assert third == second
+
+
+def test_an_idle_process_is_not_ended_before_clients_heard_that_it_goes() -> None:
+    timing = replace(TIMING, withdraw_s=2.0)
+    draining, _ = supervisor.step(ready_unit(), events.Stop(), Moment(10.0, 0.0), timing)
+    assert draining is not None
+    idle = events.SlotsAnswered(draining.question, 0)
+
+    early, effects = supervisor.step(draining, idle, Moment(11.0, 0.0), timing)
+    late, ends = supervisor.step(draining, idle, Moment(12.0, 0.0), timing)
+
+    assert early is not None
+    assert (early.phase, effects) == (Phase.DRAINING, ())
+    assert late is not None
+    assert (late.phase, ends) == (Phase.TERMINATING, (events.Signal(CHILD, signal.SIGTERM),))
+
+
+def test_a_process_whose_requests_nobody_can_count_waits_just_as_long() -> None:
+    timing = replace(TIMING, withdraw_s=2.0)
+    unit = replace(ready_unit(), launch=BLUNT)
+
+    draining, _ = supervisor.step(unit, events.Stop(), Moment(10.0, 0.0), timing)
+    woken, _ = supervisor.step(draining, events.Woke(), Moment(11.0, 0.0), timing)
+    early, asked = supervisor.step(woken, events.Tick(), Moment(11.0, 0.0), timing)
+    late, ends = supervisor.step(early, events.Tick(), Moment(12.0, 0.0), timing)
+
+    assert early is not None
+    assert (early.phase, early.wake_at, asked) == (Phase.DRAINING, 12.0, ())
+    assert late is not None
+    assert (late.phase, ends) == (Phase.TERMINATING, (events.Signal(CHILD, signal.SIGTERM),))

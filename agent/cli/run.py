@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from agent.settings import Settings
     from reconciler.runtime import Runtime
 
+_WITHDRAW_S = 2.0  # until every node of a cluster has a changed EndpointSlice
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     for title, options in _groups().items():
@@ -62,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
         memory_fraction=args.memory_fraction,
         memory_mode=args.memory_check_mode,
         peers=credentials_of(args),
+        withdraw_s=_WITHDRAW_S if args.kubernetes else 0.0,
     )
     service = Service(
         node=args.node,

@@ -21,6 +21,7 @@ class Timing:
     misses: int = 3  # in a row, until a ready service is called NotResponding
     slots_s: float = 0.25  # between two questions while draining
     least_drain_s: float = 0.5  # so that what a drainTimeout of 0 cuts is still counted
+    withdraw_s: float = 0.0  # a drain lasts so long at least: clients first hear that it goes
     terminate_s: float = 3.0  # llama.cpp hangs on SIGTERM with a request in flight
     kill_again_s: float = 5.0
     backoff_first_s: float = 1.0  # doubling

@@ -21,10 +21,15 @@ def begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: Timing
     unread = unit.reloading if unit.reloading and unit.reloading.is_due_again else None
     unit = replace(unit, successor=successor, reloading=unread, asking=False, busy=None)
     unit = said(unit, "Replacing" if successor else "Stopping", "", now)
-    if not unit.was_ready or not unit.launch.command.probe.counts_requests:
+    counts = unit.launch.command.probe.counts_requests
+    if not unit.was_ready or not (counts or timing.withdraw_s):
         return _terminate(unit, now, timing, Save())
-    drain_s = max(unit.launch.drain_timeout_s, timing.least_drain_s)
-    unit = replace(unit, phase=Phase.DRAINING, drain_until=now.monotonic + drain_s)
+    drain_s = max(unit.launch.drain_timeout_s, timing.least_drain_s) if counts else 0.0
+    ends = now.monotonic + max(drain_s, timing.withdraw_s)
+    withdrawn_at = now.monotonic + timing.withdraw_s
+    unit = replace(unit, phase=Phase.DRAINING, drain_until=ends, withdrawn_at=withdrawn_at)
+    if not counts:
+        return replace(unit, wake_at=ends), (Save(), Note("withdrawn"))
     unit, ask = ask_slots(unit)
     return unit, (Save(), Note("draining"), ask)
 
@@ -35,17 +40,19 @@ def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: Timing
         return unit, ()
     busy = event.busy if event.busy is not None else unit.busy  # a failed reading is not 0
     unit = replace(unit, asking=False, busy=busy)
-    if event.busy == 0:
+    if event.busy == 0 and now.monotonic >= unit.withdrawn_at:
         return _terminate(unit, now, timing)
     if now.monotonic >= unit.drain_until:
         return end_drain(unit, now, timing)
-    message = "" if busy is None else waits_for(busy)
+    message = waits_for(busy) if busy else ""
     wake_at = min(now.monotonic + timing.slots_s, unit.drain_until)
     return replace(unit, message=message, wake_at=wake_at), ()
 
 
 def end_drain(unit: Unit, now: Moment, timing: Timing) -> Step:
     """The deadline is there: say what it cuts."""
+    if not unit.launch.command.probe.counts_requests:
+        return _terminate(unit, now, timing)  # it waited only until nobody is sent here
     text = cut(unit.busy, unit.launch.drain_timeout_s)
     return _terminate(replace(unit, message=text), now, timing, Note(text))
 

@@ -321,6 +321,8 @@ def _tick(unit: Unit, now: Moment, timing: Timing) -> Step:
             return reloading.tick(unit, now)
         case Phase.DRAINING if now.monotonic >= unit.drain_until:
             return end_drain(unit, now, timing)
+        case Phase.DRAINING if not unit.launch.command.probe.counts_requests:
+            return replace(unit, wake_at=unit.drain_until), ()
         case Phase.DRAINING:
             unit, question = ask_slots(unit)
             return unit, (question,)

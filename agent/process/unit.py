@@ -73,6 +73,7 @@ class Unit:
     ready_at: float | None = None
     was_ready: bool = False  # the process was ready once: requests may be in flight
     drain_until: float = 0.0
+    withdrawn_at: float = 0.0  # while draining: from then on nobody new is sent here
     interval_s: float = 0.0  # between two probes while loading
     question: int = 0  # number of the last question asked
     asking: bool = False  # its answer is still due
