@@ -28,6 +28,7 @@ from tests.support.kube_world import (
     deployment,
     service,
 )
+from tests.support.wait import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
@@ -357,6 +358,55 @@ def test_replicas_are_ours_again_once_the_autoscaler_goes(world: World) -> None:
 
     assert live(world)["spec"]["replicas"] == 4
     assert owned(live(world))["spec"]["replicas"] == 4
+
+
+def test_what_an_autoscaler_set_is_taken_back_once_it_goes(cluster: Cluster, world: World) -> None:
+    world.declare(deployment(world.namespace, replicas=None), autoscaler(world.namespace, low=3))
+    world.settle()
+    wait_for(lambda: live(world)["spec"]["replicas"] == 3, "the autoscaler acts", timeout_s=60)
+    world.desired.clear()
+    world.declare(deployment(world.namespace, replicas=2))
+
+    world.settle()
+
+    assert live(world)["spec"]["replicas"] == 2
+    assert owned(live(world))["spec"]["replicas"] == 2
+
+
+def test_a_service_that_was_switched_off_wakes_under_its_autoscaler(world: World) -> None:
+    world.declare(deployment(world.namespace, replicas=0), autoscaler(world.namespace, low=2))
+    world.settle()
+    world.declare(deployment(world.namespace, replicas=None))
+
+    world.settle()
+
+    wait_for(lambda: live(world)["spec"]["replicas"] == 2, "the autoscaler acts", timeout_s=60)
+
+
+def test_what_a_controller_sets_is_shown_and_left(cluster: Cluster, world: World) -> None:
+    world.declare(deployment(world.namespace, replicas=1))
+    world.settle()
+    cluster.apply(autoscaler(world.namespace, low=3))  # somebody's own
+    wait_for(lambda: live(world)["spec"]["replicas"] == 3, "the autoscaler acts", timeout_s=60)
+
+    (change,) = world.plan().changes
+
+    assert (change.reason, change.by) == ("DriftShown", "kube-controller-manager")
+    assert world.apply() == ()
+
+
+def test_a_fight_is_shown_and_not_fought(cluster: Cluster, world: World) -> None:
+    world.declare(deployment(world.namespace))
+    world.settle()
+    cluster.kubectl("scale", "deploy/chat", "-n", world.namespace, "--replicas=4")
+    oid = ObjectId("apps", "Deployment", world.namespace, "chat")
+    world.resting = {(oid, "spec.replicas"): "they and we take it from each other"}
+
+    (change,) = world.plan().changes
+
+    assert (change.reason, change.message) == ("Fight", "they and we take it from each other")
+    assert world.apply() == ()
+    assert live(world)["spec"]["replicas"] == 4
 
 
 def test_a_claim_is_held_alone_and_its_siblings_go(world: World) -> None:

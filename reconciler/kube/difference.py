@@ -146,9 +146,12 @@ class _Comparing:
             was_ours = mine is None and not others and self.record.has(path, want)
             return Difference(path, have, want, Cause.DRIFT if was_ours else Cause.DECLARED)
         latest = max(foreign, key=lambda entry: entry.time or 0)
+        was_ours = self.record.has(path, want)
         if latest.is_controller:
-            cause = Cause.CONTROLLER
-        elif mine is None and self.record.has(path, want):
+            # An autoscaler that the fleet itself let have the field gives it back.
+            is_lent = latest.subresource == "scale" and not was_ours
+            cause = Cause.DECLARED if is_lent else Cause.CONTROLLER
+        elif mine is None and was_ours:
             cause = Cause.DRIFT
         else:
             cause = Cause.CONFLICT

@@ -18,6 +18,7 @@ from reconciler.kube.looking import Listing, Look, Seen, Watching, strangers
 from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.planning import ObjectPlan, Scope, plan_objects
 from reconciler.kube.rendering import Renderer, Wanted
+from reconciler.kube.untouched import Untouched
 from reconciler.plan import Action, Change, Instance, Plan, RevisionState, TargetState
 from reconciler.target import Outcome, Result
 
@@ -50,6 +51,7 @@ class ClusterTarget:
         self._look: Look = Watching(api, changed, others) if changed else Listing(api, others)
         self.why_not = why_not
         self._fights = Fights()
+        self._untouched = Untouched()
         self._failed_passes = 0
         self._is_known = False
         self._held = ""  # why the newest revision is not applied, where waiting does not help
@@ -101,6 +103,7 @@ class ClusterTarget:
             fleet=self.wanted.fleet,
             resting=self._fights.resting(time.monotonic()),
             arrived=frozenset(arrived),
+            untouched=self._untouched,
         )
         return plan_objects(scope, services, self.wanted.manifests, live, policy, self._desired)
 

@@ -178,8 +178,11 @@ def _are_planned(error: Conflict, takes: list[Difference]) -> bool:
 
 
 def _releases_replicas(have: Manifest, manifest: Manifest) -> bool:
+    """At none there is nothing to keep: an autoscaler leaves alone what was switched off, and the
+    default of one wakes it."""
     mine = child(child(fields_of(have), "f:spec"), "f:replicas")
-    return mine is not None and "replicas" not in manifest.get("spec", {})
+    is_released = mine is not None and "replicas" not in manifest.get("spec", {})
+    return is_released and bool(have["spec"].get("replicas"))
 
 
 def _removals(live: Manifest, added: list[Difference]) -> list[dict[str, Any]]:
