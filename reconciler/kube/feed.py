@@ -59,6 +59,7 @@ class Feed:
         self.freshness = Freshness.LISTING
         self.problem: ClusterError | None = None
         self._view = view
+        self._within = view.namespace if kind.namespaced else ""
         self._news = news
         self._stopped = stopped
         self._lock = threading.Lock()  # of the next two
@@ -97,7 +98,7 @@ class Feed:
 
     def _list(self) -> None:
         view = self._view
-        listing = view.api.list(self.kind, selector=view.selector, namespace=view.namespace)
+        listing = view.api.list(self.kind, selector=view.selector, namespace=self._within)
         versions = {id_of(item): _version_of(item) for item in listing.items}
         objects = {id_of(item): view.slim(item) for item in listing.items}
         is_new = versions != self._versions
@@ -116,7 +117,7 @@ class Feed:
             self.kind,
             selector=view.selector,
             resource_version=version,
-            namespace=view.namespace,
+            namespace=self._within,
             timeout_s=LIFE_S * random.uniform(0.8, 1.2),  # noqa: S311 - no secret
             idle_s=view.idle_s,
         )
