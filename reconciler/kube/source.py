@@ -10,7 +10,7 @@ known is back or a person says that it is meant to be gone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, NoReturn
 
@@ -26,6 +26,7 @@ from reconciler.workload import digest
 
 if TYPE_CHECKING:
     from reconciler.kube.client import ApiServer
+    from reconciler.kube.watching import Mirror
 
 SCHEME = "cluster://"
 _KINDS = ("Fleet", "FleetNode", "Model", "InferenceService")
@@ -73,6 +74,7 @@ class ClusterSource:
     def __init__(self, api: ApiServer, memory: Memory) -> None:
         self._api = api
         self._memory = memory
+        self._mirror: Mirror | None = None
         self.location = f"{SCHEME}{api.name}"
 
     def fetch(self) -> ClusterCheckout:
@@ -83,13 +85,29 @@ class ClusterSource:
         except ClusterError as error:
             raise SourceError(f"{self.location}: {error}") from error
 
+    def watch(self, changed: Callable[[], None]) -> None:
+        """From now on the objects are followed by watches, and `changed` is called when one of them
+        changes: a fetch then asks for little."""
+        from reconciler.kube.watching import Mirror
+
+        self._mirror = Mirror(self._api, [OWNED_KINDS[GROUP, k] for k in _KINDS], "", changed)
+        self._mirror.start()
+
+    def objects(self) -> Mapping[ObjectId, Manifest] | None:
+        """All objects of our kinds, as they are watched; None: not known."""
+        return self._mirror.objects() if self._mirror else None
+
+    def close(self) -> None:
+        if self._mirror is not None:
+            self._mirror.stop()
+
     def remember(self, checkout: ClusterCheckout) -> None:
         """This look was followed: from now on, what it held may not go missing in silence. Raises
         ClusterError."""
         self._memory.write(checkout.known)
 
     def _fetch(self) -> ClusterCheckout:
-        found = {kind: self._list(kind) for kind in _KINDS}
+        found = self._found()
         fleet = self._fleet(found["Fleet"])
         name = fleet["metadata"]["name"]
         objects = [fleet, *_of_fleet(name, (o for kind in _KINDS[1:] for o in found[kind]))]
@@ -110,8 +128,15 @@ class ClusterSource:
         generations = dict(map(_generation, objects))
         return ClusterCheckout(self._api.name, revision, files, generations, known)
 
-    def _list(self, kind: str) -> tuple[Manifest, ...]:
-        return tuple(self._api.list(OWNED_KINDS[GROUP, kind]).items)
+    def _found(self) -> Mapping[str, tuple[Manifest, ...]]:
+        """By kind. What is watched, and not certain now, is asked for."""
+        watched = self._mirror.objects() if self._mirror and self._mirror.is_fresh else None
+        if watched is None:
+            return {kind: tuple(self._api.list(OWNED_KINDS[GROUP, kind]).items) for kind in _KINDS}
+        return {
+            kind: tuple(live for oid, live in watched.items() if oid.kind == kind)
+            for kind in _KINDS
+        }
 
     def _fleet(self, found: tuple[Manifest, ...]) -> Manifest:
         """The one that gives the fleet its name and policy. One that a reconciler applied from git

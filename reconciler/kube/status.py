@@ -258,4 +258,4 @@ def _nodes(places: Iterable[Placed]) -> str:
 
 def owned(status: Mapping[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     """The part of a live status that is ours."""
-    return {name: status[name] for name in fields if name in status}
+    return {name: status[name] for name in fields if status.get(name) is not None}
