@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
 from reconciler.edge import Exit
-from reconciler.errors import InvalidFleet, SourceError
+from reconciler.errors import InvalidFleet, SourceError, UsageError
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -26,19 +26,22 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0 when everything that should run answers, 3 otherwise; 1 when the fleet cannot be
     read: what runs here is shown all the same."""
     check_output(args, "text", "json")
+    from reconciler.cli.clusters import in_given_cluster
     from reconciler.cli.fleet import open_fleet, read_desired
     from reconciler.cli.look import looker
 
+    if args.local is not None and args.cluster:
+        raise UsageError("--local is about this machine alone: leave --cluster out")
+    here = looker(args)
     try:
         source = open_fleet(args, working_tree=True)
-        desired = read_desired(source)
+        desired = read_desired(source, adjusts=in_given_cluster(args))
     except (SourceError, InvalidFleet) as error:
         if args.local is None:
             raise
         print(printable(str(error)), file=sys.stderr)
         _print(args, _without_fleet(args))
         return Exit.FAILED
-    here = looker(args)
     if args.follow:
         from reconciler.cli.follow import follow
 
@@ -54,9 +57,7 @@ def exit_code(status: Status, *, allow_unreachable: bool) -> int:
         return Exit.OK if allow_unreachable else Exit.BLOCKED
     ready = {(i.target, i.ref) for i in status.observed.instances if i.ready}
     late = [
-        d
-        for d in status.declared
-        if d.reason != "StoppedByHand" and (f"node/{d.node}", d.ref) not in ready
+        d for d in status.declared if d.reason != "StoppedByHand" and (d.target, d.ref) not in ready
     ]
     return Exit.BLOCKED if late else Exit.OK
 

@@ -17,12 +17,19 @@ from reconciler.report.plan_json import ref_json
 @dataclass(frozen=True, slots=True)
 class Declared:
     """A service that should run on `node`, or that has none (None); `reason` and `message` say why
-    it does not, where that is known."""
+    it does not, where that is known. `cluster`: of a node that is a pool, whose it is."""
 
     ref: ObjectRef
     reason: str = "NotRunning"
     message: str = ""
     node: str | None = None
+    cluster: str | None = None
+
+    @property
+    def target(self) -> str | None:
+        if self.node is None:
+            return None
+        return f"node/{self.node}" if self.cluster is None else f"cluster/{self.cluster}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +50,9 @@ class Status:
 
     def absent(self, target: str | None) -> list[Declared]:
         """What should run there and does not; None: what has no node at all."""
-        node = target and target.partition("/")[2]
         there = {i.ref for i in self.observed.instances if i.target == target or target is None}
         return sorted(
-            (d for d in self.declared if d.node == node and d.ref not in there),
+            (d for d in self.declared if d.target == target and d.ref not in there),
             key=lambda d: d.ref,
         )
 
@@ -92,6 +98,7 @@ def _node_json(status: Status, state: TargetState) -> dict[str, Any]:
     said, its = status.states.get(state.target), state.revision
     return {
         "name": state.target.partition("/")[2],
+        "target": state.target,
         "reachable": state.reachable,
         "seenAt": state.seen_at,
         "message": state.message,
@@ -124,9 +131,7 @@ def _node_json(status: Status, state: TargetState) -> dict[str, Any]:
 def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
     found = [i for i in status.observed.instances if i.ref == ref]
     missing = [
-        d
-        for d in status.declared
-        if d.ref == ref and not any(i.target == f"node/{d.node}" for i in found)
+        d for d in status.declared if d.ref == ref and not any(i.target == d.target for i in found)
     ]
     bad = next((i for i in found if not i.ready), None) or next(iter(missing), None)
     shown = bad or found[0]
@@ -140,6 +145,7 @@ def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
             {
                 **dict.fromkeys(("pid", "port", "endpoint", "since")),
                 "node": d.node,
+                "target": d.target,
                 "ready": False,
                 "reason": d.reason,
                 "message": d.message,
@@ -160,7 +166,8 @@ def _placement_json(instance: Instance, status: Status) -> dict[str, Any]:
     beside = sharers(i.needs for i in status.on(instance.target) if i.pid is not None)
     deviates = deviation(instance.needs, instance.measured, beside)
     return {
-        "node": instance.target.partition("/")[2],
+        "node": instance.inputs.get("pool", {}).get("name") or instance.target.partition("/")[2],
+        "target": instance.target,
         "ready": instance.ready,
         "reason": instance.reason,
         "message": instance.message,

@@ -69,7 +69,7 @@ def status_text(status: Status, view: View) -> str:
 def _node_lines(status: Status, state: TargetState, view: View) -> list[str]:
     """The node itself: what stands in its line is cut nowhere, only folded."""
     said = status.states.get(state.target)
-    name = state.target.partition("/")[2]
+    name = state.target.removeprefix("node/").replace("/", " ")
     facts: list[tuple[Tone | None, str]] = []
     if not state.reachable:
         seen = (
@@ -150,7 +150,7 @@ def _download_words(download: DownloadState) -> tuple[Tone | None, str]:
 
 
 def _rows(status: Status, state: TargetState, view: View) -> list[_Row]:
-    declared = {d.ref: d for d in status.declared if f"node/{d.node}" == state.target}
+    declared = {d.ref: d for d in status.declared if d.target == state.target}
     rows = [_row(i, declared.get(i.ref), view) for i in status.on(state.target)]
     return [*rows, *map(_absent_row, status.absent(state.target))]
 
@@ -246,9 +246,9 @@ def _summary(status: Status) -> str:
     total = len(everything) + len(missing)
     silent = sum(not s.reachable for s in status.observed.targets.values())
     text = f"{ready} of {total} services ready" if total else "no services"
-    return text + (
-        f"; {silent} of {len(status.observed.targets)} nodes did not answer" if silent else ""
-    )
+    targets = status.observed.targets
+    word = "nodes" if all(target.startswith("node/") for target in targets) else "targets"
+    return text + (f"; {silent} of {len(targets)} {word} did not answer" if silent else "")
 
 
 def _short(revision: str) -> str:
