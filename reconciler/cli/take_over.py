@@ -1,0 +1,66 @@
+"""The conversation before definitions of another owner become ours."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reconciler.report.terminal import printable
+
+if TYPE_CHECKING:
+    from reconciler.kube.client import ApiServer
+    from reconciler.kube.objects import Manifest
+
+
+def take_over(api: ApiServer, *, accept_field_loss: bool) -> bool:
+    """Whether they are ours now. Nothing is written before every question is answered and a backup
+    is on the disk. Raises ClusterError, OSError."""
+    from reconciler.kube.crd import crds
+    from reconciler.kube.takeover import alive, held, replace_definitions, write_backup
+    from reconciler.runtimes import RUNTIMES
+
+    if living := alive(api):
+        for each in living:
+            _say(str(each))
+        _say("nothing was written: two controllers would fight about the same objects")
+        return False
+    found = held(api)
+    for definition in found.definitions:
+        _say(_listed_elsewhere(definition))
+    misfits = found.misfits()
+    for misfit in misfits:
+        _say(str(misfit))
+    if misfits and not accept_field_loss:
+        objects = len({misfit.oid for misfit in misfits})
+        _say(
+            f"nothing was written: {len(misfits)} fields of {objects} objects would be lost or"
+            " refused; change the objects, or go on with --accept-field-loss"
+        )
+        return False
+    backup = write_backup(Path.cwd(), api.name, found)
+    _say(
+        f"{backup}: backup of {len(found.definitions)} definitions and {len(found.objects)} objects"
+    )
+    wanted = {made["metadata"]["name"]: made for made in crds(RUNTIMES)}
+    replace_definitions(api, found.definitions, wanted)
+    for definition in found.definitions:
+        print(printable(f"taken over CustomResourceDefinition {definition['metadata']['name']}"))
+    return True
+
+
+def _listed_elsewhere(definition: Manifest) -> str:
+    """What its former owner may still do to it."""
+    from reconciler.kube.installing import owner_of
+
+    name, owner = definition["metadata"]["name"], owner_of(definition)
+    if owner.startswith("Helm"):
+        return (
+            f"{name}: {owner} still lists it: helm uninstall would delete it with every object;"
+            " make the release forget it first (docs/kubernetes.md, Coming from LLMKube)"
+        )
+    return f"{name} was {owner}"
+
+
+def _say(text: str) -> None:
+    print(printable(text), file=sys.stderr)

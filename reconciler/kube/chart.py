@@ -1,0 +1,37 @@
+"""The parts of the Helm chart that are the same text in every release of it: definitions and rights.
+Pure.
+
+They come from the same functions as `reconcile install`, so that they cannot differ; what depends on
+values (the Deployment) is a template written by hand, held against ours by a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from reconciler.kube import admission, rbac
+from reconciler.kube.crd import crd_files
+from reconciler.kube.install import priority_classes
+from reconciler.kube.objects import Manifest
+from reconciler.kube.yaml_text import dump_all
+
+if TYPE_CHECKING:
+    from reconciler.runtime import Runtime
+
+
+def chart_files(runtimes: Mapping[str, Runtime]) -> dict[str, str]:
+    """Path below the chart's folder -> text."""
+    return crd_files(runtimes) | {
+        "templates/rbac.yaml": _switched("rbac", (*rbac.manifests(), rbac.agents_role())),
+        "templates/agent-policy.yaml": _switched("agentPolicy", admission.manifests()),
+        "templates/priority-classes.yaml": _switched("priorityClasses", priority_classes()),
+    }
+
+
+def _switched(value: str, manifests: Iterable[Manifest]) -> str:
+    """There where the value says so. Nothing of ours has two braces in it, which Helm would read."""
+    text = dump_all(manifests)
+    if "{{" in text:
+        raise ValueError("a manifest of the chart holds what Helm takes for a template")
+    return f"{{{{- if .Values.{value} }}}}\n{text}{{{{- end }}}}\n"
