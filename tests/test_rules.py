@@ -165,3 +165,16 @@ def test_a_required_version_is_compared_number_by_number(requirement: str, fits:
     fleet = document("Fleet", "home", {"requires": requirement})
 
     assert rules(fleet) == ([] if fits else [("VersionRequired", "spec.requires")])
+
+
+def test_a_clusters_secret_is_of_no_use_where_only_agents_fetch_the_model() -> None:
+    secret = model(sourceSecretRef={"name": "hub-token"})
+    pool = document("FleetNode", "pool", {"kubernetes": {"cluster": "prod"}})
+    by_agent = service("a", placement={"nodes": ["mac"]})
+    by_pods = service("b", placement={"nodes": ["pool"]})
+
+    warned = [("FieldIgnored", "spec.sourceSecretRef")]
+    assert rules(node(), secret, by_agent) == warned
+    assert rules(node(), pool, secret, by_agent, by_pods) == []
+    assert rules(pool, secret, by_pods) == []
+    assert rules(pool, secret) == []

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
-from reconciler.api.meta import Resource
+from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.model import Model
 from reconciler.problem import Finding
 from reconciler.runtime import ignored_fields
@@ -34,13 +34,32 @@ def ignored(declared: Declared) -> Iterator[Finding]:
     for service in declared.services:
         for where, why in _ignored_by_service(service, declared):
             yield Finding("FieldIgnored", service.ref, where, f"{why}; remove it")
+    yield from _secrets_of_agents(declared)
+
+
+def _secrets_of_agents(declared: Declared) -> Iterator[Finding]:
+    """Secrets of a cluster that no pod is given, as only nodes with an agent fetch the model."""
+    fetched: dict[ObjectRef, bool] = {}  # by an agent only
+    for service in declared.services:
+        nodes = declared.stated_nodes(service)
+        by_agents = bool(nodes) and all(node.spec.agent is not None for node in nodes)
+        for reference in service.references:
+            fetched[reference.ref] = by_agents and fetched.get(reference.ref, True)
+    for ref, by_agents in fetched.items():
+        model = declared.objects.get(ref)
+        if by_agents and isinstance(model, Model) and model.spec.source_secret_ref is not None:
+            message = (
+                "it names a Secret of a cluster, and only nodes with an agent fetch this model;"
+                " give the agents --hf-token-file, and remove it"
+            )
+            yield Finding("FieldIgnored", ref, "spec.sourceSecretRef", message)
 
 
 # Part of the kinds, and without effect so far: nobody shall rely on them.
 _NOT_USED_YET: Mapping[str, tuple[str, ...]] = {
     "FleetNode": ("spec.costPerHour",),
     "InferenceService": ("spec.benchmark",),
-    "Model": ("spec.mmproj", "spec.sourceSecretRef"),
+    "Model": ("spec.mmproj",),
 }
 
 

@@ -1,0 +1,127 @@
+"""What is rendered, given to a real API server, and to pods that get ready."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.kube.objects import Manifest, id_of, kind_of
+from reconciler.kube.yaml_text import dump_all
+from tests.support.cluster import Cluster
+from tests.support.manifests import rendered
+from tests.support.wait import wait_for
+
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
+
+CASES = sorted((Path(__file__).parent.parent / "cases" / "kube").glob("*/fleet.yaml"))
+SERVER_SIDE = ("apply", "--server-side", "--field-manager=fleet-reconciler", "--validate=strict")
+PRIORITY = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000,
+            "metadata": {"name": "fleet-high"}}  # fmt: skip
+
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.parent.name)
+
+
+@each_case
+def test_the_api_server_takes_every_object_and_answers_it_as_it_was_written(
+    cluster: Cluster, case: Path
+) -> None:
+    made = _in_namespace(cluster, case, "as-written")
+
+    cluster.kubectl(*SERVER_SIDE, "-f", "-", text=dump_all(made))
+
+    for manifest in made:
+        oid = id_of(manifest)
+        live = cluster.json("get", "-n", oid.namespace, kind_of(oid).plural, oid.name)
+        assert _differs(dict(manifest), live) == []
+
+
+@each_case
+def test_its_pods_are_scheduled_and_get_ready(
+    cluster: Cluster, nodes_with_devices: None, case: Path
+) -> None:
+    made = _in_namespace(cluster, case, "ready")
+    (deployment,) = [m for m in made if m["kind"] == "Deployment"]
+    where = (
+        "-n",
+        deployment["metadata"]["namespace"],
+        "deployment",
+        deployment["metadata"]["name"],
+    )
+
+    cluster.kubectl(*SERVER_SIDE, "-f", "-", text=dump_all(made))
+
+    wait_for(lambda: cluster.json("get", *where)["status"].get("readyReplicas"), timeout_s=60)
+    (service,) = [m["metadata"] for m in made if m["kind"] == "Service"]
+    chosen = f"kubernetes.io/service-name={service['name']}"
+    slices = cluster.json("get", "endpointslices", "-n", service["namespace"], "-l", chosen)[
+        "items"
+    ]
+    leads_to = {e["targetRef"]["name"] for s in slices for e in s["endpoints"] or ()}
+    assert leads_to
+    assert all(
+        name.startswith(f"{service['name']}-") and "-fetch-" not in name for name in leads_to
+    )
+
+
+@pytest.fixture
+def nodes_with_devices(cluster: Cluster, case: Path) -> Iterator[None]:
+    """A node that has everything that cases ask for, and the volumes of a case's claims."""
+    labels = {"flexinfer.ai/gpu.vendor": "NVIDIA", "gpu": "h100"}
+    resources = {"nvidia.com/gpu": "8", "amd.com/gpu": "8"}
+    cluster.apply(PRIORITY)
+    cluster.add_node("node-7", labels, memory="512Gi", **resources)
+    namespace = f"ready-{case.parent.name}"
+    cluster.apply(*(_volume(claim, namespace) for claim in ("models", "switch-models")))
+    yield
+    cluster.kubectl("delete", "pv", "--all", "--wait=false")
+    cluster.kubectl("delete", "priorityclass", "fleet-high")
+
+
+def _in_namespace(cluster: Cluster, case: Path, prefix: str) -> list[Manifest]:
+    """The objects of a case in a namespace of their own, where the claim that it names is there."""
+    namespace = cluster.namespace(f"{prefix}-{case.parent.name}")
+    made = copy.deepcopy(list(rendered(case.read_text())))
+    for manifest in made:
+        manifest["metadata"]["namespace"] = namespace
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "models", "namespace": namespace},
+            "spec": {**claim, "storageClassName": ""},
+        }
+    )
+    return made
+
+
+def _volume(name: str, namespace: str) -> dict[str, Any]:
+    """A volume for a claim: nothing here makes any."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"{namespace}-{name}"},
+        "spec": {
+            "capacity": {"storage": "200Gi"},
+            "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
+            "claimRef": {"namespace": namespace, "name": name},
+            "storageClassName": "fast" if name == "switch-models" else "",
+            "hostPath": {"path": f"/var/{name}"},
+        },
+    }
+
+
+def _differs(want: Any, have: Any, path: str = "") -> list[str]:
+    """Where the server holds something else than was written; what it added does not count."""
+    if isinstance(want, dict):
+        inner = have if isinstance(have, dict) else {}
+        return [d for k, v in want.items() for d in _differs(v, inner.get(k), f"{path}.{k}")]
+    if isinstance(want, list) and isinstance(have, list) and len(want) == len(have):
+        pairs = zip(want, have, strict=True)
+        return [d for i, (w, h) in enumerate(pairs) for d in _differs(w, h, f"{path}[{i}]")]
+    return [] if want == have else [f"{path}: {want!r} became {have!r}"]
