@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes
     from reconciler.desired import Desired
     from reconciler.fleet import Fleet
+    from reconciler.kube.looking import Documents
     from reconciler.kube.serving import Serves
     from reconciler.kube.together import Together
     from reconciler.loop import Plans, Reporter, Wake
@@ -87,10 +88,13 @@ def must_have_name(fleet: Fleet) -> None:
 
 
 def open_together(
-    args: argparse.Namespace, agents: AgentNodes, changed: Callable[[], None] | None = None
+    args: argparse.Namespace,
+    agents: AgentNodes,
+    changed: Callable[[], None] | None = None,
+    documents: Documents | None = None,
 ) -> Together:
-    """The agents and every --cluster as one target; nothing is asked yet. `changed`: see
-    ClusterTarget. Raises AccessError."""
+    """The agents and every --cluster as one target; nothing is asked yet. `changed` and
+    `documents`: see ClusterTarget. Raises AccessError."""
     from reconciler.kube.access import open_cluster
     from reconciler.kube.rendering import Renderer
     from reconciler.kube.target import ClusterTarget
@@ -102,7 +106,7 @@ def open_together(
     for named in clusters_of(args):
         api = open_cluster(named.name, named.context, kubeconfig=_kubeconfig(args))
         renderer = Renderer(named.name, url, owns_documents=named.name != fleet)
-        targets.append(ClusterTarget(api, renderer, changed))
+        targets.append(ClusterTarget(api, renderer, changed, documents=documents))
     return Together(agents, targets)
 
 
@@ -140,8 +144,9 @@ def beside(
     from reconciler.kube.rendering import fleet_name
     from reconciler.kube.source import ClusterSource
 
-    together = open_together(args, agents, wake.look)
     own = source if isinstance(source, ClusterSource) else None
+    watched = own if own is not None and not args.once else None
+    together = open_together(args, agents, wake.look, watched.objects if watched else None)
     members = [Member(cluster.api, cluster.objects_or_none) for cluster in together.clusters]
     operator = Operator(report, members, wake, serves_of(args), own, speaks=args.once)
     together.heed(operator.leadership.why_not)
@@ -160,6 +165,8 @@ def beside(
         apis = [cluster.api for cluster in together.clusters]
         return refused(apis, operator.leadership, fleet_name(followed[0]))
 
+    if watched is not None:
+        watched.watch(wake.fetch)
     try:
         with operator:
             yield Beside(
@@ -172,6 +179,8 @@ def beside(
                 claim,
             )
     finally:
+        if watched is not None:
+            watched.close()
         together.close()
 
 

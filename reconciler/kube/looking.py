@@ -50,6 +50,9 @@ class Seen:
     documents: Mapping[ObjectId, Manifest] = field(default_factory=dict)
 
 
+Documents = Callable[[], Mapping[ObjectId, Manifest] | None]
+
+
 class Look(Protocol):
     def __call__(self, fleet: str) -> Seen:
         """What a fleet has there now. Raises ClusterError: nothing may be concluded."""
@@ -94,10 +97,18 @@ class Listing:
 class Watching:
     """Keeps a copy by watches; `changed` is called when there is something new to see."""
 
-    def __init__(self, api: ApiServer, changed: Callable[[], None], others: bool = False) -> None:
-        """`others`: also documents that another program applied."""
+    def __init__(
+        self,
+        api: ApiServer,
+        changed: Callable[[], None],
+        others: bool = False,
+        documents: Documents | None = None,
+    ) -> None:
+        """`others`: also documents that another program applied; `documents` has them where
+        somebody watches them already."""
         self._api = api
         self._others = others
+        self._watched = documents
         self._changed = changed
         self._mirror: Mirror | None = None
         self._fleet = ""
@@ -120,6 +131,8 @@ class Watching:
     def _documents(self) -> Mapping[ObjectId, Manifest]:
         if not self._others:
             return {}
+        if self._watched is not None:
+            return self._watched() or {}
         found = (self._api.list(kind).items for kind in KINDS if kind.group == GROUP)
         return {id_of(o): o for each in found for o in each}
 

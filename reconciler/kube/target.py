@@ -14,7 +14,7 @@ from reconciler.kube.errors import ClusterError
 from reconciler.kube.fights import Fights
 from reconciler.kube.instances import instances
 from reconciler.kube.inventory import members_of, revision_of, write_parent
-from reconciler.kube.looking import Listing, Look, Seen, Watching, strangers
+from reconciler.kube.looking import Documents, Listing, Look, Seen, Watching, strangers
 from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.planning import ObjectPlan, Scope, plan_objects
 from reconciler.kube.rendering import Renderer, Wanted
@@ -43,12 +43,15 @@ class ClusterTarget:
         renderer: Renderer,
         changed: Callable[[], None] | None = None,
         why_not: Callable[[], str] = lambda: "",
+        documents: Documents | None = None,
     ) -> None:
         self.api = api
         self.name = f"cluster/{api.name}"
         self._renderer = renderer
         others = not renderer.owns_documents
-        self._look: Look = Watching(api, changed, others) if changed else Listing(api, others)
+        self._look: Look = (
+            Watching(api, changed, others, documents) if changed else Listing(api, others)
+        )
         self.why_not = why_not
         self._fights = Fights()
         self._untouched = Untouched()
