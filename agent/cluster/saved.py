@@ -28,7 +28,7 @@ def save(path: Path, location: str, followed: Followed) -> None:
     }
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        atomic_write(path, json.dumps(record, sort_keys=True).encode())
+        atomic_write(path, json.dumps(record).encode())
     except OSError as error:
         raise SourceError(f"{path}: cannot be written: {error.strerror}") from error
 

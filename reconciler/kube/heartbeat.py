@@ -16,12 +16,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from reconciler.kube.objects import (
-    AGENT_MANAGER,
-    MANAGED_BY_LABEL,
-    SYSTEM_NAMESPACE,
-    Manifest,
-)
+from reconciler.kube.objects import SYSTEM_NAMESPACE, Manifest
 from reconciler.kube.slices import NODE_LABEL
 
 RENEW_S = 10.0
@@ -53,7 +48,7 @@ def lease_manifest(node: str, holder: str, now: float) -> Manifest:
         "metadata": {
             "name": lease_name(node),
             "namespace": SYSTEM_NAMESPACE,
-            "labels": {MANAGED_BY_LABEL: AGENT_MANAGER, NODE_LABEL: node},
+            "labels": {NODE_LABEL: node},
         },
         "spec": {
             "holderIdentity": holder,
@@ -66,10 +61,12 @@ def lease_manifest(node: str, holder: str, now: float) -> Manifest:
 def lease_state(lease: Manifest | None, now: float, changed_at: float | None = None) -> LeaseState:
     """How a node's Lease stands at `now`, seconds since the epoch. `changed_at` is when the caller
     saw `renewTime` change last, by its own clock: the two machines' clocks may differ. Without it,
-    the agent's clock counts. A renewal that cannot be read is stale."""
-    if lease is None:
+    the agent's clock counts. One that was never renewed (an installation makes it) counts as none;
+    a renewal that cannot be read is stale."""
+    renewal = (lease or {}).get("spec", {}).get("renewTime")
+    if not renewal:
         return LeaseState.NONE
-    said = _read(str(lease.get("spec", {}).get("renewTime", "")))
+    said = _read(str(renewal))
     renewed = said if changed_at is None else changed_at
     if renewed is None or now - renewed > STALE_S:
         return LeaseState.STALE
