@@ -9,7 +9,15 @@ from typing import Any
 from reconciler.api.meta import HOLD_ANNOTATION, ObjectRef
 from reconciler.kube.difference import Cause, Difference, compare
 from reconciler.kube.immutable import forcing
-from reconciler.kube.objects import FORCE_FIELDS_ANNOTATION, Manifest, ObjectId, kind_of
+from reconciler.kube.objects import (
+    FORCE_FIELDS_ANNOTATION,
+    INPUTS_ANNOTATION,
+    INPUTS_DIGEST_ANNOTATION,
+    RENDER_DIGEST_ANNOTATION,
+    Manifest,
+    ObjectId,
+    kind_of,
+)
 from reconciler.kube.record import Record, record_of, recorded
 from reconciler.kube.sending import as_before, without
 from reconciler.plan import (
@@ -27,6 +35,10 @@ Steps = tuple[tuple[Change, ...], tuple[Blocked, ...]]
 Resting = Mapping[tuple[ObjectId, str], str]
 
 _TEMPLATE = ("f:spec", "f:template")
+# What we write for ourselves: its changes go along with those that it tells of, and say nothing.
+_BOOKKEEPING = frozenset(
+    f"f:{name}" for name in (INPUTS_ANNOTATION, INPUTS_DIGEST_ANNOTATION, RENDER_DIGEST_ANNOTATION)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +150,7 @@ def _taking(
     manifest: Manifest,
     have: Manifest,
 ) -> Change:
-    fields = tuple(_field(d) for d in found.takes)
+    fields = tuple(_field(d) for d in found.takes if not _is_bookkeeping(d))
     impact = Impact(restart=_restart(at.oid, found.takes, manifest))
     more: dict[str, Any] = {"fields": fields, "manifest": manifest, "impact": impact}
     if fixed:
@@ -172,6 +184,10 @@ def _shown(at: Step, found: _Found) -> list[Change]:
         for reason, differences, message in rows
         if differences
     ]
+
+
+def _is_bookkeeping(difference: Difference) -> bool:
+    return difference.cause is Cause.DECLARED and difference.path[-1] in _BOOKKEEPING
 
 
 def _field(difference: Difference) -> FieldChange:
