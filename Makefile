@@ -37,7 +37,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
-	$(BIN)/reconcile schema --check
+	$(BIN)/reconcile schema --chart deploy/chart --check
 	$(BIN)/python -m pytest -q -m "not e2e and not cluster"
 
 format: $(VENV)/.dev
@@ -45,7 +45,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 schemas: $(VENV)/.dev
-	$(BIN)/reconcile schema
+	$(BIN)/reconcile schema --chart deploy/chart
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench

@@ -1,7 +1,6 @@
-"""The parts of the Helm chart that are the same text in every release of it: definitions and rights.
-Pure.
+"""What of the Helm chart is the same whatever its values are: definitions and rights. Pure.
 
-They come from the same functions as `reconcile install`, so that they cannot differ; what depends on
+It comes from the same functions as `reconcile install`, so that they cannot differ; what depends on
 values (the Deployment) is a template written by hand, held against ours by a test.
 """
 
@@ -30,7 +29,7 @@ def chart_files(runtimes: Mapping[str, Runtime]) -> dict[str, str]:
 
 
 def _switched(value: str, manifests: Iterable[Manifest]) -> str:
-    """There where the value says so. Nothing of ours has two braces in it, which Helm would read."""
+    """There where the value says so. Two braces are what Helm reads as its own."""
     text = dump_all(manifests)
     if "{{" in text:
         raise ValueError("a manifest of the chart holds what Helm takes for a template")

@@ -1,0 +1,161 @@
+"""The Helm chart, rendered and installed by helm: the same objects as `reconcile install`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from reconciler import __version__
+from reconciler.kube.chart import chart_files
+from reconciler.kube.install import Program, SecretFile, installation
+from reconciler.kube.objects import id_of
+from reconciler.kube.serving import LISTEN_OPTIONS
+from reconciler.option import AGENT_OPTIONS, GIT_OPTIONS
+from reconciler.runtimes import RUNTIMES
+from tests.support.cluster import Cluster
+from tests.support.kube_binaries import kube_binaries
+
+pytestmark = pytest.mark.e2e
+
+CHART = Path(__file__).parent.parent.parent / "deploy" / "chart"
+NAMESPACE = "fleet-reconciler"
+URL = "https://git.test/fleet.git"
+
+
+def helm(*words: str, check: bool = True) -> str:
+    """What helm prints; with `check` off, stdout and stderr together."""
+    ended = subprocess.run((kube_binaries() / "helm", *words), capture_output=True, text=True)
+    if not check:
+        return ended.stdout + ended.stderr
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def rendered(values: dict[str, Any]) -> dict[Any, dict[str, Any]]:
+    words = ("--include-crds", "-n", NAMESPACE, "--kube-version", "1.36.0")
+    text = helm("template", "fleet", str(CHART), *words, *_set(values))
+    documents = [d for d in yaml.safe_load_all(text) if d]
+    return {id_of(document): document for document in documents}
+
+
+def _set(values: dict[str, Any]) -> list[str]:
+    return [word for key, v in values.items() for word in ("--set-json", f"{key}={json.dumps(v)}")]
+
+
+def installed(program: Program | None) -> dict[Any, dict[str, Any]]:
+    """Ours, but for the namespace, which helm is told to make."""
+    made = [json.loads(json.dumps(m)) for m in installation(RUNTIMES, program)]
+    return {id_of(m): m for m in made if m["kind"] != "Namespace"}
+
+
+@pytest.mark.parametrize("path", sorted(chart_files(RUNTIMES)))
+def test_the_chart_holds_what_the_program_says(path: str) -> None:
+    stale = "stale: run `make schemas`"
+
+    assert (CHART / path).read_text() == chart_files(RUNTIMES)[path], stale
+
+
+def test_the_chart_is_of_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+
+
+def test_without_a_git_url_the_chart_is_what_install_writes() -> None:
+    assert rendered({}) == installed(None)
+
+
+def test_with_a_git_url_too() -> None:
+    assert rendered({"git.url": URL}) == installed(Program(URL))
+
+
+def test_every_value_is_a_word_of_the_program() -> None:
+    files = {
+        "gitToken": SecretFile("git-token-file", "a", "token"),
+        "sshKey": SecretFile("ssh-key-file", "b", "ssh-privatekey"),
+        "knownHosts": SecretFile("known-hosts-file", "c", "known_hosts"),
+        "ca": SecretFile("ca-file", "d", "ca.crt"),
+        "agentToken": SecretFile("agent-token-file", "e"),
+        "agentCert": SecretFile("agent-cert-file", "f", "tls.crt"),
+        "agentKey": SecretFile("agent-key-file", "g", "tls.key"),
+        "webhookSecret": SecretFile("webhook-secret-file", "h", "secret"),
+    }
+    values = {
+        "git.url": URL,
+        "git.ref": "main",
+        "git.path": "fleets/home",
+        "git.interval": "1m",
+        "cluster": "prod",
+        "confirm": ["prune-3f9a1c"],
+        "allowUnreachable": True,
+        "extraArgs": ["--timeout", "5m"],
+        "image": "registry.test/fleet@sha256:00",
+        **{f"secrets.{name}.name": file.secret for name, file in files.items()},
+    }
+    words = (
+        "--interval",
+        "1m",
+        "--confirm",
+        "prune-3f9a1c",
+        "--allow-unreachable",
+        "--timeout",
+        "5m",
+    )
+    program = Program(
+        URL, "prod", "main", "fleets/home", tuple(files.values()), words, values["image"]
+    )
+
+    assert rendered(values) == installed(program)
+    options = {o.name for o in (*GIT_OPTIONS, *AGENT_OPTIONS, *LISTEN_OPTIONS)} - {"listen"}
+    assert {file.option for file in files.values()} == options
+
+
+def test_objects_of_the_cluster_can_be_the_fleet() -> None:
+    assert rendered({"git.url": "cluster://prod"}) == installed(Program("cluster://prod"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("git.uri", URL),
+        ("git.url", "https://me:token@git.test/fleet.git"),
+        ("git.url", "/a/path"),
+        ("git.interval", "soon"),
+        ("replicas", "two"),
+        ("secrets.gitToken", "fleet-git"),
+        ("service.type", "Ingress"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(key: str, value: str) -> None:
+    said = helm("template", "fleet", str(CHART), "-n", NAMESPACE, *_set({key: value}), check=False)
+
+    assert "values don't meet the specifications of the schema" in said
+
+
+def test_another_namespace_is_refused_with_the_way_out() -> None:
+    said = helm("template", "fleet", str(CHART), "-n", "default", check=False)
+
+    assert "helm install -n fleet-reconciler --create-namespace" in said
+
+
+@pytest.mark.cluster
+def test_helm_installs_it_and_takes_it_out_again(cluster: Cluster) -> None:
+    at = ("--kubeconfig", str(cluster.kubeconfig), "-n", NAMESPACE)
+
+    helm("install", "fleet", str(CHART), *at, "--create-namespace", *_set({"git.url": URL}))
+
+    live = cluster.json("get", "deploy", "fleet-reconciler", "-n", NAMESPACE)
+    assert live["spec"]["template"]["spec"]["containers"][0]["args"][:2] == ["-C", URL]
+    assert "inferenceservices" in cluster.kubectl("api-resources", "--api-group", GROUP)
+    helm("uninstall", "fleet", *at, "--wait")
+    left = cluster.kubectl("get", "deploy,svc,sa,clusterroles", "-A", "-l", MANAGED, "-o", "name")
+    assert left == ""
+
+
+GROUP = "inference.llmkube.dev"
+MANAGED = "app.kubernetes.io/managed-by in (Helm,fleet-reconciler)"
