@@ -72,6 +72,7 @@ def test_every_service_of_the_example_fits_the_memory_of_its_node(
         ("search", "laptop"),
         ("switch", "laptop"),
         ("summary", "mac-mini"),
+        ("assistant", "edge-l4"),
     }
     assert all(w.memory and w.memory.exact for w in placed)
 
