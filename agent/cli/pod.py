@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _GIT_TOKEN = "FLEET_GIT_TOKEN"  # noqa: S105 - the variable's name
 _TERMINATION_LOG = Path("/dev/termination-log")
 _MOST_TOLD = 1024  # Kubernetes keeps 4096 bytes, and shows them in one line
-_ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - the pod's own
 _FORMATS = ("gguf", "mlx", "safetensors")
 
 
@@ -57,7 +56,7 @@ def _port(text: str) -> int:
 def _address(text: str) -> tuple[str, int]:
     """A port alone is that of every address: a kubelet asks from outside of the pod."""
     host, _, port = text.rpartition(":")
-    return host.strip("[]") or _ANY_ADDRESS, _port(port)
+    return host.strip("[]"), _port(port)
 
 
 def _hosts(text: str) -> tuple[str, ...]:
@@ -232,6 +231,7 @@ def _run_companion(args: argparse.Namespace) -> int:
     from agent.pod.engine import Engine
     from agent.pod.web import Server
 
+    heap.few_arenas()
     _require(args, "runtime", "port")
     key_file = str(args.api_key_file) if args.api_key_file else None
     engine = Engine.beside(args.runtime, args.port, tuple(args.name), key_file)

@@ -86,8 +86,9 @@ class Companion:
 
     def readiness(self) -> Verdict:
         """What was found last; not ready from the moment a drain begins."""
-        if self._drain is not None:
-            return Verdict(False, "Draining", self._drain.text or "waits for requests in flight")
+        drain = self._drain
+        if drain is not None:
+            return Verdict(False, "Draining", drain.text or "waits for requests in flight")
         return self._verdict
 
     def drain(self) -> str:

@@ -6,23 +6,29 @@ but that of a drain is given at once.
 
 from __future__ import annotations
 
+import logging
 import socket
+import sys
 import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 
 from agent.pod.companion import Companion
 from reconciler import __version__
 from reconciler.errors import UsageError
 
 _Request = socket.socket | tuple[bytes, socket.socket]  # as socketserver has it
+_log = logging.getLogger(__name__)
+
 _MOST_AT_ONCE = 32
 _SILENT_S = 5.0  # a client that says nothing for so long is sent away
-_MOST_DRAINS = 8  # of those; the rest stays free for readiness
+_MOST_DRAINS = 24  # of those; the rest stays free for readiness
 
 
 class Server(ThreadingHTTPServer):
-    """Bound at once; `serve_forever` answers. UsageError: it cannot listen there."""
+    """Bound at once, to every address of the pod where no host is said; `serve_forever` answers.
+    UsageError: it cannot listen there."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -31,13 +37,20 @@ class Server(ThreadingHTTPServer):
         self.companion = companion
         self.drains = threading.BoundedSemaphore(_MOST_DRAINS)
         self._places = threading.BoundedSemaphore(_MOST_AT_ONCE)
-        if ":" in listen[0]:
+        host, port = listen
+        self._is_everywhere = not host and socket.has_dualstack_ipv6()
+        if self._is_everywhere or ":" in host:
             self.address_family = socket.AF_INET6
         try:
-            super().__init__(listen, _Handler)
+            super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
-            shown = f"{listen[0]}:{listen[1]}"
-            raise UsageError(f"--listen {shown}: cannot be listened on: {error}") from error
+            where = f"{host}:{port}" if host else str(port)
+            raise UsageError(f"--listen {where}: cannot be listened on: {error}") from error
+
+    def server_bind(self) -> None:
+        if self._is_everywhere:  # a kubelet asks by the address that the pod has
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        TCPServer.server_bind(self)  # HTTPServer's own asks the DNS for our name
 
     def process_request(self, request: _Request, client_address: object) -> None:
         """More clients at once than anybody needs are sent away."""
@@ -54,6 +67,8 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, request: _Request, client_address: object) -> None:
         """A client that went away is nobody's error."""
+        if not isinstance(sys.exception(), OSError):
+            _log.exception("bug in an answer")
 
 
 class _Handler(BaseHTTPRequestHandler):
