@@ -6,6 +6,7 @@ Texts never repeat a value that was sent: it may be one that nobody is to read.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -143,7 +144,9 @@ def _text(said: Mapping[str, Any], body: bytes) -> str:
 
 
 def _details(said: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return (said.get("details") or {}).get("causes") or ()
+    details = said.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    return [row for row in causes if isinstance(row, dict)] if isinstance(causes, list) else ()
 
 
 def _causes(said: Mapping[str, Any]) -> Causes:
@@ -164,6 +167,7 @@ def _listed(causes: Causes) -> str:
 
 def _seconds(header: str | None) -> float:
     try:
-        return min(max(float(header or _PAUSE_S), 0.0), _LONGEST_PAUSE_S)
+        pause_s = float(header or _PAUSE_S)
     except ValueError:  # a date, which only things before an API server send
         return _PAUSE_S
+    return _PAUSE_S if math.isnan(pause_s) else min(max(pause_s, 0.0), _LONGEST_PAUSE_S)

@@ -1,7 +1,8 @@
 """HTTP to one API server: kept connections, a deadline on every call, who we are in every request.
 
-http.client, and not urllib3: 0.26 ms of processor time a request where urllib3 takes 0.35, 5 MiB
-less, and a deadline for a whole exchange where urllib3 has one for each read.
+http.client, and not urllib3: 0.65 ms of processor time for a server-side apply where urllib3 takes
+0.9 (encoding and decoding included; kubectl takes 1.3 to 1.6), 2 MiB less, and one deadline for a
+whole exchange where urllib3 has one for each read.
 """
 
 from __future__ import annotations
@@ -143,17 +144,17 @@ class Transport:
                     raise self._unreachable(grant, error, timeout_s) from None
 
     def _open(self, grant: Grant, deadline: float) -> Connection:
-        return Connection.open(
-            grant, self._context(grant), min(deadline, time.monotonic() + _CONNECT_S)
-        )
+        try:
+            return Connection.open(
+                grant, self._context(grant), min(deadline, time.monotonic() + _CONNECT_S)
+            )
+        except AccessError as error:
+            raise AccessError(f"cluster {self.name}: {error}") from None
 
     def _context(self, grant: Grant) -> ssl.SSLContext | None:
         with self._lock:
             if self._tls is None or self._tls[0] is not grant:
-                try:
-                    self._tls = grant, context_of(grant)
-                except AccessError as error:
-                    raise AccessError(f"cluster {self.name}: {error}") from None
+                self._tls = grant, context_of(grant)
             return self._tls[1]
 
     def _take(self, grant: Grant) -> Connection | None:
