@@ -40,13 +40,15 @@ class Scope:
     """Which cluster (`cluster/NAME`) and which fleet a plan is for. `resting`: fields that another
     program and we take from each other, as (object, field) -> what to say. `arrived`: services
     that moved to another target and answer there, so that what is left of them here goes.
-    `untouched` saves looking again at what has not changed since the last plan."""
+    `untouched` saves looking again at what has not changed since the last plan. `may_be_empty`: the
+    fleet's documents are another program's, so that nothing of ours need be wanted."""
 
     target: str
     fleet: str
     resting: Mapping[tuple[ObjectId, str], str] = field(default_factory=dict)
     arrived: frozenset[ObjectRef] = frozenset()
     untouched: Untouched = field(default_factory=Untouched)
+    may_be_empty: bool = False
 
 
 def plan_objects(
@@ -91,7 +93,7 @@ def plan_objects(
         leaving=standing.leaving,
         policy=policy,
         causes=causes,
-        is_empty=not wanted,
+        is_empty=not wanted and not scope.may_be_empty,
     )
     changes += pruned.changes
     blocked += pruned.blocked
