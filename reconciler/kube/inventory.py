@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from reconciler.kube.errors import ClusterError
@@ -31,6 +33,7 @@ ID_LABEL = "applyset.kubernetes.io/id"
 TOOLING_ANNOTATION = "applyset.kubernetes.io/tooling"
 KINDS_ANNOTATION = "applyset.kubernetes.io/contains-group-kinds"
 NAMESPACES_ANNOTATION = "applyset.kubernetes.io/additional-namespaces"
+_MOST_SOURCES = 700_000  # characters; a whole object may have 1.5 MB
 _TOOL = f"{MANAGER}/v1"  # NAME/VERSION: who else meets the set must leave it alone
 
 
@@ -83,9 +86,14 @@ def fleet_of(live: Manifest) -> str | None:
     return str(found) if found else None
 
 
-def parent(fleet: str, members: Iterable[ObjectId], revision: str | None) -> dict[str, Any]:
-    """The ApplySet's parent: which kinds and namespaces its members are of, and the revision that
-    was applied last (None: none yet)."""
+def parent(
+    fleet: str,
+    members: Iterable[ObjectId],
+    revision: str | None,
+    sources: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """The ApplySet's parent: which kinds and namespaces its members are of, the revision that was
+    applied last (None: none yet), and where in it each service (namespace/name) stands."""
     found = tuple(members)
     kinds = sorted({f"{oid.kind}.{oid.group}" if oid.group else oid.kind for oid in found})
     spaces = sorted({oid.namespace for oid in found} - {"", SYSTEM_NAMESPACE})
@@ -102,13 +110,30 @@ def parent(fleet: str, members: Iterable[ObjectId], revision: str | None) -> dic
                 NAMESPACES_ANNOTATION: ",".join(spaces),
             },
         },
-        "data": {"revision": revision} if revision else {},
+        "data": {"revision": revision, "sources": _packed(sources)} if revision else {},
     }
 
 
 def revision_of(live: Manifest | None) -> str | None:
     """The revision that a live parent says was applied last."""
     return None if live is None else (live.get("data") or {}).get("revision")
+
+
+def sources_of(live: Manifest | None) -> dict[str, str]:
+    """Where each service (namespace/name) stood in the revision that was applied last, as
+    FILE:LINE."""
+    text = "" if live is None else (live.get("data") or {}).get("sources", "")
+    try:
+        read = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return {str(k): str(v) for k, v in read.items()} if isinstance(read, dict) else {}
+
+
+def _packed(sources: Mapping[str, str]) -> str:
+    """As JSON, and nothing where it is more than an object of a cluster can hold: it is a help."""
+    text = json.dumps(dict(sorted(sources.items())), separators=(",", ":"))
+    return text if len(text) <= _MOST_SOURCES else "{}"
 
 
 def check_parent(live: Manifest | None, fleet: str) -> None:
@@ -132,11 +157,12 @@ def write_parent(
     live: Manifest | None,
     members: Iterable[ObjectId],
     revision: str | None,
+    sources: Mapping[str, str] = MappingProxyType({}),
 ) -> Manifest:
     """Make the parent say this, without a call where it does already. Before members are written
     `members` are those that were and those that will be, so that none is ever out of sight."""
     check_parent(live, fleet)
-    wanted = parent(fleet, members, revision)
+    wanted = parent(fleet, members, revision, sources)
     if live is not None and _says(live, wanted):
         return live
     return api.apply(wanted)

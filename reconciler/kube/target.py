@@ -13,13 +13,13 @@ from reconciler.kube.applying import apply_objects, object_id
 from reconciler.kube.errors import ClusterError
 from reconciler.kube.fights import Fights
 from reconciler.kube.instances import instances
-from reconciler.kube.inventory import members_of, revision_of, write_parent
+from reconciler.kube.inventory import members_of, revision_of, sources_of, write_parent
 from reconciler.kube.looking import Documents, Listing, Look, Seen, Watching, strangers
 from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.planning import ObjectPlan, Scope, plan_objects
 from reconciler.kube.rendering import Renderer, Wanted
 from reconciler.kube.untouched import Untouched
-from reconciler.plan import Action, Change, Instance, Plan, RevisionState, TargetState
+from reconciler.plan import Action, Change, Instance, Plan, RevisionState, Source, TargetState
 from reconciler.target import Outcome, Result
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class ClusterTarget:
             revision=RevisionState(applied=revision_of(seen.parent), held=self._held),
         )
         meant = {w.ref: w for w in workloads if w.target == self.name}
-        return state, instances(self.name, seen.objects.values(), meant, {})
+        return state, instances(self.name, seen.objects.values(), meant, _sources(seen))
 
     def objects_or_none(self) -> Mapping[ObjectId, Manifest] | None:
         """What is the fleet's there, as the last look found it, its documents among it whoever
@@ -107,6 +107,7 @@ class ClusterTarget:
             resting=self._fights.resting(time.monotonic()),
             arrived=frozenset(arrived),
             untouched=self._untouched,
+            may_be_empty=not self._renderer.owns_documents,
         )
         return plan_objects(scope, services, self.wanted.manifests, live, policy, self._desired)
 
@@ -124,12 +125,14 @@ class ClusterTarget:
         before = revision_of(seen.parent)
         try:
             there = after | seen.objects.keys()
-            parent = write_parent(self.api, wanted.fleet, seen.parent, there, before)
+            told = sources_of(seen.parent)
+            parent = write_parent(self.api, wanted.fleet, seen.parent, there, before, told)
             outcomes = apply_objects(self.api, objects, seen.objects, wanted.fleet)
             failed = [outcome for outcome in outcomes if outcome.result is not Result.APPLIED]
             self._remember(outcomes)
             if not failed:
-                write_parent(self.api, wanted.fleet, parent, after, revision)
+                stands = self._stands()
+                write_parent(self.api, wanted.fleet, parent, after, revision, stands)
         except ReconcilerError as error:
             outcomes = tuple(Outcome(change, Result.FAILED, str(error)) for change in objects)
             failed = list(outcomes)
@@ -145,6 +148,11 @@ class ClusterTarget:
     def _desired(self) -> Desired:
         assert self._followed is not None, "nothing is followed yet"
         return self._followed
+
+    def _stands(self) -> dict[str, str]:
+        """Where each service of the cluster is declared, for the plan that removes it."""
+        here = (w for w in self._desired.assignment.workloads if w.target == self.name)
+        return {w.ref.label: f"{w.origin.path}:{w.origin.line}" for w in here}
 
     def _remember(self, outcomes: Iterable[Outcome]) -> None:
         """Whom we took fields from, to notice a fight."""
@@ -173,6 +181,16 @@ def _of_services(changes: Iterable[Change], failed: Iterable[Outcome]) -> tuple[
         for change in changes
         if change.object is None
     )
+
+
+def _sources(seen: Seen) -> dict[ObjectRef, Source]:
+    found = {}
+    for label, text in sources_of(seen.parent).items():
+        file, _, line = text.rpartition(":")
+        namespace, _, name = label.partition("/")
+        if file and line.isdecimal():
+            found[ObjectRef("InferenceService", namespace, name)] = Source(file, int(line), None)
+    return found
 
 
 def _not_installed(seen: Seen, name: str) -> str:

@@ -1,0 +1,244 @@
+"""A fleet's cluster by git: `--cluster` against a real API server, looked at with kubectl."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.cluster_fleet import PROD, ClusterFleet
+from tests.support.fleets import document, service
+from tests.support.reconciler import Machine
+from tests.support.wait import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
+OK, FAILED, CHANGES, BLOCKED, USAGE = 0, 1, 2, 3, 64
+SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "plan.json").read_text())
+
+
+@pytest.fixture
+def home(tmp_path: Path, cluster: Cluster, machine: Machine) -> ClusterFleet:
+    """The fleet with its kinds installed, and no service yet."""
+    return ClusterFleet.create(tmp_path, cluster, machine)
+
+
+def chat(**spec: Any) -> str:
+    return service("chat", "phi", **spec)
+
+
+def test_a_pushed_service_is_planned_applied_and_ready_and_then_nothing_is_to_do(
+    home: ClusterFleet,
+) -> None:
+    sha = home.push(chat=chat(contextSize=4096))
+
+    before = home.dry_run()
+    done = home.once()
+    after = home.dry_run()
+
+    assert before.code == CHANGES
+    assert f"InferenceService default/chat            chat.yaml:1   {sha[:7]}" in before.out
+    assert "everything answers" in done.err
+    assert (after.code, "nothing to do" in after.out) == (OK, True)
+    home.cluster.kubectl("wait", "--for=condition=Ready", "isvc/chat", "--timeout=20s")
+    deployment = home.cluster.json("get", "deployment", "chat")
+    assert deployment["spec"]["replicas"] == 1
+    (port,) = home.cluster.json("get", "service", "chat")["spec"]["ports"]
+    assert port["port"] == 8080
+
+
+def test_a_plan_as_json_keeps_to_its_schema_and_names_every_object(home: ClusterFleet) -> None:
+    home.push(chat=chat())
+
+    plan = home.dry_run("-o", "json").json()
+
+    jsonschema.Draft202012Validator(SCHEMA).validate(plan)
+    of_chat = [c for c in plan["changes"] if c["ref"]["name"] == "chat"]
+    assert {"Deployment", "Service", "InferenceService"} <= {c["object"]["kind"] for c in of_chat}
+    assert {c["target"] for c in of_chat} == {f"cluster/{PROD}"}
+    assert plan["summary"]["create"] == 4  # the service, its Model, the Fleet and the FleetNode
+
+
+def test_an_edit_rolls_and_more_replicas_do_not(home: ClusterFleet) -> None:
+    home.push(chat=chat(contextSize=4096))
+    home.once()
+    template = home.cluster.json("get", "deployment", "chat")["spec"]["template"]
+
+    home.push(chat=chat(contextSize=4096, replicas=2))
+    scaled = home.dry_run("-o", "json").json()
+    home.once()
+    same = home.cluster.json("get", "deployment", "chat")["spec"]
+    home.push(chat=chat(contextSize=8192, replicas=2))
+    rolled = home.dry_run("-o", "json").json()
+    home.once()
+    anew = home.cluster.json("get", "deployment", "chat")["spec"]
+
+    assert _restarts(scaled) == ("update", "none", ["replicas"])
+    assert (same["replicas"], same["template"]) == (2, template)
+    assert _restarts(rolled) == ("update", "roll", ["contextSize"])
+    assert anew["template"] != template
+
+
+def _restarts(plan: dict[str, Any]) -> tuple[str, str, list[str]]:
+    """What the service's own change says."""
+    change = next(c for c in plan["changes"] if c["object"]["kind"] == "InferenceService")
+    fields = [field["path"] for field in change["fields"]]
+    return change["action"], change["impact"]["restart"], fields
+
+
+def test_what_somebody_changed_is_shown_with_who_and_taken_back(home: ClusterFleet) -> None:
+    home.push(chat=chat())
+    home.once()
+    home.cluster.kubectl("scale", "deployment", "chat", "--replicas=3")
+
+    shown = home.dry_run()
+    home.once()
+
+    assert shown.code == CHANGES
+    assert "spec.replicas 1 -> 3 by kubectl" in shown.out
+    assert "back to 1" in shown.out
+    assert home.cluster.json("get", "deployment", "chat")["spec"]["replicas"] == 1
+
+
+def test_a_fleet_that_only_reports_drift_shows_it_and_leaves_it(home: ClusterFleet) -> None:
+    home.push(chat=chat(), fleet=document("Fleet", "home", {"drift": "report"}))
+    home.once()
+    home.cluster.kubectl("scale", "deployment", "chat", "--replicas=2")
+
+    shown = home.dry_run()
+    home.run("--once", "--timeout", "20s")
+
+    assert "spec.replicas 1 -> 2 by kubectl" in shown.out
+    assert "back to" not in shown.out
+    assert home.cluster.json("get", "deployment", "chat")["spec"]["replicas"] == 2
+
+
+def test_a_removed_service_leaves_nothing_behind(home: ClusterFleet) -> None:
+    home.push(chat=chat(), other=service("other", "phi"))
+    home.once()
+
+    sha = home.push(chat=None)
+    shown = home.dry_run()
+    home.once()
+
+    assert f"chat.yaml:1   {sha[:7]}" in shown.out
+    left = home.cluster.json("get", "deployment,service,isvc,jobs,configmaps")["items"]
+    names = {item["metadata"]["name"] for item in left}
+    assert "chat" not in names
+    assert "other" in names
+
+
+def test_a_suspended_service_has_no_pod_and_comes_back(home: ClusterFleet) -> None:
+    home.push(chat=chat())
+    home.once()
+
+    home.push(chat=chat(suspend=True))
+    home.once()
+    suspended = home.cluster.json("get", "deployment", "chat")["spec"]["replicas"]
+    quiet = home.dry_run()
+    home.push(chat=chat())
+    home.once()
+
+    assert (suspended, quiet.code) == (0, OK)
+    assert home.cluster.json("get", "deployment", "chat")["spec"]["replicas"] == 1
+
+
+def test_a_cluster_that_does_not_answer_is_unknown(home: ClusterFleet, tmp_path: Path) -> None:
+    home.push(chat=chat())
+    nobody = tmp_path / "nobody"
+    nobody.write_text(home.cluster.kubeconfig.read_text().replace(home.cluster.url, _NOWHERE))
+    words = ("-C", str(home.repo.remote), "--cluster", "prod=test", "--kubeconfig", str(nobody))
+
+    shown = home.machine.reconcile("--dry-run", *words)
+    allowed = home.machine.reconcile("--dry-run", "--allow-unreachable", *words)
+
+    assert (shown.code, allowed.code) == (BLOCKED, OK)
+    assert "?   InferenceService default/chat" in shown.out
+    assert "create" not in shown.out.splitlines()[0]
+
+
+_NOWHERE = "https://127.0.0.1:1"
+
+
+def test_who_applies_already_is_named_and_nothing_is_applied(home: ClusterFleet) -> None:
+    loop = home.loop()
+    home.push(chat=chat())
+
+    refused = home.run("--once", "--timeout", "30s")
+    holder = home.holder()
+    ended = loop.end(signal.SIGTERM)
+
+    assert refused.code == BLOCKED
+    assert f"{holder} applies the fleet to cluster {PROD}" in refused.err
+    assert ended == OK
+    wait_for(lambda: not home.holder(), "the Lease is given back")
+    home.once()
+
+
+def test_a_loop_applies_what_is_pushed_and_takes_back_what_is_edited(home: ClusterFleet) -> None:
+    loop = home.loop()
+
+    home.push(chat=chat())
+    loop.wait_said("everything answers", count=2)
+    home.cluster.kubectl("delete", "service", "chat")
+
+    wait_for(lambda: home.cluster.kubectl("get", "service", "chat", check=False).count("8080") > 0)
+    home.cluster.kubectl("wait", "--for=condition=Ready", "isvc/chat", "--timeout=20s")
+
+
+def test_an_object_of_somebody_else_stays_and_is_named(home: ClusterFleet) -> None:
+    home.cluster.kubectl("create", "service", "clusterip", "chat", "--tcp=80:80")
+    home.push(chat=chat(), other=service("other", "phi"))
+
+    shown = home.dry_run()
+    done = home.run("--once", "--timeout", "30s")
+
+    assert shown.code == done.code == BLOCKED
+    assert "NotOurs: Service default/chat" in shown.out
+    assert home.cluster.json("get", "service", "chat")["spec"]["ports"][0]["port"] == 80
+    assert home.cluster.json("get", "deployment", "other")["spec"]["replicas"] == 1
+
+
+def test_status_shows_the_cluster_beside_the_nodes(home: ClusterFleet) -> None:
+    home.push(chat=chat())
+    home.once()
+
+    shown = home.run("status")
+    told = home.run("status", "-o", "json").json()
+
+    assert shown.code == OK
+    assert "cluster prod  at " in shown.out
+    (placement,) = told["services"][0]["placements"]
+    assert (placement["node"], placement["target"]) == ("edge", "cluster/prod")
+
+
+def test_without_the_kinds_a_plan_says_what_installs_them(
+    tmp_path: Path, cluster: Cluster, machine: Machine
+) -> None:
+    bare = ClusterFleet.create(tmp_path, cluster, machine, install=False)
+
+    shown = bare.dry_run()
+
+    assert f"`reconcile install --cluster {PROD}`" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--watch", "--cluster", "prod"), "--watch is about this machine alone"),
+        (("--once", "--local", "--cluster", "prod"), "--local is about this machine alone"),
+        (("--dry-run", "--cluster", "prod="), "write NAME, or NAME=CONTEXT"),
+        (("--dry-run", "--cluster", "a", "--cluster", "a"), "given twice"),
+    ],
+)
+def test_what_makes_no_sense_with_a_cluster_is_refused(
+    machine: Machine, words: tuple[str, ...], says: str
+) -> None:
+    done = machine.reconcile(*words)
+
+    assert done.code == USAGE
+    assert says in done.err
