@@ -72,10 +72,10 @@ class BesideCluster:
         hardware = {"memory": "16Gi", "devices": [{"vendor": "Apple", "memory": "unified"}]}
         self.cluster.apply(_object("FleetNode", name, {"agent": agent, "hardware": hardware}))
 
-    def put_model(self, **hardware: Any) -> None:
+    def put_model(self, *, namespace: str = "default", **hardware: Any) -> None:
         spec: dict[str, Any] = {"source": f"file://{self.gguf}"}
         spec |= {"hardware": hardware} if hardware else {}
-        self.cluster.apply(_object("Model", "tiny", spec, "default"))
+        self.cluster.apply(_object("Model", "tiny", spec, namespace))
 
     def declare(self, name: str, namespace: str = "default", **spec: Any) -> None:
         spec = {"modelRef": "tiny", "contextSize": 256, **spec}
