@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.pod.companion import Companion, Pace
+from agent.pod.engine import Engine
 from agent.state import StateDir
 from reconciler.runtime import NodeFacts
 from reconciler.workload import Command
@@ -161,6 +163,21 @@ def test_an_engine_that_is_drained_and_started_anew_serves_again(
 
         with engine:
             wait_readyz(own, 200)
+
+
+def test_a_drain_that_nobody_follows_up_is_forgotten(tmp_path: Path) -> None:
+    said: list[str] = []
+    with tiny_server(tmp_path) as server:
+        engine = Engine.beside("llama-server", server.port, ("tiny",), None)
+        quick = Pace(ready_s=0.05, loading_s=0.05, settle_s=0.05, forget_s=0.5)
+        companion = Companion(engine, said.append, pace=quick)
+        companion.start()
+        wait_for(lambda: companion.readiness().ready, "ready")
+        assert "nothing was cut" in companion.drain()
+        assert companion.readiness().reason == "Draining"
+
+        wait_for(lambda: companion.readiness().ready, "ready again")
+        companion.close()
 
 
 def test_an_engine_that_is_not_there_is_drained_at_once(tmp_path: Path) -> None:
