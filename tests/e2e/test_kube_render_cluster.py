@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,14 @@ import pytest
 from reconciler.kube.objects import Manifest, id_of, kind_of
 from reconciler.kube.yaml_text import dump_all
 from tests.support.cluster import Cluster
+from tests.support.kube_schemas import write_schemas
 from tests.support.manifests import rendered
 from tests.support.wait import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
 CASES = sorted((Path(__file__).parent.parent / "cases" / "kube").glob("*/fleet.yaml"))
+EXAMPLE = Path(__file__).parent.parent.parent / "fleet-example"
 SERVER_SIDE = ("apply", "--server-side", "--field-manager=fleet-reconciler", "--validate=strict")
 PRIORITY = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000,
             "metadata": {"name": "fleet-high"}}  # fmt: skip
@@ -66,6 +70,42 @@ def test_its_pods_are_scheduled_and_get_ready(
     assert all(
         name.startswith(f"{service['name']}-") and "-fetch-" not in name for name in leads_to
     )
+
+
+def test_every_file_of_the_example_fleet_is_valid_to_the_server_and_to_kubeconform(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    out = tmp_path / "rendered"
+    schemas = write_schemas(cluster, tmp_path / "schemas")
+    subprocess.run(
+        [Path(sys.executable).parent / "reconcile", "render", "-C", EXAMPLE, "-o", out], check=True
+    )
+
+    checked = subprocess.run(
+        [cluster.programs / "kubeconform", "-strict", "-verbose", "-summary",
+         "-schema-location", schemas, out],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    said = cluster.kubectl(*SERVER_SIDE, "--dry-run=server", "-R", "-f", str(out))
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "Valid: 2, Invalid: 0, Errors: 0, Skipped: 0" in checked.stdout
+    assert said.count("(server dry run)") == 2
+
+
+def test_kubeconform_with_these_schemas_refuses_a_field_that_is_not_there(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    schemas = write_schemas(cluster, tmp_path / "schemas")
+    wrong = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {porst: []}\n"
+
+    checked = subprocess.run(
+        [cluster.programs / "kubeconform", "-strict", "-schema-location", schemas],
+        input=wrong, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert checked.returncode == 1
+    assert "porst" in checked.stdout
 
 
 @pytest.fixture
