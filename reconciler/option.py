@@ -184,6 +184,30 @@ GIT_OPTIONS = (
 )
 
 
+LISTEN_OPTIONS = (
+    Option(
+        "listen",
+        "serve /healthz, /readyz, /metrics and the webhook there (default: nothing is served)",
+        "HOST:PORT",
+        read=lambda text: listen_address(text),
+    ),
+    Option(
+        "webhook-secret-file",
+        "what forges know us by, one secret a line; without it nobody can wake us",
+        "FILE",
+        read=file_path,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where to listen. `port` 0: a free one."""
+
+    host: str
+    port: int
+
+
 def credentials_of(args: argparse.Namespace) -> Credentials:
     """What agents are to know us by. Raises UsageError for a file that is not there."""
     from reconciler.agents.credentials import Credentials
@@ -226,3 +250,13 @@ def _switch(option: Option, text: str) -> bool:
 
 def _text(value: object) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def listen_address(text: str) -> Listen:
+    """`0.0.0.0:8080`, `[::]:8080`, `:8080` (every address). Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdecimal() and int(port) < 2**16):
+        raise ValueError("write HOST:PORT, such as 0.0.0.0:8080")
+    if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
+        raise ValueError("write an IPv6 address in brackets, such as [::]:8080")
+    return Listen(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - asked for

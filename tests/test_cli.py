@@ -344,3 +344,24 @@ def test_the_agents_status_names_the_node_that_this_machine_is(
 
     assert code == 0
     assert json.loads(capsys.readouterr().out)["nodes"][0]["name"] == "laptop"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["run", "--help"], ["validate"], ["--dry-run"], ["status"], ["explain", "chat"]],
+)
+def test_nothing_of_kubernetes_is_imported_without_a_cluster(
+    words: list[str], tmp_path: Path
+) -> None:
+    write_fleet(tmp_path, small_fleet())
+    program = (
+        "import sys\nfrom reconciler.cli import main\n"
+        f"try:\n    main({words!r})\nexcept SystemExit:\n    pass\n"
+        "print([m for m in sys.modules if m.startswith(('reconciler.kube', 'kubernetes'))])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.splitlines()[-1] == "[]"

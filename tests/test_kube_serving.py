@@ -17,11 +17,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.desired import Desired
-from reconciler.kube.serving import Listen, Serves, listen_address
+from reconciler.kube.serving import Serves
 from reconciler.kube.serving.app import MOST_BODY_BYTES
 from reconciler.kube.serving.board import Board, Role
 from reconciler.kube.serving.thread import Serving
 from reconciler.loop import Wake
+from reconciler.option import Listen, listen_address
 from reconciler.plan import Action, Blocked, Change, Observation, Plan, TargetState
 from reconciler.problem import Problem
 from reconciler.target import Outcome, Result

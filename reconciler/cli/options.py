@@ -9,6 +9,7 @@ from reconciler.option import (
     AGENT_OPTIONS,
     API_KEY_FILE,
     GIT_OPTIONS,
+    LISTEN_OPTIONS,
     STATE_DIR,
     add,
     file_path,
@@ -72,8 +73,6 @@ def add_agent_options(parser: argparse.ArgumentParser) -> None:
 
 def add_cluster_loop_options(parser: argparse.ArgumentParser) -> None:
     """What a loop over clusters answers over HTTP."""
-    from reconciler.kube.serving import LISTEN_OPTIONS
-
     group = parser.add_argument_group("a loop over clusters (each also an environment variable)")
     add(group, LISTEN_OPTIONS)
 

@@ -14,8 +14,7 @@ from reconciler import __version__
 from reconciler.kube.chart import chart_files
 from reconciler.kube.install import Program, SecretFile, installation
 from reconciler.kube.objects import id_of
-from reconciler.kube.serving import LISTEN_OPTIONS
-from reconciler.option import AGENT_OPTIONS, GIT_OPTIONS
+from reconciler.option import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
 from reconciler.runtimes import RUNTIMES
 from tests.support.cluster import Cluster
 from tests.support.kube_binaries import kube_binaries

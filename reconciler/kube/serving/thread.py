@@ -14,8 +14,9 @@ from reconciler.listening.server import Server, bound
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.kube.serving import Listen, Serves
+    from reconciler.kube.serving import Serves
     from reconciler.kube.serving.board import Board
+    from reconciler.option import Listen
 
 _RETRY_S = 10.0
 _log = logging.getLogger(__name__)
