@@ -22,8 +22,8 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What can be asked of it. Every question blocks for a bounded time. `host` is another one than
-    loopback in tests of no kind: a pod's containers share it."""
+    """What can be asked of it, on loopback, which the containers of a pod share. Every question
+    blocks for a bounded time. `many` is the runtime's row for single models, None for the others."""
 
     launch: Launch
     many: ManyModels | None
