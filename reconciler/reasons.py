@@ -42,6 +42,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "Fight": "another program sets the same field again and again",
         "NotOurs": "an object of that name is there and is not this fleet's: never touched",
         "ObjectGoing": "an object of it is being deleted: made anew once it is gone",
+        "ObjectRefused": "the API server refuses an object of it",
         "Guarded": "removing it would lose data: by hand, or after a confirmation",
         "NotRendered": "no manifest can be made of it",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,13 +14,25 @@ import pytest
 from reconciler.kube.access import open_cluster
 from reconciler.kube.applying import apply_objects
 from reconciler.kube.client import ApiServer
+from reconciler.kube.inventory import (
+    ID_LABEL,
+    KINDS_ANNOTATION,
+    ForeignSet,
+    parent_id,
+    revision_of,
+    set_id,
+    write_parent,
+)
+from reconciler.kube.judging import judged
 from reconciler.kube.managed import owned
-from reconciler.kube.objects import FLEET_LABEL, ObjectId, id_of
-from reconciler.plan import Action
+from reconciler.kube.objects import FLEET_LABEL, SYSTEM_NAMESPACE, ObjectId, id_of
+from reconciler.plan import Action, Plan
 from reconciler.planner import Policy
 from reconciler.target import Result
 from tests.support.cluster import Cluster
+from tests.support.fault_proxy import FaultProxy
 from tests.support.kube_world import (
+    TARGET,
     World,
     autoscaler,
     changed,
@@ -425,3 +438,205 @@ def test_a_claim_is_held_alone_and_its_siblings_go(world: World) -> None:
     confirmed = replace(world.policy.prune, confirmed=frozenset({blocked.token}))
     world.policy = replace(world.policy, prune=confirmed)
     world.settle()
+
+
+def judged_plan(world: World) -> Plan:
+    objects = world.plan()
+    plan = Plan("rev", objects.changes, objects.blocked, (), {}, {})
+    return judged(world.api, plan, TARGET, world.live())
+
+
+def test_the_server_is_asked_what_it_would_refuse_and_nothing_is_changed(world: World) -> None:
+    ns = world.namespace
+    world.declare(service(ns, type="Nonsense"), config_map(ns), deployment(ns))
+    world.declare(service(ns, "other"), service="other")
+
+    plan = judged_plan(world)
+
+    (blocked,) = plan.blocked
+    assert blocked.reason == "ObjectRefused"
+    assert "spec.type" in blocked.message
+    assert len(plan.changes) == 3
+    assert world.live() == {}
+
+
+def test_a_field_that_only_the_server_knows_as_fixed_becomes_a_replacement(world: World) -> None:
+    fixed = config_map(world.namespace, a="1") | {"immutable": True}
+    world.declare(fixed)
+    world.settle()
+    world.declare(fixed | {"data": {"a": "2"}})
+
+    (change,) = judged_plan(world).changes
+
+    assert (change.action, change.reason) == (Action.REPLACE, "ImmutableField")
+    assert "data" in change.message
+
+
+def test_drift_is_judged_as_it_would_be_taken_back(cluster: Cluster, world: World) -> None:
+    world.declare(deployment(world.namespace))
+    world.settle()
+    cluster.kubectl("scale", "deploy/chat", "-n", world.namespace, "--replicas=4")
+
+    plan = judged_plan(world)
+
+    assert [(c.action, c.by) for c in plan.changes] == [(Action.DRIFT, "kubectl")]
+    assert live(world)["spec"]["replicas"] == 4
+
+
+def test_a_server_that_asks_for_pauses_gets_them(
+    api: ApiServer, cluster: Cluster, world: World
+) -> None:
+    ns = world.namespace
+    world.declare(*(config_map(ns, f"c{i}", a="1") for i in range(20)))
+    with FaultProxy(api.grant()) as proxy:
+        world.api = proxy.api()
+        plan = world.plan()
+        proxy.throttle(12, retry_after_s=1)
+        began = time.monotonic()
+
+        outcomes = apply_objects(world.api, plan.changes, {}, world.fleet)
+
+        assert {o.result for o in outcomes} == {Result.APPLIED}
+        assert time.monotonic() - began >= 1.0
+        writes = [method for method, _ in proxy.requests if method == "PATCH"]
+        assert len(writes) == 20 + 12
+
+
+def test_a_server_that_asks_for_too_long_a_pause_is_left(
+    api: ApiServer, cluster: Cluster, world: World
+) -> None:
+    world.declare(config_map(world.namespace, a="1"))
+    with FaultProxy(api.grant()) as proxy:
+        world.api = proxy.api()
+        plan = world.plan()
+        proxy.throttle(1, retry_after_s=60)
+
+        (outcome,) = apply_objects(world.api, plan.changes, {}, world.fleet, longest_wait_s=2)
+
+        assert outcome.result is Result.FAILED
+
+
+def test_after_the_server_is_gone_nothing_more_is_tried(
+    api: ApiServer, cluster: Cluster, world: World
+) -> None:
+    ns = world.namespace
+    world.declare(*(config_map(ns, f"c{i}", a="1") for i in range(30)))
+    with FaultProxy(api.grant()) as proxy:
+        world.api = proxy.api()
+        plan = world.plan()
+        proxy.refuses = True
+        proxy.cut()
+
+        outcomes = apply_objects(world.api, plan.changes, {}, world.fleet, threads=2)
+
+    assert {o.result for o in outcomes} == {Result.FAILED, Result.SKIPPED}
+    assert sum(o.result is Result.FAILED for o in outcomes) <= 2
+    world.api = api
+    world.settle()
+
+
+def test_unchanged_objects_cost_no_call(api: ApiServer, cluster: Cluster, world: World) -> None:
+    ns = world.namespace
+    world.declare(deployment(ns), service(ns), config_map(ns, a="b"), autoscaler(ns, "other"))
+    world.settle()
+    seen = world.live()
+    with FaultProxy(api.grant()) as proxy:
+        world.api = proxy.api()
+
+        outcomes = apply_objects(world.api, world.plan(seen).changes, seen, world.fleet)
+
+        assert outcomes == ()
+        assert proxy.requests == []
+
+
+def test_an_object_whose_finalizer_hangs_blocks_nobody(world: World) -> None:
+    ns = world.namespace
+    stuck = config_map(ns, "stuck", a="1") | {"immutable": True}
+    stuck["metadata"]["finalizers"] = ["tests.invalid/never"]
+    world.declare(stuck, service="stuck")
+    world.declare(config_map(ns, "other"))
+    world.settle()
+    oid = ObjectId("", "ConfigMap", ns, "stuck")
+    world.api.delete(oid, uid=live(world, oid)["metadata"]["uid"])
+    world.declare(config_map(ns, "other", b="2"))
+
+    outcomes = world.apply()
+
+    assert [o.result for o in outcomes] == [Result.APPLIED]
+    (blocked,) = world.plan().blocked
+    assert "tests.invalid/never" in blocked.message
+    world.api.patch(oid, [{"op": "remove", "path": "/metadata/finalizers"}])
+    world.settle()
+
+
+def test_a_full_quota_is_told_and_blocks_only_its_own(cluster: Cluster, world: World) -> None:
+    ns = world.namespace
+    cluster.kubectl("create", "quota", "tight", "-n", ns, "--hard=count/services=0")
+
+    def quota() -> object:
+        return cluster.json("get", "quota", "tight", "-n", ns)["status"].get("hard")
+
+    wait_for(quota, "the quota counts", timeout_s=30)
+    world.declare(service(ns), deployment(ns))
+    world.declare(deployment(ns, "other"), service="other")
+
+    outcomes = {
+        o.change.object.name + o.change.object.kind: o for o in world.apply() if o.change.object
+    }
+
+    assert "quota" in outcomes["chatService"].message
+    assert outcomes["chatDeployment"].result is Result.SKIPPED
+    assert outcomes["otherDeployment"].result is Result.APPLIED
+
+
+def test_a_namespace_that_ends_fails_its_own_objects_only(cluster: Cluster, world: World) -> None:
+    other = cluster.namespace(f"ends-{secrets.token_hex(4)}")
+    cluster.apply(config_map(other, "keeps", a="1"))
+    patch = '{"metadata":{"finalizers":["tests.invalid/never"]}}'
+    cluster.kubectl("patch", "configmap", "keeps", "-n", other, "--type=merge", "-p", patch)
+    cluster.kubectl("delete", "namespace", other, "--wait=false")
+    world.declare(config_map(other, "new", a="1"), service="new")
+    world.declare(config_map(world.namespace, a="1"))
+
+    outcomes = {o.change.ref.name: o for o in world.apply()}
+
+    assert "terminat" in outcomes["new"].message
+    assert outcomes["chat"].result is Result.APPLIED
+    free = '[{"op":"remove","path":"/metadata/finalizers"}]'
+    cluster.kubectl("patch", "configmap", "keeps", "-n", other, "--type=json", "-p", free)
+
+
+def test_a_set_has_the_identity_that_kubectl_gives_it_and_of_kubectls_we_keep_off(
+    cluster: Cluster, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECTL_APPLYSET", "true")
+    cluster.kubectl("create", "namespace", SYSTEM_NAMESPACE, check=False)
+    text = json.dumps(config_map(SYSTEM_NAMESPACE, "member", a="1"))
+    cluster.kubectl(
+        *("apply", "-n", SYSTEM_NAMESPACE, "--prune", "--applyset=configmap/fleet-theirs"),
+        *("-f", "-"),
+        text=text,
+    )
+
+    theirs = live(world, parent_id("theirs"))
+
+    assert theirs["metadata"]["labels"][ID_LABEL] == set_id("theirs")
+    with pytest.raises(ForeignSet, match="kubectl"):
+        write_parent(world.api, "theirs", theirs, (), None)
+
+
+def test_the_parent_names_kinds_and_spaces_before_and_the_revision_after(
+    api: ApiServer, cluster: Cluster, world: World
+) -> None:
+    cluster.kubectl("create", "namespace", SYSTEM_NAMESPACE, check=False)
+    members = [ObjectId("apps", "Deployment", world.namespace, "chat")]
+
+    first = write_parent(world.api, "home", None, members, None)
+    second = write_parent(world.api, "home", first, members, "abc")
+
+    assert (revision_of(first), revision_of(second)) == (None, "abc")
+    annotations = live(world, parent_id("home"))["metadata"]["annotations"]
+    assert annotations[KINDS_ANNOTATION] == "Deployment.apps"
+    with FaultProxy(api.grant()) as proxy:
+        write_parent(proxy.api(), "home", second, members, "abc")
+        assert proxy.requests == []

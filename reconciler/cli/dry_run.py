@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from reconciler.agents.verdicts import with_verdicts
 from reconciler.api.fleetnode import FleetNode
@@ -30,6 +31,9 @@ from reconciler.report.plan_text import plan_text
 from reconciler.report.terminal import Style, printable
 from reconciler.source.checkout import Source
 from reconciler.source.load import Reader, reader
+
+if TYPE_CHECKING:
+    from reconciler.kube.together import Together
 
 
 def dry_run(args: argparse.Namespace) -> int:
@@ -79,10 +83,25 @@ def _with_clusters(
         told = desired_as_told(desired, agents)
         if told is not desired:
             together.follow(told)
-        plan = with_verdicts(together.plan(told, observed, args.confirm), agents.states)
+        plan = _as_judged(together, together.plan(told, observed, args.confirm))
+        plan = with_verdicts(plan, agents.states)
     finally:
         together.close()
     return _show(args, plan, told, observed)
+
+
+def _as_judged(together: Together, plan: Plan) -> Plan:
+    """As each cluster's own server would carry it out; where one falls silent, as we see it."""
+    from reconciler.kube.errors import ClusterError
+    from reconciler.kube.judging import judged
+
+    for cluster in together.clusters:
+        if plan.targets[cluster.name].reachable:
+            try:
+                plan = judged(cluster.api, plan, cluster.name, cluster.seen.objects)
+            except ClusterError as error:
+                print(f"not checked by the server: {printable(str(error))}", file=sys.stderr)
+    return plan
 
 
 def _show(args: argparse.Namespace, plan: Plan, desired: Desired, observed: Observation) -> int:

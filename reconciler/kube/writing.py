@@ -18,7 +18,7 @@ from reconciler.plan import Action, Change
 
 # A server-side apply with a resourceVersion that no object can have makes an object, or answers 409
 # where one is (kube-apiserver v1.36): nothing that exists is ever touched by a create.
-_NONE_YET = "1"
+NONE_YET = "1"
 _GONE_WITHIN_S = 5.0  # that a deleted object without finalizers may take
 _TRIES = 3  # against somebody who writes at the same time
 
@@ -59,7 +59,7 @@ class Writer:
 
     def _create(self, oid: ObjectId, manifest: Manifest) -> str:
         try:
-            self.api.apply(_with(manifest, resourceVersion=_NONE_YET))
+            self.api.apply(with_metadata(manifest, resourceVersion=NONE_YET))
         except Conflict as error:
             have = self.api.get(oid)
             if have is None:
@@ -67,7 +67,7 @@ class Writer:
             self._check(oid, have)
             if have["metadata"].get("deletionTimestamp"):
                 raise _still_there(oid, have) from error
-            self.api.apply(_with(manifest, uid=have["metadata"]["uid"]))
+            self.api.apply(with_metadata(manifest, uid=have["metadata"]["uid"]))
         return ""
 
     def _update(self, oid: ObjectId, change: Change) -> str:
@@ -76,13 +76,13 @@ class Writer:
         assert manifest is not None
         planned = {field.path for field in change.fields}
         takes = [d for d in compare(manifest, have) if d.field in planned]
-        sent = _with(manifest, uid=have["metadata"]["uid"])
+        sent = with_metadata(manifest, uid=have["metadata"]["uid"])
         if _releases_replicas(have, manifest):
             self._hand_over(oid, have)
         try:
             after = self.api.apply(sent)
         except Conflict as error:
-            if not error.owners or not _are_planned(error, takes):
+            if not error.owners or not are_planned(error, takes):
                 raise
             after = self.api.apply(sent, force=True)
         if any(d.cause is Cause.ADDED for d in takes):
@@ -158,7 +158,7 @@ class Writer:
             )
 
 
-def _with(manifest: Manifest, **metadata: str) -> dict[str, Any]:
+def with_metadata(manifest: Manifest, **metadata: str) -> dict[str, Any]:
     return {**manifest, "metadata": {**manifest["metadata"], **metadata}}
 
 
@@ -167,7 +167,7 @@ def _still_there(oid: ObjectId, have: Manifest) -> StillThere:
     return StillThere(f"{oid.label} is being deleted and waits for {waits}; tried again later")
 
 
-def _are_planned(error: Conflict, takes: list[Difference]) -> bool:
+def are_planned(error: Conflict, takes: list[Difference]) -> bool:
     """Whether a conflict is about nothing but fields that the plan takes."""
     paths = [server_path(d.path) for d in takes]
     return all(
