@@ -23,7 +23,7 @@ _LOOPBACK = "127.0.0.1"
 @dataclass(frozen=True, slots=True)
 class Engine:
     """What can be asked of it, on loopback, which the containers of a pod share. Every question
-    blocks for a bounded time. `many` is the runtime's row for single models, None for the others."""
+    blocks for a bounded time. `many` is how single models are handled, None where there is one."""
 
     launch: Launch
     many: ManyModels | None
