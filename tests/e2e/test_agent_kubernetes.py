@@ -66,6 +66,36 @@ def test_what_a_cluster_declares_runs_here_and_is_found_there(
     wait_for(lambda: process.memory_info().rss < MOST_RSS, "idle below 60 MiB", timeout_s=40)
 
 
+def test_the_rights_that_install_gives_it_are_all_that_it_needs(
+    machine: Machine, cluster: Cluster, tiny: Path
+) -> None:
+    mine = {"KUBECONFIG": str(cluster.kubeconfig)}
+    installed = machine.reconcile("install", env=mine)
+    assert installed.code == 0, installed.err
+    account = machine.reconcile("install", "--agent", NODE, env=mine)
+    assert account.code == 0, account.err
+    own = machine.root / "agent.kubeconfig"
+    own.write_text(account.out)
+    beside = BesideCluster(cluster, tiny)
+    beside.put_node()
+    beside.put_model()
+    beside.declare("chat")
+    beside.say("r1", "chat")
+    before = (beside.lease() or {})["spec"].get("renewTime")
+
+    running = machine.daemon("--kubernetes", "--kubeconfig", str(own), "--node", NODE)
+
+    machine.wait_ready("chat")
+    beside.wait_published("chat")
+    wait_for(lambda: beside.instance("chat").get("ready") is True, timeout_s=30)
+    wait_for(lambda: beside.observed().get("revision") == "r1", timeout_s=30)
+    wait_for(lambda: (beside.lease() or {})["spec"].get("renewTime") != before, timeout_s=30)
+    beside.say("r2")
+    machine.wait_gone("chat")
+    beside.wait_withdrawn("chat")
+    assert "level=warning" not in running.err
+
+
 def test_a_list_without_a_service_stops_it_and_its_slice_goes(
     machine: Machine, cluster: Cluster, tiny: Path
 ) -> None:
