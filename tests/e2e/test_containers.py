@@ -55,6 +55,7 @@ def test_what_is_copied_is_enough_to_build_the_wheel(path: Path, tmp_path: Path)
         place = REPOSITORY / source
         assert place.exists(), source
         copy = shutil.copytree if place.is_dir() else shutil.copy
+        (context / source).parent.mkdir(parents=True, exist_ok=True)
         copy(place, context / source)
 
     subprocess.run(
@@ -66,6 +67,7 @@ def test_what_is_copied_is_enough_to_build_the_wheel(path: Path, tmp_path: Path)
     [wheel] = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "reconciler/data/schemas/crds/models.inference.llmkube.dev.yaml" in names
+    assert "reconciler/data/chart/templates/deployment.yaml" in names
     assert any(name.startswith("agent/") for name in names)
 
 

@@ -1,0 +1,94 @@
+"""The reconciler at work with exactly the rights that its installation gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.fleets import document, model, service
+from tests.support.installed import install
+from tests.support.reconciler import Finished, Machine
+from tests.support.repos import Repo
+from tests.support.wait import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
+
+OK, CHANGES, BLOCKED = 0, 2, 3
+POOL = {"kubernetes": {"cluster": "prod"}, "hardware": {"memory": "64Gi"}}
+FLEET = {
+    "fleet.yaml": document("Fleet", "home", {}),
+    "pool.yaml": document("FleetNode", "edge", POOL),
+    "gemma.yaml": model("gemma"),
+}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repo:
+    """A fleet with one service on a pool of the cluster."""
+    repository = Repo.create(tmp_path)
+    chat = service("chat", "gemma", placement={"nodes": ["edge"]})
+    repository.publish({**FLEET, "chat.yaml": chat})
+    return repository
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    with Machine(tmp_path / "machine") as machine:
+        yield machine
+
+
+@pytest.fixture
+def reconcile(
+    cluster: Cluster, machine: Machine, repository: Repo, tmp_path: Path
+) -> Callable[..., Finished]:
+    """Run the program as its pod would: by its ServiceAccount's rights alone."""
+    cluster.add_node("worker")
+    own = install(cluster, tmp_path)
+
+    def run(*words: str, kubeconfig: Path = own) -> Finished:
+        fleet = ("-C", str(repository.work)) if "uninstall" not in words else ()
+        at = ("--cluster", "prod=test", "--kubeconfig", str(kubeconfig))
+        return machine.reconcile(*words, *fleet, *at)
+
+    return run
+
+
+def test_a_services_whole_life_needs_no_more_than_these_rights(
+    cluster: Cluster, repository: Repo, reconcile: Callable[..., Finished]
+) -> None:
+    first = reconcile("--once", "--timeout", "60s")
+    cluster.kubectl("wait", "--for=condition=Ready", "isvc/chat", "--timeout=30s")
+    cluster.kubectl("scale", "deploy/chat", "--replicas=3")
+    back = reconcile("--once", "--timeout", "60s")
+    replicas = cluster.json("get", "deploy", "chat")["spec"]["replicas"]
+    repository.write("chat.yaml", service("chat", "gemma", contextSize=4096))
+    repository.commit("smaller")
+    changed = reconcile("--once", "--timeout", "60s")
+    (repository.work / "chat.yaml").unlink()
+    repository.commit("no service any more")
+    gone = reconcile("--once", "--timeout", "60s")
+
+    ran = (first, back, changed, gone)
+    assert [run.code for run in ran] == [OK, OK, OK, OK], [run.err for run in ran]
+    assert not any("forbidden" in run.out + run.err for run in ran)
+    assert replicas == 1
+    wait_for(lambda: cluster.kubectl("get", "deploy,isvc", "-o", "name") == "", "nothing is left")
+
+
+def test_an_uninstallation_after_it_leaves_nothing_behind(
+    cluster: Cluster, reconcile: Callable[..., Finished]
+) -> None:
+    assert reconcile("--once", "--timeout", "60s").code == OK
+    refused = reconcile("uninstall", kubeconfig=cluster.kubeconfig)
+    token = refused.err.rpartition("--confirm ")[2].strip()
+
+    run = reconcile("uninstall", "--confirm", token, kubeconfig=cluster.kubeconfig)
+
+    assert (refused.code, run.code) == (BLOCKED, OK), refused.err + run.err
+    assert "still there: Deployment default/chat" in refused.err
+    kinds = "deploy,svc,jobs,cm,pvc,hpa,crd,clusterroles,priorityclasses"
+    labelled = ("-A", "-o", "name", "-l", "app.kubernetes.io/managed-by=fleet-reconciler")
+    wait_for(lambda: cluster.kubectl("get", kinds, *labelled) == "", "nothing is left")

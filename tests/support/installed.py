@@ -1,0 +1,35 @@
+"""A cluster with `reconcile install` done, and a kubeconfig with the reconciler's own rights.
+
+kubeconfig = install(cluster, tmp_path)      # who uses it may do what the rendered RBAC says
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from reconciler.cli import main
+from tests.support.cluster import Cluster
+
+NAMESPACE = "fleet-reconciler"
+
+
+def install(cluster: Cluster, folder: Path, *words: str) -> Path:
+    """Everything but what runs, unless `words` name a git URL."""
+    code = main(
+        ["install", "--cluster", "prod=test", "--kubeconfig", str(cluster.kubeconfig), *words]
+    )
+    assert code == 0
+    return kubeconfig_of(cluster, "fleet-reconciler", folder)
+
+
+def kubeconfig_of(cluster: Cluster, account: str, folder: Path) -> Path:
+    """A kubeconfig, context `test`, of a ServiceAccount in our namespace."""
+    token = cluster.kubectl("create", "token", account, "-n", NAMESPACE).strip()
+    config = json.loads(cluster.kubeconfig.read_text())
+    config["users"] = [{"name": account, "user": {"token": token}}]
+    config["contexts"] = [{"name": "test", "context": {"cluster": "test", "user": account}}]
+    path = folder / f"{account}.kubeconfig"
+    path.write_text(json.dumps(config))
+    path.chmod(0o600)
+    return path
