@@ -20,6 +20,7 @@ from reconciler.edge import Exit
 from reconciler.errors import UsageError
 
 if TYPE_CHECKING:
+    from reconciler.api.meta import ObjectRef
     from reconciler.desired import Desired
     from reconciler.problem import Finding
     from reconciler.workload import Command, Workload
@@ -70,8 +71,10 @@ def _print_commands(args: argparse.Namespace, desired: Desired) -> int:
     from reconciler.runtime import NodeFacts
     from reconciler.runtimes import RUNTIMES
 
+    in_pods = _commands_in_pods(desired)
     rendered = [
-        (w, RUNTIMES[w.runtime].command(w, NodeFacts())) for w in desired.assignment.workloads
+        (w, in_pods.get(w.ref) or RUNTIMES[w.runtime].command(w, NodeFacts()))
+        for w in desired.assignment.workloads
     ]
     if args.output == "json":
         print(json.dumps([_as_json(*pair) for pair in rendered], indent=2))
@@ -84,6 +87,18 @@ def _print_commands(args: argparse.Namespace, desired: Desired) -> int:
         for name, text in command.files.items():
             print(f"\n# {{dir}}/{name}\n{text}")
     return Exit.OK
+
+
+def _commands_in_pods(desired: Desired) -> dict[ObjectRef, Command]:
+    """Of services on clusters: a container's facts are known before there is one."""
+    clusters = {w.cluster for w in desired.assignment.workloads if w.cluster is not None}
+    if not clusters:
+        return {}
+    from reconciler.kube.placed import placed
+    from reconciler.kube.render.subject import Subject
+
+    found = (p for cluster in sorted(clusters) for p in placed(desired, cluster))
+    return {p.workload.ref: Subject.of(p).command for p in found}
 
 
 def _as_json(workload: Workload, command: Command) -> dict[str, object]:

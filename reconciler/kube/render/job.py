@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from reconciler.kube.objects import Manifest
+from reconciler.kube.objects import INPUTS_DIGEST_ANNOTATION, RENDER_DIGEST_ANNOTATION, Manifest
 from reconciler.kube.render.containers import every_pod
 from reconciler.kube.render.fetching import distinct_models, fetch
 from reconciler.kube.render.labels import FETCH, metadata, pod_labels
 from reconciler.kube.render.scheduling import onto_pool
 from reconciler.kube.render.storage import models_volume
 from reconciler.kube.render.subject import Subject
+from reconciler.placement.images import POD_PROGRAMS
 from reconciler.placement.names import with_suffix
 from reconciler.workload import ModelFile, digest
 
-_DIGITS = 10  # of the hash of what it does
+_DIGITS = 10  # of the hash of its inputs
 # The program itself tries again and goes on where it was; this many containers, with at most five
 # minutes between two, are days. A Job that gave up would be tried by nobody.
 _RESTARTS = 1000
@@ -29,24 +31,39 @@ def jobs(subject: Subject) -> tuple[Manifest, ...]:
 
 
 def _job(subject: Subject, model: ModelFile) -> Manifest:
-    """A Job cannot be changed: its name has the hash of everything that is in it."""
-    spec: dict[str, Any] = {
-        "backoffLimit": _RESTARTS,
-        "template": {
-            "metadata": {"labels": pod_labels(subject.placed, FETCH)},
-            "spec": {
-                "restartPolicy": "OnFailure",
-                **every_pod(subject),
-                **onto_pool(subject),
-                "containers": [fetch(subject, model)],
-                "volumes": [models_volume(subject), {"name": "tmp", "emptyDir": {}}],
-            },
+    """A Job cannot be changed: its name has the hash of what the fleet says of it. Where only our
+    rendering of it changed there is nothing to do again."""
+    container = fetch(subject, model)
+    template = {
+        "metadata": {"labels": pod_labels(subject.placed, FETCH)},
+        "spec": {
+            "restartPolicy": "OnFailure",
+            **every_pod(subject),
+            **onto_pool(subject),
+            "containers": [container],
+            "volumes": [models_volume(subject), {"name": "tmp", "emptyDir": {}}],
         },
     }
-    name = with_suffix(subject.name, f"fetch-{digest(spec)[:_DIGITS]}")
+    inputs = digest(_inputs(subject, container))
+    annotations = {INPUTS_DIGEST_ANNOTATION: inputs, RENDER_DIGEST_ANNOTATION: digest(template)}
+    name = with_suffix(subject.name, f"fetch-{inputs[:_DIGITS]}")
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata(subject.placed, name),
-        "spec": spec,
+        "metadata": metadata(subject.placed, name, annotations),
+        "spec": {"backoffLimit": _RESTARTS, "template": template},
+    }
+
+
+def _inputs(subject: Subject, container: Mapping[str, Any]) -> dict[str, Any]:
+    """Which model from where into which claim, on which nodes, and as whom."""
+    placed = subject.placed
+    pool = placed.workload.pool
+    return {
+        "args": container["args"],
+        "secrets": container.get("envFrom"),
+        "claim": subject.claim,
+        "pool": pool.inputs if pool else None,
+        "images": dict(placed.policy.images.get(POD_PROGRAMS, {})),
+        "pullSecrets": placed.workload.settings.get("imagePullSecrets"),
     }
