@@ -6,17 +6,19 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from reconciler.kube.errors import ClusterError, Gone, NotFound, Throttled, Unreachable
 from reconciler.kube.objects import Manifest, ObjectId, OwnedKind, id_of
 from reconciler.kube.stream import Watch, WatchEvent
 
 if TYPE_CHECKING:
-    from reconciler.kube.client import ApiServer
+    from reconciler.kube.client import ApiServer, Listing
 
 LIFE_S = 300.0  # of one watch; the server ends it, so that load spreads over its replicas
 LONGEST_PAUSE_S = 30.0
@@ -63,13 +65,14 @@ class Feed:
         self._news = news
         self._stopped = stopped
         self._lock = threading.Lock()  # of the next two
-        self._objects: dict[ObjectId, Manifest] = {}
+        self._objects: dict[ObjectId, bytes] = {}
         self._watch: Watch | None = None
         self._versions: dict[ObjectId, str] = {}
         self._version: str | None = None  # where the next watch goes on; None: list first
         self._failures = 0  # in a row
 
-    def objects(self) -> Mapping[ObjectId, Manifest]:
+    def objects(self) -> dict[ObjectId, bytes]:
+        """Each as JSON: an eighth of what it takes as dicts."""
         with self._lock:
             return self._objects.copy()
 
@@ -98,14 +101,23 @@ class Feed:
 
     def _list(self) -> None:
         view = self._view
-        listing = view.api.list(self.kind, selector=view.selector, namespace=self._within)
-        versions = {id_of(item): _version_of(item) for item in listing.items}
-        objects = {id_of(item): view.slim(item) for item in listing.items}
+        objects: dict[ObjectId, bytes] = {}
+        versions: dict[ObjectId, str] = {}
+
+        def take(page: Listing) -> str:
+            for item in page.items:
+                oid = id_of(item)
+                versions[oid] = str(item["metadata"]["resourceVersion"])
+                objects[oid] = orjson.dumps(view.slim(item))
+            return page.resource_version
+
+        # map, as a loop would hold one page while the next is decoded, which is most of the memory
+        pages = view.api.pages(self.kind, selector=view.selector, namespace=view.namespace)
+        *_, version = map(take, pages)
         is_new = versions != self._versions
         with self._lock:
             self._objects = objects
-        self._versions = versions
-        self._version = listing.resource_version
+        self._versions, self._version = versions, version
         self._now(Freshness.FRESH, None)
         if is_new:
             self._news()
@@ -151,9 +163,9 @@ class Feed:
                 self._news()
         elif self._versions.get(oid) != self._version:
             self._versions[oid] = self._version
-            slim = self._view.slim(event.object)
+            packed = orjson.dumps(self._view.slim(event.object))
             with self._lock:
-                self._objects[oid] = slim
+                self._objects[oid] = packed
             self._news()
 
     def _not_served(self, error: NotFound) -> float:
@@ -192,7 +204,3 @@ class Feed:
                 f" ({problem})" if problem else "",
             )
             self._news()
-
-
-def _version_of(item: Mapping[str, Any]) -> str:
-    return str(item["metadata"]["resourceVersion"])
