@@ -110,14 +110,14 @@ def _install(args: argparse.Namespace, api: ApiServer, manifests: tuple[Manifest
 
     in_the_way = foreign(api, manifests)
     definitions = [f for f in in_the_way if f.oid.kind == "CustomResourceDefinition"]
-    if args.take_over and definitions:
+    others = [f for f in in_the_way if f not in definitions]
+    if others or (definitions and not args.take_over):
+        return _refuse(in_the_way)
+    if definitions:
         from reconciler.cli.take_over import take_over
 
         if not take_over(api, accept_field_loss=args.accept_field_loss):
             return Exit.BLOCKED
-        in_the_way = tuple(f for f in in_the_way if f not in definitions)
-    if in_the_way:
-        return _refuse(in_the_way)
     wait_until_gone(api, manifests)
     is_definition = [id_of(m).kind == "CustomResourceDefinition" for m in manifests]
     first = sum(is_definition)

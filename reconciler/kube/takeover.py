@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,14 +34,16 @@ if TYPE_CHECKING:
 OWNERS: Mapping[str, str] = MappingProxyType({"llmkube": "LLMKube"})
 _HEARTBEAT = "llmkube.ai/agent-heartbeat"  # on a slice, by LLMKube's agent on a Mac
 _ALIVE_S = 180.0  # since a Lease or a heartbeat was renewed: several periods of either
-_WORKLOADS = (
+_DEFINITION = OWNED_KINDS["apiextensions.k8s.io", "CustomResourceDefinition"]
+_LOOKED_AT = (
+    _DEFINITION,
     OWNED_KINDS["apps", "Deployment"],
     OwnedKind("apps", "v1", "StatefulSet", "statefulsets", 0),
     OwnedKind("apps", "v1", "DaemonSet", "daemonsets", 0),
+    SERVED_KINDS["", "Pod"],
+    LEASE,
+    OWNED_KINDS["discovery.k8s.io", "EndpointSlice"],
 )
-_POD = SERVED_KINDS["", "Pod"]
-_SLICE = OWNED_KINDS["discovery.k8s.io", "EndpointSlice"]
-_DEFINITION = OWNED_KINDS["apiextensions.k8s.io", "CustomResourceDefinition"]
 _ADDED = ("managedFields", "uid", "resourceVersion", "generation", "creationTimestamp", "selfLink")
 
 
@@ -104,16 +106,15 @@ def misfits_of(found: Manifest) -> Iterator[Misfit]:
         yield Misfit(oid, mistake.field or "it", mistake.message)
 
 
-def alive(api: ApiServer, now: float | None = None) -> tuple[Alive, ...]:
-    """Known owners that run, hold a Lease or keep endpoints fresh. `now`: seconds since the epoch.
-    Raises ClusterError."""
-    now = time.time() if now is None else now
-    found = list(_appliers(api))
-    found += [a for kind in _WORKLOADS for live in _listed(api, kind) for a in _of_workload(live)]
-    found += [a for live in _listed(api, _POD) for a in _of_pod(live)]
-    found += [a for live in _listed(api, LEASE) for a in _of_lease(live, now)]
-    found += [a for live in _listed(api, _SLICE) for a in _of_slice(live, now)]
-    return tuple(found)
+def alive(api: ApiServer) -> tuple[Alive, ...]:
+    """Known owners that run, hold a Lease or keep endpoints fresh. Raises ClusterError."""
+    now = time.time()
+    return tuple(a for kind in _LOOKED_AT for live in _listed(api, kind) for a in signs(live, now))
+
+
+def signs(live: Manifest, now: float) -> Iterator[Alive]:
+    """Of one object; `now` is in seconds since the epoch."""
+    return _SIGNS[live["kind"]](live, now)
 
 
 def write_backup(folder: Path, cluster: str, found: Held) -> Path:
@@ -146,22 +147,21 @@ def replace_definitions(
         api.replace({**new, "metadata": {**new["metadata"], **version}})
 
 
-def _appliers(api: ApiServer) -> Iterator[Alive]:
-    """Flux or Argo CD would write the old definition back."""
-    for live in _listed(api, _DEFINITION):
-        mine = live["spec"]["group"] == GROUP and live["spec"]["names"]["kind"] in KINDS
-        if mine and (owner := applier_of(live)):
-            way = "take the definition out there without pruning it, and its label off it here"
-            yield Alive(id_of(live).label, owner, way)
-
-
 def _plain(live: Manifest) -> dict[str, Any]:
     """Without what the server keeps for itself."""
     metadata = {k: v for k, v in live["metadata"].items() if k not in _ADDED}
     return {**live, "metadata": metadata}
 
 
-def _of_workload(live: Manifest) -> Iterator[Alive]:
+def _of_definition(live: Manifest, _: float) -> Iterator[Alive]:
+    """Flux or Argo CD would write the old definition back."""
+    mine = live["spec"]["group"] == GROUP and live["spec"]["names"]["kind"] in KINDS
+    if mine and (owner := applier_of(live)):
+        way = "take the definition out there without pruning it, and its label off it here"
+        yield Alive(id_of(live).label, owner, way)
+
+
+def _of_workload(live: Manifest, _: float) -> Iterator[Alive]:
     if live.get("spec", {}).get("replicas", 1) == 0:
         return
     template = live.get("spec", {}).get("template", {}).get("spec", {})
@@ -174,7 +174,7 @@ def _of_workload(live: Manifest) -> Iterator[Alive]:
         yield Alive(id_of(live).label, owner, way)
 
 
-def _of_pod(live: Manifest) -> Iterator[Alive]:
+def _of_pod(live: Manifest, _: float) -> Iterator[Alive]:
     """One whose workload is gone or scaled down may still be ending."""
     if (live.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return
@@ -214,6 +214,17 @@ def _of_slice(live: Manifest, now: float) -> Iterator[Alive]:
     if beat is not None and now - beat <= _ALIVE_S:
         way = "end the agent on that machine (launchctl bootout), and wait 3 minutes"
         yield Alive(f"the agent behind {id_of(live).label}", "LLMKube", way)
+
+
+_SIGNS: Mapping[str, Callable[[Manifest, float], Iterator[Alive]]] = {
+    "CustomResourceDefinition": _of_definition,
+    "Deployment": _of_workload,
+    "StatefulSet": _of_workload,
+    "DaemonSet": _of_workload,
+    "Pod": _of_pod,
+    "Lease": _of_lease,
+    "EndpointSlice": _of_slice,
+}
 
 
 def _seconds(text: object) -> float | None:
