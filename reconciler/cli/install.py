@@ -136,10 +136,10 @@ def _refuse(in_the_way: Iterable[Foreign]) -> int:
 
 
 def _way_out(kind: str, owner: str) -> str:
+    if kind == "CustomResourceDefinition":  # first: helm uninstall would delete every object of it
+        return "; use another cluster, or make them ours with --take-over"
     if owner.startswith("Helm"):
         return "; go on with helm upgrade, or helm uninstall it first"
-    if kind == "CustomResourceDefinition":
-        return "; use another cluster, or make them ours with --take-over"
     return "; rename or remove it"
 
 
