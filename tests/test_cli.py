@@ -24,6 +24,7 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the person who runs the tests is read or written."""
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
 
 
 @pytest.fixture
@@ -50,8 +51,8 @@ def run(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]
         ["render", "-o", "yaml"],
         ["validate", "-o", "yaml"],
         ["--from", "HEAD"],
-        ["--dry-run", "--cluster", "prod"],
-        ["-C", "cluster://prod", "validate"],
+        ["--dry-run", "--cluster", "prod="],
+        ["-C", "cluster://", "validate"],
         ["-C", ""],
         ["--interval", "soon", "--watch"],
         ["explain"],
@@ -72,6 +73,21 @@ def test_what_makes_no_sense_is_exit_64_with_a_line_on_stderr(
     assert code == 64
     assert err.startswith("reconcile: ")
     assert out == ""
+
+
+@pytest.mark.parametrize(
+    "words", [["--dry-run", "--cluster", "prod"], ["-C", "cluster://prod", "validate"]]
+)
+def test_a_cluster_that_nobody_can_reach_says_what_to_give(
+    words: list[str], fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = [] if "-C" in words else ["-C", fleet]
+
+    code, _, err = run(capsys, *place, *words)
+
+    assert code == 1
+    assert "no kubeconfig at" in err
+    assert "--kubeconfig FILE" in err
 
 
 def test_a_fleet_that_is_not_there_is_exit_1(

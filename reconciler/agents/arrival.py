@@ -11,6 +11,7 @@ from reconciler.plan import Instance, Observation, RevisionState, TargetState
 from reconciler.workload import Workload
 
 _SHOWN_PROBLEMS = 3
+_SHOWN_LATE = 5
 
 Verdicts = Mapping[ObjectRef, tuple[str, str]]
 """Services that an agent does not run, with reason and message, as it says."""
@@ -85,7 +86,9 @@ def _arrival(revision: str, wanted: list[Workload], seen: _Seen) -> Arrival:
     reasons = [why for why in late if why is not None]
     if not reasons:
         return Arrival(node, Stage.READY)
-    why = "; ".join(text for text, _ in reasons)
+    shown = [text for text, _ in reasons[:_SHOWN_LATE]]
+    shown += [f"and {len(reasons) - _SHOWN_LATE} more"] if len(reasons) > _SHOWN_LATE else []
+    why = "; ".join(shown)
     return Arrival(node, Stage.WAITING, why, is_final=all(final for _, final in reasons))
 
 

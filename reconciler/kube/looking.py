@@ -14,6 +14,7 @@ from reconciler.api.meta import GROUP
 from reconciler.kube.errors import ClusterError, NotFound, Throttled, Unreachable
 from reconciler.kube.feed import Freshness
 from reconciler.kube.inventory import is_ours, parent_id, selector, set_id
+from reconciler.kube.noted import Noted
 from reconciler.kube.objects import (
     FLEET_LABEL,
     OWNED_KINDS,
@@ -107,6 +108,7 @@ class Watching:
         """`others`: also documents that another program applied; `documents` has them where
         somebody watches them already."""
         self._api = api
+        self._noted = api if isinstance(api, Noted) else None
         self._others = others
         self._watched = documents
         self._changed = changed
@@ -121,6 +123,8 @@ class Watching:
             raise _why(mirror, self._api.name)
         absent = [k.kind for k, f in mirror.freshness.items() if f is Freshness.ABSENT]
         missing = [kind.kind for kind in KINDS if kind.group == GROUP and kind.kind in absent]
+        if self._noted is not None:
+            objects = self._noted.with_notes(objects)
         ours, parent = _of(objects, fleet), objects.get(parent_id(fleet))
         return Seen(ours, parent, tuple(sorted(missing)), self._documents())
 

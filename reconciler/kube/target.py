@@ -15,6 +15,7 @@ from reconciler.kube.fights import Fights
 from reconciler.kube.instances import instances
 from reconciler.kube.inventory import members_of, revision_of, sources_of, write_parent
 from reconciler.kube.looking import Documents, Listing, Look, Seen, Watching, strangers
+from reconciler.kube.noted import Noted
 from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.planning import ObjectPlan, Scope, plan_objects
 from reconciler.kube.rendering import Renderer, Wanted
@@ -45,7 +46,7 @@ class ClusterTarget:
         why_not: Callable[[], str] = lambda: "",
         documents: Documents | None = None,
     ) -> None:
-        self.api = api
+        self.api = api = Noted.like(api) if changed else api
         self.name = f"cluster/{api.name}"
         self._renderer = renderer
         others = not renderer.owns_documents
