@@ -14,11 +14,13 @@ from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.comparison import Causes
 from reconciler.kube.inventory import fleet_of, is_ours
 from reconciler.kube.managed import entries
+from reconciler.kube.mounts import config_maps
 from reconciler.kube.objects import Manifest, ObjectId, id_of, ref_of, service_of
 from reconciler.kube.pruning import prune
+from reconciler.kube.sending import as_before
 from reconciler.kube.stepping import Step, step_of
 from reconciler.kube.untouched import Untouched, is_untouched
-from reconciler.plan import Action, Blocked, Change, Plan, Source
+from reconciler.plan import Action, Blocked, Change, Plan, Restart, Source
 from reconciler.planner import Policy
 
 # Reasons of a hold that concern what runs, and not what is declared: the documents follow.
@@ -66,30 +68,28 @@ def plan_objects(
     changes: list[Change] = []
     blocked: list[Blocked] = []
     for oid in sorted(wanted):
-        manifest = wanted[oid]
-        ref = ref_for(manifest)
+        have = live.get(oid)  # once: whoever mirrors a cluster decodes it anew each time
+        ref = ref_for(wanted[oid])
         if standing.keeps(ref, oid):
             continue
-        have = live.get(oid)
         if have is not None and not is_ours(have, scope.fleet):
             blocked.append(_not_ours(scope, ref, oid, have, causes))
             continue
-        if have is not None and _is_as_it_should_be(scope, oid, manifest, have):
+        if have is not None and _is_as_it_should_be(scope, oid, wanted[oid], have):
             continue
         step = Step(scope.target, oid, ref, _source(ref, standing, causes), policy.drift_enforced)
-        done, refused = step_of(step, manifest, have, ref in standing.rolls, scope.resting)
+        done, refused = step_of(step, wanted[oid], have, ref in standing.rolls, scope.resting)
         changes += done
         blocked += refused
         if have is not None and not done and not refused:
-            scope.untouched.add(oid, manifest, have)
+            scope.untouched.add(oid, wanted[oid], have)
     scope.untouched.keep(live)
-    ours = {oid: have for oid, have in live.items() if is_ours(have, scope.fleet)}
-    kept = {oid for oid in ours if standing.keeps(ref_for(ours[oid]), oid)}
+    left = {oid: live[oid] for oid in live if oid not in wanted}
     pruned = prune(
         scope.target,
-        {oid: have for oid, have in ours.items() if oid not in wanted.keys() | kept},
+        {oid: have for oid, have in left.items() if _may_go(scope, standing, oid, have)},
         declared={ref_for(manifest) for manifest in wanted.values()},
-        running={ref_for(have) for have in ours.values()},
+        running={ref_for(have) for have in (*left.values(), *_there(wanted, live))},
         leaving=standing.leaving,
         policy=policy,
         causes=causes,
@@ -127,7 +127,7 @@ class _Standing:
             whole=frozenset(whole),
             running=frozenset({ref for b in blocked for ref in (b.ref, *b.holds)} | moving),
             leaving=frozenset(leaving),
-            rolls=frozenset(c.ref for c in own if c.action is Action.REPLACE),
+            rolls=frozenset(c.ref for c in own if c.impact.restart is Restart.ROLL),
             changes={c.ref: c for c in own if not c.is_shown_only},
         )
 
@@ -165,11 +165,21 @@ def _not_ours(
     return Blocked(ref, "NotOurs", message, causes.where(ref), scope.target, (ref,))
 
 
+def _may_go(scope: Scope, standing: _Standing, oid: ObjectId, have: Manifest) -> bool:
+    return is_ours(have, scope.fleet) and not standing.keeps(ref_for(have), oid)
+
+
+def _there(
+    wanted: Mapping[ObjectId, Manifest], live: Mapping[ObjectId, Manifest]
+) -> Iterable[Manifest]:
+    return (manifest for oid, manifest in wanted.items() if oid in live)
+
+
 def _unchanged(
     wanted: Mapping[ObjectId, Manifest],
     live: Mapping[ObjectId, Manifest],
     changes: Iterable[Change],
     blocked: Iterable[Blocked],
 ) -> int:
-    there = {ref_for(manifest) for oid, manifest in wanted.items() if oid in live}
+    there = {ref_for(manifest) for manifest in _there(wanted, live)}
     return len(there - {c.ref for c in changes} - {b.ref for b in blocked})
