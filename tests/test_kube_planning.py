@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from reconciler.kube.objects import (
     id_of,
 )
 from reconciler.kube.planning import ObjectPlan, Scope, plan_objects
-from reconciler.plan import Action, Blocked, Change, Plan, Restart
+from reconciler.plan import Action, Blocked, Change, Impact, Plan, Restart
 from reconciler.planner import Policy
 from reconciler.prune import PruneLimits
 from tests.support.builders import FixedCauses, ref
@@ -268,9 +269,9 @@ def test_a_rendering_that_waits_lets_the_rest_of_the_object_through() -> None:
 def test_a_new_rendering_comes_with_the_next_change_or_when_asked(cause: str) -> None:
     live = as_applied(rendered("engine:1", "r1"))
     want = rendered("engine:2", "r2", "i2" if cause == "inputs" else "i1")
-    asked = (of_service(Action.REPLACE, "RenderChanged"),) if cause == "asked" else ()
+    rolls = replace(of_service(Action.UPDATE, "RenderChanged"), impact=Impact(restart=Restart.ROLL))
 
-    (change,) = planned([want], [live], changes=asked).changes
+    (change,) = planned([want], [live], changes=(rolls,) if cause == "asked" else ()).changes
 
     assert change.action is Action.UPDATE
     assert [f.path for f in change.fields] == ["spec.template.spec.containers[engine].image"]
