@@ -85,6 +85,8 @@ def plan_objects(
             scope.untouched.add(oid, wanted[oid], have)
     scope.untouched.keep(live)
     left = {oid: live[oid] for oid in live if oid not in wanted}
+    for oid in _still_mounted(wanted, live, left, standing):
+        left.pop(oid, None)
     pruned = prune(
         scope.target,
         {oid: have for oid, have in left.items() if _may_go(scope, standing, oid, have)},
@@ -98,6 +100,23 @@ def plan_objects(
     changes += pruned.changes
     blocked += pruned.blocked
     return ObjectPlan(tuple(changes), tuple(blocked), _unchanged(wanted, live, changes, blocked))
+
+
+def _still_mounted(
+    wanted: Mapping[ObjectId, Manifest],
+    live: Mapping[ObjectId, Manifest],
+    left: Mapping[ObjectId, Manifest],
+    standing: _Standing,
+) -> frozenset[ObjectId]:
+    """ConfigMaps that are declared no more, and that templates which wait still name: a pod of such
+    a template could not start again."""
+    found: set[ObjectId] = set()
+    refs = {ref_for(have) for oid, have in left.items() if oid.kind == "ConfigMap"}
+    for oid, manifest in wanted.items() if refs - standing.rolls else ():
+        if oid.kind == "Deployment" and ref_for(manifest) in refs - standing.rolls:
+            have = live.get(oid)
+            found |= config_maps(as_before(manifest, have)) if have is not None else set()
+    return frozenset(found)
 
 
 def ref_for(manifest: Manifest) -> ObjectRef:

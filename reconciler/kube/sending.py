@@ -41,7 +41,7 @@ def as_before(manifest: Manifest, live: Manifest) -> dict[str, Any]:
     is_waiting = (
         where is not None
         and said.get(inputs) is not None
-        and said.get(inputs) == now.get(inputs)
+        and _made_from(manifest) == _made_from(live)
         and said.get(renders) != now.get(renders)
         and now.get(renders) is not None
     )
@@ -64,6 +64,16 @@ def as_before(manifest: Manifest, live: Manifest) -> dict[str, Any]:
             made = copy.deepcopy(made)
             _put(made, difference.path, difference.after)
     return made
+
+
+def _made_from(manifest: Manifest) -> object:
+    """The digest that a template says its pods are made from: another number of them is not in it.
+    Of an object whose template says none, the digest of the whole."""
+    template = manifest.get("spec", {}).get("template") or {}
+    for metadata in (template.get("metadata") or {}, manifest["metadata"]):
+        if found := (metadata.get("annotations") or {}).get(INPUTS_DIGEST_ANNOTATION):
+            return found
+    return None
 
 
 def pointer(live: Manifest, path: Path) -> str:
