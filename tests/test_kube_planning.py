@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from dataclasses import replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -302,3 +303,17 @@ def test_the_set_of_another_tool_is_refused() -> None:
     annotations = mine["metadata"]["annotations"]
     assert annotations["applyset.kubernetes.io/contains-group-kinds"] == "Deployment.apps"
     assert annotations["applyset.kubernetes.io/additional-namespaces"] == "default"
+
+
+def test_what_is_forced_again_and_again_is_a_drift_that_can_become_a_fight() -> None:
+    (want,) = ours(deployment("default", replicas=1))
+    want["metadata"]["annotations"] = {"inference.llmkube.dev/force-fields": "spec.replicas"}
+    live = edited(as_applied(want), "kube-controller-manager", replicas=3)
+    oid = id_of(want)
+
+    (taken,) = planned([want], [live]).changes
+    resting = Scope(TARGET, "home", resting={(oid, "spec.replicas"): "again and again"})
+    (left,) = planned([want], [live], scope=resting).changes
+
+    assert (taken.reason, taken.by) == ("DriftedByOther", "kube-controller-manager")
+    assert (left.reason, left.message) == ("Fight", "again and again")

@@ -98,7 +98,7 @@ def step_of(
             message = f"{at.oid.label}: {_said(fixed[0])} cannot be changed in place"
             blocked.append(at.blocked("Guarded", f"{message}, and making it anew loses its data"))
         else:
-            changes.append(_taking(at, found, fixed, {**manifest}, have))
+            changes.append(_taking(at, found, fixed, manifest))
     changes += _shown(at, found)
     if found.conflicts:
         blocked.append(at.blocked("FieldConflict", _conflicting(at.oid, found.conflicts)))
@@ -112,7 +112,7 @@ class _Found:
     """The differences of one object by what becomes of them."""
 
     declared: tuple[Difference, ...]
-    drifted: tuple[Difference, ...]  # taken back
+    drifted: tuple[Difference, ...]  # taken back, or taken by force
     reported: tuple[Difference, ...]  # drift that is only shown
     fights: tuple[str, ...]  # what to say of those that another program sets again and again
     controlled: tuple[Difference, ...]  # a controller's or admission's
@@ -124,15 +124,15 @@ class _Found:
     ) -> _Found:
         found = tuple(differences)
         drift = [d for d in found if d.cause in (Cause.DRIFT, Cause.ADDED)]
-        fought = [d for d in drift if (at.oid, d.field) in resting]
-        kept = [d for d in drift if d in fought or not at.is_enforced]
         theirs = [d for d in found if d.cause in (Cause.CONFLICT, Cause.CONTROLLER)]
         forced = [d for d in theirs if _is_forced(d, want)]
         left = [d for d in theirs if d not in forced]
+        fought = [d for d in (*drift, *forced) if (at.oid, d.field) in resting]
+        back = [*(drift if at.is_enforced else ()), *forced]
         return cls(
-            declared=(*(d for d in found if d.cause is Cause.DECLARED), *forced),
-            drifted=tuple(d for d in drift if d not in kept),
-            reported=tuple(kept),
+            declared=tuple(d for d in found if d.cause is Cause.DECLARED),
+            drifted=tuple(d for d in back if d not in fought),
+            reported=tuple(d for d in (*drift, *forced) if d in fought or d not in back),
             fights=tuple(resting[at.oid, d.field] for d in fought),
             controlled=tuple(d for d in left if d.cause is Cause.CONTROLLER),
             conflicts=tuple(d for d in left if d.cause is Cause.CONFLICT),
@@ -143,13 +143,7 @@ class _Found:
         return (*self.declared, *self.drifted)
 
 
-def _taking(
-    at: Step,
-    found: _Found,
-    fixed: tuple[Difference, ...],
-    manifest: Manifest,
-    have: Manifest,
-) -> Change:
+def _taking(at: Step, found: _Found, fixed: tuple[Difference, ...], manifest: Manifest) -> Change:
     fields = tuple(_field(d) for d in found.takes if not _is_bookkeeping(d))
     impact = Impact(restart=_restart(at.oid, found.takes, manifest))
     more: dict[str, Any] = {"fields": fields, "manifest": manifest, "impact": impact}
