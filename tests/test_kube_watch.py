@@ -334,6 +334,18 @@ def test_what_nobody_needs_is_dropped_on_arrival(place: Place) -> None:
         assert all("managedFields" not in objects[oid]["metadata"] for oid in (before, after))
 
 
+def test_whoever_changes_an_object_of_the_mirror_changes_a_copy(place: Place) -> None:
+    oid = place.put("a", x="1")
+    with mirrored(place.api, place) as mirror:
+        objects = mirror.objects() or {}
+        seen: Any = objects[oid]
+        seen["data"]["x"] = "2"
+
+        assert objects[oid]["data"] == {"x": "1"}
+        assert oid in objects
+        assert len(objects) == 1
+
+
 def test_a_stopped_mirror_ends_at_once_and_tells_nothing_more(place: Place) -> None:
     told = Told()
     with mirrored(place.api, place, CONFIG_MAPS, SERVICES, changed=told) as mirror:
