@@ -27,6 +27,7 @@ from agent.cluster.status import (
 from agent.process.ports import not_local
 from agent.server.answer import live
 from reconciler import __version__
+from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.kube.errors import ClusterError, NotFound
@@ -144,7 +145,10 @@ class Publisher:
     def _slices(
         self, instances: tuple[Instance, ...]
     ) -> tuple[dict[ObjectId, Manifest], dict[ObjectRef, Unpublished]]:
-        slices, unpublished = {}, {}
+        slices: dict[ObjectId, Manifest] = {}
+        unpublished: dict[ObjectRef, Unpublished] = {}
+        if not self._is_published():
+            return slices, unpublished
         foreign: dict[str, str | None] = {}  # address -> why it is not this machine's
         for instance in instances:
             made = slice_of(instance, AGENT_MANAGER)
@@ -160,6 +164,14 @@ class Publisher:
             else:
                 slices[slice_id(instance.ref, self._node.name)] = made
         return slices, unpublished
+
+    def _is_published(self) -> bool:
+        """Whether the node's services are to be found in a cluster at all. Before a revision is
+        read nobody knows, and what was published stays."""
+        desired, ref = self._node.loop.desired, ObjectRef("FleetNode", "", self._node.name)
+        declared = desired.fleet.get(FleetNode, ref) if desired else None
+        agent = declared.spec.agent if declared else None
+        return self._services or agent is None or bool(agent.clusters)
 
     def _names(self, slices: Mapping[ObjectId, Manifest]) -> dict[ObjectId, Manifest]:
         """The Services of what has a slice, as long as it is declared."""

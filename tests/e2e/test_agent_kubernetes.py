@@ -66,6 +66,51 @@ def test_what_a_cluster_declares_runs_here_and_is_found_there(
     wait_for(lambda: process.memory_info().rss < MOST_RSS, "idle below 60 MiB", timeout_s=40)
 
 
+def test_an_address_that_is_not_this_machines_is_said_and_never_published(
+    machine: Machine, cluster: Cluster, tiny: Path
+) -> None:
+    beside = BesideCluster.install(cluster, tiny)
+    beside.put_node(hostIP="203.0.113.9", expose="open", clusters=["test"])
+    beside.declare("chat")
+    beside.say("r1", "chat")
+
+    _start(machine, cluster)
+
+    wait_for(lambda: bool(beside.observed().get("unpublished")), timeout_s=60)
+    assert beside.observed()["unpublished"][0]["reason"] == "HostIPNotLocal"
+    assert beside.slice("chat") is None
+    wait_for(lambda: beside.instance("chat").get("reason") == "HostIPNotLocal", timeout_s=30)
+
+
+def test_it_ends_at_once_and_leaves_its_models_and_their_endpoints(
+    machine: Machine, cluster: Cluster, tiny: Path
+) -> None:
+    beside = _serving(machine, cluster, tiny, "chat")
+    chat = machine.wait_ready("chat")
+    began = time.monotonic()
+
+    assert machine.running()[-1].end() == 0
+
+    assert time.monotonic() - began < 5
+    assert machine.wait_ready("chat").pid == chat.pid
+    assert beside.conditions("chat")["ready"] is True  # until the Lease is stale
+
+
+def test_with_stop_on_exit_its_endpoints_go_before_its_models(
+    machine: Machine, cluster: Cluster, tiny: Path
+) -> None:
+    beside = BesideCluster.install(cluster, tiny)
+    beside.declare("chat")
+    beside.say("r1", "chat")
+    running = _start(machine, cluster, "--stop-on-exit")
+    beside.wait_published("chat")
+
+    assert running.end() == 0
+
+    assert beside.slice("chat") is None
+    assert not machine.processes()
+
+
 def test_the_rights_that_install_gives_it_are_all_that_it_needs(
     machine: Machine, cluster: Cluster, tiny: Path
 ) -> None:

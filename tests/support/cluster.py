@@ -30,7 +30,10 @@ from tests.support.wait import wait_for
 _OWN_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 SYSTEM = "fleet-reconciler"
 _GROUP = "inference.llmkube.dev"
-_NAMESPACED = "services,configmaps,jobs,pvc,hpa,leases,secrets,serviceaccounts,roles,rolebindings"
+_NAMESPACED = (
+    "services,endpointslices,configmaps,jobs,pvc,hpa,leases,secrets,serviceaccounts,roles,"
+    "rolebindings"
+)
 _KEPT = ("kubernetes", "kube-root-ca.crt", "default")
 _POLICIES = "validatingadmissionpolicies,validatingadmissionpolicybindings"
 
