@@ -276,6 +276,19 @@ def test_a_kind_that_is_not_installed_is_empty_and_found_when_it_comes(
         assert mirror.freshness[WIDGETS] is Freshness.FRESH
 
 
+def test_a_kind_that_was_never_there_is_not_missed_after_an_outage(
+    proxy: FaultProxy, place: Place
+) -> None:
+    with mirrored(proxy.api(), place, CONFIG_MAPS, WIDGETS) as mirror:
+        proxy.refuses = True
+        proxy.cut()
+        wait_for(lambda: mirror.freshness[WIDGETS] is Freshness.STALE)
+        proxy.refuses = False
+
+        wait_for(lambda: mirror.is_fresh)
+        assert mirror.freshness[WIDGETS] is Freshness.ABSENT
+
+
 def test_a_kind_that_is_no_longer_served_is_unknown_and_not_empty(
     proxy: FaultProxy, place: Place, crd: Callable[[], None]
 ) -> None:

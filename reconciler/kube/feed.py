@@ -69,6 +69,7 @@ class Feed:
         self._watch: Watch | None = None
         self._versions: dict[ObjectId, str] = {}
         self._version: str | None = None  # where the next watch goes on; None: list first
+        self._was_served = False
         self._failures = 0  # in a row
 
     def objects(self) -> dict[ObjectId, bytes]:
@@ -118,6 +119,7 @@ class Feed:
         with self._lock:
             self._objects = objects
         self._versions, self._version = versions, version
+        self._was_served = True
         self._now(Freshness.FRESH, None)
         if is_new:
             self._news()
@@ -169,9 +171,11 @@ class Feed:
             self._news()
 
     def _not_served(self, error: NotFound) -> float:
-        never = self.freshness in (Freshness.LISTING, Freshness.ABSENT)
         self._version = None
-        self._now(Freshness.ABSENT if never else Freshness.LOST, None if never else error)
+        if self._was_served:
+            self._now(Freshness.LOST, error)
+        else:
+            self._now(Freshness.ABSENT, None)
         return self._view.look_again_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
     def _failed(self, error: ClusterError) -> float:
