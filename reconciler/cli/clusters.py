@@ -4,6 +4,7 @@ is imported, and no kubeconfig is read."""
 from __future__ import annotations
 
 import argparse
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -165,6 +166,8 @@ def beside(
         apis = [cluster.api for cluster in together.clusters]
         return refused(apis, operator.leadership, fleet_name(followed[0]))
 
+    for told in ("leading", "serving"):  # who applies, and where it answers: said once each
+        logging.getLogger(f"reconciler.kube.{told}").setLevel(logging.INFO)
     if watched is not None:
         watched.watch(wake.fetch)
     try:

@@ -82,11 +82,12 @@ class ScreenLog(logging.Handler):
     """Log lines that a person should see, above the live line; tracebacks only when debugging."""
 
     def __init__(self, screen: Screen) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__()
         self._screen = screen
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._screen.say(printable(record.getMessage()), Tone.CHANGE)
+        tone = Tone.CHANGE if record.levelno >= logging.WARNING else None
+        self._screen.say(printable(record.getMessage()), tone)
         if record.exc_info and os.environ.get("FLEET_DEBUG"):
             self._screen.say(logging.Formatter().formatException(record.exc_info))
 
