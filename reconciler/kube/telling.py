@@ -18,8 +18,6 @@ from reconciler.kube.events import EventWriter, happenings
 from reconciler.kube.heartbeat import LEASES_PATH, LeaseState, lease_name, lease_state
 from reconciler.kube.kinds import SERVED_KINDS
 from reconciler.kube.objects import (
-    AGENT_MANAGER,
-    MANAGED_BY_LABEL,
     SERVICE_LABEL,
     Manifest,
     ObjectId,
@@ -27,6 +25,7 @@ from reconciler.kube.objects import (
     service_of,
 )
 from reconciler.kube.readiness import readiness
+from reconciler.kube.slices import NODE_LABEL
 from reconciler.kube.source import ClusterCheckout
 from reconciler.kube.status import NODE_FIELDS, SERVICE_FIELDS, node_status, service_status
 from reconciler.kube.statuswriter import Entry, StatusWriter
@@ -121,7 +120,7 @@ class Voice:
         ]
         if not nodes:
             return {}
-        query = {"labelSelector": f"{MANAGED_BY_LABEL}={AGENT_MANAGER}"}
+        query = {"labelSelector": NODE_LABEL}
         listed = self.api.raw("GET", LEASES_PATH, query=query)["items"]
         leases = {lease["metadata"]["name"]: lease for lease in listed}
         now = time.time()
