@@ -1,6 +1,6 @@
 """What `/metrics` says, collected anew for each scrape from what is in memory.
 
-docs/metrics.md lists them.
+docs/operator.md lists them.
 """
 
 from __future__ import annotations
