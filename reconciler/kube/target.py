@@ -20,7 +20,17 @@ from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.planning import ObjectPlan, Scope, plan_objects
 from reconciler.kube.rendering import Renderer, Wanted
 from reconciler.kube.untouched import Untouched
-from reconciler.plan import Action, Change, Instance, Plan, RevisionState, Source, TargetState
+from reconciler.kube.upkeep import Upkeep, is_by_agent
+from reconciler.plan import (
+    Action,
+    Change,
+    Instance,
+    Observation,
+    Plan,
+    RevisionState,
+    Source,
+    TargetState,
+)
 from reconciler.target import Outcome, Result
 
 if TYPE_CHECKING:
@@ -56,6 +66,8 @@ class ClusterTarget:
         self.why_not = why_not
         self._fights = Fights()
         self._untouched = Untouched()
+        self._upkeep = Upkeep(self.api)
+        self._members: frozenset[ObjectId] = frozenset()  # what the last plan leads to
         self._failed_passes = 0
         self._is_known = False
         self._held = ""  # why the newest revision is not applied, where waiting does not help
@@ -96,12 +108,25 @@ class ClusterTarget:
             return None
         return {**self.seen.documents, **self.seen.objects}
 
-    def plan(self, services: Plan, policy: Policy, arrived: Iterable[ObjectRef]) -> ObjectPlan:
+    def plan(
+        self,
+        services: Plan,
+        policy: Policy,
+        arrived: Iterable[ObjectRef],
+        observed: Observation,
+    ) -> ObjectPlan:
         """What the objects need, after a look that got an answer. `arrived`: services that moved
         away and answer where they are now. Raises ClusterError."""
         assert self.wanted is not None, "a look comes first"
-        names = {id_of(manifest) for manifest in self.wanted.manifests}
-        live = {**strangers(self.api, names - self.seen.objects.keys()), **self.seen.objects}
+        seen = self.seen.objects
+        slices = self._upkeep.look(self._desired, self.wanted.fleet, observed, seen)
+        wanted = (*self.wanted.manifests, *slices.wanted)
+        others = strangers(self.api, {id_of(manifest) for manifest in wanted} - seen.keys())
+        self._upkeep.taken(slices.wanted, others)
+        live = {o: m for o, m in {**others, **seen}.items() if o not in slices.left}
+        by_agents = {oid for oid in live if is_by_agent(live[oid])}
+        wanted = tuple(manifest for manifest in wanted if id_of(manifest) not in by_agents)
+        self._members = members_of(wanted) | slices.left
         scope = Scope(
             target=self.name,
             fleet=self.wanted.fleet,
@@ -110,19 +135,22 @@ class ClusterTarget:
             untouched=self._untouched,
             may_be_empty=not self._renderer.owns_documents,
         )
-        return plan_objects(scope, services, self.wanted.manifests, live, policy, self._desired)
+        return plan_objects(scope, services, wanted, live, policy, self._desired)
 
     def apply_all(self, changes: Sequence[Change], revision: str) -> tuple[Outcome, ...]:
         """Carry out what a plan says of this cluster. Never raises for what cannot be done now."""
         wanted, seen = self.wanted, self.seen
         assert wanted is not None, "a look comes first"
         objects = [change for change in changes if change.object is not None]
+        why = self.why_not()
+        if not why:
+            self._upkeep.carry_out()
         if not objects and revision_of(seen.parent) == revision:
             return _of_services(changes, ())
-        if why := self.why_not():
+        if why:
             self._held = why
             return tuple(Outcome(change, Result.SKIPPED, why) for change in changes)
-        after = members_of(wanted.manifests)
+        after = self._members
         before = revision_of(seen.parent)
         try:
             there = after | seen.objects.keys()

@@ -86,7 +86,7 @@ class Together:
             if not observed.targets[cluster.name].reachable:
                 continue
             try:
-                objects = cluster.plan(made, policy, arrived)
+                objects = cluster.plan(made, policy, arrived, observed)
             except ClusterError as error:
                 lost = _without(observed, cluster.name, str(error))
                 return self.plan(desired, lost, confirmed, other_fleet)
