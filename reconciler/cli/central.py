@@ -24,7 +24,7 @@ from reconciler.loop import Loop, Timing, Wake
 from reconciler.plan import Action, Change, Observation
 from reconciler.source.checkout import Source
 from reconciler.source.history import HistoryFile
-from reconciler.source.load import reader
+from reconciler.source.load import Reader, reader
 from reconciler.source.open import cache_dir
 from reconciler.target import Outcome, Result
 
@@ -37,6 +37,7 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
     log_to(screen)
     agents = open_agents(args)
     source = open_fleet(args, working_tree=False)
+    journal = _journal(source)
     console = ArrivalConsole(screen, args.output, agents, wake, timeout_s, once=args.once)
     with beside(args, agents, source, console, wake) as clusters:
 
@@ -46,9 +47,9 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
 
         loop = Loop(
             source=source,
-            read=reader(),
+            read=_reader(source, journal),
             target=clusters.target,
-            journal=_journal(source),
+            journal=journal,
             report=clusters.report,
             wake=wake,
             timing=Timing(poll_s=interval_s),
@@ -63,6 +64,16 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
                 return _once(loop, console, clusters, args, interval_s)
             loop.run()
             return Exit.INTERRUPTED if signal.SIGINT in received else Exit.OK
+
+
+def _reader(source: Source, journal: SourceJournal) -> Reader:
+    """A commit with an error is refused whole. Objects in a cluster have many authors: there, an
+    error holds what it concerns."""
+    if not source.location.startswith("cluster://"):
+        return reader()
+    from reconciler.source.slice import object_reader
+
+    return object_reader(lambda: journal.last)
 
 
 def _journal(source: Source) -> SourceJournal:

@@ -49,30 +49,61 @@ def slice_reader(node: str, last: Callable[[], Applied | None]) -> Reader:
     return read
 
 
+def object_reader(last: Callable[[], Applied | None]) -> Reader:
+    """`load` for a fleet whose objects have many authors, as in a cluster: an object with an error
+    holds what it concerns, and nobody else. `last` tells what was applied before."""
+    from reconciler.runtimes import RUNTIMES
+
+    cache = LoadCache()
+
+    def read(checkout: Checkout, held: frozenset[str]) -> Loaded:
+        return shortened(each_alone(examine(checkout, RUNTIMES, cache, held), last()))
+
+    return read
+
+
 def own_slice(loaded: Loaded, node: str, before: Applied | None) -> Loaded:
     """The same revision as this node may follow it. `fleet` stays None where an error leaves
     nothing to go by: the node's own FleetNode, or the Fleet, with no last good one."""
+    stops = frozenset({ObjectRef("FleetNode", "", node), _POLICY})
+    return _followed(loaded, before, lambda standing: slice_of(node, loaded, standing), stops)
+
+
+def each_alone(loaded: Loaded, before: Applied | None) -> Loaded:
+    """The same revision with every error as the business of the objects that it concerns. `fleet`
+    stays None where the Fleet itself is wrong, and no last good one stands in for it."""
+    return _followed(loaded, before, lambda _: None, frozenset({_POLICY}))
+
+
+def _followed(
+    loaded: Loaded,
+    before: Applied | None,
+    own_of: Callable[[Fleet], frozenset[ObjectRef] | None],
+    stops: frozenset[ObjectRef],
+) -> Loaded:
+    """A revision with errors, as far as it can be followed. `own_of` what stands: whose errors are
+    our business (None: everybody's); `stops`: without one of these it cannot be followed."""
     if not loaded.errors:
         return loaded
     wrong = _Wrong.of(loaded, before)
     stand_ins = _stand_ins(before)
     objects, unknown = _with_stand_ins(loaded.standing, wrong, stand_ins)
     standing = replace(loaded.standing, objects=MappingProxyType(objects))
-    own = slice_of(node, loaded, standing)
+    own = own_of(standing)
     origins = MappingProxyType({**wrong.origins, **loaded.origins})
     unsure = bool(wrong.unread) and not stand_ins
     held = (*wrong.held, *_unsure_services(standing, unknown, wrong, unsure=unsure))
+    refs = frozenset(finding.ref for finding in held)
     fleet = replace(
         standing,
         origins=origins,
         held=(*_held_already(loaded.standing, objects), *held),
-        elsewhere=frozenset(finding.ref for finding in held) - own,
+        elsewhere=frozenset() if own is None else refs - own,
         incomplete=_incomplete(wrong.unread),
     )
-    stops = unknown & {ObjectRef("FleetNode", "", node), _POLICY}
     return replace(
         loaded,
-        fleet=None if stops else fleet,
+        fleet=None if unknown & stops else fleet,
         origins=origins,
         problems=tuple(_judged(problem, own, wrong.newer) for problem in loaded.problems),
         files=MappingProxyType(dict(_files(loaded, wrong.unread, before))),
@@ -223,11 +254,13 @@ def _incomplete(unread: Iterable[str]) -> str:
     )
 
 
-def _judged(problem: Problem, own: frozenset[ObjectRef], newer: frozenset[ObjectRef]) -> Problem:
+def _judged(
+    problem: Problem, own: frozenset[ObjectRef] | None, newer: frozenset[ObjectRef]
+) -> Problem:
     """As it counts here: an error of another node's is a warning, with the rule that it breaks."""
     if problem.severity is not Severity.ERROR:
         return problem
-    is_own = problem.ref is None or problem.ref in own
+    is_own = own is None or problem.ref is None or problem.ref in own
     if problem.ref in newer:
         severity = RULES["AgentTooOld"].severity if is_own else Severity.WARNING
         return replace(problem, rule="AgentTooOld", severity=severity, message=_too_old(problem))
