@@ -1,0 +1,176 @@
+"""A reconciler that stays beside a cluster: the loop as its Deployment runs it, outside of one."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import http.client
+import json
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.cluster_fleet import ClusterFleet
+from tests.support.crds import install_kinds, remove_kinds, small, thing
+from tests.support.fleets import service
+from tests.support.reconciler import Machine, Running
+from tests.support.wait import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
+
+
+def operate(machine: Machine, cluster: Cluster, *words: str, **env: str) -> Running:
+    """The loop over the cluster's own objects."""
+    where = ("-C", "cluster://prod", "--cluster", "prod=test")
+    config = ("--kubeconfig", str(cluster.kubeconfig))
+    # A long poll: what happens, happens by watches.
+    return machine.start(*where, *config, *words, env={"FLEET_POLL_INTERVAL": "60s", **env})
+
+
+def names(cluster: Cluster, kind: str) -> set[str]:
+    return {o["metadata"]["name"] for o in cluster.json("get", kind, "-n", "default")["items"]}
+
+
+def uid(cluster: Cluster, kind: str, name: str) -> str:
+    return str(cluster.json("get", kind, name)["metadata"]["uid"])
+
+
+def ask(
+    port: int, path: str, body: bytes | None = None, **headers: str
+) -> tuple[int, dict[str, Any]]:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request("GET" if body is None else "POST", path, body, named)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+def holder(cluster: Cluster) -> str:
+    """Who applies; empty: nobody, or nobody ever did."""
+    words = ("get", "lease", "-n", "fleet-reconciler")
+    found = {o["metadata"]["name"]: o["spec"] for o in cluster.json(*words)["items"]}
+    return str(found.get("fleet-home", {}).get("holderIdentity") or "")
+
+
+@pytest.fixture
+def pool(cluster: Cluster) -> Cluster:
+    """Kinds and a node with devices."""
+    install_kinds(cluster)
+    cluster.add_node("l4-0", **{"nvidia.com/gpu": "8"})
+    return cluster
+
+
+def test_objects_that_kubectl_applied_are_rendered_and_stay_kubectls(
+    pool: Cluster, machine: Machine
+) -> None:
+    running = operate(machine, pool)
+    pool.apply(*small("chat"))
+
+    wait_for(lambda: "chat" in names(pool, "deployments"), "the Deployment", timeout_s=60)
+    pool.kubectl("wait", "isvc/chat", "--for=condition=Ready", "--timeout=60s")
+
+    found = pool.json("get", "isvc", "chat", "--show-managed-fields")
+    owners = {(m["manager"], m.get("subresource", "")) for m in found["metadata"]["managedFields"]}
+    assert ("fleet-reconciler", "") not in owners
+    assert ("fleet-reconciler", "status") in owners
+    assert found["status"]["endpoint"].endswith(":8080/v1/chat/completions")
+
+    pool.kubectl("delete", "isvc", "chat")
+    wait_for(lambda: "chat" not in names(pool, "deployments"), "its end", timeout_s=60)
+    assert running.process.poll() is None
+
+
+def test_one_bad_object_is_stalled_with_its_reason_and_stops_nobody_else(
+    pool: Cluster, machine: Machine
+) -> None:
+    bad = thing("InferenceService", "bad", {"modelRef": "nowhere", "placement": {"nodes": ["l4"]}})
+    pool.apply(*small("chat"), bad)
+    operate(machine, pool)
+
+    pool.kubectl("wait", "isvc/chat", "--for=condition=Ready", "--timeout=60s")
+    pool.kubectl("wait", "isvc/bad", "--for=condition=Stalled", "--timeout=20s")
+
+    conditions = pool.json("get", "isvc", "bad")["status"]["conditions"]
+    said = {c["type"]: (c["status"], c["reason"]) for c in conditions}
+    assert said["Ready"] == ("False", "DanglingReference")
+    assert "bad" not in names(pool, "deployments")
+    pool.kubectl("patch", "isvc", "bad", "--type=merge", "-p", '{"spec": {"modelRef": "gemma"}}')
+    pool.kubectl("wait", "isvc/bad", "--for=condition=Ready", "--timeout=60s")
+    gone = {c["type"] for c in pool.json("get", "isvc", "bad")["status"]["conditions"]}
+    assert "Stalled" not in gone
+
+
+def test_definitions_that_are_deleted_and_made_anew_stop_nothing(
+    pool: Cluster, machine: Machine
+) -> None:
+    pool.apply(*small("chat", "embed"))
+    running = operate(machine, pool)
+    wait_for(lambda: {"chat", "embed"} <= names(pool, "deployments"), "both", timeout_s=60)
+    pool.kubectl("wait", "isvc/chat", "isvc/embed", "--for=condition=Ready", "--timeout=60s")
+    before = [uid(pool, "deployment", name) for name in ("chat", "embed")]
+
+    remove_kinds(pool)
+    running.wait_said("cluster://prod")
+    install_kinds(pool)
+    pool.apply(*small("chat"))
+    running.wait_said("made anew")
+    time.sleep(3)  # for the loop to do harm in: nothing says that it has not
+    assert [uid(pool, "deployment", name) for name in ("chat", "embed")] == before
+
+    pool.apply(*small("chat", "embed"))
+    pool.kubectl("wait", "isvc/chat", "isvc/embed", "--for=condition=Ready", "--timeout=60s")
+    assert [uid(pool, "deployment", name) for name in ("chat", "embed")] == before
+
+
+def test_who_stands_by_takes_over_at_once_and_only_one_writes(
+    pool: Cluster, machine: Machine, tmp_path: Path
+) -> None:
+    pool.apply(*small("chat"))
+    first = operate(machine, pool, POD_NAME="first")
+    wait_for(lambda: holder(pool).startswith("first"), "the Lease", timeout_s=60)
+    second = operate(machine, pool, "--listen", "127.0.0.1:0", POD_NAME="second")
+    second.wait_said("served on port")
+    port = int(second.err.partition("served on port ")[2].split()[0])
+    wait_for(lambda: ask(port, "/readyz")[0] == 200, "it stands by", timeout_s=60)
+    assert ask(port, "/readyz")[1]["role"] == "standby"
+    assert ask(port, "/readyz")[1]["holder"].startswith("first")
+
+    began = time.monotonic()
+    assert first.end() == 0
+    wait_for(lambda: ask(port, "/readyz")[1]["role"] == "leader", "the hand-over", timeout_s=60)
+    took_s = time.monotonic() - began
+
+    assert took_s < 10  # a Lease that is not given back would last 15 s
+    pool.apply(*small("chat", "embed"))
+    wait_for(lambda: "embed" in names(pool, "deployments"), "the Deployment", timeout_s=60)
+    transitions = pool.json("get", "lease", "fleet-home", "-n", "fleet-reconciler")["spec"]
+    assert transitions["leaseTransitions"] >= 1
+
+
+def test_a_forges_call_brings_a_pushed_commit_at_once(
+    tmp_path: Path, cluster: Cluster, machine: Machine
+) -> None:
+    home = ClusterFleet.create(tmp_path, cluster, machine)
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2\n")
+    home.push(chat=service("chat", "phi"))
+    running = machine.start(
+        *home.words,
+        *("--listen", "127.0.0.1:0", "--webhook-secret-file", str(secret)),
+        *("--interval", "10m"),
+    )
+    running.wait_said("served on port")
+    wait_for(lambda: "chat" in names(cluster, "deployments"), "the first", timeout_s=60)
+
+    home.push(other=service("other", "phi"))
+    time.sleep(1)
+    assert "other" not in names(cluster, "deployments")
+    port = int(running.err.partition("served on port ")[2].split()[0])
+    tag = hmac.new(b"hunter2", b"{}", hashlib.sha256).hexdigest()
+    assert ask(port, "/hook", b"{}", X_Gitea_Signature=tag)[0] == 202
+
+    wait_for(lambda: "other" in names(cluster, "deployments"), "the pushed one", timeout_s=30)
