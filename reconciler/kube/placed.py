@@ -44,6 +44,7 @@ def placed(desired: Desired, cluster: str, url: str | None = None) -> tuple[Plac
     fleet = desired.fleet
     declared = fleet.all(FleetPolicy)
     name = declared[0].metadata.name if declared else ""
+    policy = fleet.policy  # once: it is looked for among all objects
     made = []
     for workload in desired.assignment.workloads:
         if workload.cluster != cluster:
@@ -55,7 +56,7 @@ def placed(desired: Desired, cluster: str, url: str | None = None) -> tuple[Plac
         refs = (ObjectRef("Model", workload.ref.namespace, m.name) for m in workload.models)
         models = {ref.name: model for ref in refs if (model := fleet.get(Model, ref))}
         source = _repository(desired, workload, url)
-        made.append(Placed(service, workload, node, fleet.policy, name, source, models))
+        made.append(Placed(service, workload, node, policy, name, source, models))
     return tuple(sorted(made, key=lambda p: p.workload.ref))
 
 
