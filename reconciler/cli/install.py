@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from reconciler.cli.options import check_output
 from reconciler.edge import Exit
 from reconciler.errors import UsageError
-from reconciler.option import AGENT_OPTIONS, GIT_OPTIONS
+from reconciler.option import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from reconciler.kube.installing import Foreign, Result
     from reconciler.kube.objects import Manifest, ObjectId
 
-# Options of the program that name a file.
-_SECRET_OPTIONS = (
-    *(option.name for option in (*GIT_OPTIONS, *AGENT_OPTIONS)),
-    "webhook-secret-file",
+_SECRET_OPTIONS = tuple(  # of the program: those that name a file
+    option.name
+    for option in (*GIT_OPTIONS, *AGENT_OPTIONS, *LISTEN_OPTIONS)
+    if option.name.endswith("-file")
 )
 
 

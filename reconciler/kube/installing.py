@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.kube.errors import ClusterError, NotFound
 from reconciler.kube.objects import (
+    AGENT_MANAGER,
     MANAGED_BY_LABEL,
     MANAGER,
     SYSTEM_NAMESPACE,
@@ -67,7 +68,8 @@ def foreign(api: ApiServer, manifests: Iterable[Manifest]) -> tuple[Foreign, ...
 
 
 def is_ours(live: Manifest) -> bool:
-    return (live["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) == MANAGER
+    """The reconciler's, or an agent's own."""
+    return (live["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) in (MANAGER, AGENT_MANAGER)
 
 
 def owner_of(live: Manifest) -> str:

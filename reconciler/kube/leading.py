@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from reconciler.kube.errors import ClusterError
 from reconciler.kube.inventory import parent_name
 from reconciler.kube.lease import Holder, Times
-from reconciler.kube.objects import SYSTEM_NAMESPACE
+from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER, SYSTEM_NAMESPACE
 from reconciler.kube.serving.board import Role
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class _Claim:
         made = {
             "apiVersion": "v1",
             "kind": "Namespace",
-            "metadata": {"name": SYSTEM_NAMESPACE},
+            "metadata": {"name": SYSTEM_NAMESPACE, "labels": {MANAGED_BY_LABEL: MANAGER}},
         }
         path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
         try:

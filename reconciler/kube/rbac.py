@@ -14,6 +14,7 @@ from reconciler.api import KINDS
 from reconciler.api.meta import GROUP
 from reconciler.kube.heartbeat import lease_name
 from reconciler.kube.objects import (
+    AGENT_MANAGER,
     MANAGED_BY_LABEL,
     MANAGER,
     OWNED_KINDS,
@@ -37,8 +38,7 @@ _KEPT: Mapping[str, tuple[str, ...]] = {
 }
 _STATUS = ("get", "patch", "update")
 _BESIDE = (  # (group, resources, verbs): what is looked at and told, beside the owned kinds
-    ("", ("pods", "nodes", "resourcequotas"), _READ),
-    ("apps", ("replicasets",), _READ),
+    ("", ("pods",), _READ),  # why one of them is not ready
     ("events.k8s.io", ("events",), ("get", "create", "patch")),
 )
 
@@ -91,10 +91,10 @@ def agent_manifests(node: str) -> tuple[Manifest, ...]:
         _binding("ClusterRoleBinding", f"{name}-shared", "ClusterRole", AGENT_ROLE, name),
         _role("Role", name, [lease], SYSTEM_NAMESPACE),
         _binding("RoleBinding", name, "Role", name, name, SYSTEM_NAMESPACE),
-        _lease(node),
         _token(name),
     )
-    return tuple({**m, "metadata": {**m["metadata"], "labels": labels}} for m in made)
+    marked = ({**m, "metadata": {**m["metadata"], "labels": labels}} for m in made)
+    return (*marked, _lease(node))
 
 
 def service_account(name: str) -> dict[str, Any]:
@@ -138,7 +138,9 @@ def _binding(
 
 
 def _lease(node: str) -> dict[str, Any]:
-    return _object("coordination.k8s.io/v1", "Lease", lease_name(node), SYSTEM_NAMESPACE)
+    made = _object("coordination.k8s.io/v1", "Lease", lease_name(node), SYSTEM_NAMESPACE)
+    made["metadata"]["labels"] = {MANAGED_BY_LABEL: AGENT_MANAGER, NODE_LABEL: node}  # as it renews
+    return made
 
 
 def _token(account: str) -> dict[str, Any]:

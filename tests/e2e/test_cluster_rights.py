@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from reconciler.cli import main
+from tests.support.beside_cluster import NODE, BesideCluster
 from tests.support.cluster import Cluster
 from tests.support.fleets import document, model, service
 from tests.support.installed import install
@@ -32,12 +34,6 @@ def repository(tmp_path: Path) -> Repo:
     chat = service("chat", "gemma", placement={"nodes": ["edge"]})
     repository.publish({**FLEET, "chat.yaml": chat})
     return repository
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Iterator[Machine]:
-    with Machine(tmp_path / "machine") as machine:
-        yield machine
 
 
 @pytest.fixture
@@ -92,3 +88,61 @@ def test_an_uninstallation_after_it_leaves_nothing_behind(
     kinds = "deploy,svc,jobs,cm,pvc,hpa,crd,clusterroles,priorityclasses"
     labelled = ("-A", "-o", "name", "-l", "app.kubernetes.io/managed-by=fleet-reconciler")
     wait_for(lambda: cluster.kubectl("get", kinds, *labelled) == "", "nothing is left")
+
+
+def test_an_agents_kubeconfig_is_enough_for_a_real_agent(
+    cluster: Cluster,
+    machine: Machine,
+    tiny: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    install(cluster, tmp_path)
+    capfd.readouterr()
+    at = ("--cluster", "prod=test", "--kubeconfig", str(cluster.kubeconfig))
+    assert main(["install", "--agent", NODE, *at]) == OK
+    own = tmp_path / "agent.kubeconfig"
+    own.write_text(printed := capfd.readouterr().out)
+    beside = BesideCluster(cluster, tiny)
+    beside.put_node()
+    beside.put_model()
+    beside.declare("chat")
+    beside.say("r1", "chat")
+
+    running = machine.daemon("--kubernetes", "--kubeconfig", str(own), "--node", NODE)
+
+    machine.wait_ready("chat")
+    beside.wait_published("chat")
+    wait_for(lambda: beside.instance("chat").get("ready") is True, timeout_s=30)
+    wait_for(lambda: beside.observed().get("revision") == "r1", timeout_s=30)
+    wait_for(lambda: bool(_holder(beside)), "the Lease is held", timeout_s=30)
+    assert main(["install", "--agent", NODE, *at]) == OK  # once more, while it is at work
+    assert capfd.readouterr() == (printed, "")
+    beside.say("r2")  # a newer, complete list without it
+    beside.wait_withdrawn("chat")
+    wait_for(lambda: beside.instance("chat") == {}, "its entry is gone", timeout_s=30)
+    assert "forbidden" not in running.err
+    assert "denied" not in running.err
+
+
+def _holder(beside: BesideCluster) -> str:
+    lease = beside.lease() or {}
+    return str(lease.get("spec", {}).get("holderIdentity", ""))
+
+
+def test_operator_mode_needs_no_more_than_these_rights(
+    cluster: Cluster, machine: Machine, tmp_path: Path
+) -> None:
+    cluster.add_node("worker")
+    own = install(cluster, tmp_path)
+    chat = service("chat", "gemma", placement={"nodes": ["edge"]})
+    cluster.apply(*FLEET.values(), chat)  # as Flux or Argo CD would
+
+    run = machine.reconcile(
+        *("-C", "cluster://prod", "--once", "--timeout", "60s"),
+        *("--cluster", "prod=test", "--kubeconfig", str(own)),
+    )
+
+    assert run.code == OK, run.out + run.err
+    assert "forbidden" not in run.err
+    cluster.kubectl("wait", "--for=condition=Ready", "isvc/chat", "--timeout=30s")
