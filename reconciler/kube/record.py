@@ -21,7 +21,7 @@ from reconciler.workload import digest
 
 APPLIED_ANNOTATION = f"{GROUP}/applied"
 _VERSION = "v1"
-_PATH_BYTES = 3  # 60 paths: one in 280,000 objects has a pair that looks alike
+_PATH_BYTES = 3  # a path that was never ours looks like one of 60 once in 280,000
 
 # Keys of the lists that are maps in the kinds that we write, by the list's field. The server's own
 # say, in managedFields, goes first: this is for what was never applied.
