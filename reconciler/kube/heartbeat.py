@@ -16,7 +16,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from reconciler.kube.objects import SYSTEM_NAMESPACE, Manifest
+from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER, SYSTEM_NAMESPACE, Manifest
 from reconciler.kube.slices import NODE_LABEL
 
 RENEW_S = 10.0
@@ -48,7 +48,7 @@ def lease_manifest(node: str, holder: str, now: float) -> Manifest:
         "metadata": {
             "name": lease_name(node),
             "namespace": SYSTEM_NAMESPACE,
-            "labels": {NODE_LABEL: node},
+            "labels": {MANAGED_BY_LABEL: MANAGER, NODE_LABEL: node},  # as an installation makes it
         },
         "spec": {
             "holderIdentity": holder,
