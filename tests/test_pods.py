@@ -189,7 +189,7 @@ def test_what_makes_new_pods_and_what_does_not(
 
 
 @pytest.mark.parametrize(
-    "changed", [{"nodeSelector": {"zone": "b"}}, {"cache": "models"}, {"nodeName": "w1"}]
+    "changed", [{"nodeSelector": {"zone": "b"}}, {"cache": "claim:models"}, {"nodeName": "w1"}]
 )
 def test_pods_go_by_what_their_pool_states(changed: dict[str, Any]) -> None:
     before = placed(pool(), model(), on("edge"))

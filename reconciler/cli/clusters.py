@@ -212,12 +212,15 @@ def open_cluster_source(args: argparse.Namespace) -> Source:
 
 def not_covered(desired: Desired, observed: Observation) -> Iterator[str]:
     """What a plan leaves out for want of a --cluster, a line each."""
+    from reconciler.placement.pods import DEFAULT_CLUSTER
+
     targets = (w.target for w in desired.assignment.workloads if w.cluster is not None)
     for target, count in sorted(Counter(targets).items()):
         if target not in observed.targets:
             name = target.partition("/")[2]
             what = "1 service" if count == 1 else f"{count} services"
-            yield f"{what} on cluster {name}: not planned here; add --cluster {name}"
+            word = "NAME" if name == DEFAULT_CLUSTER else name
+            yield f"{what} on cluster {name}: not planned here; add --cluster {word}"
 
 
 def _kubeconfig(args: argparse.Namespace) -> Path | None:

@@ -22,7 +22,18 @@ def by_service(changes: Iterable[Change]) -> Iterator[tuple[list[Change], list[C
     for group in groups.values():
         own = [change for change in group if change.object is None]
         objects = [change for change in group if change.object is not None]
-        yield own, [_folded(c) if own else c for c in objects if not own or _is_by_others(c)]
+        if not own:
+            yield own, _whole(objects)
+        else:
+            yield own, [_folded(change) for change in objects if _is_by_others(change)]
+
+
+def _whole(objects: list[Change]) -> list[Change]:
+    """Objects that come or go together are one line: their service's document."""
+    document = [c for c in objects if c.object is not None and c.object.kind == c.ref.kind]
+    is_one = len({(c.action, c.by) for c in objects}) == 1
+    together = is_one and objects[0].action in (Action.CREATE, Action.DELETE)
+    return document if document and together else objects
 
 
 def _is_by_others(change: Change) -> bool:

@@ -1,5 +1,5 @@
-"""A machine with an agent beside a cluster, from one repository: one plan, a name in the cluster for
-each service, and a service that moves from one to the other."""
+"""A machine with an agent beside a cluster, from one repository: one plan, a name in the cluster
+for each service, and a service that moves from one to the other."""
 
 from __future__ import annotations
 
