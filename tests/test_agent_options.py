@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.cli import run as run_command
-from agent.cli.run import options_of_run, words_of
+from agent.cli.run import check_source, options_of_run, words_of
 from reconciler import option
 from reconciler.errors import UsageError
 from reconciler.option import STATE_DIR, add, program_option, programs_of
@@ -45,6 +45,10 @@ ROWS: dict[str, tuple[str, Any]] = {
     "agent-token-file": ("/run/tokens", Path("/run/tokens")),
     "agent-cert-file": ("/run/cert.pem", Path("/run/cert.pem")),
     "agent-key-file": ("/run/key.pem", Path("/run/key.pem")),
+    "kubernetes": ("yes", True),
+    "standalone": ("1", True),
+    "kubeconfig": ("/etc/kubeconfig", Path("/etc/kubeconfig")),
+    "context": ("prod", "prod"),
     "strict-history": ("yes", True),
     "stop-on-exit": ("true", True),
 }
@@ -129,6 +133,21 @@ def test_a_wrong_value_is_refused_with_the_option_and_what_it_takes(
 def test_a_switch_that_is_neither_yes_nor_no_is_refused_with_its_variable() -> None:
     with pytest.raises(UsageError, match="FLEET_STOP_ON_EXIT is 'perhaps'"):
         parsed(FLEET_STOP_ON_EXIT="perhaps")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ((), "--fleet URL"),
+        (("--kubernetes",), "needs --node"),
+        (("--kubernetes", "--node", "mac", "--fleet", "https://git.example/f.git"), "leave out"),
+        (("--fleet", "https://git.example/f.git", "--standalone"), "goes with --kubernetes"),
+        (("--fleet", "https://git.example/f.git", "--context", "x"), "goes with --kubernetes"),
+    ],
+)
+def test_there_is_one_place_where_the_desired_state_is(words: tuple[str, ...], hint: str) -> None:
+    with pytest.raises(UsageError, match=hint):
+        check_source(parsed(*words))
 
 
 def test_every_engine_program_of_the_table_has_an_option_that_finds_its_way() -> None:
