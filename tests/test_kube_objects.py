@@ -25,7 +25,14 @@ from reconciler.kube.inventory import (
 )
 from reconciler.kube.judging import judged
 from reconciler.kube.managed import owned
-from reconciler.kube.objects import FLEET_LABEL, SYSTEM_NAMESPACE, ObjectId, id_of
+from reconciler.kube.objects import (
+    FLEET_LABEL,
+    INPUTS_DIGEST_ANNOTATION,
+    RENDER_DIGEST_ANNOTATION,
+    SYSTEM_NAMESPACE,
+    ObjectId,
+    id_of,
+)
 from reconciler.plan import Action, Plan
 from reconciler.planner import Policy
 from reconciler.target import Result
@@ -640,3 +647,37 @@ def test_the_parent_names_kinds_and_spaces_before_and_the_revision_after(
     with FaultProxy(api.grant()) as proxy:
         write_parent(proxy.api(), "home", second, members, "abc")
         assert proxy.requests == []
+
+
+def test_a_namespace_that_nobody_made_is_told_by_the_plan(world: World) -> None:
+    world.namespace = "nowhere"
+    world.declare(config_map("nowhere", a="1"), service("nowhere"))
+
+    (blocked,) = judged_plan(world).blocked
+
+    assert blocked.message.endswith("kubectl create namespace nowhere")
+
+
+def test_drift_in_a_template_that_waits_comes_back_and_nothing_else_of_it(
+    cluster: Cluster, world: World
+) -> None:
+    def rendered(image: str, render: str) -> dict[str, Any]:
+        made = changed(deployment(world.namespace), image=image)
+        digests = {INPUTS_DIGEST_ANNOTATION: "i", RENDER_DIGEST_ANNOTATION: render}
+        made["metadata"]["annotations"] = digests
+        return made
+
+    world.declare(rendered("engine:1", "r1"))
+    world.settle()
+    cluster.kubectl("set", "resources", "deploy/chat", "-n", world.namespace, "--limits=memory=1Gi")
+    cluster.kubectl("set", "env", "deploy/chat", "-n", world.namespace, "LANG-")
+    world.declare(rendered("engine:2", "r2"))
+
+    plan = world.plan()
+
+    assert {c.action for c in plan.changes} == {Action.DRIFT, Action.DEFERRED}
+    world.settle()
+    container = live(world)["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == "engine:1"
+    assert container["resources"]["limits"] == {"memory": "12Gi"}
+    assert {"name": "LANG", "value": "C"} in container["env"]

@@ -52,8 +52,10 @@ def _ask(api: ApiServer, change: Change, have: Manifest | None) -> Verdict:
     sent = with_metadata(change.manifest, **own)
     try:
         after = _dry_run(api, change, sent, have)
-    except (NotFound, Denied):
-        return change  # its namespace or kind comes with the same plan; or we may only look
+    except NotFound as error:
+        return _unless_no_namespace(change, error)
+    except Denied:
+        return change  # who plans may only look
     except Immutable as error:
         return _anew(change, error)
     except Refused as error:
@@ -87,6 +89,15 @@ def _content(manifest: Manifest) -> dict[str, Any]:
     said = metadata.get("annotations") or {}
     metadata["annotations"] = {k: v for k, v in said.items() if k != APPLIED_ANNOTATION}
     return {**{k: v for k, v in manifest.items() if k != "status"}, "metadata": metadata}
+
+
+def _unless_no_namespace(change: Change, error: NotFound) -> Verdict:
+    """A kind that is not installed is told of elsewhere, and once."""
+    namespace = object_id(change).namespace
+    if f'namespaces "{namespace}" not found' not in str(error):
+        return change
+    message = f"namespace {namespace} is not there: kubectl create namespace {namespace}"
+    return _blocked(change, "ObjectRefused", message)
 
 
 def _anew(change: Change, error: Immutable) -> Verdict:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
-from reconciler.kube.difference import Difference, compare
+from reconciler.kube.difference import Cause, Difference, compare
 from reconciler.kube.managed import Json, Path, fields_of, items, owned
 from reconciler.kube.managed import child as below
 from reconciler.kube.objects import (
@@ -58,7 +59,7 @@ def as_before(manifest: Manifest, live: Manifest) -> dict[str, Any]:
         outer: {**manifest[outer], inner: applied[outer][inner]},
     }
     # What somebody took from us in there is no longer in what we own: it comes back as it is now.
-    lost = (d for d in compare(manifest, live) if d.by is not None and not d.by.is_controller)
+    lost = (d for d in compare(manifest, live) if d.cause is Cause.DRIFT)
     for difference in lost:
         if difference.path[:2] == (f"f:{outer}", f"f:{inner}") and difference.after is not None:
             made = copy.deepcopy(made)
@@ -103,10 +104,13 @@ def _is_in(fields: Mapping[str, Any], path: Path) -> bool:
 def _put(manifest: dict[str, Any], path: Path, value: Json) -> None:
     """Set the field at a path, in place; None: leave it out."""
     holder: Any = manifest
-    for key in path[:-1]:
-        holder = _inside(holder, key)
-        if holder is None:
+    for key, after in pairwise(path):
+        found = _inside(holder, key)
+        if found is None and value is not None:
+            found = _made_inside(holder, key, {} if after.startswith("f:") else [])
+        if found is None:
             return
+        holder = found
     key = path[-1]
     if key.startswith("f:"):
         if value is None:
@@ -119,6 +123,16 @@ def _put(manifest: dict[str, Any], path: Path, value: Json) -> None:
         del holder[place]
     if value is not None:
         holder.insert(len(holder) if place is None else place, copy.deepcopy(value))
+
+
+def _made_inside(holder: Json, key: str, empty: Json) -> Json:
+    """A place for what belongs below it."""
+    if key.startswith("f:"):
+        holder[key[2:]] = empty
+        return empty
+    item = json.loads(key[2:])
+    holder.append(item)
+    return item
 
 
 def _inside(value: Json, key: str) -> Json:
