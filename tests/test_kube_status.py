@@ -193,17 +193,32 @@ def test_drift_of_an_object_is_named_by_its_field_and_never_by_a_value() -> None
     secret = FieldChange("spec.template.spec.containers[0].env", "s3cret", "other", True)
     drifted = change(
         Action.DRIFT,
-        reason="Drifted",
+        reason="DriftedByOther",
         object=ObjectName("apps/v1", "Deployment", "default", "chat"),
         fields=(secret,),
+        message="s3cret -> other: back",
+        by="kubectl-edit",
     )
 
     status = said(view(CHAT, deployment(), plan=nothing_to_do(CHAT, changes=(drifted,))))
 
-    assert condition(status, "Drifted") == ("True", "Drifted")
+    assert condition(status, "Drifted") == ("True", "DriftedByOther")
     assert condition(status, "Ready") == ("True", "Ready")  # the Deployment answers
-    assert "containers[0].env" in str(status)
+    assert "containers[0].env by kubectl-edit" in str(status)
     assert "s3cret" not in str(status)
+
+
+def test_what_an_autoscaler_may_set_is_no_drift() -> None:
+    shown = change(
+        Action.DRIFT,
+        reason="DriftShown",
+        object=ObjectName("apps/v1", "Deployment", "default", "chat"),
+    )
+
+    status = said(view(CHAT, deployment(), plan=nothing_to_do(CHAT, changes=(shown,))))
+
+    assert condition(status, "Drifted") == ("False", "NothingDrifted")
+    assert condition(status, "Ready") == ("True", "Ready")
 
 
 def test_drift_of_the_document_itself_makes_it_not_ready() -> None:
@@ -295,7 +310,9 @@ def test_a_node_is_told_all_that_it_shall_run_and_what_is_held_there_as_it_was()
     ]
     live = {"metadata": {"name": "mac"}, "status": {"desired": {"services": before}}}
 
-    desired_list = node_status(view(ON_MAC, live_service(generation=2), plan=plan), live)["desired"]
+    desired_list = node_status(view(ON_MAC, live_service(generation=2), plan=plan), live, NOW)[
+        "desired"
+    ]
 
     assert desired_list["revision"] == ON_MAC.fleet.revision
     assert desired_list["services"] == [
@@ -307,3 +324,25 @@ def test_a_node_is_told_all_that_it_shall_run_and_what_is_held_there_as_it_was()
         },
         {"namespace": "default", "name": "held", "inputsDigest": "x"},
     ]
+
+
+@pytest.mark.parametrize(
+    ("lease", "reachable", "ready"),
+    [
+        (LeaseState.RENEWED, False, ("True", "AgentHeard")),
+        (LeaseState.STALE, False, ("Unknown", "AgentSilent")),
+        (LeaseState.STALE, True, ("True", "AgentHeard")),
+        (None, True, ("True", "AgentHeard")),
+        (None, False, ("Unknown", "NotReachable")),
+    ],
+)
+def test_a_node_is_ready_while_its_agent_is_heard(
+    lease: LeaseState | None, reachable: bool, ready: tuple[str, str]
+) -> None:
+    state = TargetState("node/mac", reachable=reachable)
+    plan = nothing_to_do(ON_MAC, targets={"node/mac": state})
+    live = {"metadata": {"name": "mac", "generation": 1}}
+
+    status = node_status(view(ON_MAC, plan=plan, leases={"mac": lease} if lease else {}), live, NOW)
+
+    assert condition(status, "Ready") == ready

@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 ON_L4 = desired(fleet(chat={}))
 ON_MAC = desired(fleet(chat={"placement": {"nodes": ["mac"]}}))
 CHAT = ObjectId("inference.llmkube.dev", "InferenceService", "default", "chat")
+NOW = "2026-01-01T00:00:00Z"
 MAC = ObjectId("inference.llmkube.dev", "FleetNode", "", "mac")
 
 
@@ -157,14 +158,14 @@ def test_a_node_is_told_its_list_beside_what_its_agent_says(api: ApiServer) -> N
     of = view(ON_MAC, live(api))
 
     found = live(api, MAC)
-    wrote = StatusWriter(api).write([Entry(found, node_status(of, found), NODE_FIELDS)])
+    wrote = StatusWriter(api).write([Entry(found, node_status(of, found, NOW), NODE_FIELDS)])
 
     said = live(api, MAC)["status"]
     assert wrote == 1
     assert said["observed"] == {"agentVersion": "1.0"}
     assert [(s["name"], s["generation"]) for s in said["desired"]["services"]] == [("chat", 1)]
     found = live(api, MAC)
-    assert Entry(found, node_status(of, found), NODE_FIELDS).is_there
+    assert Entry(found, node_status(of, found, NOW), NODE_FIELDS).is_there
 
 
 def test_an_object_that_was_made_anew_gets_no_status_meant_for_the_one_before(

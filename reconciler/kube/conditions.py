@@ -40,6 +40,7 @@ OWN_REASONS: Mapping[str, str] = MappingProxyType(
         "ModelsPending": "model files are on their way",
         "ModelsUnknown": "nobody says whether the model files are there",
         "ApplyFailed": "the API server refused an object of it",
+        "AgentHeard": "the node's agent says what it runs",
         "AgentSilent": "its node's agent was not heard of for too long",
         "NotObserved": "this generation was not looked at yet",
         "Fight": "another program sets the same field again and again",

@@ -72,17 +72,21 @@ def happenings(plan: Plan, outcomes: Iterable[Outcome], cluster: str) -> Iterato
     for (ref, reason), lines in steps.items():
         note = f"{plan.revision[:12]}: {'; '.join(lines)}"
         yield Happening(ref, reason, "Apply", note, reason == "ApplyFailed")
+    for change in plan.changes:
+        if change.reason == "Fight" and change.target == f"cluster/{cluster}":
+            paths = ", ".join(dict.fromkeys(field.path for field in change.fields))
+            name = change.object.name if change.object else change.ref.name
+            yield Happening(change.ref, "Fight", "Plan", f"{name}: {paths} by {change.by}", True)
     for blocked in plan.blocked:
         if blocked.target in (None, f"cluster/{cluster}"):
             yield from _blocked(blocked)
 
 
 def _blocked(blocked: Blocked) -> Iterator[Happening]:
-    reason = blocked.reason if blocked.reason == "Fight" else "Blocked"
     refs = dict.fromkeys((blocked.ref, *blocked.holds))
     for ref in refs:
         if ref.kind == "InferenceService":
-            yield Happening(ref, reason, "Plan", f"{blocked.reason}: {blocked.message}", True)
+            yield Happening(ref, "Blocked", "Plan", f"{blocked.reason}: {blocked.message}", True)
 
 
 def event(happening: Happening, live: Manifest, instance: str, now: str) -> dict[str, Any]:

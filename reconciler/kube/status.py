@@ -22,6 +22,7 @@ from reconciler.kube.conditions import (
     Condition,
     set_conditions,
 )
+from reconciler.kube.heartbeat import LeaseState
 from reconciler.kube.objects import Manifest
 from reconciler.kube.placements import Placed, placed
 from reconciler.kube.readiness import Progress
@@ -43,7 +44,7 @@ SERVICE_FIELDS = (
     "conditions",
 )
 """What is ours of an InferenceService's status. One that is left out is withdrawn."""
-NODE_FIELDS = ("desired",)
+NODE_FIELDS = ("observedGeneration", "observedRevision", "desired", "conditions")
 
 _MOST_PLACEMENTS = 100
 _MOST_MODELS = 500
@@ -71,9 +72,35 @@ def service_status(view: View, live: Manifest, now: str) -> dict[str, Any]:
     return {name: value for name, value in status.items() if value is not None}
 
 
-def node_status(view: View, live: Manifest) -> dict[str, Any]:
-    """`desired` of a live FleetNode: the complete list of what its agent shall run. Never cut: a
-    service that is not on it is stopped. One that is held stays on it as it was."""
+def node_status(view: View, live: Manifest, now: str) -> dict[str, Any]:
+    """The status of a live FleetNode with an agent: what it shall run, and whether it is heard."""
+    generation, revision = view.observed_generation(live), view.desired.fleet.revision
+    before = (live.get("status") or {}).get("conditions") or ()
+    heard = _is_heard(view, live["metadata"]["name"])
+    status = {
+        "observedGeneration": generation,
+        "observedRevision": revision,
+        "desired": _desired(view, live),
+        "conditions": set_conditions(before, [heard], generation, now),
+    }
+    return {name: value for name, value in status.items() if value is not None}
+
+
+def _is_heard(view: View, node: str) -> Condition:
+    """By its Lease, or over HTTP."""
+    lease, target = view.leases.get(node), view.plan.targets.get(f"node/{node}")
+    if lease is LeaseState.RENEWED or (target is not None and target.reachable):
+        return Condition(READY, "True", "AgentHeard", "its agent says what it runs")
+    if lease is not None:
+        why = "its agent does not renew its Lease; its endpoints are withdrawn until it does"
+        return Condition(READY, "Unknown", "AgentSilent", why)
+    why = target.message if target else "it was not looked at"
+    return Condition(READY, "Unknown", "NotReachable", why)
+
+
+def _desired(view: View, live: Manifest) -> dict[str, Any]:
+    """The complete list of what an agent shall run. Never cut: a service that is not on it is
+    stopped. One that is held stays on it as it was."""
     node = live["metadata"]["name"]
     services = {
         (w.ref.namespace, w.ref.name): w.inputs_digest
@@ -91,7 +118,7 @@ def node_status(view: View, live: Manifest) -> dict[str, Any]:
         for (namespace, name), inputs in sorted(services.items())
     ]
     revision = view.desired.fleet.revision
-    return {"desired": {"revision": revision, "digest": digest(listed), "services": listed}}
+    return {"revision": revision, "digest": digest(listed), "services": listed}
 
 
 def _endpoint(view: View, ref: ObjectRef, places: Iterable[Placed]) -> str | None:
@@ -232,7 +259,8 @@ def _models_ready(places: tuple[Placed, ...]) -> Condition:
 
 
 def _drifted(view: View, ref: ObjectRef) -> Condition:
-    found = [c for c in view.changes(ref) if c.action is Action.DRIFT]
+    drifts = (c for c in view.changes(ref) if c.action is Action.DRIFT)
+    found = [c for c in drifts if c.reason != "DriftShown"]  # a controller's, which may have it so
     if not found:
         return Condition(DRIFTED, "False", "NothingDrifted", "what runs is as declared")
     told = "; ".join(_in_words(change) for change in found)
@@ -240,11 +268,12 @@ def _drifted(view: View, ref: ObjectRef) -> Condition:
 
 
 def _in_words(change: Change) -> str:
-    """Field paths and never their values: one of them may be a secret."""
+    """Field paths and who changed them, and never a value: one of them may be a secret. A message
+    may repeat one, so it speaks only where there is no field."""
     what = f"{change.object.kind} {change.object.name}" if change.object else change.ref.label
-    fields = ", ".join(dict.fromkeys(f.path for f in change.fields))
-    told = change.message or fields
-    return f"{change.action} {what} on {change.target}" + (f": {told}" if told else "")
+    told = ", ".join(dict.fromkeys(f.path for f in change.fields)) or change.message
+    by = f" by {change.by}" if change.by else ""
+    return f"{change.action} {what} on {change.target}" + (f": {told}" if told else "") + by
 
 
 def is_child(change: Change) -> bool:

@@ -150,7 +150,7 @@ def _entries(view: View, documents: Mapping[ObjectRef, Manifest]) -> Iterator[En
         if ref.kind == "InferenceService":
             yield Entry(live, service_status(view, live, now), SERVICE_FIELDS)
         elif ref.kind == "FleetNode" and "agent" in (live.get("spec") or {}):
-            yield Entry(live, node_status(view, live), NODE_FIELDS)
+            yield Entry(live, node_status(view, live, now), NODE_FIELDS)
 
 
 def _failures(outcomes: Iterable[Outcome], cluster: str) -> Mapping[ObjectRef, str]:

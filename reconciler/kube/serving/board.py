@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from reconciler.problem import Problem
     from reconciler.target import Outcome
 
-_SLOWEST_PASS_S = 300.0  # 4,000 objects take 18 s at first; a throttled server many times that
+_SLOWEST_PASS_S = 900.0  # 4,000 objects take 18 s at first; a throttled server many times that
+_SLOWEST_FIRST_S = 3600.0  # git may wait half an hour for its lock, and half an hour for a clone
 _LONGEST_LOSS_S = 900.0  # a git server may be away for a while: what runs is not the worse for it
 
 
@@ -94,7 +95,7 @@ class Board:
 
     def is_alive(self) -> bool:
         """Whether the loop still passes: if not, only a restart helps."""
-        return self.since_pass_s() < _SLOWEST_PASS_S
+        return self.since_pass_s() < (_SLOWEST_PASS_S if self.passes else _SLOWEST_FIRST_S)
 
     def not_ready(self) -> tuple[str, ...]:
         """Why this process does not do its work; none: it does. One that stands by is ready to."""
