@@ -63,6 +63,7 @@ class ArrivalConsole(Console):
         self._desired: Desired | None = None
         self._since = monotonic()
         self._said: dict[str, tuple[Stage, str]] = {}
+        self._timer: threading.Timer | None = None
         self._is_told = False  # the end of the way to this revision was said
         self.first: Plan | None = None
         self.last: Plan | None = None
@@ -149,9 +150,7 @@ class ArrivalConsole(Console):
         late = [a for a in self.arrivals if a.stage is not Stage.READY]
         took_s = monotonic() - self._since
         if not self._once and late and not self.is_late:
-            timer = threading.Timer(_LOOK_S, self._wake.look)
-            timer.daemon = True
-            timer.start()
+            self._look_soon()
         if self._is_told:
             return
         if not late:
@@ -161,6 +160,14 @@ class ArrivalConsole(Console):
             self._out.say(text, Tone.GOOD)
         elif self.is_late:
             self.say_rest(late)
+
+    def _look_soon(self) -> None:
+        """One timer at a time: a pass that something else woke would add another each time."""
+        if self._timer is not None and self._timer.is_alive():
+            return
+        self._timer = threading.Timer(_LOOK_S, self._wake.look)
+        self._timer.daemon = True
+        self._timer.start()
 
     def say_rest(self, late: list[Arrival]) -> None:
         """Who is not there, when nobody waits any longer."""
