@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.support.cluster import Cluster, running_cluster
+
+if TYPE_CHECKING:
+    from reconciler.kube.client import ApiServer
+    from tests.support.kube_world import World
 
 # A machine with other work to do may take any time for one example; and where a result decides
 # about a change (CI=true), the same examples are tried each time. Locally every run tries new ones.
@@ -36,3 +42,21 @@ def own_cluster() -> Iterator[Cluster]:
     """A cluster whose parts a test may stop, kill and start again."""
     with running_cluster() as cluster:
         yield cluster
+
+
+@pytest.fixture
+def api(cluster: Cluster) -> Iterator[ApiServer]:
+    """A client of the cluster with all rights."""
+    from reconciler.kube.access import open_cluster
+
+    opened = open_cluster("test", "test", kubeconfig=cluster.kubeconfig)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def world(cluster: Cluster, api: ApiServer) -> World:
+    """A fleet that has nothing yet in a namespace of its own."""
+    from tests.support.kube_world import World
+
+    return World(api, cluster.namespace(f"apps-{secrets.token_hex(4)}"))

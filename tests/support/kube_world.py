@@ -59,6 +59,12 @@ class World:
             found |= {id_of(item): item for item in listing.items}
         return found
 
+    def one(self, oid: ObjectId | None = None) -> dict[str, Any]:
+        """An object as it is now; by default the Deployment of chat."""
+        found = self.api.get(oid or ObjectId("apps", "Deployment", self.namespace, "chat"))
+        assert found is not None
+        return found
+
     def plan(self, live: Mapping[ObjectId, dict[str, Any]] | None = None) -> ObjectPlan:
         plan = Plan("rev", self.services, self.held, (), {}, {})
         scope = Scope(TARGET, self.fleet, self.resting)
