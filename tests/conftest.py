@@ -13,7 +13,7 @@ from hypothesis import settings
 from tests.support.cluster import Cluster, running_cluster
 
 if TYPE_CHECKING:
-    from reconciler.kube.client import ApiServer
+    from reconciler.kube.apiserver.client import ApiServer
     from tests.support.kube_world import World
 
 # A machine with other work to do may take any time for one example; and where a result decides
@@ -47,7 +47,7 @@ def own_cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def api(cluster: Cluster) -> Iterator[ApiServer]:
     """A client of the cluster with all rights."""
-    from reconciler.kube.access import open_cluster
+    from reconciler.kube.apiserver.access import open_cluster
 
     opened = open_cluster("test", "test", kubeconfig=cluster.kubeconfig)
     yield opened

@@ -11,8 +11,8 @@ from agent.cluster.following import Followed, Grounds, Objects, alone, led, node
 from agent.cluster.saved import save, saved
 from reconciler.api.meta import API_VERSION
 from reconciler.errors import SourceError
-from reconciler.kube.documents import documents
 from reconciler.kube.objects import Manifest, id_of
+from reconciler.kube.reading.documents import documents
 from reconciler.workload import digest
 
 HERE = Grounds("definition-1", "namespace-1")

@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel
 
 from reconciler.api import KINDS
-from reconciler.kube.crd import crd, crd_files, crds
-from reconciler.kube.structural import structural
+from reconciler.kube.definitions.crd import crd, crd_files, crds
+from reconciler.kube.definitions.structural import structural
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.documents import read_documents
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.kube.access import open_cluster
-from reconciler.kube.client import ApiServer
-from reconciler.kube.credentials import Credentials, Grant
-from reconciler.kube.errors import AccessError, Unreachable
+from reconciler.kube.apiserver.access import open_cluster
+from reconciler.kube.apiserver.client import ApiServer
+from reconciler.kube.apiserver.credentials import Credentials, Grant
+from reconciler.kube.apiserver.errors import AccessError, Unreachable
 from tests.support.certificates import Authority, self_signed
 from tests.support.cluster import Cluster
 
@@ -410,12 +410,13 @@ def test_many_who_come_at_once_cost_one_question() -> None:
 
 
 def test_the_client_costs_none_of_the_official_one() -> None:
-    modules = "client, watching, lease, access"
-    code = f"import sys; from reconciler.kube import {modules}; print(*sys.modules)"
+    modules = ("apiserver.client", "apiserver.access", "watches.watching", "leading.lease")
+    imports = "; ".join(f"import reconciler.kube.{module}" for module in modules)
+    code = f"import sys; {imports}; print(*sys.modules)"
     argv = [sys.executable, "-c", code]
     loaded = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
 
-    assert "reconciler.kube.client" in loaded
+    assert "reconciler.kube.apiserver.client" in loaded
     assert not {"kubernetes", "urllib3", "yaml", "requests"} & set(loaded)
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.kube.answers import error_of, event_error, warning_text
-from reconciler.kube.errors import (
+from reconciler.kube.apiserver.answers import error_of, event_error, warning_text
+from reconciler.kube.apiserver.errors import (
     ClusterError,
     Conflict,
     Denied,

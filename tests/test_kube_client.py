@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.kube.access import open_cluster
-from reconciler.kube.client import PAGE, ApiServer
-from reconciler.kube.credentials import Credentials, Grant
-from reconciler.kube.errors import (
+from reconciler.kube.apiserver.access import open_cluster
+from reconciler.kube.apiserver.client import PAGE, ApiServer
+from reconciler.kube.apiserver.credentials import Credentials, Grant
+from reconciler.kube.apiserver.errors import (
     AccessError,
     Conflict,
     Denied,

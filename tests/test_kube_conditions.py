@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciler.kube.conditions import (
+from reconciler.kube.telling.conditions import (
     KNOWN_REASONS,
     MOST_MESSAGE,
     READY,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.kube.managed import owned
+from reconciler.kube.deciding.managed import owned
 from reconciler.kube.objects import (
     FLEET_LABEL,
     INPUTS_DIGEST_ANNOTATION,

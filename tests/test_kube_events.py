@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.kube.events import MOST_NOTE, Happening, event, happenings
+from reconciler.kube.telling.events import MOST_NOTE, Happening, event, happenings
 from reconciler.plan import Action, Blocked, Change, FieldChange, ObjectName
 from reconciler.target import Outcome, Result
 from tests.support.cluster_views import desired, fleet, live_service, nothing_to_do, service_ref

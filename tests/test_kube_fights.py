@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.kube.fights import FightLimits, Fights
+from reconciler.kube.deciding.fights import FightLimits, Fights
 from reconciler.kube.objects import ObjectId
 
 CHAT = ObjectId("apps", "Deployment", "default", "chat")

@@ -14,7 +14,7 @@ import yaml
 
 from reconciler.cli.rendered import LIST
 from reconciler.desired import Desired, no_facts
-from reconciler.kube.files import files_of, warnings_of
+from reconciler.kube.render.files import files_of, warnings_of
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.load import load
 from reconciler.source.open import open_source

@@ -10,8 +10,8 @@ from reconciler.api.inferenceservice import InferenceServiceSpec
 from reconciler.cli import run
 from reconciler.cli.options import add_fleet_options
 from reconciler.edge import Parser
-from reconciler.kube import rbac
-from reconciler.kube.install import (
+from reconciler.kube.installation import rbac
+from reconciler.kube.installation.install import (
     CLASS_PREFIX,
     PORT,
     Program,

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from reconciler.kube.access import open_cluster
-from reconciler.kube.client import ApiServer
-from reconciler.kube.errors import Unreachable
+from reconciler.kube.apiserver.access import open_cluster
+from reconciler.kube.apiserver.client import ApiServer
+from reconciler.kube.apiserver.errors import Unreachable
 from reconciler.kube.kinds import LEASE
-from reconciler.kube.lease import Holder, Times
+from reconciler.kube.leading.lease import Holder, Times
 from tests.support.cluster import Cluster
 from tests.support.fault_proxy import FaultProxy
 from tests.support.wait import wait_for

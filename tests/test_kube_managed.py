@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from reconciler.kube.access import open_cluster
-from reconciler.kube.client import ApiServer
-from reconciler.kube.equality import quantity
-from reconciler.kube.managed import owned
+from reconciler.kube.apiserver.access import open_cluster
+from reconciler.kube.apiserver.client import ApiServer
+from reconciler.kube.deciding.equality import quantity
+from reconciler.kube.deciding.managed import owned
 from reconciler.kube.objects import ObjectId
 from tests.support.cluster import Cluster
 

@@ -7,9 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from reconciler.kube.applying import apply_objects
-from reconciler.kube.client import ApiServer
-from reconciler.kube.inventory import (
+from reconciler.kube.apiserver.client import ApiServer
+from reconciler.kube.objects import (
+    FLEET_LABEL,
+    SYSTEM_NAMESPACE,
+    ObjectId,
+    id_of,
+)
+from reconciler.kube.writing.applying import apply_objects
+from reconciler.kube.writing.inventory import (
     ID_LABEL,
     KINDS_ANNOTATION,
     ForeignSet,
@@ -17,12 +23,6 @@ from reconciler.kube.inventory import (
     revision_of,
     set_id,
     write_parent,
-)
-from reconciler.kube.objects import (
-    FLEET_LABEL,
-    SYSTEM_NAMESPACE,
-    ObjectId,
-    id_of,
 )
 from reconciler.plan import Action
 from reconciler.target import Result

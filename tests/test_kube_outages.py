@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from reconciler.kube.access import open_cluster
-from reconciler.kube.client import ApiServer
-from reconciler.kube.errors import ClusterError
+from reconciler.kube.apiserver.access import open_cluster
+from reconciler.kube.apiserver.client import ApiServer
+from reconciler.kube.apiserver.errors import ClusterError
 from reconciler.target import Outcome, Result
 from tests.support.cluster import Cluster
 from tests.support.kube_world import World, config_map, deployment, service

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.kube.readiness import Progress, readiness
+from reconciler.kube.telling.readiness import Progress, readiness
 from tests.support.cluster_views import child, deployment, job, network_service
 
 _STUCK = [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]

@@ -18,9 +18,9 @@ from reconciler.kube.objects import (
     kind_of,
     service_of,
 )
-from reconciler.kube.placed import placed
 from reconciler.kube.render import render
-from reconciler.kube.yaml_text import dump_all
+from reconciler.kube.render.placed import placed
+from reconciler.kube.render.yaml_text import dump_all
 from reconciler.workload import digest
 from tests.support.fleets import model, service
 from tests.support.manifests import (

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.api.meta import ObjectRef
 from reconciler.desired import Desired, no_facts
-from reconciler.kube.heartbeat import (
+from reconciler.kube.publishing.heartbeat import (
     STALE_S,
     LeaseState,
     Writer,
@@ -17,7 +17,7 @@ from reconciler.kube.heartbeat import (
     lease_state,
     writer,
 )
-from reconciler.kube.slices import (
+from reconciler.kube.publishing.slices import (
     NODE_LABEL,
     Unpublished,
     is_of,

@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from reconciler.errors import SourceError
-from reconciler.kube.access import open_cluster
-from reconciler.kube.memory import Memory
+from reconciler.kube.apiserver.access import open_cluster
 from reconciler.kube.objects import OWNED_KINDS
-from reconciler.kube.source import ClusterCheckout, ClusterSource
+from reconciler.kube.reading.memory import Memory
+from reconciler.kube.reading.source import ClusterCheckout, ClusterSource
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.load import load
 from tests.support.cluster import Cluster

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.kube.heartbeat import LeaseState
-from reconciler.kube.status import node_status, service_status
-from reconciler.kube.view import View
+from reconciler.kube.publishing.heartbeat import LeaseState
+from reconciler.kube.telling.status import node_status, service_status
+from reconciler.kube.telling.view import View
 from reconciler.plan import Action, Blocked, Change, FieldChange, Instance, ObjectName, TargetState
 from tests.support.builders import instance
 from tests.support.cluster_views import (

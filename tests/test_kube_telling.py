@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from reconciler.kube.client import ApiServer
-from reconciler.kube.events import MOST_AT_ONCE, EventWriter, Happening
+from reconciler.kube.apiserver.client import ApiServer
 from reconciler.kube.objects import MANAGER, ObjectId
-from reconciler.kube.status import NODE_FIELDS, SERVICE_FIELDS, node_status, service_status
-from reconciler.kube.statuswriter import Entry, StatusWriter
-from reconciler.kube.view import View
+from reconciler.kube.telling.events import MOST_AT_ONCE, EventWriter, Happening
+from reconciler.kube.telling.status import NODE_FIELDS, SERVICE_FIELDS, node_status, service_status
+from reconciler.kube.telling.statuswriter import Entry, StatusWriter
+from reconciler.kube.telling.view import View
 from tests.support.cluster import Cluster
 from tests.support.cluster_views import (
     deployment,

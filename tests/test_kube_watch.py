@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from reconciler.kube.access import open_cluster
-from reconciler.kube.client import ApiServer
-from reconciler.kube.credentials import Credentials, Grant
-from reconciler.kube.errors import Denied, NotFound, Unreachable
-from reconciler.kube.feed import Freshness
+from reconciler.kube.apiserver.access import open_cluster
+from reconciler.kube.apiserver.client import ApiServer
+from reconciler.kube.apiserver.credentials import Credentials, Grant
+from reconciler.kube.apiserver.errors import Denied, NotFound, Unreachable
 from reconciler.kube.objects import OWNED_KINDS, ObjectId, OwnedKind, id_of
-from reconciler.kube.watching import Mirror, without_managed_fields
+from reconciler.kube.watches.feed import Freshness
+from reconciler.kube.watches.watching import Mirror, without_managed_fields
 from tests.support.cluster import Cluster
 from tests.support.fault_proxy import FaultProxy
 from tests.support.wait import wait_for

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.kube.webhook import SCHEMES, proven_by, secrets_in
+from reconciler.kube.serving.webhook import SCHEMES, proven_by, secrets_in
 
 NOW = 1_750_000_000.0
 BODY = b'{"ref":"refs/heads/main"}'

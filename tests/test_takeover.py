@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from reconciler.api.meta import GROUP
-from reconciler.kube.takeover import Held, misfits_of, signs, write_backup
+from reconciler.kube.installation.takeover import Held, misfits_of, signs, write_backup
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
 IMAGE = "ghcr.io/defilantech/llmkube-controller:0.9.19"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from reconciler.kube.errors import AccessError, ClusterError, Throttled, Unreachable
+from reconciler.kube.apiserver.errors import AccessError, ClusterError, Throttled, Unreachable
 from reconciler.kube.objects import (
     AGENT_MANAGER,
     MANAGED_BY_LABEL,
@@ -18,10 +18,10 @@ from reconciler.kube.objects import (
     ObjectId,
     id_of,
 )
-from reconciler.kube.slices import NODE_LABEL, SLICE_SERVICE_LABEL
+from reconciler.kube.publishing.slices import NODE_LABEL, SLICE_SERVICE_LABEL
 
 if TYPE_CHECKING:
-    from reconciler.kube.client import ApiServer
+    from reconciler.kube.apiserver.client import ApiServer
 
 OUTAGES = (Unreachable, Throttled, AccessError)
 _SLICE = OWNED_KINDS["discovery.k8s.io", "EndpointSlice"]

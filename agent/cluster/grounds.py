@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from agent.cluster.following import Grounds
 from reconciler.api.meta import GROUP
-from reconciler.kube.errors import Denied
+from reconciler.kube.apiserver.errors import Denied
 from reconciler.kube.objects import Manifest, ObjectId
 
 if TYPE_CHECKING:
-    from reconciler.kube.client import ApiServer
+    from reconciler.kube.apiserver.client import ApiServer
 
 _DEFINITION = ObjectId(
     "apiextensions.k8s.io", "CustomResourceDefinition", "", f"inferenceservices.{GROUP}"

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from agent.cluster.endpoints import OUTAGES
 from agent.cluster.outage import Outage
-from reconciler.kube.errors import ClusterError, NotFound
-from reconciler.kube.heartbeat import RENEW_S, lease_manifest
+from reconciler.kube.apiserver.errors import ClusterError, NotFound
 from reconciler.kube.objects import SYSTEM_NAMESPACE
+from reconciler.kube.publishing.heartbeat import RENEW_S, lease_manifest
 
 if TYPE_CHECKING:
-    from reconciler.kube.client import ApiServer
+    from reconciler.kube.apiserver.client import ApiServer
 
 _END_S = 2.0
 _log = logging.getLogger(__name__)

@@ -30,16 +30,16 @@ from reconciler import __version__
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import GROUP, ObjectRef
-from reconciler.kube.errors import ClusterError, NotFound
+from reconciler.kube.apiserver.errors import ClusterError, NotFound
 from reconciler.kube.objects import AGENT_MANAGER, Manifest, ObjectId, id_of
-from reconciler.kube.slices import Unpublished, service_manifest, slice_id, slice_of
+from reconciler.kube.publishing.slices import Unpublished, service_manifest, slice_id, slice_of
 from reconciler.plan import Instance, Observation, TargetState
 
 if TYPE_CHECKING:
     from agent.cluster.following import Objects
     from agent.node import Node
     from agent.server.board import StateBoard
-    from reconciler.kube.client import ApiServer
+    from reconciler.kube.apiserver.client import ApiServer
 
 _LOOK_S = 1.0  # an ending is heard so late at most
 _IDLE_S = 10.0  # a round without news: what is there may have been changed by others

@@ -16,15 +16,15 @@ from agent.cluster.source import ClusterSource, Follows, StandAlone, follow_reco
 from agent.heap import few_arenas
 from agent.machine.probe import probe
 from reconciler.api.meta import API_VERSION, GROUP
-from reconciler.kube.access import open_cluster
+from reconciler.kube.apiserver.access import open_cluster
 from reconciler.kube.objects import AGENT_MANAGER, OWNED_KINDS, Manifest
-from reconciler.kube.watching import Mirror
+from reconciler.kube.watches.watching import Mirror
 
 if TYPE_CHECKING:
     from agent.node import Node
     from agent.server.board import StateBoard
     from agent.settings import Settings
-    from reconciler.kube.client import ApiServer
+    from reconciler.kube.apiserver.client import ApiServer
 
 _KINDS = ("Fleet", "FleetNode", "Model", "InferenceService")
 

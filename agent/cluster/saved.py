@@ -10,8 +10,8 @@ from typing import Any
 from agent.cluster.following import Followed, Grounds
 from agent.state import atomic_write
 from reconciler.errors import SourceError
-from reconciler.kube.documents import document
 from reconciler.kube.objects import Manifest, ObjectId, id_of
+from reconciler.kube.reading.documents import document
 
 _FORMAT = 1
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError)

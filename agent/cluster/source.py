@@ -16,9 +16,9 @@ from agent.cluster.following import Followed, Grounds, Objects, alone, led, unde
 from agent.cluster.saved import save, saved
 from reconciler.errors import SourceError
 from reconciler.fleet import RepositoryFile
-from reconciler.kube.documents import content_digest, documents
-from reconciler.kube.errors import ClusterError
+from reconciler.kube.apiserver.errors import ClusterError
 from reconciler.kube.objects import Manifest, ObjectId, OwnedKind, id_of
+from reconciler.kube.reading.documents import content_digest, documents
 
 if TYPE_CHECKING:
     from reconciler.source.checkout import YamlFile
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class Mirrored(Protocol):
-    """Objects of a cluster, kept as they are there (reconciler.kube.watching.Mirror)."""
+    """Objects of a cluster, kept as they are there (reconciler.kube.watches.watching.Mirror)."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...

@@ -13,7 +13,7 @@ from typing import Any
 
 from reconciler.api.meta import API_VERSION, ObjectRef
 from reconciler.kube.objects import Manifest
-from reconciler.kube.slices import Unpublished
+from reconciler.kube.publishing.slices import Unpublished
 from reconciler.plan import Instance, TargetState
 from reconciler.report.terminal import printable
 

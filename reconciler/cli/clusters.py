@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes
     from reconciler.desired import Desired
     from reconciler.fleet import Fleet
-    from reconciler.kube.looking import Documents
     from reconciler.kube.serving import Serves
     from reconciler.kube.together import Together
+    from reconciler.kube.watches.looking import Documents
     from reconciler.loop import Plans, Reporter, Wake
     from reconciler.plan import Observation
     from reconciler.source.checkout import Source
@@ -96,8 +96,8 @@ def open_together(
 ) -> Together:
     """The agents and every --cluster as one target; nothing is asked yet. `changed` and
     `documents`: see ClusterTarget. Raises AccessError."""
-    from reconciler.kube.access import open_cluster
-    from reconciler.kube.rendering import Renderer
+    from reconciler.kube.apiserver.access import open_cluster
+    from reconciler.kube.render.rendering import Renderer
     from reconciler.kube.target import ClusterTarget
     from reconciler.kube.together import Together
 
@@ -140,10 +140,10 @@ def beside(
     if not clusters_of(args):
         yield Beside(agents, Desired.plan, adjusts, report)
         return
-    from reconciler.kube.claiming import refused
-    from reconciler.kube.operator import Member, Operator
-    from reconciler.kube.rendering import fleet_name
-    from reconciler.kube.source import ClusterSource
+    from reconciler.kube.leading.operator import Member, Operator
+    from reconciler.kube.reading.source import ClusterSource
+    from reconciler.kube.render.rendering import fleet_name
+    from reconciler.kube.writing.claiming import refused
 
     own = source if isinstance(source, ClusterSource) else None
     watched = own if own is not None and not args.once else None
@@ -198,9 +198,9 @@ def serves_of(args: argparse.Namespace) -> Serves:
 
 def open_cluster_source(args: argparse.Namespace) -> Source:
     """The objects of the cluster that `-C cluster://NAME` names. Raises UsageError, AccessError."""
-    from reconciler.kube.access import open_cluster
-    from reconciler.kube.memory import Memory
-    from reconciler.kube.source import ClusterSource
+    from reconciler.kube.apiserver.access import open_cluster
+    from reconciler.kube.reading.memory import Memory
+    from reconciler.kube.reading.source import ClusterSource
 
     name = args.fleet.removeprefix(_SCHEME)
     if not name:

@@ -20,9 +20,9 @@ from reconciler.option import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
-    from reconciler.kube.client import ApiServer
-    from reconciler.kube.install import Program, SecretFile
-    from reconciler.kube.installing import Foreign, Result
+    from reconciler.kube.apiserver.client import ApiServer
+    from reconciler.kube.installation.install import Program, SecretFile
+    from reconciler.kube.installation.installing import Foreign, Result
     from reconciler.kube.objects import Manifest, ObjectId
 
 _SECRET_OPTIONS = tuple(  # of the program: those that name a file
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         return _agent(args)
     if args.server:
         raise UsageError("--server goes with --agent")
-    from reconciler.kube.install import installation
+    from reconciler.kube.installation.install import installation
     from reconciler.runtimes import RUNTIMES
 
     program = _program(args)
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("--take-over asks the cluster; --export opens no connection")
         _print_yaml(installation(RUNTIMES, program))
         return Exit.OK
-    from reconciler.kube.installing import knows_admission
+    from reconciler.kube.installation.installing import knows_admission
 
     api = open_one(args)
     with_admission = knows_admission(api)
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 def open_one(args: argparse.Namespace) -> ApiServer:
     """The one cluster that --cluster names. Raises UsageError, AccessError."""
-    from reconciler.kube.access import open_cluster
+    from reconciler.kube.apiserver.access import open_cluster
 
     name, _, context = _one_cluster(args).partition("=")
     return open_cluster(name, context or None, kubeconfig=args.kubeconfig)
@@ -105,7 +105,12 @@ def _one_cluster(args: argparse.Namespace) -> str:
 
 
 def _install(args: argparse.Namespace, api: ApiServer, manifests: tuple[Manifest, ...]) -> int:
-    from reconciler.kube.installing import foreign, wait_until_gone, wait_until_served, write
+    from reconciler.kube.installation.installing import (
+        foreign,
+        wait_until_gone,
+        wait_until_served,
+        write,
+    )
     from reconciler.kube.objects import id_of
 
     in_the_way = foreign(api, manifests)
@@ -163,9 +168,9 @@ def _summary(api: ApiServer, counts: Counter[str]) -> None:
 
 def _agent(args: argparse.Namespace) -> int:
     """Make a node's account and print the kubeconfig that its agent is to have."""
-    from reconciler.kube.installing import agent_kubeconfig, foreign, write
-    from reconciler.kube.rbac import agent_manifests, agents_role
-    from reconciler.kube.yaml_text import dump
+    from reconciler.kube.installation.installing import agent_kubeconfig, foreign, write
+    from reconciler.kube.installation.rbac import agent_manifests, agents_role
+    from reconciler.kube.render.yaml_text import dump
 
     _check_node(args.agent)
     own = agent_manifests(args.agent)
@@ -199,7 +204,7 @@ def _check_node(node: str) -> None:
 
 def _program(args: argparse.Namespace) -> Program | None:
     """What runs in the cluster; None: -C names no git URL."""
-    from reconciler.kube.install import CLUSTER_SCHEME, Program
+    from reconciler.kube.installation.install import CLUSTER_SCHEME, Program
     from reconciler.placement.images import OWN_IMAGE
     from reconciler.source.address import parse_address
 
@@ -220,7 +225,7 @@ def _program(args: argparse.Namespace) -> Program | None:
 
 
 def _secret(text: str) -> SecretFile:
-    from reconciler.kube.install import SecretFile
+    from reconciler.kube.installation.install import SecretFile
 
     option, equals, rest = text.partition("=")
     secret, _, key = rest.partition("/")
@@ -231,7 +236,7 @@ def _secret(text: str) -> SecretFile:
 
 
 def _print_yaml(manifests: tuple[Manifest, ...]) -> None:
-    from reconciler.kube.yaml_text import dump_all
+    from reconciler.kube.render.yaml_text import dump_all
 
     print(dump_all(manifests), end="")
 

@@ -94,7 +94,7 @@ def _commands_in_pods(desired: Desired) -> dict[ObjectRef, Command]:
     clusters = {w.cluster for w in desired.assignment.workloads if w.cluster is not None}
     if not clusters:
         return {}
-    from reconciler.kube.placed import placed
+    from reconciler.kube.render.placed import placed
     from reconciler.kube.render.subject import Subject
 
     found = (p for cluster in sorted(clusters) for p in placed(desired, cluster))
@@ -116,7 +116,7 @@ def _as_json(workload: Workload, command: Command) -> dict[str, object]:
 def _write_files(args: argparse.Namespace, desired: Desired) -> int:
     """Exit 3 where services are held: their files stay as they are."""
     from reconciler.cli.rendered import write_folder
-    from reconciler.kube.files import files_of, held_files, warnings_of
+    from reconciler.kube.render.files import files_of, held_files, warnings_of
     from reconciler.source.address import parse_address
 
     address = parse_address(args.fleet)
@@ -145,7 +145,7 @@ def _say(desired: Desired, warnings: Sequence[Finding]) -> None:
 
 
 def _print_images(args: argparse.Namespace, desired: Desired) -> int:
-    from reconciler.kube.images import images_of
+    from reconciler.kube.render.images import images_of
 
     rows = images_of(desired)
     if args.output == "json":

@@ -21,8 +21,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 written or current, 1 stale with --check."""
-    from reconciler.kube.chart import chart_files
-    from reconciler.kube.crd import crd_files
+    from reconciler.kube.definitions.crd import crd_files
+    from reconciler.kube.installation.chart import chart_files
     from reconciler.report.plan_json import plan_schema
     from reconciler.runtimes import RUNTIMES
     from reconciler.schema import answer_schema, schema_document, schemas

@@ -17,7 +17,7 @@ from reconciler.errors import UsageError
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
-    from reconciler.kube.removing import Remains
+    from reconciler.kube.installation.removing import Remains
 
 _MOST_LISTED = 20
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     check_output(args, "text")
     if args.fleet != ".":
         raise UsageError("-C has nothing to do with it: this removes what `reconcile install` made")
-    from reconciler.kube.removing import remaining, remove_all, remove_program
+    from reconciler.kube.installation.removing import remaining, remove_all, remove_program
 
     api = open_one(args)
     if args.keep_services:

@@ -13,7 +13,7 @@ from reconciler.kube.objects import (
     Manifest,
     service_of,
 )
-from reconciler.kube.readiness import readiness
+from reconciler.kube.telling.readiness import readiness
 from reconciler.plan import Instance, Source
 from reconciler.workload import Workload, digest
 

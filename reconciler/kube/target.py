@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import ReconcilerError
-from reconciler.kube.applying import apply_objects, object_id
-from reconciler.kube.errors import ClusterError
-from reconciler.kube.fights import Fights
+from reconciler.kube.apiserver.errors import ClusterError
+from reconciler.kube.deciding.fights import Fights
+from reconciler.kube.deciding.planning import ObjectPlan, Scope, plan_objects
+from reconciler.kube.deciding.untouched import Untouched
 from reconciler.kube.instances import instances
-from reconciler.kube.inventory import members_of, revision_of, sources_of, write_parent
-from reconciler.kube.looking import Documents, Listing, Look, Seen, Watching, strangers
-from reconciler.kube.noted import Noted
 from reconciler.kube.objects import Manifest, ObjectId, id_of
-from reconciler.kube.planning import ObjectPlan, Scope, plan_objects
-from reconciler.kube.rendering import Renderer, Wanted
-from reconciler.kube.untouched import Untouched
-from reconciler.kube.upkeep import Upkeep, is_by_agent
+from reconciler.kube.publishing.upkeep import Upkeep, is_by_agent
+from reconciler.kube.render.rendering import Renderer, Wanted
+from reconciler.kube.watches.looking import Documents, Listing, Look, Seen, Watching, strangers
+from reconciler.kube.watches.noted import Noted
+from reconciler.kube.writing.applying import apply_objects, object_id
+from reconciler.kube.writing.inventory import members_of, revision_of, sources_of, write_parent
 from reconciler.plan import (
     Action,
     Change,
@@ -35,7 +35,7 @@ from reconciler.target import Outcome, Result
 
 if TYPE_CHECKING:
     from reconciler.desired import Desired
-    from reconciler.kube.client import ApiServer
+    from reconciler.kube.apiserver.client import ApiServer
     from reconciler.planner import Policy
 
 _GIVEN_UP = 3  # passes that failed in a row: then whoever waits is told that it does not help

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.agents.parallel import ask_all
-from reconciler.kube.errors import ClusterError
+from reconciler.kube.apiserver.errors import ClusterError
 from reconciler.kube.target import ClusterTarget
 from reconciler.plan import Action, Change, Instance, Observation, Plan, TargetState
 from reconciler.target import Outcome

@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from reconciler.kube.access import open_cluster
-from reconciler.kube.heartbeat import STALE_S, LeaseState, lease_state
+from reconciler.kube.apiserver.access import open_cluster
 from reconciler.kube.objects import OWNED_KINDS
-from reconciler.kube.slices import stale_slices
+from reconciler.kube.publishing.heartbeat import STALE_S, LeaseState, lease_state
+from reconciler.kube.publishing.slices import stale_slices
 from tests.support.beside_cluster import NODE, BesideCluster, own_address
 from tests.support.client import complete
 from tests.support.cluster import Cluster

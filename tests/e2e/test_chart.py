@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from reconciler import __version__
-from reconciler.kube.chart import chart_files
-from reconciler.kube.install import Program, SecretFile, installation
+from reconciler.kube.installation.chart import chart_files
+from reconciler.kube.installation.install import Program, SecretFile, installation
 from reconciler.kube.objects import id_of
 from reconciler.option import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
 from reconciler.runtimes import RUNTIMES

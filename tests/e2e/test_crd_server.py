@@ -14,7 +14,7 @@ import urllib3
 
 from reconciler.api import KINDS, schema_file
 from reconciler.api.meta import GROUP
-from reconciler.kube.crd import crds
+from reconciler.kube.definitions.crd import crds
 from reconciler.kube.objects import OWNED_KINDS
 from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES
 from reconciler.source.documents import read_documents

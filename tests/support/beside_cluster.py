@@ -15,10 +15,10 @@ from typing import Any, Self
 import psutil
 
 from reconciler.api.meta import API_VERSION, GROUP
-from reconciler.kube.crd import crds
-from reconciler.kube.heartbeat import lease_name
+from reconciler.kube.definitions.crd import crds
 from reconciler.kube.objects import SYSTEM_NAMESPACE
-from reconciler.kube.slices import unroutable
+from reconciler.kube.publishing.heartbeat import lease_name
+from reconciler.kube.publishing.slices import unroutable
 from reconciler.runtimes import RUNTIMES
 from reconciler.workload import digest
 from tests.support.cluster import Cluster

@@ -8,7 +8,7 @@ from typing import Any
 from reconciler.api.meta import API_VERSION, ObjectRef
 from reconciler.desired import Desired, no_facts
 from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER, SERVICE_LABEL, Manifest, id_of
-from reconciler.kube.view import View
+from reconciler.kube.telling.view import View
 from reconciler.plan import Observation, Plan, TargetState
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.load import load

@@ -7,9 +7,9 @@ from typing import Any
 
 from reconciler.api import KINDS
 from reconciler.api.meta import API_VERSION, GROUP
-from reconciler.kube.access import open_cluster
-from reconciler.kube.client import ApiServer
-from reconciler.kube.crd import crds
+from reconciler.kube.apiserver.access import open_cluster
+from reconciler.kube.apiserver.client import ApiServer
+from reconciler.kube.definitions.crd import crds
 from reconciler.kube.objects import OWNED_KINDS, SYSTEM_NAMESPACE
 from reconciler.runtimes import RUNTIMES
 from tests.support.cluster import Cluster

@@ -28,9 +28,9 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from reconciler.kube.client import ApiServer
-from reconciler.kube.connection import context_of
-from reconciler.kube.credentials import Credentials, Grant
+from reconciler.kube.apiserver.client import ApiServer
+from reconciler.kube.apiserver.connection import context_of
+from reconciler.kube.apiserver.credentials import Credentials, Grant
 
 _DROPPED = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "host"})
 

@@ -7,11 +7,11 @@ bytes whatever else the fleet holds.
 from __future__ import annotations
 
 from reconciler.kube.objects import Manifest, id_of, kind_of
-from reconciler.kube.placed import Placed
 from reconciler.kube.render.autoscaler import autoscalers
 from reconciler.kube.render.config import config_maps
 from reconciler.kube.render.deployment import deployment
 from reconciler.kube.render.job import jobs
+from reconciler.kube.render.placed import Placed
 from reconciler.kube.render.service import service
 from reconciler.kube.render.storage import claims
 from reconciler.kube.render.subject import Subject

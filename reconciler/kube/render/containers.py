@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reconciler.kube.cache import MODELS, ready_folder
+from reconciler.kube.render.cache import MODELS, ready_folder
 from reconciler.kube.render.config import config_name
 from reconciler.kube.render.probes import COMPANION_PORT, probes
 from reconciler.kube.render.resources import resources

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.kube.cache import MODELS, ready_path
-from reconciler.kube.placed import in_repository
+from reconciler.kube.render.cache import MODELS, ready_path
 from reconciler.kube.render.containers import own_program
+from reconciler.kube.render.placed import in_repository
 from reconciler.kube.render.subject import Subject
 from reconciler.workload import ModelFile
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.kube.objects import FLEET_LABEL, MANAGED_BY_LABEL, MANAGER, SERVICE_LABEL
-from reconciler.kube.placed import Placed
+from reconciler.kube.render.placed import Placed
 
 COMPONENT_LABEL = "app.kubernetes.io/component"
 SERVER, FETCH = "server", "fetch"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from reconciler.kube.cache import ready_path
-from reconciler.kube.placed import Placed
+from reconciler.kube.render.cache import ready_path
+from reconciler.kube.render.placed import Placed
 from reconciler.kube.render.quantity import cores
 from reconciler.placement.images import built_for, image_for, own_image, program_of
 from reconciler.placement.modelcache import ModelCache, cache_of, is_shared

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from reconciler.kube.serving import HOOK_PATH
-from reconciler.kube.webhook import MOST_BODY_BYTES, proven_by, secrets_in
+from reconciler.kube.serving.webhook import MOST_BODY_BYTES, proven_by, secrets_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,1 @@
+"""What to do with each object of a cluster."""

@@ -1,0 +1,118 @@
+"""Ask the API server what it would make of a plan, without changing anything.
+
+Only for objects that a plan changes: what is as it should be was told without a call. The server
+knows fields that cannot be changed, quotas, admission and its own ways of writing a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from reconciler.kube.apiserver.client import ApiServer
+from reconciler.kube.apiserver.errors import Conflict, Denied, Immutable, NotFound, Refused
+from reconciler.kube.apiserver.pace import Pace
+from reconciler.kube.deciding.difference import compare
+from reconciler.kube.objects import Manifest, ObjectId, kind_of
+from reconciler.kube.writing.applying import THREADS, object_id
+from reconciler.kube.writing.record import APPLIED_ANNOTATION
+from reconciler.kube.writing.writing import NONE_YET, are_planned, with_metadata
+from reconciler.plan import Action, Blocked, Change, Impact, Plan, Restart
+
+_LONGEST_WAIT_S = 30.0
+_JUDGED = (Action.CREATE, Action.UPDATE, Action.DRIFT)
+_SERVER_OWN = ("managedFields", "resourceVersion", "generation")
+
+Verdict = Change | Blocked | None  # None: the server would change nothing
+
+
+def judged(api: ApiServer, plan: Plan, target: str, live: Mapping[ObjectId, Manifest]) -> Plan:
+    """The plan with that target's objects as its server would carry it out. Raises ClusterError:
+    it does not answer."""
+    pace = Pace(THREADS, _LONGEST_WAIT_S)
+
+    def verdict(change: Change) -> Verdict:
+        is_asked = change.target == target and change.object is not None
+        if not is_asked or change.is_shown_only or change.action not in _JUDGED:
+            return change
+        return pace.run(lambda: _ask(api, change, live.get(object_id(change))))
+
+    with ThreadPoolExecutor(THREADS, "judge") as pool:
+        verdicts = tuple(pool.map(verdict, plan.changes))
+    changes = tuple(v for v in verdicts if isinstance(v, Change))
+    refused = {(v.ref, v.message): v for v in verdicts if isinstance(v, Blocked)}
+    return replace(plan, changes=changes, blocked=(*plan.blocked, *refused.values()))
+
+
+def _ask(api: ApiServer, change: Change, have: Manifest | None) -> Verdict:
+    assert change.manifest is not None
+    own = {"resourceVersion": NONE_YET} if have is None else {"uid": have["metadata"]["uid"]}
+    sent = with_metadata(change.manifest, **own)
+    try:
+        after = _dry_run(api, change, sent, have)
+    except NotFound as error:
+        return _unless_no_namespace(change, error)
+    except Denied:
+        return change  # who plans may only look
+    except Immutable as error:
+        return _anew(change, error)
+    except Refused as error:
+        return _blocked(change, "ObjectRefused", str(error))
+    except Conflict as error:
+        return _blocked(change, "FieldConflict" if error.owners else "NotOurs", str(error))
+    return change if have is None or _would_change(change, have, after) else None
+
+
+def _dry_run(api: ApiServer, change: Change, sent: Manifest, have: Manifest | None) -> Manifest:
+    try:
+        return api.apply(sent, dry_run=True)
+    except Conflict as error:
+        if have is None or not error.owners:
+            raise
+        planned = {field.path for field in change.fields}
+        takes = [d for d in compare(sent, have) if d.field in planned]
+        if not are_planned(error, takes):
+            raise
+        return api.apply(sent, force=True, dry_run=True)
+
+
+def _would_change(change: Change, have: Manifest, after: Manifest) -> bool:
+    """Entries that are to be taken out are not part of the apply."""
+    adds = any(field.after is None for field in change.fields)
+    return adds or _content(have) != _content(after)
+
+
+def _content(manifest: Manifest) -> dict[str, Any]:
+    metadata = {k: v for k, v in manifest["metadata"].items() if k not in _SERVER_OWN}
+    said = metadata.get("annotations") or {}
+    metadata["annotations"] = {k: v for k, v in said.items() if k != APPLIED_ANNOTATION}
+    return {**{k: v for k, v in manifest.items() if k != "status"}, "metadata": metadata}
+
+
+def _unless_no_namespace(change: Change, error: NotFound) -> Verdict:
+    """A kind that is not installed is told of elsewhere, and once."""
+    namespace = object_id(change).namespace
+    if f'namespaces "{namespace}" not found' not in str(error):
+        return change
+    message = f"namespace {namespace} is not there: kubectl create namespace {namespace}"
+    return _blocked(change, "ObjectRefused", message)
+
+
+def _anew(change: Change, error: Immutable) -> Verdict:
+    fields = ", ".join(name for name, _ in error.causes)
+    if kind_of(object_id(change)).guarded:
+        return _blocked(change, "Guarded", f"{error}; making it anew would lose its data")
+    is_run = object_id(change).kind == "Deployment"
+    return replace(
+        change,
+        action=Action.REPLACE,
+        reason="ImmutableField",
+        message=f"{fields} cannot be changed in place: deleted and made anew",
+        impact=Impact(restart=Restart.RESTART if is_run else Restart.NONE),
+    )
+
+
+def _blocked(change: Change, reason: str, message: str) -> Blocked:
+    return Blocked(change.ref, reason, message, change.source, change.target, (change.ref,))

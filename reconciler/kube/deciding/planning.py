@@ -1,0 +1,204 @@
+"""What to do with each object of one cluster. Pure: same input, same plan.
+
+The services were planned before (planner.make_plan), with their guards: here every object of a
+service that goes on is compared with what is there, and of what is there and no longer declared it
+is said what goes. Nothing without our labels is ever touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from reconciler.api.meta import GROUP, ObjectRef
+from reconciler.comparison import Causes
+from reconciler.kube.deciding.managed import entries
+from reconciler.kube.deciding.pruning import prune
+from reconciler.kube.deciding.stepping import Step, step_of
+from reconciler.kube.deciding.untouched import Untouched, is_untouched
+from reconciler.kube.objects import Manifest, ObjectId, id_of, ref_of, service_of
+from reconciler.kube.render.mounts import config_maps
+from reconciler.kube.writing.inventory import fleet_of, is_ours
+from reconciler.kube.writing.sending import as_before
+from reconciler.plan import Action, Blocked, Change, Plan, Restart, Source
+from reconciler.planner import Policy
+
+# Reasons of a hold that concern what runs, and not what is declared: the documents follow.
+_STAYS_WHOLE = frozenset({"Held", "PruneDisabled", "NeedsConfirmation", "RevisionIncomplete"})
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPlan:
+    """What the objects of one cluster need, beside the services' own changes. `unchanged` counts
+    services and documents of which nothing changes."""
+
+    changes: tuple[Change, ...]
+    blocked: tuple[Blocked, ...]
+    unchanged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which cluster (`cluster/NAME`) and which fleet a plan is for. `resting`: fields that another
+    program and we take from each other, as (object, field) -> what to say. `arrived`: services
+    that moved to another target and answer there, so that what is left of them here goes.
+    `untouched` saves looking again at what has not changed since the last plan. `may_be_empty`: the
+    fleet's documents are another program's, so that nothing of ours need be wanted."""
+
+    target: str
+    fleet: str
+    resting: Mapping[tuple[ObjectId, str], str] = field(default_factory=dict)
+    arrived: frozenset[ObjectRef] = frozenset()
+    untouched: Untouched = field(default_factory=Untouched)
+    may_be_empty: bool = False
+
+
+def plan_objects(
+    scope: Scope,
+    services: Plan,
+    desired: Iterable[Manifest],
+    live: Mapping[ObjectId, Manifest],
+    policy: Policy,
+    causes: Causes,
+) -> ObjectPlan:
+    """Compare object by object. `desired` carry our labels (inventory.labelled); `live` is all
+    that carries them in the cluster, and whatever else is known to have a desired object's name."""
+    wanted = {id_of(manifest): manifest for manifest in desired}
+    standing = _Standing.of(scope, services)
+    changes: list[Change] = []
+    blocked: list[Blocked] = []
+    for oid in sorted(wanted):
+        have = live.get(oid)  # once: whoever mirrors a cluster decodes it anew each time
+        ref = ref_for(wanted[oid])
+        if standing.keeps(ref, oid):
+            continue
+        if have is not None and not is_ours(have, scope.fleet):
+            blocked.append(_not_ours(scope, ref, oid, have, causes))
+            continue
+        if have is not None and _is_as_it_should_be(scope, oid, wanted[oid], have):
+            continue
+        step = Step(scope.target, oid, ref, _source(ref, standing, causes), policy.drift_enforced)
+        done, refused = step_of(step, wanted[oid], have, ref in standing.rolls, scope.resting)
+        changes += done
+        blocked += refused
+        if have is not None and not done and not refused:
+            scope.untouched.add(oid, wanted[oid], have)
+    scope.untouched.keep(live)
+    left = {oid: live[oid] for oid in live if oid not in wanted}
+    for oid in _still_mounted(wanted, live, left, standing):
+        left.pop(oid, None)
+    pruned = prune(
+        scope.target,
+        {oid: have for oid, have in left.items() if _may_go(scope, standing, oid, have)},
+        declared={ref_for(manifest) for manifest in wanted.values()},
+        running={ref_for(have) for have in (*left.values(), *_there(wanted, live))},
+        leaving=standing.leaving,
+        policy=policy,
+        causes=causes,
+        is_empty=not wanted and not scope.may_be_empty,
+    )
+    changes += pruned.changes
+    blocked += pruned.blocked
+    return ObjectPlan(tuple(changes), tuple(blocked), _unchanged(wanted, live, changes, blocked))
+
+
+def _still_mounted(
+    wanted: Mapping[ObjectId, Manifest],
+    live: Mapping[ObjectId, Manifest],
+    left: Mapping[ObjectId, Manifest],
+    standing: _Standing,
+) -> frozenset[ObjectId]:
+    """ConfigMaps that are declared no more, and that templates which wait still name: a pod of such
+    a template could not start again."""
+    found: set[ObjectId] = set()
+    refs = {ref_for(have) for oid, have in left.items() if oid.kind == "ConfigMap"}
+    for oid, manifest in wanted.items() if refs - standing.rolls else ():
+        if oid.kind == "Deployment" and ref_for(manifest) in refs - standing.rolls:
+            have = live.get(oid)
+            found |= config_maps(as_before(manifest, have)) if have is not None else set()
+    return frozenset(found)
+
+
+def ref_for(manifest: Manifest) -> ObjectRef:
+    """What an object stands for: its service, or the document that it is."""
+    return service_of(manifest) or ref_of(id_of(manifest))
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """What the services' own plan says that matters for their objects."""
+
+    whole: frozenset[ObjectRef]  # nothing of them is touched
+    running: frozenset[ObjectRef]  # what runs of them is not touched, their documents are
+    leaving: frozenset[ObjectRef]  # they go: what the limits allow was checked
+    rolls: frozenset[ObjectRef]  # their pods are made anew, also for our rendering alone
+    changes: Mapping[ObjectRef, Change]
+
+    @classmethod
+    def of(cls, scope: Scope, services: Plan) -> _Standing:
+        blocked = [b for b in services.blocked if b.target in (None, scope.target)]
+        whole = {r for b in blocked if b.reason in _STAYS_WHOLE for r in (b.ref, *b.holds)}
+        own = [c for c in services.changes if c.target == scope.target and c.object is None]
+        whole |= {c.ref for c in own if c.action is Action.UNKNOWN}
+        moving = {c.ref for c in own if c.reason == "MovedAway"} - scope.arrived
+        leaving = {c.ref for c in own if c.action in (Action.DELETE, Action.MOVE)} - moving
+        return cls(
+            whole=frozenset(whole),
+            running=frozenset({ref for b in blocked for ref in (b.ref, *b.holds)} | moving),
+            leaving=frozenset(leaving),
+            rolls=frozenset(c.ref for c in own if c.impact.restart is Restart.ROLL),
+            changes={c.ref: c for c in own if not c.is_shown_only},
+        )
+
+    def keeps(self, ref: ObjectRef, oid: ObjectId) -> bool:
+        """Whether an object stays exactly as it is for its service's sake."""
+        is_document = oid.group == GROUP
+        return ref in self.whole or (ref in self.running and not is_document)
+
+
+def _is_as_it_should_be(scope: Scope, oid: ObjectId, manifest: Manifest, have: Manifest) -> bool:
+    if scope.untouched.has(oid, manifest, have):
+        return True
+    if have["metadata"].get("deletionTimestamp") or not is_untouched(manifest, have):
+        return False
+    scope.untouched.add(oid, manifest, have)
+    return True
+
+
+def _source(ref: ObjectRef, standing: _Standing, causes: Causes) -> Source | None:
+    """The line that a change of the service comes from, else the service's own."""
+    change = standing.changes.get(ref)
+    return change.source if change is not None else causes.where(ref)
+
+
+def _not_ours(
+    scope: Scope, ref: ObjectRef, oid: ObjectId, have: Manifest, causes: Causes
+) -> Blocked:
+    other = fleet_of(have)
+    made_by = next((entry.label for entry in entries(have)), "somebody")
+    whose = f"belongs to the fleet {other}" if other else f"was made by {made_by}"
+    message = (
+        f"{oid.label} is there and {whose}: it stays as it is, and {ref.label} goes without it."
+        f" Rename one of the two, or delete that one"
+    )
+    return Blocked(ref, "NotOurs", message, causes.where(ref), scope.target, (ref,))
+
+
+def _may_go(scope: Scope, standing: _Standing, oid: ObjectId, have: Manifest) -> bool:
+    return is_ours(have, scope.fleet) and not standing.keeps(ref_for(have), oid)
+
+
+def _there(
+    wanted: Mapping[ObjectId, Manifest], live: Mapping[ObjectId, Manifest]
+) -> Iterable[Manifest]:
+    return (manifest for oid, manifest in wanted.items() if oid in live)
+
+
+def _unchanged(
+    wanted: Mapping[ObjectId, Manifest],
+    live: Mapping[ObjectId, Manifest],
+    changes: Iterable[Change],
+    blocked: Iterable[Blocked],
+) -> int:
+    there = {ref_for(manifest) for manifest in _there(wanted, live)}
+    return len(there - {c.ref for c in changes} - {b.ref for b in blocked})

@@ -1,0 +1,249 @@
+"""One object as it should be and as it is: what to do about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from reconciler.api.meta import HOLD_ANNOTATION, ObjectRef
+from reconciler.kube.deciding.difference import Cause, Difference, compare
+from reconciler.kube.deciding.immutable import forcing
+from reconciler.kube.objects import (
+    FORCE_FIELDS_ANNOTATION,
+    INPUTS_ANNOTATION,
+    INPUTS_DIGEST_ANNOTATION,
+    RENDER_DIGEST_ANNOTATION,
+    Manifest,
+    ObjectId,
+    kind_of,
+)
+from reconciler.kube.writing.record import Record, record_of, recorded
+from reconciler.kube.writing.sending import as_before, without
+from reconciler.plan import (
+    Action,
+    Blocked,
+    Change,
+    FieldChange,
+    Impact,
+    ObjectName,
+    Restart,
+    Source,
+)
+
+Steps = tuple[tuple[Change, ...], tuple[Blocked, ...]]
+Resting = Mapping[tuple[ObjectId, str], str]
+
+_TEMPLATE = ("f:spec", "f:template")
+# What we write for ourselves: its changes go along with those that it tells of, and say nothing.
+_BOOKKEEPING = frozenset(
+    f"f:{name}" for name in (INPUTS_ANNOTATION, INPUTS_DIGEST_ANNOTATION, RENDER_DIGEST_ANNOTATION)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Which object of which cluster, what it stands for, and the line that declares it."""
+
+    target: str
+    oid: ObjectId
+    ref: ObjectRef
+    source: Source | None
+    is_enforced: bool = True  # drift is taken back
+
+    @property
+    def object(self) -> ObjectName:
+        row = kind_of(self.oid)
+        return ObjectName(row.api_version, self.oid.kind, self.oid.namespace, self.oid.name)
+
+    def change(self, action: Action, reason: str, **more: Any) -> Change:  # noqa: ANN401 - Change's
+        order = kind_of(self.oid).stage
+        impact = replace(more.pop("impact", Impact()), order=order)
+        return Change(
+            action,
+            self.target,
+            self.ref,
+            reason,
+            self.source,
+            object=self.object,
+            impact=impact,
+            **more,
+        )
+
+    def blocked(self, reason: str, message: str) -> Blocked:
+        return Blocked(self.ref, reason, message, self.source, self.target, (self.ref,))
+
+
+def step_of(
+    at: Step, want: Manifest, have: Manifest | None, rolls: bool, resting: Resting
+) -> Steps:
+    """`rolls`: its pods are made anew also where only our rendering changed."""
+    if have is None:
+        made = recorded(want, want, Record())
+        return (at.change(Action.CREATE, "ObjectMissing", manifest=made),), ()
+    if have["metadata"].get("deletionTimestamp"):
+        return (), (at.blocked("ObjectGoing", _going(at.oid, have)),)
+    meant = want if rolls else as_before(want, have)
+    found = _Found.of(at, compare(meant, have), want, resting)
+    if (found.takes or found.reported) and _is_held(want, have):
+        said = "; ".join(_said(d) for d in (*found.takes, *found.reported))
+        return (), (at.blocked("Held", f"{at.oid.label}: {said}; left by its hold annotation"),)
+    changes: list[Change] = []
+    blocked: list[Blocked] = []
+    if found.takes:
+        left = (*found.reported, *found.conflicts, *found.controlled)
+        manifest = recorded(without(meant, have, left), want, record_of(have))
+        fixed = forcing(at.oid, found.takes)
+        if fixed and kind_of(at.oid).guarded:
+            message = f"{at.oid.label}: {_said(fixed[0])} cannot be changed in place"
+            blocked.append(at.blocked("Guarded", f"{message}, and making it anew loses its data"))
+        else:
+            changes.append(_taking(at, found, fixed, manifest))
+    changes += _shown(at, found)
+    if found.conflicts:
+        blocked.append(at.blocked("FieldConflict", _conflicting(at.oid, found.conflicts)))
+    if meant is not want and not rolls and compare(want, have) != compare(meant, have):
+        changes.append(at.change(Action.DEFERRED, "RenderChanged"))
+    return tuple(changes), tuple(blocked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The differences of one object by what becomes of them."""
+
+    declared: tuple[Difference, ...]
+    drifted: tuple[Difference, ...]  # taken back, or taken by force
+    reported: tuple[Difference, ...]  # drift that is only shown
+    fights: tuple[str, ...]  # what to say of those that another program sets again and again
+    controlled: tuple[Difference, ...]  # a controller's or admission's
+    conflicts: tuple[Difference, ...]
+
+    @classmethod
+    def of(
+        cls, at: Step, differences: Iterable[Difference], want: Manifest, resting: Resting
+    ) -> _Found:
+        found = tuple(differences)
+        drift = [d for d in found if d.cause in (Cause.DRIFT, Cause.ADDED)]
+        theirs = [d for d in found if d.cause in (Cause.CONFLICT, Cause.CONTROLLER)]
+        forced = [d for d in theirs if _is_forced(d, want)]
+        left = [d for d in theirs if d not in forced]
+        fought = [d for d in (*drift, *forced) if (at.oid, d.field) in resting]
+        back = [*(drift if at.is_enforced else ()), *forced]
+        return cls(
+            declared=tuple(d for d in found if d.cause is Cause.DECLARED),
+            drifted=tuple(d for d in back if d not in fought),
+            reported=tuple(d for d in (*drift, *forced) if d in fought or d not in back),
+            fights=tuple(resting[at.oid, d.field] for d in fought),
+            controlled=tuple(d for d in left if d.cause is Cause.CONTROLLER),
+            conflicts=tuple(d for d in left if d.cause is Cause.CONFLICT),
+        )
+
+    @property
+    def takes(self) -> tuple[Difference, ...]:
+        return (*self.declared, *self.drifted)
+
+
+def _taking(at: Step, found: _Found, fixed: tuple[Difference, ...], manifest: Manifest) -> Change:
+    fields = tuple(_field(d) for d in found.takes if not _is_bookkeeping(d))
+    impact = Impact(restart=_restart(at.oid, found.takes, manifest))
+    more: dict[str, Any] = {"fields": fields, "manifest": manifest, "impact": impact}
+    if fixed:
+        names = ", ".join(d.field for d in fixed)
+        more["message"] = f"{names} cannot be changed in place: deleted and made anew"
+        if at.oid.kind == "Deployment":
+            more["impact"] = Impact(restart=Restart.RESTART)
+        return at.change(Action.REPLACE, "ImmutableField", **more)
+    more |= _who(found.drifted)
+    if not found.declared:
+        return at.change(Action.DRIFT, "DriftedByOther", **more)
+    if found.drifted:
+        more["message"] = "; ".join(f"{_said(d)}: back" for d in found.drifted)
+    return at.change(Action.UPDATE, "ObjectChanged", **more)
+
+
+def _shown(at: Step, found: _Found) -> list[Change]:
+    """What differs and is left as it is."""
+    rows = (
+        ("Fight" if found.fights else "DriftReported", found.reported, "; ".join(found.fights)),
+        ("DriftShown", found.controlled, ""),
+    )
+    return [
+        at.change(
+            Action.DRIFT,
+            reason,
+            fields=tuple(_field(d) for d in differences),
+            message=message,
+            **_who(differences),
+        )
+        for reason, differences, message in rows
+        if differences
+    ]
+
+
+def _is_bookkeeping(difference: Difference) -> bool:
+    return difference.cause is Cause.DECLARED and difference.path[-1] in _BOOKKEEPING
+
+
+def _field(difference: Difference) -> FieldChange:
+    restarts = difference.path[:2] == _TEMPLATE
+    return FieldChange(difference.field, difference.before, difference.after, restarts)
+
+
+def _who(differences: tuple[Difference, ...]) -> dict[str, Any]:
+    """Who made a drift, and when it was made first."""
+    found = [d.by for d in differences if d.by is not None]
+    names = ", ".join(dict.fromkeys(entry.label for entry in found))
+    since = min((entry.time for entry in found if entry.time is not None), default=None)
+    return {"by": names, "since": since}
+
+
+def _said(difference: Difference) -> str:
+    """`spec.replicas 2 -> 5 by kubectl-edit`: of a drift from what we set to what is there."""
+    before, after = difference.before, difference.after
+    if difference.cause in (Cause.DRIFT, Cause.ADDED):
+        before, after = after, before
+    by = f" by {difference.by.label}" if difference.by else ""
+    return f"{difference.field} {_short(before)} -> {_short(after)}{by}"
+
+
+def _short(value: object) -> str:
+    text = "unset" if value is None else str(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _conflicting(oid: ObjectId, conflicts: Iterable[Difference]) -> str:
+    parts = []
+    for d in conflicts:
+        who = d.by.label if d.by else "somebody"
+        parts.append(f"{d.field} is {_short(d.before)} by {who}, declared is {_short(d.after)}")
+    fields = ",".join(d.field for d in conflicts)
+    return (
+        f"{oid.label}: {'; '.join(parts)}. It stays theirs; to take it, declare the annotation"
+        f" {FORCE_FIELDS_ANNOTATION}: {fields}"
+    )
+
+
+def _is_forced(difference: Difference, want: Manifest) -> bool:
+    """Whether the annotation names a field, or something that it is in."""
+    said = (want["metadata"].get("annotations") or {}).get(FORCE_FIELDS_ANNOTATION, "")
+    names = [name.strip() for name in said.split(",") if name.strip()]
+    field = difference.field
+    return any(field == name or field.startswith((f"{name}.", f"{name}[")) for name in names)
+
+
+def _is_held(want: Manifest, have: Manifest) -> bool:
+    both = (manifest["metadata"].get("annotations") or {} for manifest in (want, have))
+    return any(said.get(HOLD_ANNOTATION) == "true" for said in both)
+
+
+def _going(oid: ObjectId, have: Manifest) -> str:
+    waits = ", ".join(have["metadata"].get("finalizers") or ()) or "its own end"
+    return f"{oid.label} is being deleted and waits for {waits}; it is made anew once it is gone"
+
+
+def _restart(oid: ObjectId, takes: Iterable[Difference], manifest: Manifest) -> Restart:
+    """What a change does to the pods of a Deployment."""
+    if oid.kind != "Deployment" or not any(d.path[:2] == _TEMPLATE for d in takes):
+        return Restart.NONE
+    strategy = manifest.get("spec", {}).get("strategy", {}).get("type")
+    return Restart.RESTART if strategy == "Recreate" else Restart.ROLL

@@ -1,0 +1,1 @@
+"""What an installation puts into a cluster, and how it is put there and taken out."""

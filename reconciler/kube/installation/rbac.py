@@ -1,0 +1,160 @@
+"""What the reconciler, and each node's agent, may do in a cluster: the least that they need. Pure.
+
+The reconciler may write the kinds that a fleet consists of, wherever its services live, and reads
+no Secret. Whoever may make Deployments can have a pod mount a Secret of its namespace: RBAC cannot
+say "Deployments without Secrets", so the fleet's repository is to be guarded as the cluster is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from reconciler.api import KINDS
+from reconciler.api.meta import GROUP
+from reconciler.kube.objects import (
+    AGENT_MANAGER,
+    MANAGED_BY_LABEL,
+    MANAGER,
+    OWNED_KINDS,
+    SYSTEM_NAMESPACE,
+    Manifest,
+    OwnedKind,
+)
+from reconciler.kube.publishing.heartbeat import lease_name
+from reconciler.kube.publishing.slices import NODE_LABEL
+
+NAME = "fleet-reconciler"  # of the ServiceAccount, the roles and the Deployment
+AGENT_ROLE = "fleet-agent"
+LABELS: Mapping[str, str] = {MANAGED_BY_LABEL: MANAGER}
+
+_READ = ("get", "list", "watch")
+_WRITE = ("create", "patch", "update", "delete")
+_RBAC = "rbac.authorization.k8s.io"
+# Never deleted: a removal of these takes everything with it, and is asked of a person.
+_KEPT: Mapping[str, tuple[str, ...]] = {
+    "CustomResourceDefinition": (),
+    "Namespace": ("create", "patch"),
+}
+_STATUS = ("get", "patch", "update")
+_BESIDE = (  # (group, resources, verbs): what is looked at and told, beside the owned kinds
+    ("", ("pods",), _READ),  # why one of them is not ready
+    ("events.k8s.io", ("events",), ("get", "create", "patch")),
+)
+
+
+def manifests() -> tuple[Manifest, ...]:
+    """The reconciler's ServiceAccount, its roles and their bindings."""
+    rules = [_rule(group, plurals, verbs) for group, plurals, verbs in _cluster_rules()]
+    leases = _rule("coordination.k8s.io", ["leases"], (*_READ, *_WRITE))
+    return (
+        service_account(NAME),
+        _role("ClusterRole", NAME, rules),
+        _binding("ClusterRoleBinding", NAME, "ClusterRole", NAME, NAME),
+        _role("Role", NAME, [leases], SYSTEM_NAMESPACE),
+        _binding("RoleBinding", NAME, "Role", NAME, NAME, SYSTEM_NAMESPACE),
+    )
+
+
+def agent_account(node: str) -> str:
+    """The ServiceAccount of one node's agent. Admission tells the node by it."""
+    return f"{AGENT_ROLE}-{node}"
+
+
+def agents_role() -> Manifest:
+    """What every node's agent may do: see the fleet's documents, and keep endpoints. Which entries
+    and which slices, RBAC cannot say: admission does (reconciler.kube.installation.admission)."""
+    kinds = [OWNED_KINDS[GROUP, kind].plural for kind in KINDS]
+    rules = [
+        _rule(GROUP, kinds, _READ),
+        _rule(GROUP, ["inferenceservices/status"], ("get", "patch")),
+        _rule("discovery.k8s.io", ["endpointslices"], (*_READ, *_WRITE)),
+        _rule("", ["services"], _READ),
+        # The agent drops a service only while it knows what that service stood in.
+        _rule("", ["namespaces"], ("get",)),
+        _rule("apiextensions.k8s.io", ["customresourcedefinitions"], ("get",)),
+    ]
+    return _role("ClusterRole", AGENT_ROLE, rules)
+
+
+def agent_manifests(node: str) -> tuple[Manifest, ...]:
+    """One node's agent: its account and what is its alone, by name. Its Lease is made here, empty:
+    RBAC cannot restrict the name of an object that is still to be created."""
+    name = agent_account(node)
+    labels = {**LABELS, NODE_LABEL: node}
+    own = _rule(GROUP, ["fleetnodes/status"], ("get", "patch"), [node])
+    lease = _rule("coordination.k8s.io", ["leases"], ("get", "patch", "update"), [lease_name(node)])
+    made = (
+        service_account(name),
+        _role("ClusterRole", name, [own]),
+        _binding("ClusterRoleBinding", name, "ClusterRole", name, name),
+        _binding("ClusterRoleBinding", f"{name}-shared", "ClusterRole", AGENT_ROLE, name),
+        _role("Role", name, [lease], SYSTEM_NAMESPACE),
+        _binding("RoleBinding", name, "Role", name, name, SYSTEM_NAMESPACE),
+        _token(name),
+    )
+    marked = ({**m, "metadata": {**m["metadata"], "labels": labels}} for m in made)
+    return (*marked, _lease(node))
+
+
+def service_account(name: str) -> dict[str, Any]:
+    return _object("v1", "ServiceAccount", name, SYSTEM_NAMESPACE)
+
+
+def _cluster_rules() -> Iterable[tuple[str, list[str], Sequence[str]]]:
+    """One rule for each group and set of verbs, from the kinds that a fleet owns."""
+    grouped: dict[tuple[str, Sequence[str]], list[str]] = {}
+    for row in OWNED_KINDS.values():
+        grouped.setdefault((row.group, _verbs(row)), []).append(row.plural)
+    for (group, verbs), plurals in grouped.items():
+        yield group, plurals, verbs
+    yield GROUP, [f"{OWNED_KINDS[GROUP, kind].plural}/status" for kind in KINDS], _STATUS
+    for group, resources, verbs in _BESIDE:
+        yield group, list(resources), verbs
+
+
+def _verbs(row: OwnedKind) -> Sequence[str]:
+    return (*_READ, *_KEPT.get(row.kind, _WRITE))
+
+
+def _rule(
+    group: str, resources: Sequence[str], verbs: Sequence[str], names: Sequence[str] = ()
+) -> dict[str, Any]:
+    made = {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+    return made | ({"resourceNames": list(names)} if names else {})
+
+
+def _role(kind: str, name: str, rules: list[dict[str, Any]], namespace: str = "") -> dict[str, Any]:
+    return _object(f"{_RBAC}/v1", kind, name, namespace) | {"rules": rules}
+
+
+def _binding(
+    kind: str, name: str, role_kind: str, role: str, account: str, namespace: str = ""
+) -> dict[str, Any]:
+    return _object(f"{_RBAC}/v1", kind, name, namespace) | {
+        "roleRef": {"apiGroup": _RBAC, "kind": role_kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": SYSTEM_NAMESPACE}],
+    }
+
+
+def _lease(node: str) -> dict[str, Any]:
+    made = _object("coordination.k8s.io/v1", "Lease", lease_name(node), SYSTEM_NAMESPACE)
+    made["metadata"]["labels"] = {MANAGED_BY_LABEL: AGENT_MANAGER, NODE_LABEL: node}  # as it renews
+    return made
+
+
+def _token(account: str) -> dict[str, Any]:
+    """A token that lasts until the Secret is deleted: an agent serves on for months without an API
+    server, and nobody could renew a token that ran out meanwhile."""
+    made = _object("v1", "Secret", account, SYSTEM_NAMESPACE)
+    made["metadata"]["annotations"] = {"kubernetes.io/service-account.name": account}
+    return made | {"type": "kubernetes.io/service-account-token"}
+
+
+def _object(api_version: str, kind: str, name: str, namespace: str = "") -> dict[str, Any]:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {**metadata, "labels": dict(LABELS)},
+    }

@@ -1,0 +1,1 @@
+"""A reconciler that stays: who leads, and what it serves."""

@@ -1,0 +1,145 @@
+"""One reconciler applies a fleet to a cluster; others stand by and take over at once.
+
+Who stands by does all the rest: it reads, looks and plans, so that what it takes over is warm.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from reconciler.kube.apiserver.errors import ClusterError
+from reconciler.kube.leading.lease import Holder, Times
+from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER, SYSTEM_NAMESPACE
+from reconciler.kube.serving.board import Role
+from reconciler.kube.writing.inventory import parent_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.kube.apiserver.client import ApiServer
+
+CLIENT_GO = Times()
+_log = logging.getLogger(__name__)
+
+
+class Leadership:
+    """Our claims to a fleet's Lease in each of its clusters."""
+
+    def __init__(
+        self,
+        apis: Iterable[ApiServer],
+        identity: str,
+        changed: Callable[[], None],
+        times: Times = CLIENT_GO,
+    ) -> None:
+        """`changed` is called, from a thread, whenever a Lease is won or lost."""
+        self._apis = tuple(apis)
+        self._identity = identity
+        self._changed = changed
+        self._times = times
+        self._fleet = ""
+        self._claims: Mapping[str, _Claim] = {}
+
+    def follow(self, fleet: str) -> None:
+        """Claim the Leases of the fleet of that name, and no others."""
+        if fleet == self._fleet:
+            return
+        self.close()
+        self._fleet = fleet
+        self._claims = {
+            api.name: _Claim(api, fleet, self._identity, self._changed, self._times)
+            for api in self._apis
+        }
+        for claim in self._claims.values():
+            claim.start()
+
+    def leads(self, cluster: str) -> bool:
+        """Whether we may write there now."""
+        claim = self._claims.get(cluster)
+        return claim is not None and claim.holder.is_held
+
+    def why_not(self, cluster: str) -> str:
+        """Why nothing may be written there now; empty: it may."""
+        if self.leads(cluster):
+            return ""
+        holder = self._holder(cluster) or "nobody yet"
+        return f"this process stands by: {holder} applies the fleet to cluster {cluster}"
+
+    def _holder(self, cluster: str) -> str:
+        claim = self._claims.get(cluster)
+        return claim.holder.holder if claim else ""
+
+    @property
+    def role(self) -> Role:
+        """For whoever asks how this process is."""
+        held = [self.leads(api.name) for api in self._apis]
+        others = (
+            self._holder(a.name) for a, leads in zip(self._apis, held, strict=True) if not leads
+        )
+        return Role(all(held), next((name for name in others if name), ""))
+
+    def close(self) -> None:
+        """Give everything back at once."""
+        claims, self._claims, self._fleet = self._claims, {}, ""
+        for claim in claims.values():
+            claim.close()
+
+
+class _Claim:
+    """One Lease: waited for, kept, waited for again once it is lost."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        fleet: str,
+        identity: str,
+        changed: Callable[[], None],
+        times: Times,
+    ) -> None:
+        self._api = api
+        self._changed = changed
+        self._stopped = threading.Event()
+        self._lost = threading.Event()
+        self.holder = Holder(
+            api, parent_name(fleet), SYSTEM_NAMESPACE, identity, lost=self._lost.set, times=times
+        )
+        self._thread = threading.Thread(target=self._run, name=f"claim-{api.name}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stopped.set()
+        self._lost.set()
+        self._thread.join(10.0)
+        self.holder.release()
+
+    def _run(self) -> None:
+        self._make_namespace()
+        while self.holder.acquire(self._stopped):
+            _log.info("cluster %s: this process applies the fleet now", self._api.name)
+            self._changed()
+            self._lost.wait()
+            self._lost.clear()
+            if self._stopped.is_set():
+                return
+            self._changed()
+
+    def _make_namespace(self) -> None:
+        """Where the Lease lives. An installation has made it; a loop elsewhere needs it, too."""
+        made = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": SYSTEM_NAMESPACE, "labels": {MANAGED_BY_LABEL: MANAGER}},
+        }
+        path = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"
+        try:
+            self._api.raw("GET", path)
+        except ClusterError:
+            try:
+                self._api.create(made)
+            except ClusterError as error:  # the claim says it again, and waits
+                _log.debug("cluster %s: %s", self._api.name, error)

@@ -1,0 +1,1 @@
+"""What a cluster sees of the services of agent nodes."""

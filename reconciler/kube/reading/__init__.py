@@ -1,0 +1,1 @@
+"""A cluster's own objects as the fleet."""

@@ -1,0 +1,73 @@
+"""What a fleet's services become in its clusters, as the texts of files. Pure.
+
+CLUSTER/NAMESPACE/SERVICE.yaml has all objects of one service, so that a service more is a file more
+and changes no other. The fleet's own documents are not among them: they need the kinds installed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.meta import ObjectRef
+from reconciler.desired import Desired
+from reconciler.kube.objects import Manifest, service_of
+from reconciler.kube.publishing.slices import published
+from reconciler.kube.render import render
+from reconciler.kube.render.placed import placed, unreachable_models
+from reconciler.kube.render.yaml_text import dump_all
+from reconciler.placement.pods import cluster_of
+from reconciler.problem import Finding
+
+
+def files_of(desired: Desired, clusters: Collection[str], url: str | None) -> dict[str, str]:
+    """Text by path. Without names of clusters, all that the fleet has. `url`: see placed.placed."""
+    files = {}
+    for cluster in clusters or clusters_of(desired):
+        of_service: defaultdict[ObjectRef, list[Manifest]] = defaultdict(list)
+        for found in placed(desired, cluster, url):
+            of_service[found.workload.ref] += render(found)
+        for manifest in published(desired, cluster):
+            if ref := service_of(manifest):
+                of_service[ref].append(manifest)
+        for ref, manifests in of_service.items():
+            files[_path(cluster, ref)] = dump_all(manifests)
+    return files
+
+
+def held_files(desired: Desired, clusters: Collection[str]) -> frozenset[str]:
+    """The paths of services that stay as they are."""
+    refs = {ref for held in desired.assignment.held for ref in held.services}
+    names = clusters or clusters_of(desired)
+    return frozenset(_path(cluster, ref) for cluster in names for ref in refs)
+
+
+def warnings_of(
+    desired: Desired, clusters: Collection[str], url: str | None
+) -> tuple[Finding, ...]:
+    """What will not work as it is, each once."""
+    found = (
+        finding
+        for cluster in clusters or clusters_of(desired)
+        for one in placed(desired, cluster, url)
+        for finding in unreachable_models(one)
+    )
+    return _distinct(found)
+
+
+def clusters_of(desired: Desired) -> Sequence[str]:
+    """Every cluster that the fleet's nodes name."""
+    found: set[str] = set()
+    for node in desired.fleet.all(FleetNode):
+        cluster = cluster_of(node)
+        found |= {cluster} if cluster else set(node.spec.agent.clusters if node.spec.agent else ())
+    return sorted(found)
+
+
+def _path(cluster: str, ref: ObjectRef) -> str:
+    return f"{cluster}/{ref.namespace}/{ref.name}.yaml"
+
+
+def _distinct(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(dict.fromkeys(findings))

@@ -1,0 +1,63 @@
+"""Which container images a fleet's pods run: what `reconcile render --images` lists. Pure.
+
+The table of those that come with us is reconciler.placement.images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reconciler.api.meta import ObjectRef
+from reconciler.desired import Desired
+from reconciler.kube.render.files import clusters_of
+from reconciler.kube.render.placed import placed
+from reconciler.kube.render.subject import Subject
+from reconciler.placement.images import ANY, IMAGES, POD_PROGRAMS, own_image
+from reconciler.report.plan_json import ref_json
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRow:
+    """One image. `stated_by`: default, Fleet or service; `services` are those that run it."""
+
+    runtime: str
+    accelerator: str
+    image: str
+    stated_by: str
+    services: tuple[ObjectRef, ...]
+
+    @property
+    def as_json(self) -> dict[str, object]:
+        return {
+            "runtime": self.runtime,
+            "accelerator": self.accelerator,
+            "image": self.image,
+            "statedBy": self.stated_by,
+            "services": [ref_json(ref) for ref in self.services],
+        }
+
+
+def images_of(desired: Desired) -> tuple[ImageRow, ...]:
+    """Every image that the fleet or our table names, those of our own programs last."""
+    policy = desired.fleet.policy
+    stated = {(r, a): i for r, row in policy.images.items() for a, i in row.items()}
+    ours = {(r, a): i for r, row in IMAGES.items() for a, i in row.images.items()}
+    subjects = [Subject.of(p) for c in clusters_of(desired) for p in placed(desired, c)]
+    users: dict[tuple[str, str, str], list[ObjectRef]] = {}
+    for subject in subjects:
+        runtime, accelerator = subject.placed.workload.runtime, subject.accelerator
+        users.setdefault((runtime, accelerator, subject.image), []).append(
+            subject.placed.workload.ref
+        )
+    named = {(r, a, i) for (r, a), i in (ours | stated).items() if r != POD_PROGRAMS}
+    rows = [
+        ImageRow(
+            *key,
+            "service" if key not in named else "Fleet" if key[:2] in stated else "default",
+            tuple(sorted(users.get(key, ()))),
+        )
+        for key in sorted(named | users.keys())
+    ]
+    by = "Fleet" if policy.images.get(POD_PROGRAMS) else "default"
+    everyone = tuple(sorted(subject.placed.workload.ref for subject in subjects))
+    return (*rows, ImageRow(POD_PROGRAMS, ANY, own_image(policy), by, everyone))

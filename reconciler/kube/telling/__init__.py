@@ -1,0 +1,1 @@
+"""What a cluster is told of its services: statuses, conditions and events."""

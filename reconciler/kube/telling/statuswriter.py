@@ -1,0 +1,94 @@
+"""Writes statuses to a cluster: what is ours of each, and only where it is not there already."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from reconciler.kube.apiserver.errors import ClusterError, Conflict, NotFound
+from reconciler.kube.objects import MANAGER, Manifest
+from reconciler.kube.telling.status import owned
+
+if TYPE_CHECKING:
+    from reconciler.kube.apiserver.client import ApiServer
+
+_WRITERS = 8  # at once; the API server is slower than any of them
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the status of a live object should be, as far as `fields` of it are ours."""
+
+    live: Manifest
+    status: Mapping[str, Any]
+    fields: tuple[str, ...]
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the live object says so already."""
+        return owned(self.live.get("status") or {}, self.fields) == self.status
+
+
+class StatusWriter:
+    """One cluster's statuses, by server-side apply on the subresource, which has owners of its own
+    under the same manager's name. Forced: nobody else has a say in our fields."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
+        self._failed: frozenset[str] = frozenset()
+        # uid -> the version that was looked at, and what was written to it
+        self._written: dict[str, tuple[str, Mapping[str, Any]]] = {}
+
+    def current(self, live: Manifest) -> Manifest:
+        """A live object with what was written to it since it was looked at: a watch may be a moment
+        behind."""
+        version, status = self._written.get(live["metadata"]["uid"], ("", {}))
+        if version != live["metadata"].get("resourceVersion"):
+            return live
+        return {**live, "status": {**(live.get("status") or {}), **status}}
+
+    def write(self, entries: Iterable[Entry]) -> int:
+        """Bring each up to date; how many were written. One that cannot be is said once, and tried
+        again with the next pass."""
+        entries = tuple(entries)
+        todo = [entry for entry in entries if not entry.is_there]
+        there = {entry.live["metadata"]["uid"] for entry in entries}
+        self._written = {uid: done for uid, done in self._written.items() if uid in there}
+        if not todo:
+            return 0
+        with ThreadPoolExecutor(min(_WRITERS, len(todo)), "status") as pool:
+            results = list(pool.map(self._write, todo))
+        failed = frozenset(result for result in results if isinstance(result, str))
+        for line in sorted(failed - self._failed):
+            _log.warning("%s", line)
+        self._failed = failed
+        return results.count(True)
+
+    def _write(self, entry: Entry) -> bool | str:
+        """Whether it was written; a line: what went wrong."""
+        metadata = entry.live["metadata"]
+        named = {name: metadata[name] for name in ("name", "namespace") if metadata.get(name)}
+        manifest = {
+            "apiVersion": entry.live["apiVersion"],
+            "kind": entry.live["kind"],
+            # As it was looked at: what came since may make the status untrue. (A uid alone is no
+            # precondition on the status of a custom resource, kube-apiserver v1.36.)
+            "metadata": {**named, "resourceVersion": metadata["resourceVersion"]},
+            "status": dict(entry.status),
+        }
+        try:
+            self._api.apply(manifest, manager=MANAGER, force=True, subresource="status")
+        except (Conflict, NotFound):  # the next pass looks again
+            return False
+        except ClusterError as error:
+            where = "/".join(named.get(name, "") for name in ("namespace", "name")).strip("/")
+            return f"{self._api.name}: the status of {entry.live['kind']} {where}: {error}"
+        # Left out of what is owned means gone: so it must be here, too.
+        gone = {name: None for name in entry.fields if name not in entry.status}
+        version = metadata.get("resourceVersion", "")
+        self._written[metadata["uid"]] = (version, {**gone, **entry.status})
+        return True

@@ -1,0 +1,255 @@
+"""What a cluster is told after each pass: statuses on the fleet's documents, and events.
+
+A Reporter of the loop, around another one. Only who leads tells a cluster anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.meta import GROUP, ObjectRef
+from reconciler.errors import ReconcilerError
+from reconciler.kube.kinds import SERVED_KINDS
+from reconciler.kube.objects import (
+    SERVICE_LABEL,
+    Manifest,
+    ObjectId,
+    ref_of,
+    service_of,
+)
+from reconciler.kube.publishing.heartbeat import LEASES_PATH, LeaseState, lease_name, lease_state
+from reconciler.kube.publishing.slices import NODE_LABEL
+from reconciler.kube.reading.source import ClusterCheckout
+from reconciler.kube.telling.events import EventWriter, happenings
+from reconciler.kube.telling.readiness import readiness
+from reconciler.kube.telling.status import NODE_FIELDS, SERVICE_FIELDS, node_status, service_status
+from reconciler.kube.telling.statuswriter import Entry, StatusWriter
+from reconciler.kube.telling.view import View
+from reconciler.target import Result
+
+if TYPE_CHECKING:
+    from reconciler.desired import Desired
+    from reconciler.kube.apiserver.client import ApiServer
+    from reconciler.loop import Reporter
+    from reconciler.plan import Observation, Plan
+    from reconciler.problem import Problem
+    from reconciler.target import Outcome
+
+Objects = Mapping[ObjectId, Manifest]
+
+_MOST_NAMED = 50  # services in one selector; beyond, all pods of ours are listed
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Voice:
+    """What speaks to one cluster. `objects` gives the fleet's live ones, its documents among them,
+    as the last pass saw them; None: not known."""
+
+    api: ApiServer
+    objects: Callable[[], Objects | None]
+    leads: Callable[[], bool]
+    identity: str
+    statuses: StatusWriter = field(init=False)
+    events: EventWriter = field(init=False)
+    _renewals: dict[str, tuple[str, float]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.statuses = StatusWriter(self.api)
+        self.events = EventWriter(self.api, self.identity)
+
+    def tell(
+        self, desired: Desired, plan: Plan, observed: Observation, outcomes: Sequence[Outcome]
+    ) -> tuple[int, int]:
+        """How many statuses and events were written. Raises ClusterError."""
+        objects = self.objects()
+        if objects is None or not self.leads():
+            return 0, 0
+        view = View(
+            cluster=self.api.name,
+            desired=desired,
+            plan=plan,
+            instances=observed.instances,
+            objects=objects,
+            pods=self._pods(objects),
+            leases=self._leases(desired),
+            failed=_failures(outcomes, self.api.name),
+            generations=_generations(desired, self.api.name),
+        )
+        documents = {
+            ref_of(oid): self.statuses.current(live)
+            for oid, live in objects.items()
+            if oid.group == GROUP
+        }
+        written = self.statuses.write(_entries(view, documents))
+        happened = happenings(plan, outcomes, self.api.name)
+        return written, self.events.write(happened, documents)
+
+    def _pods(self, objects: Objects) -> Mapping[ObjectRef, tuple[Manifest, ...]]:
+        """Those of services that are on their way, or stuck: they say why. None are asked for
+        where all is well."""
+        troubled = {
+            ref.name
+            for oid, live in objects.items()
+            if oid.kind in ("Deployment", "Job")
+            and (ref := service_of(live)) is not None
+            and not readiness(live).is_current
+        }
+        if not troubled:
+            return {}
+        named = f"{SERVICE_LABEL} in ({','.join(sorted(troubled))})"
+        selector = named if len(troubled) <= _MOST_NAMED else SERVICE_LABEL
+        found: dict[ObjectRef, tuple[Manifest, ...]] = {}
+        for pod in self.api.list(SERVED_KINDS["", "Pod"], selector=selector).items:
+            ref = service_of(pod)
+            if ref is not None and ref.name in troubled:
+                found[ref] = (*found.get(ref, ()), pod)
+        return found
+
+    def _leases(self, desired: Desired) -> Mapping[str, LeaseState]:
+        """How the heartbeats of the agents stand that this cluster hears of."""
+        nodes = [
+            node.metadata.name
+            for node in desired.fleet.all(FleetNode)
+            if node.spec.agent is not None and self.api.name in node.spec.agent.clusters
+        ]
+        if not nodes:
+            return {}
+        query = {"labelSelector": NODE_LABEL}
+        listed = self.api.raw("GET", LEASES_PATH, query=query)["items"]
+        leases = {lease["metadata"]["name"]: lease for lease in listed}
+        now = time.time()
+        states = {
+            node: lease_state(lease, now, self._renewed_at(node, lease, now))
+            for node in nodes
+            if (lease := leases.get(lease_name(node))) is not None
+        }
+        return {node: state for node, state in states.items() if state is not LeaseState.NONE}
+
+    def _renewed_at(self, node: str, lease: Manifest, now: float) -> float | None:
+        """When we saw the Lease renewed last, by our clock; None: not yet, its own word counts."""
+        said = str((lease.get("spec") or {}).get("renewTime", ""))
+        known = self._renewals.get(node)
+        if known is None:
+            self._renewals[node] = (said, 0.0)
+        elif known[0] != said:
+            self._renewals[node] = (said, now)
+        return self._renewals[node][1] or None
+
+
+def _entries(view: View, documents: Mapping[ObjectRef, Manifest]) -> Iterator[Entry]:
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    for ref, live in documents.items():
+        if live["metadata"].get("deletionTimestamp"):
+            continue
+        if ref.kind == "InferenceService":
+            yield Entry(live, service_status(view, live, now), SERVICE_FIELDS)
+        elif ref.kind == "FleetNode" and "agent" in (live.get("spec") or {}):
+            yield Entry(live, node_status(view, live, now), NODE_FIELDS)
+
+
+def _failures(outcomes: Iterable[Outcome], cluster: str) -> Mapping[ObjectRef, str]:
+    failed = (o for o in outcomes if o.result is Result.FAILED)
+    return {o.change.ref: o.message for o in failed if o.change.target == f"cluster/{cluster}"}
+
+
+def _generations(desired: Desired, cluster: str) -> Mapping[ObjectRef, int] | None:
+    """Where the revision was made of this cluster's objects, theirs."""
+    checkout = desired.checkout
+    here = isinstance(checkout, ClusterCheckout) and checkout.cluster == cluster
+    return checkout.generations if here and isinstance(checkout, ClusterCheckout) else None
+
+
+class Telling:
+    """The loop's Reporter. What it is told of a pass goes to every cluster once the pass is over.
+
+    Who stands by everywhere says nothing of its plans to people either: another one carries them
+    out, and says so."""
+
+    def __init__(
+        self,
+        to: Reporter,
+        voices: Sequence[Voice],
+        told: Callable[[int, int], None] = lambda statuses, events: None,
+        led: Callable[[Desired], None] = lambda desired: None,
+        *,
+        speaks: bool = False,
+    ) -> None:
+        """`told` learns how many statuses and events were written; `led` of each pass that was made
+        as the leader. `led` may raise a ReconcilerError."""
+        self._to = to
+        self._voices = tuple(voices)
+        self._told = told
+        self._led = led
+        self._speaks = speaks
+        self._pass: tuple[Plan, Desired] | None = None
+        self._observed: Observation | None = None
+        self._why: dict[str, str] = {}
+
+    @property
+    def _leads(self) -> bool:
+        return any(voice.leads() for voice in self._voices) or not self._voices
+
+    def planned(self, plan: Plan, desired: Desired) -> None:
+        self._pass = (plan, desired)
+        if self._speaks or self._leads:
+            self._to.planned(plan, desired)
+
+    def applied(self, outcomes: tuple[Outcome, ...]) -> None:
+        if self._speaks or self._leads:
+            self._to.applied(outcomes)
+        if not self._leads:
+            return
+        assert self._pass is not None
+        assert self._observed is not None
+        plan, desired = self._pass
+        for voice in self._voices:
+            self._tell(voice, desired, plan, self._observed, outcomes)
+        self._guard("", lambda: self._led(desired))
+
+    def _tell(
+        self,
+        voice: Voice,
+        desired: Desired,
+        plan: Plan,
+        observed: Observation,
+        outcomes: Sequence[Outcome],
+    ) -> None:
+        def tell() -> None:
+            self._told(*voice.tell(desired, plan, observed, outcomes))
+
+        self._guard(voice.api.name, tell)
+
+    def _guard(self, name: str, step: Callable[[], None]) -> None:
+        """What cannot be told now is told after the next pass; it is said once."""
+        try:
+            step()
+        except ReconcilerError as error:
+            if self._why.get(name) != str(error):
+                _log.warning("%s", error)
+            self._why[name] = str(error)
+        else:
+            self._why.pop(name, None)
+
+    # What goes through as it is.
+
+    def looked(self, observed: Observation) -> None:
+        self._observed = observed
+        self._to.looked(observed)
+
+    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+        self._to.refused(revision, problems)
+
+    def held(self, why: str) -> None:
+        self._to.held(why)
+
+    def source_lost(self, why: str, since: float) -> None:
+        self._to.source_lost(why, since)
+
+    def source_back(self) -> None:
+        self._to.source_back()

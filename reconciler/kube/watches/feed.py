@@ -1,0 +1,210 @@
+"""One kind of a mirror: list, watch from there, and go on after whatever happens to it."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from reconciler.kube.apiserver.errors import ClusterError, Gone, NotFound, Throttled, Unreachable
+from reconciler.kube.apiserver.stream import Watch, WatchEvent
+from reconciler.kube.objects import Manifest, ObjectId, OwnedKind, id_of
+
+if TYPE_CHECKING:
+    from reconciler.kube.apiserver.client import ApiServer, Listing
+
+LIFE_S = 300.0  # of one watch; the server ends it, so that load spreads over its replicas
+LONGEST_PAUSE_S = 30.0
+_PROVEN_S = 1.0  # a watch that lived so long has worked
+_RELIST_AFTER = 5  # watches that failed in a row: the server may have lost what it knew
+
+_log = logging.getLogger(__name__)
+
+
+class Freshness(StrEnum):
+    """What the copy of one kind is worth."""
+
+    LISTING = "Listing"  # nothing known yet
+    FRESH = "Fresh"  # as the cluster has it, but for what is on its way
+    STALE = "Stale"  # as it was: no answer, or no right to look
+    ABSENT = "Absent"  # the kind was not installed when it was first looked for: there are none
+    LOST = "Lost"  # the kind was there and is not any more: as it was; what is now is not known
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is looked at, and how."""
+
+    api: ApiServer
+    selector: str
+    namespace: str
+    slim: Callable[[dict[str, Any]], Manifest]
+    idle_s: float
+    first_pause_s: float
+    look_again_s: float  # for a kind that is not installed
+
+
+class Feed:
+    """`run` is its thread, and the only one that writes; everybody may read."""
+
+    def __init__(
+        self, kind: OwnedKind, view: View, news: Callable[[], None], stopped: threading.Event
+    ) -> None:
+        self.kind = kind
+        self.freshness = Freshness.LISTING
+        self.problem: ClusterError | None = None
+        self._view = view
+        self._within = view.namespace if kind.namespaced else ""
+        self._news = news
+        self._stopped = stopped
+        self._lock = threading.Lock()  # of the next two
+        self._objects: dict[ObjectId, bytes] = {}
+        self._watch: Watch | None = None
+        self._versions: dict[ObjectId, str] = {}
+        self._version: str | None = None  # where the next watch goes on; None: list first
+        self._was_served = False
+        self._failures = 0  # in a row
+
+    def objects(self) -> dict[ObjectId, bytes]:
+        """Each as JSON: an eighth of what it takes as dicts."""
+        with self._lock:
+            return self._objects.copy()
+
+    def cut(self) -> None:
+        """End a watch that waits."""
+        with self._lock:
+            if self._watch is not None:
+                self._watch.close()
+
+    def run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                if self._version is None:
+                    self._list()
+                pause_s = self._follow(self._version or "")
+            except NotFound as error:
+                pause_s = self._not_served(error)
+            except Gone as error:
+                self._version = None
+                self._failures += 1
+                self._now(Freshness.STALE, error)
+                pause_s = self._pause_s()
+            except ClusterError as error:
+                pause_s = self._failed(error)
+            self._stopped.wait(pause_s)
+
+    def _list(self) -> None:
+        view = self._view
+        objects: dict[ObjectId, bytes] = {}
+        versions: dict[ObjectId, str] = {}
+
+        def take(page: Listing) -> str:
+            for item in page.items:
+                oid = id_of(item)
+                versions[oid] = str(item["metadata"]["resourceVersion"])
+                objects[oid] = orjson.dumps(view.slim(item))
+            return page.resource_version
+
+        # map, as a loop would hold one page while the next is decoded, which is most of the memory
+        pages = view.api.pages(self.kind, selector=view.selector, namespace=view.namespace)
+        *_, version = map(take, pages)
+        is_new = versions != self._versions
+        with self._lock:
+            self._objects = objects
+        self._versions, self._version = versions, version
+        self._was_served = True
+        self._now(Freshness.FRESH, None)
+        if is_new:
+            self._news()
+
+    def _follow(self, version: str) -> float:
+        """One watch to its end. The pause before the next one."""
+        view = self._view
+        watch = view.api.watch(
+            self.kind,
+            selector=view.selector,
+            resource_version=version,
+            namespace=self._within,
+            timeout_s=LIFE_S * random.uniform(0.8, 1.2),  # noqa: S311 - no secret
+            idle_s=view.idle_s,
+        )
+        began = time.monotonic()
+        self._now(Freshness.FRESH, None)
+        with self._lock:
+            self._watch = watch
+        try:
+            if not self._stopped.is_set():
+                for event in watch:
+                    self._take(event)
+        except Unreachable as error:  # a break is no outage before the next attempt failed
+            _log.debug("%s", error)
+        finally:
+            with self._lock:
+                self._watch = None
+            watch.release()
+        self._failures = 0 if time.monotonic() - began > _PROVEN_S else self._failures + 1
+        return self._pause_s()
+
+    def _take(self, event: WatchEvent) -> None:
+        self._version = event.resource_version
+        if event.type == "BOOKMARK":
+            return
+        oid = id_of(event.object)
+        if event.type == "DELETED":
+            self._versions.pop(oid, None)
+            with self._lock:
+                known = self._objects.pop(oid, None)
+            if known is not None:
+                self._news()
+        elif self._versions.get(oid) != self._version:
+            self._versions[oid] = self._version
+            packed = orjson.dumps(self._view.slim(event.object))
+            with self._lock:
+                self._objects[oid] = packed
+            self._news()
+
+    def _not_served(self, error: NotFound) -> float:
+        self._version = None
+        if self._was_served:
+            self._now(Freshness.LOST, error)
+        else:
+            self._now(Freshness.ABSENT, None)
+        return self._view.look_again_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+    def _failed(self, error: ClusterError) -> float:
+        self._failures += 1
+        if self._failures >= _RELIST_AFTER:
+            self._version = None
+        lost = self.freshness in (Freshness.LISTING, Freshness.LOST)
+        self._now(self.freshness if lost else Freshness.STALE, error)
+        if isinstance(error, Throttled):
+            return error.retry_after_s * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
+        return self._pause_s()
+
+    def _pause_s(self) -> float:
+        """Full jitter: a restarted server is not asked by everybody at once."""
+        if self._failures == 0:
+            return 0.0
+        longest = min(self._view.first_pause_s * 2.0 ** (self._failures - 1), LONGEST_PAUSE_S)
+        return random.uniform(0, longest)  # noqa: S311 - no secret
+
+    def _now(self, freshness: Freshness, problem: ClusterError | None) -> None:
+        is_new = freshness is not self.freshness
+        self.freshness, self.problem = freshness, problem
+        if is_new:
+            _log.log(
+                logging.WARNING if problem else logging.DEBUG,
+                "%s of cluster %s: %s%s",
+                self.kind.plural,
+                self._view.api.name,
+                freshness,
+                f" ({problem})" if problem else "",
+            )
+            self._news()

@@ -1,0 +1,137 @@
+"""A copy of the objects that carry our labels, kept current by watches.
+
+One thread a kind: list, then watch from there; a break goes on from the last resourceVersion, and
+only a server that has forgotten that one (410) is listed again. What a cluster does not say is not
+known: an outage, or a kind that is no longer served, never empties the copy.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from reconciler.kube.apiserver.errors import ClusterError
+from reconciler.kube.apiserver.stream import IDLE_S
+from reconciler.kube.objects import Manifest, ObjectId, OwnedKind
+from reconciler.kube.watches.feed import Feed, Freshness, View
+
+if TYPE_CHECKING:
+    from reconciler.kube.apiserver.client import ApiServer
+
+COALESCE_S = 0.05  # changes that come within it are told as one
+FIRST_PAUSE_S = 0.5  # the most that is waited before the second attempt; it doubles
+LOOK_AGAIN_S = 10.0  # for a kind that is not installed
+
+_CURRENT = (Freshness.FRESH, Freshness.ABSENT)
+
+
+def whole(item: dict[str, Any]) -> Manifest:
+    """Keep all of an object."""
+    return item
+
+
+def without_managed_fields(item: dict[str, Any]) -> Manifest:
+    """For objects whose owners nobody asks for: it is two fifths of their JSON."""
+    item["metadata"].pop("managedFields", None)
+    return item
+
+
+class Objects(Mapping[ObjectId, Manifest]):
+    """Objects at one moment, decoded as they are looked at: 8 us each, and whoever has one may
+    change it."""
+
+    def __init__(self, packed: Mapping[ObjectId, bytes]) -> None:
+        self._packed = packed
+
+    def __getitem__(self, oid: ObjectId) -> Manifest:
+        found: dict[str, Any] = orjson.loads(self._packed[oid])
+        return found
+
+    def __contains__(self, oid: object) -> bool:
+        return oid in self._packed
+
+    def __iter__(self) -> Iterator[ObjectId]:
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+
+class Mirror:
+    """The objects of some kinds that a label selector finds."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        kinds: Iterable[OwnedKind],
+        selector: str,
+        changed: Callable[[], None],
+        *,
+        slim: Callable[[dict[str, Any]], Manifest] = whole,
+        namespace: str = "",
+        idle_s: float = IDLE_S,
+        first_pause_s: float = FIRST_PAUSE_S,
+        look_again_s: float = LOOK_AGAIN_S,
+    ) -> None:
+        """`changed` is called from a thread of the mirror, after one or more changes of objects or
+        of freshness; it may not raise. `slim` drops from an arriving object what nobody needs.
+        `idle_s`: how long a watch may be silent.
+        """
+        self._changed = changed
+        self._news = threading.Event()
+        self._stopped = threading.Event()
+        view = View(api, selector, namespace, slim, idle_s, first_pause_s, look_again_s)
+        self._feeds = tuple(Feed(kind, view, self._news.set, self._stopped) for kind in kinds)
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        runs = [(feed.run, feed.kind.plural) for feed in self._feeds]
+        for run, name in (*runs, (self._tell, "news")):
+            thread = threading.Thread(target=run, name=f"mirror-{name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """End its threads, and with them the callbacks."""
+        self._stopped.set()
+        self._news.set()
+        for feed in self._feeds:
+            feed.cut()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout=5.0)  # a request on its way has its own deadline
+
+    def objects(self) -> Mapping[ObjectId, Manifest] | None:
+        """All of them; None until every kind has been listed once."""
+        if any(feed.freshness is Freshness.LISTING for feed in self._feeds):
+            return None
+        merged: dict[ObjectId, bytes] = {}
+        for feed in self._feeds:
+            merged |= feed.objects()
+        return Objects(merged)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether `objects` may be taken for what the cluster has, absences included."""
+        return all(feed.freshness in _CURRENT for feed in self._feeds)
+
+    @property
+    def freshness(self) -> Mapping[OwnedKind, Freshness]:
+        return {feed.kind: feed.freshness for feed in self._feeds}
+
+    @property
+    def problems(self) -> Mapping[OwnedKind, ClusterError]:
+        """Why a kind is not fresh."""
+        rows = ((feed.kind, feed.problem) for feed in self._feeds)
+        return {kind: problem for kind, problem in rows if problem is not None}
+
+    def _tell(self) -> None:
+        while True:
+            self._news.wait()
+            if self._stopped.wait(COALESCE_S):
+                return
+            self._news.clear()
+            self._changed()

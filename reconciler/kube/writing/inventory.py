@@ -1,0 +1,183 @@
+"""What a fleet has in a cluster: labels on each object, and an ApplySet parent that names the set.
+
+The parent is a ConfigMap after KEP-3659, so that other tools see whose the objects are. Its
+identity comes from the Fleet's name alone: moving the repository changes nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from reconciler.kube.apiserver.errors import ClusterError
+from reconciler.kube.objects import (
+    FLEET_LABEL,
+    MANAGED_BY_LABEL,
+    MANAGER,
+    PART_OF_LABEL,
+    SERVICE_LABEL,
+    SYSTEM_NAMESPACE,
+    Manifest,
+    ObjectId,
+    id_of,
+)
+
+if TYPE_CHECKING:
+    from reconciler.kube.apiserver.client import ApiServer
+
+ID_LABEL = "applyset.kubernetes.io/id"
+TOOLING_ANNOTATION = "applyset.kubernetes.io/tooling"
+KINDS_ANNOTATION = "applyset.kubernetes.io/contains-group-kinds"
+NAMESPACES_ANNOTATION = "applyset.kubernetes.io/additional-namespaces"
+_MOST_SOURCES = 700_000  # characters; a whole object may have 1.5 MB
+_TOOL = f"{MANAGER}/v1"  # NAME/VERSION: who else meets the set must leave it alone
+
+
+class ForeignSet(ClusterError):
+    """The set's parent belongs to another tool."""
+
+
+def set_id(fleet: str) -> str:
+    """The ApplySet's id: `applyset-<base64url(sha256("NAME.NAMESPACE.KIND.GROUP"))>-v1`."""
+    identity = f"{parent_name(fleet)}.{SYSTEM_NAMESPACE}.ConfigMap."
+    hashed = hashlib.sha256(identity.encode()).digest()
+    return f"applyset-{base64.urlsafe_b64encode(hashed).decode().rstrip('=')}-v1"
+
+
+def parent_name(fleet: str) -> str:
+    return f"fleet-{fleet}"
+
+
+def parent_id(fleet: str) -> ObjectId:
+    return ObjectId("", "ConfigMap", SYSTEM_NAMESPACE, parent_name(fleet))
+
+
+def selector(fleet: str) -> str:
+    """The label selector of everything that a fleet has in a cluster."""
+    return f"{PART_OF_LABEL}={set_id(fleet)}"
+
+
+def labelled(manifest: Manifest, fleet: str, service: str | None = None) -> dict[str, Any]:
+    """A manifest as a member of the fleet's set; `service`: the name of the one that it is for."""
+    own = {MANAGED_BY_LABEL: MANAGER, FLEET_LABEL: fleet, PART_OF_LABEL: set_id(fleet)}
+    own |= {SERVICE_LABEL: service} if service else {}
+    metadata = manifest["metadata"]
+    labels = {**(metadata.get("labels") or {}), **own}
+    return {**manifest, "metadata": {**metadata, "labels": labels}}
+
+
+def is_ours(live: Manifest, fleet: str) -> bool:
+    """Whether an object is this fleet's, by its labels. What a controller made of one of ours may
+    carry the same: Kubernetes gives a Service's labels to its EndpointSlices."""
+    metadata = live["metadata"]
+    labels = metadata.get("labels") or {}
+    is_made = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
+    mine = labels.get(MANAGED_BY_LABEL) == MANAGER and labels.get(FLEET_LABEL) == fleet
+    return mine and not is_made
+
+
+def fleet_of(live: Manifest) -> str | None:
+    """The fleet that an object says it is of."""
+    found = (live["metadata"].get("labels") or {}).get(FLEET_LABEL)
+    return str(found) if found else None
+
+
+def parent(
+    fleet: str,
+    members: Iterable[ObjectId],
+    revision: str | None,
+    sources: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """The ApplySet's parent: which kinds and namespaces its members are of, the revision that was
+    applied last (None: none yet), and where in it each service (namespace/name) stands."""
+    found = tuple(members)
+    kinds = sorted({f"{oid.kind}.{oid.group}" if oid.group else oid.kind for oid in found})
+    spaces = sorted({oid.namespace for oid in found} - {"", SYSTEM_NAMESPACE})
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": parent_name(fleet),
+            "namespace": SYSTEM_NAMESPACE,
+            "labels": {ID_LABEL: set_id(fleet), FLEET_LABEL: fleet, MANAGED_BY_LABEL: MANAGER},
+            "annotations": {
+                TOOLING_ANNOTATION: _TOOL,
+                KINDS_ANNOTATION: ",".join(kinds),
+                NAMESPACES_ANNOTATION: ",".join(spaces),
+            },
+        },
+        "data": {"revision": revision, "sources": _packed(sources)} if revision else {},
+    }
+
+
+def revision_of(live: Manifest | None) -> str | None:
+    """The revision that a live parent says was applied last."""
+    return None if live is None else (live.get("data") or {}).get("revision")
+
+
+def sources_of(live: Manifest | None) -> dict[str, str]:
+    """Where each service (namespace/name) stood in the revision that was applied last, as
+    FILE:LINE."""
+    text = "" if live is None else (live.get("data") or {}).get("sources", "")
+    try:
+        read = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return {str(k): str(v) for k, v in read.items()} if isinstance(read, dict) else {}
+
+
+def _packed(sources: Mapping[str, str]) -> str:
+    """As JSON, and nothing where it is more than an object of a cluster can hold: it is a help."""
+    text = json.dumps(dict(sorted(sources.items())), separators=(",", ":"))
+    return text if len(text) <= _MOST_SOURCES else "{}"
+
+
+def check_parent(live: Manifest | None, fleet: str) -> None:
+    """Raises ForeignSet where the parent's name is taken by somebody else's object."""
+    if live is None:
+        return
+    metadata = live["metadata"]
+    tool = (metadata.get("annotations") or {}).get(TOOLING_ANNOTATION)
+    name = f"ConfigMap {SYSTEM_NAMESPACE}/{parent_name(fleet)}"
+    if tool is None or tool.partition("/")[0] != MANAGER:
+        whose = f"is the inventory of {tool}" if tool else "is no inventory of ours"
+        raise ForeignSet(f"{name} {whose}; rename the Fleet, or delete it if nothing needs it")
+    found = (metadata.get("labels") or {}).get(ID_LABEL)
+    if found != set_id(fleet):
+        raise ForeignSet(f"{name} names the set {found}, and this fleet's is {set_id(fleet)}")
+
+
+def write_parent(
+    api: ApiServer,
+    fleet: str,
+    live: Manifest | None,
+    members: Iterable[ObjectId],
+    revision: str | None,
+    sources: Mapping[str, str] = MappingProxyType({}),
+) -> Manifest:
+    """Make the parent say this, without a call where it does already. Before members are written
+    `members` are those that were and those that will be, so that none is ever out of sight."""
+    check_parent(live, fleet)
+    wanted = parent(fleet, members, revision, sources)
+    if live is not None and _says(live, wanted):
+        return live
+    return api.apply(wanted)
+
+
+def _says(live: Manifest, wanted: Mapping[str, Any]) -> bool:
+    def told(manifest: Mapping[str, Any]) -> tuple[Any, ...]:
+        metadata = manifest["metadata"]
+        labels, said = metadata.get("labels") or {}, metadata.get("annotations") or {}
+        names = (KINDS_ANNOTATION, NAMESPACES_ANNOTATION, TOOLING_ANNOTATION)
+        return (*(said.get(name) for name in names), labels, manifest.get("data") or {})
+
+    return told(live) == told(wanted)
+
+
+def members_of(manifests: Iterable[Manifest]) -> frozenset[ObjectId]:
+    """The identities of a set's objects."""
+    return frozenset(id_of(manifest) for manifest in manifests)

@@ -1,0 +1,115 @@
+"""What we applied to an object last, kept on the object itself as one short annotation. Pure.
+
+managedFields forget that we set a field once somebody else has changed it. So that a field which
+was ours can be told from one that another manager always had, the object carries a fingerprint of
+the content that we applied, and 24 bits for each path that we ever set and still want.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.api.meta import GROUP
+from reconciler.kube.deciding.managed import Json, Path, show
+from reconciler.kube.objects import Manifest
+from reconciler.workload import digest
+
+APPLIED_ANNOTATION = f"{GROUP}/applied"
+_VERSION = "v1"
+_PATH_BYTES = 3  # a path that was never ours looks like one of 60 once in 280,000
+
+# Keys of the lists that are maps in the kinds that we write, by the list's field. The server's own
+# say, in managedFields, goes first: this is for what was never applied.
+_LIST_KEYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "ports": (("containerPort", "protocol"), ("port", "protocol")),
+    "volumeMounts": (("mountPath",),),
+    "topologySpreadConstraints": (("topologyKey", "whenUnsatisfiable"),),
+    "hostAliases": (("ip",),),
+}
+_DEFAULT_KEYS = (("name",),)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`content` is the digest of what was applied, empty where nothing is known."""
+
+    content: str = ""
+    paths: frozenset[bytes] = frozenset()
+
+    def is_of(self, manifest: Manifest) -> bool:
+        return bool(self.content) and self.content == _content(manifest)
+
+    def has(self, path: Path, value: Json) -> bool:
+        """Whether we set a field before, or a part of what is its value now."""
+        return any(_hash(leaf) in self.paths for leaf in _leaves(value, path))
+
+
+def record_of(live: Manifest) -> Record:
+    """What a live object says of it."""
+    text = (live["metadata"].get("annotations") or {}).get(APPLIED_ANNOTATION, "")
+    version, _, rest = text.partition(".")
+    content, _, packed = rest.partition(".")
+    try:
+        raw = base64.urlsafe_b64decode(packed)
+    except ValueError:
+        return Record()
+    if version != _VERSION or len(raw) % _PATH_BYTES:
+        return Record()
+    hashes = (raw[i : i + _PATH_BYTES] for i in range(0, len(raw), _PATH_BYTES))
+    return Record(content, frozenset(hashes))
+
+
+def recorded(manifest: Manifest, full: Manifest, before: Record) -> dict[str, Any]:
+    """A manifest that carries the record of its being applied. `full` is what was wanted: its
+    fields that are left out this time and were set before stay on record."""
+    hashes = {_hash(path) for path in _leaves(manifest, ())}
+    hashes |= before.paths & {_hash(path) for path in _leaves(full, ())}
+    packed = base64.urlsafe_b64encode(b"".join(sorted(hashes))).decode()
+    metadata = manifest["metadata"]
+    text = f"{_VERSION}.{_content(manifest)}.{packed}"
+    annotations = {**(metadata.get("annotations") or {}), APPLIED_ANNOTATION: text}
+    return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def item_key(item: Mapping[str, Any], path: Path) -> str:
+    """The key of an item of a list that is a map, for a list that the server does not have."""
+    field = next((key[2:] for key in reversed(path) if key.startswith("f:")), "")
+    for names in _LIST_KEYS.get(field, _DEFAULT_KEYS):
+        if names[0] in item:
+            keys = {name: item[name] for name in names if name in item}
+            return "k:" + json.dumps(keys, sort_keys=True, separators=(",", ":"))
+    return ""
+
+
+def _leaves(value: Json, path: Path) -> Iterator[Path]:
+    if isinstance(value, Mapping) and value:
+        for name, part in value.items():
+            yield from _leaves(part, (*path, f"f:{name}"))
+    elif isinstance(value, list) and value and _is_map(value, path):
+        for item in value:
+            yield from _leaves(item, (*path, item_key(item, path)))
+    else:
+        yield path
+
+
+def _is_map(value: list[Any], path: Path) -> bool:
+    return all(isinstance(item, Mapping) and item_key(item, path) for item in value)
+
+
+def _hash(path: Path) -> bytes:
+    return hashlib.sha256(show(path).encode()).digest()[:_PATH_BYTES]
+
+
+def _content(manifest: Manifest) -> str:
+    """Of everything but the record itself and preconditions."""
+    metadata = dict(manifest["metadata"])
+    metadata.pop("uid", None)
+    metadata.pop("resourceVersion", None)
+    said = metadata.get("annotations") or {}
+    metadata["annotations"] = {k: v for k, v in said.items() if k != APPLIED_ANNOTATION}
+    return digest({**manifest, "metadata": metadata})[:16]
