@@ -7,11 +7,14 @@ the third party that tests look with.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -29,6 +32,7 @@ from tests.support.wait import wait_for
 
 _OWN_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 SYSTEM = "fleet-reconciler"
+_PR_SET_PDEATHSIG = 1
 _GROUP = "inference.llmkube.dev"
 _NAMESPACED = (
     "services,endpointslices,configmaps,jobs,pvc,hpa,leases,secrets,serviceaccounts,roles,"
@@ -236,8 +240,18 @@ class Cluster:
     def _spawn(self, name: str, *arguments: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
             self.parts[name] = subprocess.Popen(
-                (self.programs / name, *arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                (self.programs / name, *arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=_end_with_parent,  # a run that is killed leaves no cluster behind
             )
+
+
+def _end_with_parent() -> None:
+    """Linux only; elsewhere a killed run leaves its parts."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _is_ours(item: Mapping[str, Any]) -> bool:
@@ -301,6 +315,7 @@ def _answers(url: str) -> bool:
 if __name__ == "__main__":
     began = time.monotonic()
     with running_cluster() as cluster:
-        print(f"export KUBECONFIG={cluster.kubeconfig}   # {time.monotonic() - began:.1f} s")
+        took = f"{time.monotonic() - began:.1f} s"
+        print(f"export KUBECONFIG={cluster.kubeconfig}   # {took}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             cluster.parts["kube-apiserver"].wait()
