@@ -30,6 +30,7 @@ PLANTS = {
     "server-home": ("agent/node.py", "import starlette"),
     "engine-home": ("agent/clock.py", "import xllamacpp"),
     "kubernetes-home": ("reconciler/kube/objects.py", "import kubernetes"),
+    "cluster-layers": ("reconciler/kube/objects.py", "import reconciler.kube.target"),
     "cluster-room": ("agent/node.py", "import reconciler.kube.objects"),
     "runtimes-apart": (
         "reconciler/runtimes/mlx_server.py",

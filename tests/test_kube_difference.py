@@ -13,11 +13,11 @@ from reconciler.kube.deciding.difference import Cause, compare
 from reconciler.kube.deciding.equality import quantity, same
 from reconciler.kube.deciding.immutable import forcing
 from reconciler.kube.deciding.managed import entries, owned, owners, server_path, show
+from reconciler.kube.deciding.record import APPLIED_ANNOTATION, Record, record_of, recorded
+from reconciler.kube.deciding.sending import pointer, without
 from reconciler.kube.deciding.untouched import is_untouched
+from reconciler.kube.inventory import labelled, set_id
 from reconciler.kube.objects import id_of
-from reconciler.kube.writing.inventory import labelled, set_id
-from reconciler.kube.writing.record import APPLIED_ANNOTATION, Record, record_of, recorded
-from reconciler.kube.writing.sending import pointer, without
 from tests.support.kube_world import changed, deployment
 
 _CASES = Path(__file__).parent / "cases" / "kube_objects"

@@ -8,14 +8,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.kube.apiserver.client import ApiServer
-from reconciler.kube.objects import (
-    FLEET_LABEL,
-    SYSTEM_NAMESPACE,
-    ObjectId,
-    id_of,
-)
-from reconciler.kube.writing.applying import apply_objects
-from reconciler.kube.writing.inventory import (
+from reconciler.kube.inventory import (
     ID_LABEL,
     KINDS_ANNOTATION,
     ForeignSet,
@@ -24,6 +17,13 @@ from reconciler.kube.writing.inventory import (
     set_id,
     write_parent,
 )
+from reconciler.kube.objects import (
+    FLEET_LABEL,
+    SYSTEM_NAMESPACE,
+    ObjectId,
+    id_of,
+)
+from reconciler.kube.writing.applying import apply_objects
 from reconciler.plan import Action
 from reconciler.target import Result
 from tests.support.cluster import Cluster

@@ -11,13 +11,13 @@ import pytest
 
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION
 from reconciler.kube.deciding.planning import ObjectPlan, Scope, plan_objects
+from reconciler.kube.inventory import ForeignSet, check_parent, labelled, parent
 from reconciler.kube.objects import (
     INPUTS_DIGEST_ANNOTATION,
     RENDER_DIGEST_ANNOTATION,
     ObjectId,
     id_of,
 )
-from reconciler.kube.writing.inventory import ForeignSet, check_parent, labelled, parent
 from reconciler.plan import Action, Blocked, Change, Impact, Plan, Restart
 from reconciler.planner import Policy
 from reconciler.prune import PruneLimits

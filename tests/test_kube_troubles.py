@@ -8,11 +8,11 @@ import time
 import pytest
 
 from reconciler.kube.apiserver.client import ApiServer
-from reconciler.kube.deciding.judging import judged
 from reconciler.kube.objects import (
     ObjectId,
 )
 from reconciler.kube.writing.applying import apply_objects
+from reconciler.kube.writing.judging import judged
 from reconciler.plan import Action, Plan
 from reconciler.target import Result
 from tests.support.cluster import Cluster

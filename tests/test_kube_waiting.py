@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from reconciler.kube.deciding.planning import ObjectPlan, Scope, plan_objects
+from reconciler.kube.inventory import labelled
 from reconciler.kube.objects import RENDER_DIGEST_ANNOTATION, Manifest, id_of
-from reconciler.kube.writing.inventory import labelled
 from reconciler.plan import Action, Change, Impact, Plan, Restart
 from reconciler.planner import Policy
 from tests.support.builders import FixedCauses, ref

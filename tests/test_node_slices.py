@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from reconciler.kube.inventory import labelled
 from reconciler.kube.objects import Manifest, id_of
 from reconciler.kube.publishing.heartbeat import LeaseState
 from reconciler.kube.publishing.node_slices import NodeSlices, node_slices
 from reconciler.kube.publishing.slices import slice_of
-from reconciler.kube.writing.inventory import labelled
 from reconciler.plan import Instance, Observation, TargetState
 from reconciler.workload import Listen
 from tests.support.builders import instance, workload

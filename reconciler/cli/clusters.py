@@ -140,10 +140,10 @@ def beside(
     if not clusters_of(args):
         yield Beside(agents, Desired.plan, adjusts, report)
         return
+    from reconciler.kube.leading.claiming import refused
     from reconciler.kube.leading.operator import Member, Operator
     from reconciler.kube.reading.source import ClusterSource
     from reconciler.kube.render.rendering import fleet_name
-    from reconciler.kube.writing.claiming import refused
 
     own = source if isinstance(source, ClusterSource) else None
     watched = own if own is not None and not args.once else None

@@ -93,7 +93,7 @@ def _with_clusters(
 def _as_judged(together: Together, plan: Plan) -> Plan:
     """As each cluster's own server would carry it out; where one falls silent, as we see it."""
     from reconciler.kube.apiserver.errors import ClusterError
-    from reconciler.kube.deciding.judging import judged
+    from reconciler.kube.writing.judging import judged
 
     for cluster in together.clusters:
         if plan.targets[cluster.name].reachable:

@@ -14,13 +14,13 @@ from reconciler.kube.deciding.fights import Fights
 from reconciler.kube.deciding.planning import ObjectPlan, Scope, plan_objects
 from reconciler.kube.deciding.untouched import Untouched
 from reconciler.kube.instances import instances
+from reconciler.kube.inventory import members_of, revision_of, sources_of, write_parent
 from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.publishing.upkeep import Upkeep, is_by_agent
 from reconciler.kube.render.rendering import Renderer, Wanted
 from reconciler.kube.watches.looking import Documents, Listing, Look, Seen, Watching, strangers
 from reconciler.kube.watches.noted import Noted
 from reconciler.kube.writing.applying import apply_objects, object_id
-from reconciler.kube.writing.inventory import members_of, revision_of, sources_of, write_parent
 from reconciler.plan import (
     Action,
     Change,

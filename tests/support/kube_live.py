@@ -6,8 +6,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from reconciler.kube.deciding.record import Record, item_key, recorded
 from reconciler.kube.objects import MANAGER
-from reconciler.kube.writing.record import Record, item_key, recorded
 
 NOW = "2026-01-01T00:00:00Z"
 

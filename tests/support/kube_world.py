@@ -10,9 +10,9 @@ from typing import Any
 from reconciler.kube.apiserver.client import ApiServer
 from reconciler.kube.apiserver.errors import NotFound
 from reconciler.kube.deciding.planning import ObjectPlan, Scope, plan_objects
+from reconciler.kube.inventory import labelled, selector
 from reconciler.kube.objects import OWNED_KINDS, ObjectId, id_of
 from reconciler.kube.writing.applying import apply_objects
-from reconciler.kube.writing.inventory import labelled, selector
 from reconciler.plan import Blocked, Change, Plan
 from reconciler.planner import Policy
 from reconciler.target import Outcome, Result

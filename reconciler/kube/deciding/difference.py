@@ -28,8 +28,8 @@ from reconciler.kube.deciding.managed import (
     items,
     show,
 )
+from reconciler.kube.deciding.record import APPLIED_ANNOTATION, Record, item_key, record_of
 from reconciler.kube.objects import Manifest
-from reconciler.kube.writing.record import APPLIED_ANNOTATION, Record, item_key, record_of
 
 # Lists that we render: an entry that somebody added there changes what we run.
 RENDERED_LISTS = frozenset(

@@ -14,12 +14,12 @@ from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.comparison import Causes
 from reconciler.kube.deciding.managed import entries
 from reconciler.kube.deciding.pruning import prune
+from reconciler.kube.deciding.sending import as_before
 from reconciler.kube.deciding.stepping import Step, step_of
 from reconciler.kube.deciding.untouched import Untouched, is_untouched
+from reconciler.kube.inventory import fleet_of, is_ours
 from reconciler.kube.objects import Manifest, ObjectId, id_of, ref_of, service_of
 from reconciler.kube.render.mounts import config_maps
-from reconciler.kube.writing.inventory import fleet_of, is_ours
-from reconciler.kube.writing.sending import as_before
 from reconciler.plan import Action, Blocked, Change, Plan, Restart, Source
 from reconciler.planner import Policy
 

@@ -9,6 +9,8 @@ from typing import Any
 from reconciler.api.meta import HOLD_ANNOTATION, ObjectRef
 from reconciler.kube.deciding.difference import Cause, Difference, compare
 from reconciler.kube.deciding.immutable import forcing
+from reconciler.kube.deciding.record import Record, record_of, recorded
+from reconciler.kube.deciding.sending import as_before, without
 from reconciler.kube.objects import (
     FORCE_FIELDS_ANNOTATION,
     INPUTS_ANNOTATION,
@@ -18,8 +20,6 @@ from reconciler.kube.objects import (
     ObjectId,
     kind_of,
 )
-from reconciler.kube.writing.record import Record, record_of, recorded
-from reconciler.kube.writing.sending import as_before, without
 from reconciler.plan import (
     Action,
     Blocked,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.kube.deciding.managed import OWN_MANAGERS, FieldSet, Json, entries
+from reconciler.kube.deciding.record import record_of
 from reconciler.kube.objects import Manifest, ObjectId
-from reconciler.kube.writing.record import record_of
 
 _IDENTITY = frozenset({"name", "namespace", "uid", "resourceVersion"})
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from reconciler.kube.apiserver.errors import ClusterError
+from reconciler.kube.inventory import parent_name
 from reconciler.kube.leading.lease import Holder, Times
 from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER, SYSTEM_NAMESPACE
 from reconciler.kube.serving.board import Role
-from reconciler.kube.writing.inventory import parent_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable

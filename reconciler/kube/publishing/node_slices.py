@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from reconciler.api.fleetnode import FleetNode
 from reconciler.desired import Desired
+from reconciler.kube.inventory import labelled
 from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.publishing.heartbeat import LeaseState, Writer, writer
 from reconciler.kube.publishing.slices import NODE_LABEL, Unpublished, slice_of, stale_slices
-from reconciler.kube.writing.inventory import labelled
 from reconciler.plan import Observation
 
 _KEPT = ("name", "namespace", "labels")

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from reconciler.api.fleet import FleetPolicy
 from reconciler.api.meta import ObjectRef
 from reconciler.desired import Desired
+from reconciler.kube.inventory import labelled
 from reconciler.kube.objects import RENDER_DIGEST_ANNOTATION, Manifest, service_of
 from reconciler.kube.publishing.slices import published
 from reconciler.kube.render import render
 from reconciler.kube.render.declared import declared
 from reconciler.kube.render.placed import Placed, placed
-from reconciler.kube.writing.inventory import labelled
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from reconciler.api.meta import GROUP
 from reconciler.kube.apiserver.errors import ClusterError, NotFound, Throttled, Unreachable
 from reconciler.kube.apiserver.pace import Pace
+from reconciler.kube.inventory import is_ours, parent_id, selector, set_id
 from reconciler.kube.objects import (
     FLEET_LABEL,
     OWNED_KINDS,
@@ -26,7 +27,6 @@ from reconciler.kube.objects import (
 from reconciler.kube.watches.feed import Freshness
 from reconciler.kube.watches.noted import Noted
 from reconciler.kube.watches.watching import Mirror
-from reconciler.kube.writing.inventory import is_ours, parent_id, selector, set_id
 
 if TYPE_CHECKING:
     from reconciler.kube.apiserver.client import ApiServer

@@ -17,9 +17,9 @@ from reconciler.kube.deciding.managed import (
     fields_of,
     server_path,
 )
+from reconciler.kube.deciding.sending import pointer
+from reconciler.kube.inventory import is_ours
 from reconciler.kube.objects import Manifest, ObjectId
-from reconciler.kube.writing.inventory import is_ours
-from reconciler.kube.writing.sending import pointer
 from reconciler.plan import Action, Change
 
 # A server-side apply with a resourceVersion that no object can have makes an object, or answers 409

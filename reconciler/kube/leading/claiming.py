@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from reconciler.kube.apiserver.errors import ClusterError
+from reconciler.kube.inventory import parent_name
 from reconciler.kube.kinds import LEASE
 from reconciler.kube.objects import SYSTEM_NAMESPACE, ObjectId
-from reconciler.kube.writing.inventory import parent_name
 
 if TYPE_CHECKING:
     from reconciler.kube.apiserver.client import ApiServer

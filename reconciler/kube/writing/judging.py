@@ -15,9 +15,9 @@ from reconciler.kube.apiserver.client import ApiServer
 from reconciler.kube.apiserver.errors import Conflict, Denied, Immutable, NotFound, Refused
 from reconciler.kube.apiserver.pace import Pace
 from reconciler.kube.deciding.difference import compare
+from reconciler.kube.deciding.record import APPLIED_ANNOTATION
 from reconciler.kube.objects import Manifest, ObjectId, kind_of
 from reconciler.kube.writing.applying import THREADS, object_id
-from reconciler.kube.writing.record import APPLIED_ANNOTATION
 from reconciler.kube.writing.writing import NONE_YET, are_planned, with_metadata
 from reconciler.plan import Action, Blocked, Change, Impact, Plan, Restart
 
