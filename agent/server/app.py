@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from agent.server.guard import MOST_BODY_BYTES, Access, Guard, error
+from reconciler.listening.gentle import Gentle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from agent.server.stream import Streams
     from reconciler.loop import Wake
 
-_WAKES_EVERY_S = 1.0
 _BODY_TAKEN_IN_S = 2.0
 
 
@@ -63,7 +63,7 @@ class _Node:
     ) -> None:
         self._answers, self._board = answers, board
         self._metrics = functools.cache(metrics)
-        self._wake = _Gentle(wake)
+        self._wake = Gentle(wake.fetch)
 
     async def state(self, request: Request) -> Response:
         body = self._answers.state()
@@ -116,30 +116,6 @@ class _Node:
             return error(408, "the body did not come", connection="close")
         self._wake()
         return JSONResponse({"status": "the loop looks at its source"}, 202)
-
-
-class _Gentle:
-    """Wakes at once, and then at most once a second: git servers have other things to do."""
-
-    def __init__(self, wake: Wake) -> None:
-        self._wake = wake
-        self._at = float("-inf")
-        self._later: asyncio.TimerHandle | None = None
-
-    def __call__(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._later is not None:
-            return
-        wait_s = self._at + _WAKES_EVERY_S - loop.time()
-        if wait_s > 0:
-            self._later = loop.call_later(wait_s, self._now)
-        else:
-            self._now()
-
-    def _now(self) -> None:
-        self._later = None
-        self._at = asyncio.get_running_loop().time()
-        self._wake.fetch()
 
 
 async def _as_json(_: Request, problem: Exception) -> Response:

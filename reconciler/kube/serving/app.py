@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from reconciler.kube.serving import HOOK_PATH
 from reconciler.kube.serving.webhook import MOST_BODY_BYTES, proven_by, secrets_in
+from reconciler.listening.gentle import Gentle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,14 +29,13 @@ _BODY_TAKEN_IN_S = 10.0
 _BURST = 20  # calls at once that are looked at
 _PER_S = 2.0  # and so many a second from then on
 _AT_ONCE = 4  # bodies in memory
-_WAKES_EVERY_S = 1.0
 _MOST_SECRET_BYTES = 64 << 10
 _log = logging.getLogger(__name__)
 
 
 def make_app(board: Board, secret_file: Path | None, wake: Callable[[], None]) -> ASGIApp:
     """The whole server. `wake` is called from its thread."""
-    hook = _Hook(board, secret_file, _Gentle(wake))
+    hook = _Hook(board, secret_file, Gentle(wake))
     state = _State(board)
     routes = [
         Route("/healthz", state.healthz),
@@ -84,7 +84,7 @@ class _Hook:
     """A forge says that it has something new. Who cannot prove to know the secret learns nothing
     but that."""
 
-    def __init__(self, board: Board, secret_file: Path | None, wake: _Gentle) -> None:
+    def __init__(self, board: Board, secret_file: Path | None, wake: Gentle) -> None:
         self._board = board
         self._secret_file = secret_file
         self._wake = wake
@@ -153,30 +153,6 @@ async def _body(request: Request) -> bytes | None:
     except TimeoutError:
         raise HTTPException(408, "the body did not come", {"connection": "close"}) from None
     return b"".join(parts)
-
-
-class _Gentle:
-    """Wakes at once, and then at most once a second: git servers have other things to do."""
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-        self._at = float("-inf")
-        self._later: asyncio.TimerHandle | None = None
-
-    def __call__(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._later is not None:
-            return
-        wait_s = self._at + _WAKES_EVERY_S - loop.time()
-        if wait_s > 0:
-            self._later = loop.call_later(wait_s, self._now)
-        else:
-            self._now()
-
-    def _now(self) -> None:
-        self._later = None
-        self._at = asyncio.get_running_loop().time()
-        self._wake()
 
 
 class _Fence:
