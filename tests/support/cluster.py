@@ -178,6 +178,8 @@ class Cluster:
             "kube-controller-manager": (
                 config,
                 *("--leader-elect=false", "--secure-port=0"),
+                # kwok sends no heartbeat
+                *("--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"),
                 f"--service-account-private-key-file={self.folder / 'service-account.key'}",
                 f"--root-ca-file={self.ca}",
             ),
