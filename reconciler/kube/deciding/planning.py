@@ -89,7 +89,7 @@ def plan_objects(
         left.pop(oid, None)
     pruned = prune(
         scope.target,
-        {oid: have for oid, have in left.items() if _may_go(scope, standing, oid, have)},
+        _may_go(scope, standing, left, live),
         declared={ref_for(manifest) for manifest in wanted.values()},
         running={ref_for(have) for have in (*left.values(), *_there(wanted, live))},
         leaving=standing.leaving,
@@ -176,7 +176,8 @@ def _not_ours(
 ) -> Blocked:
     other = fleet_of(have)
     made_by = next((entry.label for entry in entries(have)), "somebody")
-    whose = f"belongs to the fleet {other}" if other else f"was made by {made_by}"
+    is_others = other not in (None, scope.fleet)
+    whose = f"belongs to the fleet {other}" if is_others else f"was made by {made_by}"
     message = (
         f"{oid.label} is there and {whose}: it stays as it is, and {ref.label} goes without it."
         f" Rename one of the two, or delete that one"
@@ -184,8 +185,31 @@ def _not_ours(
     return Blocked(ref, "NotOurs", message, causes.where(ref), scope.target, (ref,))
 
 
-def _may_go(scope: Scope, standing: _Standing, oid: ObjectId, have: Manifest) -> bool:
-    return is_ours(have, scope.fleet) and not standing.keeps(ref_for(have), oid)
+def _may_go(
+    scope: Scope,
+    standing: _Standing,
+    left: Mapping[ObjectId, Manifest],
+    live: Mapping[ObjectId, Manifest],
+) -> dict[ObjectId, Manifest]:
+    """What is ours and declared no more, but for all that a service has which stays as it runs: its
+    document and its Models too, where nothing tells which cluster it is for."""
+    stays = standing.whole | standing.running
+    stays |= _models_of(live[oid] for oid in live if ref_of(oid) in stays)
+    return {
+        oid: have
+        for oid, have in left.items()
+        if is_ours(have, scope.fleet) and ref_for(have) not in stays
+    }
+
+
+def _models_of(services: Iterable[Manifest]) -> frozenset[ObjectRef]:
+    """The Models that live InferenceServices name."""
+    found = set()
+    for service in services:
+        spec, namespace = service.get("spec") or {}, service["metadata"].get("namespace", "")
+        named = [spec.get("modelRef"), *(m.get("name") for m in spec.get("models") or ())]
+        found |= {ObjectRef("Model", namespace, name) for name in named if name}
+    return frozenset(found)
 
 
 def _there(

@@ -1,0 +1,62 @@
+"""A cluster without a server, and whole passes over it: what a revision wants there, the plan for
+its services and objects, and the objects afterwards as a server would keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from reconciler.kube.deciding.planning import Scope, plan_objects
+from reconciler.kube.instances import instances
+from reconciler.kube.objects import Manifest, ObjectId, id_of
+from reconciler.kube.render.rendering import Renderer
+from reconciler.kube.writing.applying import object_id
+from reconciler.plan import Action, Observation, Plan, TargetState
+from tests.support.cluster_views import CLUSTER, desired
+from tests.support.kube_live import as_applied
+
+TARGET = f"cluster/{CLUSTER}"
+
+
+@dataclass(slots=True)
+class PureCluster:
+    """`live` is what is there. One apply leaves an object exactly as it was applied."""
+
+    live: dict[ObjectId, Manifest] = field(default_factory=dict)
+
+    def wanted(self, files: Mapping[str, str]) -> dict[ObjectId, Manifest]:
+        """What a revision wants to be there."""
+        return {id_of(m): m for m in Renderer(CLUSTER).wanted(desired(files)).manifests}
+
+    def plan(
+        self, files: Mapping[str, str], confirmed: Iterable[str] = (), *, reachable: bool = True
+    ) -> Plan:
+        """Of the services and of their objects, as one plan."""
+        want, confirmed = desired(files), tuple(confirmed)
+        wanted = Renderer(CLUSTER).wanted(want)
+        meant = {w.ref: w for w in want.assignment.workloads if w.target == TARGET}
+        state = TargetState(TARGET, reachable=reachable, renders=wanted.renders)
+        running = instances(TARGET, self.live.values(), meant, {}) if reachable else ()
+        services = want.plan(Observation({TARGET: state}, running), confirmed)
+        if not reachable:
+            return services
+        scope = Scope(TARGET, wanted.fleet)
+        policy = want.policy(confirmed)
+        found = plan_objects(scope, services, wanted.manifests, self.live, policy, want)
+        return services.joined(found.changes, found.blocked, {TARGET: found.unchanged})
+
+    def apply(self, plan: Plan) -> None:
+        """Carry out what a plan says of objects."""
+        for change in plan.changes:
+            if change.object is None or change.is_shown_only or change.manifest is None:
+                continue
+            if change.action is Action.DELETE:
+                del self.live[object_id(change)]
+            else:
+                self.live[object_id(change)] = as_applied(change.manifest)
+
+    def bring_to(self, files: Mapping[str, str]) -> Plan:
+        """Plan and apply; the plan."""
+        plan = self.plan(files)
+        self.apply(plan)
+        return plan
