@@ -1,4 +1,4 @@
-"""Whole passes over a cluster, without a server: revisions as files, and what becomes of objects."""
+"""Whole passes over a cluster without a server: revisions as files, and what becomes of it."""
 
 from __future__ import annotations
 
