@@ -53,6 +53,13 @@ class Fleet:
     held: tuple[Finding, ...] = ()
     elsewhere: frozenset[ObjectRef] = frozenset()
     incomplete: str = ""
+    policy: FleetSpec = field(init=False, repr=False, compare=False)
+    """The Fleet document's policy, or its defaults where there is none. Of every service somebody
+    asks for it."""
+
+    def __post_init__(self) -> None:
+        declared = self.all(FleetPolicy)
+        object.__setattr__(self, "policy", declared[0].spec if declared else FleetSpec())
 
     def all(self, kind: type[R]) -> tuple[R, ...]:
         """Every object of a kind, sorted by namespace and name."""
@@ -63,9 +70,3 @@ class Fleet:
         """The object of that identity, or None."""
         found = self.objects.get(ref)
         return found if isinstance(found, kind) else None
-
-    @property
-    def policy(self) -> FleetSpec:
-        """The Fleet document's policy, or its defaults where there is none."""
-        declared = self.all(FleetPolicy)
-        return declared[0].spec if declared else FleetSpec()

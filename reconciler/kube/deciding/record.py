@@ -8,9 +8,10 @@ the content that we applied, and 24 bits for each path that we ever set and stil
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +69,8 @@ def recorded(manifest: Manifest, full: Manifest, before: Record) -> dict[str, An
     """A manifest that carries the record of its being applied. `full` is what was wanted: its
     fields that are left out this time and were set before stay on record."""
     hashes = {_hash(path) for path in _leaves(manifest, ())}
-    hashes |= before.paths & {_hash(path) for path in _leaves(full, ())}
+    if before.paths:
+        hashes |= before.paths & {_hash(path) for path in _leaves(full, ())}
     packed = base64.urlsafe_b64encode(b"".join(sorted(hashes))).decode()
     metadata = manifest["metadata"]
     text = f"{_VERSION}.{_content(manifest)}.{packed}"
@@ -86,21 +88,32 @@ def item_key(item: Mapping[str, Any], path: Path) -> str:
     return ""
 
 
-def _leaves(value: Json, path: Path) -> Iterator[Path]:
-    if isinstance(value, Mapping) and value:
+def _leaves(value: Json, path: Path) -> list[Path]:
+    found: list[Path] = []
+    _collect(value, path, found)
+    return found
+
+
+def _collect(value: Json, path: Path, found: list[Path]) -> None:
+    if isinstance(value, dict) and value:
         for name, part in value.items():
-            yield from _leaves(part, (*path, f"f:{name}"))
-    elif isinstance(value, list) and value and _is_map(value, path):
-        for item in value:
-            yield from _leaves(item, (*path, item_key(item, path)))
+            _collect(part, (*path, f"f:{name}"), found)
+    elif keys := _keys(value, path):
+        for key, item in zip(keys, value, strict=True):
+            _collect(item, (*path, key), found)
     else:
-        yield path
+        found.append(path)
 
 
-def _is_map(value: list[Any], path: Path) -> bool:
-    return all(isinstance(item, Mapping) and item_key(item, path) for item in value)
+def _keys(value: Json, path: Path) -> list[str]:
+    """Of the items of a list that is a map; nothing for any other value."""
+    if not isinstance(value, list):
+        return []
+    keys = [item_key(item, path) if isinstance(item, dict) else "" for item in value]
+    return keys if all(keys) else []
 
 
+@functools.lru_cache(maxsize=2048)  # services look alike: most have the same paths
 def _hash(path: Path) -> bytes:
     return hashlib.sha256(show(path).encode()).digest()[:_PATH_BYTES]
 
