@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -30,6 +30,7 @@ from tests.support.certificates import self_signed
 from tests.support.kube_binaries import STAGES, kube_binaries
 from tests.support.wait import wait_for
 
+CONTROL = ("kube-controller-manager", "kube-scheduler", "kwok")
 _OWN_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 SYSTEM = "fleet-reconciler"
 _PR_SET_PDEATHSIG = 1
@@ -55,8 +56,8 @@ class Cluster:
     parts: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, folder: Path) -> Self:
-        """Everything, Ready: about 5 s."""
+    def start(cls, folder: Path, parts: Iterable[str] = CONTROL) -> Self:
+        """The API server and `parts`, Ready: about 5 s with all."""
         folder.mkdir(parents=True, exist_ok=True)
         ports = _free_ports(3)
         made = cls(folder, kube_binaries(), secrets.token_hex(16), *ports)
@@ -67,7 +68,7 @@ class Cluster:
         made.kubeconfig.chmod(0o600)
         made.start_etcd()
         made.start_api()
-        for part in ("kube-controller-manager", "kube-scheduler", "kwok"):
+        for part in parts:
             made.start_part(part)
         return made
 
@@ -165,7 +166,7 @@ class Cluster:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
-            "--service-cluster-ip-range=10.0.0.0/24",
+            "--service-cluster-ip-range=10.0.0.0/16",
             "--shutdown-delay-duration=0s",
             "--v=1",
         )
@@ -262,10 +263,11 @@ def _is_ours(item: Mapping[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def running_cluster() -> Iterator[Cluster]:
-    """A cluster in a temporary folder, gone at the end."""
+def running_cluster(parts: Iterable[str] = CONTROL) -> Iterator[Cluster]:
+    """A cluster in a temporary folder, gone at the end. Without `parts` it is an API server whose
+    objects nobody acts on."""
     folder = Path(tempfile.mkdtemp(prefix="cluster-"))
-    cluster = Cluster.start(folder)
+    cluster = Cluster.start(folder, parts)
     try:
         yield cluster
     finally:
