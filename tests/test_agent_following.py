@@ -11,7 +11,7 @@ from agent.cluster.following import Followed, Grounds, Objects, alone, led, node
 from agent.cluster.saved import save, saved
 from reconciler.api.meta import API_VERSION
 from reconciler.errors import SourceError
-from reconciler.kube.objects import Manifest, id_of
+from reconciler.kube.objects import FLEET_LABEL, Manifest, id_of
 from reconciler.kube.reading.documents import documents
 from reconciler.workload import digest
 
@@ -105,6 +105,20 @@ def test_a_service_that_moves_is_declared_elsewhere_so_that_its_copy_waits() -> 
 
     assert _services(followed) == {"chat"}
     assert node_id("other") in followed.objects
+
+
+def test_of_two_fleets_in_a_cluster_only_its_own_is_followed() -> None:
+    mine, theirs = ({"labels": {FLEET_LABEL: name}} for name in ("home", "other"))
+    own = _node("chat")
+    own = {**own, "metadata": {**own["metadata"], **mine}}
+    ours = (own, _object("Fleet", "home", {}, **mine), _chat(), _tiny())
+    alien = _object(
+        "InferenceService", "alien", {"modelRef": "x", "placement": {"nodes": ["z"]}}, **theirs
+    )
+
+    followed = led("mac", _seen(*ours, _object("Fleet", "other", {}, **theirs), alien), None)
+
+    assert {oid.name for oid in followed.objects} == {"mac", "home", "chat", "tiny"}
 
 
 METAL = (_tiny("metal"), _object("FleetNode", "mac", {"agent": {}}))

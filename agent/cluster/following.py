@@ -15,7 +15,7 @@ from typing import Any
 
 from reconciler.api.meta import GROUP
 from reconciler.errors import SourceError
-from reconciler.kube.objects import Manifest, ObjectId
+from reconciler.kube.objects import FLEET_LABEL, Manifest, ObjectId
 from reconciler.workload import digest
 
 Objects = Mapping[ObjectId, Manifest]
@@ -71,10 +71,13 @@ def led(node: str, seen: Objects, last: Followed | None, namespace: str | None =
     leaving = {
         oid: found
         for oid, found in seen.items()
-        if oid.kind == "InferenceService" and oid not in listed and _is_elsewhere(found, node)
+        if oid.kind == "InferenceService"
+        and oid not in listed
+        and _is_elsewhere(found, node)
+        and _fleet_of(found) == _fleet_of(own)
     }
     services = {**listed, **leaving}
-    around = _around(services.values(), seen, before)
+    around = _around(own, services.values(), seen, before)
     return Followed(str(desired["revision"]), {**around, node_id(node): own, **services})
 
 
@@ -96,7 +99,7 @@ def alone(
         and not known.get(oid, Grounds()).proves_absence_from(grounds.get(oid, Grounds()))
     }
     followed = {**kept, **services}
-    around = _around(followed.values(), seen, before)
+    around = _around(own, followed.values(), seen, before)
     return Followed(
         "",
         {**around, node_id(node): own, **followed},
@@ -175,14 +178,28 @@ def _accelerator(model: Manifest) -> str | None:
     return hardware.get("accelerator")
 
 
-def _around(services: Iterable[Manifest], seen: Objects, before: Objects) -> dict[ObjectId, Any]:
+def _around(
+    own: Manifest, services: Iterable[Manifest], seen: Objects, before: Objects
+) -> dict[ObjectId, Any]:
     """What services need beside themselves: their Models, the nodes they name, the Fleet; as they
     were, where the cluster lost them."""
     services = tuple(services)
     named = {node_id(name) for service in services for name in _placed_on(service)}
     needed = named.union(*(models_of(service) for service in services))
     found = {oid: seen.get(oid) or before.get(oid) for oid in needed}
-    fleets = {o: m for o, m in seen.items() if o.kind == "Fleet"} or {
-        o: m for o, m in before.items() if o.kind == "Fleet"
-    }
+    fleets = _fleets(own, seen) or {o: m for o, m in before.items() if o.kind == "Fleet"}
     return {**fleets, **{oid: thing for oid, thing in found.items() if thing is not None}}
+
+
+def _fleets(own: Manifest, seen: Objects) -> dict[ObjectId, Manifest]:
+    """Those that the node may be of: a cluster may have several, and a reconciler that applies one
+    from git labels all that is of it."""
+    found = {oid: fleet for oid, fleet in seen.items() if oid.kind == "Fleet"}
+    same = {oid: fleet for oid, fleet in found.items() if _fleet_of(fleet) == _fleet_of(own)}
+    return same or found
+
+
+def _fleet_of(found: Manifest) -> str | None:
+    """Which fleet a reconciler says that an object is of; None: somebody else applied it."""
+    label = (found["metadata"].get("labels") or {}).get(FLEET_LABEL)
+    return str(label) if label else None
