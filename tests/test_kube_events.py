@@ -42,6 +42,14 @@ def test_each_step_has_its_word_and_names_fields_without_values() -> None:
     ]
 
 
+def test_what_was_taken_back_names_who_had_changed_it() -> None:
+    drift = change(Action.DRIFT, by="kubectl-edit")
+
+    ((_, _, said),) = told(Outcome(drift, Result.APPLIED))
+
+    assert said == "drift Deployment chat (spec.template.env) by kubectl-edit"
+
+
 def test_the_steps_of_one_service_are_one_event() -> None:
     other = change(Action.CREATE, object=ObjectName("v1", "Service", "default", "chat"), fields=())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reconciler.api.meta import ObjectRef
-from reconciler.plan import Blocked, Instance, Plan
+from reconciler.plan import Blocked, Instance, ObjectName, Plan
 from reconciler.target import Outcome, Result
 
 ON_ITS_WAY = ("Loading", "Downloading")  # how far it is changes too often to be news
@@ -19,7 +19,7 @@ class News:
 
     def __init__(self) -> None:
         self._revision = ""
-        self._shown: set[tuple[str, str, ObjectRef]] = set()
+        self._shown: set[tuple[str, str, ObjectRef, ObjectName | None]] = set()
         self._blocked: frozenset[tuple[ObjectRef, str, str]] = frozenset()
         self._states: dict[ObjectRef, tuple[bool, str, str]] = {}
         self._undone: dict[tuple[str, ObjectRef], tuple[str, str]] = {}
@@ -28,18 +28,18 @@ class News:
 
     def planned(self, plan: Plan) -> bool:
         """Whether the plan is: every revision's first, one without changes too, and then whatever
-        is new in it. Downloads that end bring up their change again."""
+        is new in it. Downloads that end bring up their change again, which is not; what was done to
+        an object of a cluster and is to be done again is: somebody undid it."""
         is_first = plan.revision != self._revision
         if is_first:
             self._revision = plan.revision
             self._shown.clear()
-        steps = {(str(c.action), c.target, c.ref) for c in plan.changes}
+        steps = {(str(c.action), c.target, c.ref, c.object) for c in plan.changes}
         blocked = frozenset(_key(item) for item in plan.blocked)
-        if not is_first and steps <= self._shown and blocked == self._blocked:
-            return False
-        self._shown |= steps
+        is_news = is_first or not steps <= self._shown or blocked != self._blocked
+        self._shown = {step for step in self._shown if step[-1] is None} | steps
         self._blocked = blocked
-        return True
+        return is_news
 
     def applied(self, outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
         """Everything that was done, and what failed or has to wait where that is not as before: it

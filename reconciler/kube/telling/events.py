@@ -67,7 +67,8 @@ def happenings(plan: Plan, outcomes: Iterable[Outcome], cluster: str) -> Iterato
         what = f"{change.object.kind} {change.object.name}" if change.object else change.ref.kind
         fields = ", ".join(dict.fromkeys(field.path for field in change.fields))
         told = outcome.message if failed else fields
-        line = f"{change.action} {what}" + (f" ({told})" if told else "")
+        by = f" by {change.by}" if change.by else ""
+        line = f"{change.action} {what}" + (f" ({told})" if told else "") + by
         steps.setdefault((change.ref, reason), []).append(line)
     for (ref, reason), lines in steps.items():
         note = f"{plan.revision[:12]}: {'; '.join(lines)}"
