@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from reconciler.errors import InvalidFleet, ReconcilerError, UsageError
 from reconciler.report.terminal import Style, printable
@@ -93,7 +93,11 @@ def view_of(stream: TextIO) -> View:
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with the exit code of this program."""
+    """argparse with the exit code of this program. An option is written whole: what is short for
+    one today may be short for another tomorrow."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - ArgumentParser's
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; see `{self.prog} --help`")

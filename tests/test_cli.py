@@ -61,6 +61,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]
         ["explain", "InferenceService/absent"],
         ["explain", "Model/gemma"],
         ["--dry-run", "--local=nobody"],
+        ["--dry"],  # an option is written whole
     ],
 )
 def test_what_makes_no_sense_is_exit_64_with_a_line_on_stderr(
