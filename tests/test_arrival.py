@@ -47,7 +47,7 @@ def test_a_node_that_runs_by_the_revision_and_answers_is_ready() -> None:
     ("revision", "stage", "why", "is_final"),
     [
         (RevisionState(OLD, OLD), Stage.BEHIND, "it still runs by aaaaaaa", False),
-        (None, Stage.BEHIND, "it still runs by nothing yet", False),
+        (None, Stage.BEHIND, "no revision was applied yet", False),
         (RevisionState(NEW, OLD), Stage.BEHIND, "it has read it and is not done with it", False),
         (RevisionState(NEW, OLD, NEW, ("x:1:1: no",)), Stage.REFUSED, "x:1:1: no", True),
         (RevisionState(NEW, OLD, NEW, tuple("abcde")), Stage.REFUSED, "a; b; c; and 2 more", True),

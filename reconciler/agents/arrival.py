@@ -104,8 +104,8 @@ def _not_there(node: str, revision: str, seen: _Seen) -> Arrival:
         guarded = [why for why in seen.verdicts.values() if why[0] == "NeedsConfirmation"]
         why = guarded[0][1] if guarded else "it has read it and is not done with it"
         return Arrival(node, Stage.BEHIND, why, is_final=bool(guarded))
-    at = short(its.applied) if its.applied else "nothing yet"
-    return Arrival(node, Stage.BEHIND, f"it still runs by {at}")
+    at = f"it still runs by {short(its.applied)}" if its.applied else "no revision was applied yet"
+    return Arrival(node, Stage.BEHIND, at)
 
 
 def _late(workload: Workload, seen: _Seen) -> tuple[str, bool] | None:

@@ -89,7 +89,8 @@ def _deployment(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Readiness
             "Updating", f"{counts['updatedReplicas']} of {wanted} replicas are up to date"
         )
     if counts["replicas"] > wanted:
-        return _waits("OldReplicas", f"{counts['replicas'] - wanted} old replicas are to end")
+        old = counts["replicas"] - wanted
+        return _waits("OldReplicas", f"{old} old replica{' is' if old == 1 else 's are'} to end")
     if counts["availableReplicas"] < wanted or counts["readyReplicas"] < wanted:
         ready = min(counts["availableReplicas"], counts["readyReplicas"])
         return _waits("ReplicasNotReady", f"{ready} of {wanted} replicas are ready")
