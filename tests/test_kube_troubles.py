@@ -12,7 +12,7 @@ from reconciler.kube.objects import (
     ObjectId,
 )
 from reconciler.kube.writing.applying import apply_objects
-from reconciler.kube.writing.judging import judged
+from reconciler.kube.writing.judging import MOST_ALIKE, judged
 from reconciler.plan import Action, Plan
 from reconciler.target import Result
 from tests.support.cluster import Cluster
@@ -76,6 +76,29 @@ def test_a_field_that_only_the_server_knows_as_fixed_becomes_a_replacement(world
 
     assert (change.action, change.reason) == (Action.REPLACE, "ImmutableField")
     assert "data" in change.message
+
+
+def test_of_many_objects_to_make_a_sample_is_asked_about(cluster: Cluster, world: World) -> None:
+    for n in range(3 * MOST_ALIKE):
+        world.declare(config_map(world.namespace, f"c{n:03}"))
+    before = cluster.calls().get(("APPLY", "configmaps"), 0)
+
+    plan = judged_plan(world)
+
+    assert cluster.calls()["APPLY", "configmaps"] - before == MOST_ALIKE
+    assert len(plan.changes) == 3 * MOST_ALIKE
+
+
+def test_each_object_is_asked_about_where_one_of_its_like_is_refused(world: World) -> None:
+    for n in range(3 * MOST_ALIKE):
+        kind = "Nonsense" if n % 2 else "ClusterIP"
+        world.declare(service(world.namespace, f"s{n:03}", type=kind), service=f"s{n:03}")
+
+    plan = judged_plan(world)
+
+    refused = {blocked.ref.name for blocked in plan.blocked}
+    assert refused == {f"s{n:03}" for n in range(1, 3 * MOST_ALIKE, 2)}
+    assert {change.ref.name for change in plan.changes}.isdisjoint(refused)
 
 
 def test_drift_is_judged_as_it_would_be_taken_back(cluster: Cluster, world: World) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from reconciler.api.meta import HOLD_ANNOTATION, ObjectRef
 from reconciler.kube.deciding.difference import Cause, Difference, compare
 from reconciler.kube.deciding.immutable import forcing
-from reconciler.kube.deciding.record import Record, record_of, recorded
+from reconciler.kube.deciding.record import record_of, recorded
 from reconciler.kube.deciding.sending import as_before, without
 from reconciler.kube.objects import (
     FORCE_FIELDS_ANNOTATION,
@@ -79,8 +79,7 @@ def step_of(
 ) -> Steps:
     """`rolls`: its pods are made anew also where only our rendering changed."""
     if have is None:
-        made = recorded(want, want, Record())
-        return (at.change(Action.CREATE, "ObjectMissing", manifest=made),), ()
+        return (at.change(Action.CREATE, "ObjectMissing", manifest=want),), ()
     if have["metadata"].get("deletionTimestamp"):
         return (), (at.blocked("ObjectGoing", _going(at.oid, have)),)
     meant = want if rolls else as_before(want, have)

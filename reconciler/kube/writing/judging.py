@@ -1,12 +1,14 @@
 """Ask the API server what it would make of a plan, without changing anything.
 
 Only for objects that a plan changes: what is as it should be was told without a call. The server
-knows fields that cannot be changed, quotas, admission and its own ways of writing a value.
+knows fields that cannot be changed, quotas, admission and its own ways of writing a value. Of a
+first install it is asked about a sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -15,6 +17,7 @@ from reconciler.kube.apiserver.client import ApiServer
 from reconciler.kube.apiserver.errors import Conflict, Denied, Immutable, NotFound, Refused
 from reconciler.kube.apiserver.pace import Pace
 from reconciler.kube.deciding.difference import compare
+from reconciler.kube.deciding.private import scrubbed
 from reconciler.kube.deciding.record import APPLIED_ANNOTATION
 from reconciler.kube.objects import Manifest, ObjectId, kind_of
 from reconciler.kube.writing.applying import THREADS, object_id
@@ -23,8 +26,10 @@ from reconciler.plan import Action, Blocked, Change, Impact, Plan, Restart
 
 _LONGEST_WAIT_S = 30.0
 _JUDGED = (Action.CREATE, Action.UPDATE, Action.DRIFT)
+MOST_ALIKE = 25  # creates of one kind in one namespace that are asked about while none is refused
 _SERVER_OWN = ("managedFields", "resourceVersion", "generation")
 
+_Alike = tuple[str, str, str]  # group, kind, namespace
 Verdict = Change | Blocked | None  # None: the server would change nothing
 
 
@@ -33,17 +38,45 @@ def judged(api: ApiServer, plan: Plan, target: str, live: Mapping[ObjectId, Mani
     it does not answer."""
     pace = Pace(THREADS, _LONGEST_WAIT_S)
 
-    def verdict(change: Change) -> Verdict:
-        is_asked = change.target == target and change.object is not None
-        if not is_asked or change.is_shown_only or change.action not in _JUDGED:
-            return change
+    def ask(change: Change) -> Verdict:
         return pace.run(lambda: _ask(api, change, live.get(object_id(change))))
 
+    asked, others = _first([change for change in plan.changes if _is_asked(change, target)])
     with ThreadPoolExecutor(THREADS, "judge") as pool:
-        verdicts = tuple(pool.map(verdict, plan.changes))
-    changes = tuple(v for v in verdicts if isinstance(v, Change))
-    refused = {(v.ref, v.message): v for v in verdicts if isinstance(v, Blocked)}
+        # by identity: a change holds manifests, which have no hash
+        verdicts = dict(zip(map(id, asked), pool.map(ask, asked), strict=True))
+        doubted = {_alike(c) for c in asked if isinstance(verdicts[id(c)], Blocked)}
+        rest = [change for change in others if _alike(change) in doubted]
+        verdicts |= zip(map(id, rest), pool.map(ask, rest), strict=True)
+    found = [verdicts.get(id(change), change) for change in plan.changes]
+    changes = tuple(v for v in found if isinstance(v, Change))
+    refused = {(v.ref, v.message): v for v in found if isinstance(v, Blocked)}
     return replace(plan, changes=changes, blocked=(*plan.blocked, *refused.values()))
+
+
+def _is_asked(change: Change, target: str) -> bool:
+    is_here = change.target == target and change.object is not None
+    return is_here and not change.is_shown_only and change.action in _JUDGED
+
+
+def _first(changes: Iterable[Change]) -> tuple[list[Change], list[Change]]:
+    """What is asked about, and what only if one of its like is refused: of many objects that are
+    made, some of each kind and namespace."""
+    creates: defaultdict[_Alike, list[Change]] = defaultdict(list)
+    asked: list[Change] = []
+    for change in changes:
+        (creates[_alike(change)] if change.action is Action.CREATE else asked).append(change)
+    left: list[Change] = []
+    for alike in creates.values():
+        every = max(1, -(-len(alike) // MOST_ALIKE))
+        asked += alike[::every]
+        left += [change for place, change in enumerate(alike) if place % every]
+    return asked, left
+
+
+def _alike(change: Change) -> _Alike:
+    oid = object_id(change)
+    return oid.group, oid.kind, oid.namespace
 
 
 def _ask(api: ApiServer, change: Change, have: Manifest | None) -> Verdict:
@@ -59,9 +92,10 @@ def _ask(api: ApiServer, change: Change, have: Manifest | None) -> Verdict:
     except Immutable as error:
         return _anew(change, error)
     except Refused as error:
-        return _blocked(change, "ObjectRefused", str(error))
+        return _blocked(change, "ObjectRefused", scrubbed(str(error), have, change.manifest))
     except Conflict as error:
-        return _blocked(change, "FieldConflict" if error.owners else "NotOurs", str(error))
+        why = scrubbed(str(error), have, change.manifest)
+        return _blocked(change, "FieldConflict" if error.owners else "NotOurs", why)
     return change if have is None or _would_change(change, have, after) else None
 
 

@@ -17,6 +17,7 @@ from reconciler.kube.deciding.managed import (
     fields_of,
     server_path,
 )
+from reconciler.kube.deciding.record import Record, recorded
 from reconciler.kube.deciding.sending import pointer
 from reconciler.kube.inventory import is_ours
 from reconciler.kube.objects import Manifest, ObjectId
@@ -50,7 +51,7 @@ class Writer:
         assert change.manifest is not None
         match change.action:
             case Action.CREATE:
-                return self._create(oid, change.manifest)
+                return self._create(oid, recorded(change.manifest, change.manifest, Record()))
             case Action.UPDATE | Action.DRIFT:
                 return self._update(oid, change)
             case Action.REPLACE:
