@@ -9,7 +9,7 @@ from types import MappingProxyType
 # A blocked object may carry the id of a validation rule as well.
 REASONS: Mapping[str, str] = MappingProxyType(
     {
-        "Added": "declared, and not running yet",
+        "Added": "declared, and not there yet",
         "SettingsChanged": "its settings changed",
         "ModelChanged": "its model changed",
         "LifecycleChanged": "what changed needs no restart",
@@ -34,7 +34,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "StoppedByHand": "stopped by a person on the node, until `fleet-agent restart`",
         "RestartedByHand": "a person on the node asked for it",
         # of a cluster's objects
-        "ObjectMissing": "an object of it is not there",
+        "ObjectMissing": "it is not there",
         "ObjectChanged": "an object of it is not as declared",
         "ImmutableField": "a field cannot be changed in place: made anew",
         "DriftedByOther": "somebody changed what the fleet declares",

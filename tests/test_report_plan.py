@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from reconciler.plan import (
     ObjectName,
     Observation,
     Plan,
+    Source,
     TargetState,
 )
 from reconciler.planner import Policy, make_plan
@@ -210,6 +212,9 @@ def _objects() -> Iterator[Change]:
     yield change(Action.CREATE, model, "Added", "inference.llmkube.dev/v1alpha1/Model")
     yield change(Action.CREATE, ref("rerank"), "ObjectMissing", "v1/Service")
     yield change(Action.CREATE, ref("rerank"), "ObjectMissing", "discovery.k8s.io/v1/EndpointSlice")
+    for kind in ("inference.llmkube.dev/v1alpha1/InferenceService", "v1/Service"):
+        made = change(Action.CREATE, ref("mini"), "Added", kind)
+        yield replace(made, source=Source("services/mini.yaml", 1, "c" * 40))
 
 
 def test_a_plan_of_a_cluster_reads_like_this() -> None:
@@ -227,8 +232,8 @@ def test_a_service_counts_once_a_cluster_whatever_its_objects_need() -> None:
 
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
     counted = {name: n for name, n in document["summary"].items() if n}
-    assert counted == {"create": 2, "update": 1, "drift": 1, "unchanged": 1}
-    assert len(document["changes"]) == 7
+    assert counted == {"create": 3, "update": 1, "drift": 1, "unchanged": 1}
+    assert len(document["changes"]) == 9
     assert document["changes"][2]["object"] == {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from reconciler.api.meta import ObjectRef
-from reconciler.plan import SENSITIVE, Action, Change
+from reconciler.plan import SENSITIVE, Action, Change, Source
 from reconciler.reasons import REASONS
 from reconciler.report.fields import shown_change, shown_value
 from reconciler.report.spans import age
@@ -15,7 +15,8 @@ from reconciler.report.terminal import printable
 
 def by_service(changes: Iterable[Change]) -> Iterator[tuple[list[Change], list[Change]]]:
     """For each service the lines of its own, and its objects that need a line beside them: what
-    somebody else changed always does, the others where they are all there is."""
+    somebody else changed always does, the others where they are all there is. What comes or goes
+    whole is told by its document, with the kinds of the rest as its message."""
     groups: dict[ObjectRef, list[Change]] = {}
     for change in changes:
         groups.setdefault(change.ref, []).append(change)
@@ -32,8 +33,11 @@ def _whole(objects: list[Change]) -> list[Change]:
     """Objects that come or go together are one line: their service's document."""
     document = [c for c in objects if c.object is not None and c.object.kind == c.ref.kind]
     is_one = len({(c.action, c.by) for c in objects}) == 1
-    together = is_one and objects[0].action in (Action.CREATE, Action.DELETE)
-    return document if document and together else objects
+    if not document or not is_one or objects[0].action not in (Action.CREATE, Action.DELETE):
+        return objects
+    kinds = {c.object.kind for c in objects if c.object is not None} - {document[0].ref.kind}
+    message = f"with its {', '.join(sorted(kinds))}" if kinds else ""
+    return [replace(document[0], message=message)]
 
 
 def _is_by_others(change: Change) -> bool:
@@ -50,20 +54,33 @@ def object_lines(change: Change, mark: str, now: float) -> Iterator[str]:
     assert change.object is not None
     named = change.object
     name = f"{named.namespace}/{named.name}" if named.namespace else named.name
-    said = [printable(change.message)] if change.message else []
-    parts = [*(_field(change, i, now) for i in range(len(change.fields))), *said]
-    first, *rest = parts or [REASONS[change.reason]]
+    cause = "" if change.action is Action.DRIFT else where(change.source)
+    fields = (_field(change, i, now) for i in range(len(change.fields)))
+    told = [part for part in (cause, *fields, printable(change.message)) if part]
+    is_plain = not told or (told == [cause] and change.reason == "ObjectMissing")
+    first, *rest = [*told, REASONS[change.reason]] if is_plain else told
     yield f"  {mark} {f'{named.kind} {name}':<40} {first}"
     for part in rest:
         yield f"      {'':<40} {part}"
 
 
+def where(source: Source | None) -> str:
+    """The line that a change comes from, and its commit."""
+    if source is None:
+        return ""
+    commit = source.commit[:7] if source.commit else "uncommitted"
+    return f"{printable(source.file)}:{source.line}   {commit}"
+
+
 def _field(change: Change, index: int, now: float) -> str:
     field = change.fields[index]
-    if change.action is not Action.DRIFT or SENSITIVE in (field.before, field.after):
+    if change.action is not Action.DRIFT:
         return f"{field.path} {shown_change(field)}"
     declared, live = (shown_value(field.path, v) for v in (field.after, field.before))
     who = f" by {printable(change.by)}" if change.by else ""
     since = f" {age(now - change.since)}" if change.since is not None else ""
+    if SENSITIVE in (field.before, field.after):
+        back = "" if change.is_shown_only else ": taken back"
+        return f"{field.path} {SENSITIVE}{who}{since}{back}"
     back = "" if change.is_shown_only else f": back to {declared}"
     return f"{field.path} {declared} -> {live}{who}{since}{back}"

@@ -14,13 +14,12 @@ from reconciler.plan import (
     Impact,
     Plan,
     Restart,
-    Source,
     TargetState,
     standing,
 )
 from reconciler.reasons import REASONS
 from reconciler.report.fields import shown_change
-from reconciler.report.plan_objects import by_service, object_lines
+from reconciler.report.plan_objects import by_service, object_lines, where
 from reconciler.report.spans import age
 from reconciler.report.terminal import PLAIN, Style, Tone, printable
 
@@ -123,7 +122,7 @@ def _padded(style: Style, text: str) -> str:
 def _change_lines(change: Change, state: TargetState, now: float, style: Style) -> Iterator[str]:
     mark = style(_TONES.get(change.action, Tone.CHANGE), f"{MARKS[change.action]:<3}")
     head = f"  {mark} {_name(change):<40}"
-    yield f"{head} {_where(change.source)}".rstrip()
+    yield f"{head} {where(change.source)}".rstrip()
     impact = _impact_text(change)
     if change.action is Action.UNKNOWN and change.message == state.message:
         return  # said once, for the whole target
@@ -142,13 +141,6 @@ def _name(change: Change) -> str:
     if change.target.startswith("cluster/"):
         return f"{change.ref.kind} {change.ref.label}"
     return f"{change.ref.label} ({change.desired.runtime})" if change.desired else change.ref.label
-
-
-def _where(source: Source | None) -> str:
-    if source is None:
-        return ""
-    commit = source.commit[:7] if source.commit else "uncommitted"
-    return f"{printable(source.file)}:{source.line}   {commit}"
 
 
 def _impact_text(change: Change) -> str:
@@ -192,7 +184,7 @@ def _downtime_text(impact: Impact) -> str:
 def _blocked_lines(item: Blocked, style: Style) -> Iterator[str]:
     service = item.ref.kind == "InferenceService"
     name = item.ref.label if service else f"{item.ref.kind} {item.ref.label}"
-    yield f"  {style(Tone.BAD, 'x  ')} {name:<40} {_where(item.source)}".rstrip()
+    yield f"  {style(Tone.BAD, 'x  ')} {name:<40} {where(item.source)}".rstrip()
     holds = [ref.label for ref in item.holds if ref != item.ref]
     tail = f"; holds {', '.join(holds)}" if holds else ""
     yield f"        {item.reason}: {printable(item.message)}{tail}"
