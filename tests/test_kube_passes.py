@@ -49,3 +49,46 @@ def test_a_service_that_no_longer_fits_keeps_all_that_it_has() -> None:
     assert plan.blocked
     assert said(plan, Action.DELETE) == []
     assert before.keys() == cluster.live.keys()
+
+
+def test_each_change_of_a_document_says_its_line() -> None:
+    cluster = PureCluster()
+    files = a_fleet(chat={})
+
+    first = cluster.bring_to(files)
+    second = cluster.plan(files | {"l4.yaml": pool(costPerHour=0.5)})
+
+    assert {(c.object.kind, c.reason) for c in first.changes if c.object} >= {
+        ("Fleet", "Added"),
+        ("FleetNode", "Added"),
+        ("Model", "Added"),
+        ("Deployment", "Added"),
+    }
+    assert all(change.source for change in first.changes)
+    (changed,) = second.changes
+    assert changed.source is not None
+    stated = files["l4.yaml"].splitlines(), pool(costPerHour=0.5).splitlines()
+    assert changed.source.file == "l4.yaml"
+    assert "costPerHour" in stated[1][changed.source.line - 1]
+
+
+def test_a_document_that_goes_names_the_line_on_which_it_stood() -> None:
+    cluster = PureCluster()
+    cluster.bring_to(a_fleet(chat={}, embed={}))
+
+    plan = cluster.plan(a_fleet(chat={}))
+
+    gone = [c for c in plan.changes if c.action is Action.DELETE]
+    assert gone
+    assert {c.source.file for c in gone if c.source} == {"embed.yaml"}
+    assert all(c.source for c in gone)
+
+
+def test_a_document_that_somebody_deleted_is_missing_and_not_new() -> None:
+    cluster = PureCluster()
+    cluster.bring_to(a_fleet(chat={}))
+    del cluster.live[CHAT]
+
+    (change,) = cluster.plan(a_fleet(chat={})).changes
+
+    assert (change.action, change.reason) == (Action.CREATE, "ObjectMissing")

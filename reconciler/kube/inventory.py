@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from reconciler.api.meta import ObjectRef
 from reconciler.kube.apiserver.errors import ClusterError
 from reconciler.kube.objects import (
     FLEET_LABEL,
@@ -25,6 +26,7 @@ from reconciler.kube.objects import (
     ObjectId,
     id_of,
 )
+from reconciler.plan import Source
 
 if TYPE_CHECKING:
     from reconciler.kube.apiserver.client import ApiServer
@@ -90,7 +92,7 @@ def parent(
     fleet: str,
     members: Iterable[ObjectId],
     revision: str | None,
-    sources: Mapping[str, str] = MappingProxyType({}),
+    sources: Mapping[ObjectRef, Source] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The ApplySet's parent: which kinds and namespaces its members are of, the revision that was
     applied last (None: none yet), and where in it each service (namespace/name) stands."""
@@ -119,20 +121,31 @@ def revision_of(live: Manifest | None) -> str | None:
     return None if live is None else (live.get("data") or {}).get("revision")
 
 
-def sources_of(live: Manifest | None) -> dict[str, str]:
-    """Where each service (namespace/name) stood in the revision that was applied last, as
-    FILE:LINE."""
+def sources_of(live: Manifest | None) -> dict[ObjectRef, Source]:
+    """Where each service and document stood in the revision that was applied last."""
     text = "" if live is None else (live.get("data") or {}).get("sources", "")
     try:
         read = json.loads(text or "{}")
     except ValueError:
         return {}
-    return {str(k): str(v) for k, v in read.items()} if isinstance(read, dict) else {}
+    rows = read.items() if isinstance(read, dict) else ()
+    return dict(filter(None, (_source(str(name), str(place)) for name, place in rows)))
 
 
-def _packed(sources: Mapping[str, str]) -> str:
+def _source(name: str, place: str) -> tuple[ObjectRef, Source] | None:
+    """`Kind/namespace/name` and FILE:LINE; None where somebody wrote something else."""
+    kind, *parts = name.split("/")
+    file, _, line = place.rpartition(":")
+    if not 1 <= len(parts) <= 2 or not file or not line.isdecimal():
+        return None
+    namespace = parts[0] if len(parts) == 2 else ""
+    return ObjectRef(kind, namespace, parts[-1]), Source(file, int(line), None)
+
+
+def _packed(sources: Mapping[ObjectRef, Source]) -> str:
     """As JSON, and nothing where it is more than an object of a cluster can hold: it is a help."""
-    text = json.dumps(dict(sorted(sources.items())), separators=(",", ":"))
+    rows = {str(ref): f"{source.file}:{source.line}" for ref, source in sorted(sources.items())}
+    text = json.dumps(rows, separators=(",", ":"))
     return text if len(text) <= _MOST_SOURCES else "{}"
 
 
@@ -157,7 +170,7 @@ def write_parent(
     live: Manifest | None,
     members: Iterable[ObjectId],
     revision: str | None,
-    sources: Mapping[str, str] = MappingProxyType({}),
+    sources: Mapping[ObjectRef, Source] = MappingProxyType({}),
 ) -> Manifest:
     """Make the parent say this, without a call where it does already. Before members are written
     `members` are those that were and those that will be, so that none is ever out of sight."""

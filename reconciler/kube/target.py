@@ -11,7 +11,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.errors import ReconcilerError
 from reconciler.kube.apiserver.errors import ClusterError
 from reconciler.kube.deciding.fights import Fights
-from reconciler.kube.deciding.planning import ObjectPlan, Scope, plan_objects
+from reconciler.kube.deciding.planning import ObjectPlan, Scope, plan_objects, ref_for
 from reconciler.kube.deciding.untouched import Untouched
 from reconciler.kube.instances import instances
 from reconciler.kube.inventory import members_of, revision_of, sources_of, write_parent
@@ -99,7 +99,7 @@ class ClusterTarget:
             revision=RevisionState(applied=revision_of(seen.parent), held=self._held),
         )
         meant = {w.ref: w for w in workloads if w.target == self.name}
-        return state, instances(self.name, seen.objects.values(), meant, _sources(seen))
+        return state, instances(self.name, seen.objects.values(), meant, sources_of(seen.parent))
 
     def objects_or_none(self) -> Mapping[ObjectId, Manifest] | None:
         """What is the fleet's there, as the last look found it, its documents among it whoever
@@ -132,6 +132,7 @@ class ClusterTarget:
             fleet=self.wanted.fleet,
             resting=self._fights.resting(time.monotonic()),
             arrived=frozenset(arrived),
+            stood=sources_of(self.seen.parent),
             untouched=self._untouched,
             may_be_empty=not self._renderer.owns_documents,
         )
@@ -178,10 +179,15 @@ class ClusterTarget:
         assert self._followed is not None, "nothing is followed yet"
         return self._followed
 
-    def _stands(self) -> dict[str, str]:
-        """Where each service of the cluster is declared, for the plan that removes it."""
-        here = (w for w in self._desired.assignment.workloads if w.target == self.name)
-        return {w.ref.label: f"{w.origin.path}:{w.origin.line}" for w in here}
+    def _stands(self) -> dict[ObjectRef, Source]:
+        """Where each service and document of the cluster is declared, for the plan that removes
+        it."""
+        assert self.wanted is not None
+        origins = self._desired.fleet.origins
+        refs = {ref_for(manifest) for manifest in self.wanted.manifests}
+        return {
+            ref: Source(origins[ref].path, origins[ref].line, None) for ref in refs & origins.keys()
+        }
 
     def _remember(self, outcomes: Iterable[Outcome]) -> None:
         """Whom we took fields from, to notice a fight."""
@@ -210,16 +216,6 @@ def _of_services(changes: Iterable[Change], failed: Iterable[Outcome]) -> tuple[
         for change in changes
         if change.object is None
     )
-
-
-def _sources(seen: Seen) -> dict[ObjectRef, Source]:
-    found = {}
-    for label, text in sources_of(seen.parent).items():
-        file, _, line = text.rpartition(":")
-        namespace, _, name = label.partition("/")
-        if file and line.isdecimal():
-            found[ObjectRef("InferenceService", namespace, name)] = Source(file, int(line), None)
-    return found
 
 
 def _not_installed(seen: Seen, name: str) -> str:

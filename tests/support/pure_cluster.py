@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from reconciler.api.meta import ObjectRef
 from reconciler.kube.deciding.planning import Scope, plan_objects
 from reconciler.kube.instances import instances
 from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.render.rendering import Renderer
 from reconciler.kube.writing.applying import object_id
-from reconciler.plan import Action, Observation, Plan, TargetState
+from reconciler.plan import Action, Observation, Plan, Source, TargetState
 from tests.support.cluster_views import CLUSTER, desired
 from tests.support.kube_live import as_applied
 
@@ -23,6 +24,7 @@ class PureCluster:
     """`live` is what is there. One apply leaves an object exactly as it was applied."""
 
     live: dict[ObjectId, Manifest] = field(default_factory=dict)
+    stood: dict[ObjectRef, Source] = field(default_factory=dict)  # as the parent of the set has it
 
     def wanted(self, files: Mapping[str, str]) -> dict[ObjectId, Manifest]:
         """What a revision wants to be there."""
@@ -36,11 +38,11 @@ class PureCluster:
         wanted = Renderer(CLUSTER).wanted(want)
         meant = {w.ref: w for w in want.assignment.workloads if w.target == TARGET}
         state = TargetState(TARGET, reachable=reachable, renders=wanted.renders)
-        running = instances(TARGET, self.live.values(), meant, {}) if reachable else ()
+        running = instances(TARGET, self.live.values(), meant, self.stood) if reachable else ()
         services = want.plan(Observation({TARGET: state}, running), confirmed)
         if not reachable:
             return services
-        scope = Scope(TARGET, wanted.fleet)
+        scope = Scope(TARGET, wanted.fleet, stood=self.stood)
         policy = want.policy(confirmed)
         found = plan_objects(scope, services, wanted.manifests, self.live, policy, want)
         return services.joined(found.changes, found.blocked, {TARGET: found.unchanged})
@@ -59,4 +61,6 @@ class PureCluster:
         """Plan and apply; the plan."""
         plan = self.plan(files)
         self.apply(plan)
+        origins = desired(files).fleet.origins
+        self.stood = {ref: Source(o.path, o.line, None) for ref, o in origins.items()}
         return plan

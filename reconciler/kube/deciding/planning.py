@@ -8,7 +8,7 @@ is said what goes. Nothing without our labels is ever touched.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.comparison import Causes
@@ -41,7 +41,8 @@ class ObjectPlan:
 class Scope:
     """Which cluster (`cluster/NAME`) and which fleet a plan is for. `resting`: fields that another
     program and we take from each other, as (object, field) -> what to say. `arrived`: services
-    that moved to another target and answer there, so that what is left of them here goes.
+    that moved to another target and answer there, so that what is left of them here goes. `stood`:
+    where each document was declared when it was applied last.
     `untouched` saves looking again at what has not changed since the last plan. `may_be_empty`: the
     fleet's documents are another program's, so that nothing of ours need be wanted."""
 
@@ -49,6 +50,7 @@ class Scope:
     fleet: str
     resting: Mapping[tuple[ObjectId, str], str] = field(default_factory=dict)
     arrived: frozenset[ObjectRef] = frozenset()
+    stood: Mapping[ObjectRef, Source] = field(default_factory=dict)
     untouched: Untouched = field(default_factory=Untouched)
     may_be_empty: bool = False
 
@@ -65,6 +67,7 @@ def plan_objects(
     that carries them in the cluster, and whatever else is known to have a desired object's name."""
     wanted = {id_of(manifest): manifest for manifest in desired}
     standing = _Standing.of(scope, services)
+    told = _Told(causes, scope.stood, standing.changes)
     changes: list[Change] = []
     blocked: list[Blocked] = []
     for oid in sorted(wanted):
@@ -73,12 +76,16 @@ def plan_objects(
         if standing.keeps(ref, oid):
             continue
         if have is not None and not is_ours(have, scope.fleet):
-            blocked.append(_not_ours(scope, ref, oid, have, causes))
+            blocked.append(_not_ours(scope, ref, oid, have, told.where(ref)))
             continue
         if have is not None and _is_as_it_should_be(scope, oid, wanted[oid], have):
             continue
-        step = Step(scope.target, oid, ref, _source(ref, standing, causes), policy.drift_enforced)
-        done, refused = step_of(step, wanted[oid], have, ref in standing.rolls, scope.resting)
+        at = Step(
+            scope.target, oid, ref, told.where(ref), policy.drift_enforced, told.is_new(ref, oid)
+        )
+        done, refused = step_of(at, wanted[oid], have, ref in standing.rolls, scope.resting)
+        if is_document(oid):
+            done = tuple(told.by_field(change) for change in done)
         changes += done
         blocked += refused
         if have is not None and not done and not refused:
@@ -94,7 +101,7 @@ def plan_objects(
         running={ref_for(have) for have in (*left.values(), *_there(wanted, live))},
         leaving=standing.leaving,
         policy=policy,
-        causes=causes,
+        where=told.where,
         is_empty=not wanted and not scope.may_be_empty,
     )
     changes += pruned.changes
@@ -152,8 +159,44 @@ class _Standing:
 
     def keeps(self, ref: ObjectRef, oid: ObjectId) -> bool:
         """Whether an object stays exactly as it is for its service's sake."""
-        is_document = oid.group == GROUP
-        return ref in self.whole or (ref in self.running and not is_document)
+        return ref in self.whole or (ref in self.running and not is_document(oid))
+
+
+def is_document(oid: ObjectId) -> bool:
+    """Whether an object is one of the fleet's own documents."""
+    return oid.group == GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Where the changes of objects come from, for people."""
+
+    causes: Causes
+    stood: Mapping[ObjectRef, Source]
+    changes: Mapping[ObjectRef, Change]  # of the services
+
+    def where(self, ref: ObjectRef) -> Source | None:
+        """The line that a change of the service comes from, else the document's own, or the one on
+        which it stood with the commit that removed it."""
+        change = self.changes.get(ref)
+        if change is not None and change.source is not None:
+            return change.source
+        return self.causes.where(ref) or self.causes.removal(self.stood.get(ref))
+
+    def is_new(self, ref: ObjectRef, oid: ObjectId) -> bool:
+        """Whether what an object stands for was not there before. A document that was applied and
+        is missing was removed by somebody."""
+        change = self.changes.get(ref)
+        if change is not None and change.action is Action.CREATE:
+            return True
+        return is_document(oid) and ref not in self.stood
+
+    def by_field(self, change: Change) -> Change:
+        """A document's change, with the line of the first field that was declared anew."""
+        if change.action is not Action.UPDATE or change.ref in self.changes or not change.fields:
+            return change
+        source = self.causes.where(change.ref, change.fields[0].path)
+        return replace(change, source=source or change.source)
 
 
 def _is_as_it_should_be(scope: Scope, oid: ObjectId, manifest: Manifest, have: Manifest) -> bool:
@@ -165,24 +208,21 @@ def _is_as_it_should_be(scope: Scope, oid: ObjectId, manifest: Manifest, have: M
     return True
 
 
-def _source(ref: ObjectRef, standing: _Standing, causes: Causes) -> Source | None:
-    """The line that a change of the service comes from, else the service's own."""
-    change = standing.changes.get(ref)
-    return change.source if change is not None else causes.where(ref)
-
-
 def _not_ours(
-    scope: Scope, ref: ObjectRef, oid: ObjectId, have: Manifest, causes: Causes
+    scope: Scope, ref: ObjectRef, oid: ObjectId, have: Manifest, where: Source | None
 ) -> Blocked:
     other = fleet_of(have)
     made_by = next((entry.label for entry in entries(have)), "somebody")
     is_others = other not in (None, scope.fleet)
     whose = f"belongs to the fleet {other}" if is_others else f"was made by {made_by}"
+    mend = "Rename one of the two, or delete that one"
+    if not is_others and any(entry.is_ours for entry in entries(have)):
+        whose, mend = "has lost labels of ours", "Delete it, and it is made anew"
     message = (
         f"{oid.label} is there and {whose}: it stays as it is, and {ref.label} goes without it."
-        f" Rename one of the two, or delete that one"
+        f" {mend}"
     )
-    return Blocked(ref, "NotOurs", message, causes.where(ref), scope.target, (ref,))
+    return Blocked(ref, "NotOurs", message, where, scope.target, (ref,))
 
 
 def _may_go(

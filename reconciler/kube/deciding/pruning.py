@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
-from reconciler.comparison import Causes
 from reconciler.kube.deciding.stepping import Step
 from reconciler.kube.objects import Manifest, ObjectId, kind_of, ref_of, service_of
-from reconciler.plan import Action, Blocked, Change
+from reconciler.plan import Action, Blocked, Change, Source
 from reconciler.planner import Policy
 from reconciler.prune import guard, prune_token
 
@@ -30,18 +29,18 @@ def prune(
     running: Collection[ObjectRef],
     leaving: Collection[ObjectRef],
     policy: Policy,
-    causes: Causes,
+    where: Callable[[ObjectRef], Source | None],
     is_empty: bool,
 ) -> Pruned:
     """`left` are live objects of this fleet that are declared no more. `declared` and `running`
     are what the objects that should be and are there stand for; `leaving` are services whose
-    removal the services' own plan has allowed."""
+    removal the services' own plan has allowed; `where` finds the line that a removal comes from."""
     removals: list[Change] = []
     blocked: list[Blocked] = []
     why_not = policy.incomplete or (_NOTHING_DECLARED if is_empty else "")
     for oid, have in sorted(left.items(), reverse=True):
         ref = service_of(have) or ref_of(oid)
-        at = Step(target, oid, ref, causes.where(ref))
+        at = Step(target, oid, ref, where(ref))
         removal = at.change(Action.DELETE, "Removed", manifest=_identity(have))
         if have["metadata"].get("deletionTimestamp"):
             continue  # on its way: nothing more to do

@@ -50,6 +50,7 @@ class Step:
     ref: ObjectRef
     source: Source | None
     is_enforced: bool = True  # drift is taken back
+    is_new: bool = False  # what it stands for was declared just now
 
     @property
     def object(self) -> ObjectName:
@@ -79,7 +80,8 @@ def step_of(
 ) -> Steps:
     """`rolls`: its pods are made anew also where only our rendering changed."""
     if have is None:
-        return (at.change(Action.CREATE, "ObjectMissing", manifest=want),), ()
+        reason = "Added" if at.is_new else "ObjectMissing"
+        return (at.change(Action.CREATE, reason, manifest=want),), ()
     if have["metadata"].get("deletionTimestamp"):
         return (), (at.blocked("ObjectGoing", _going(at.oid, have)),)
     meant = want if rolls else as_before(want, have)
