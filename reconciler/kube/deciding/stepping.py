@@ -9,6 +9,8 @@ from typing import Any
 from reconciler.api.meta import HOLD_ANNOTATION, ObjectRef
 from reconciler.kube.deciding.difference import Cause, Difference, compare
 from reconciler.kube.deciding.immutable import forcing
+from reconciler.kube.deciding.managed import put_by_others
+from reconciler.kube.deciding.private import shown
 from reconciler.kube.deciding.record import record_of, recorded
 from reconciler.kube.deciding.sending import as_before, without
 from reconciler.kube.objects import (
@@ -187,7 +189,15 @@ def _is_bookkeeping(difference: Difference) -> bool:
 
 def _field(difference: Difference) -> FieldChange:
     restarts = difference.path[:2] == _TEMPLATE
-    return FieldChange(difference.field, difference.before, difference.after, restarts)
+    return FieldChange(difference.field, _before(difference), difference.after, restarts)
+
+
+def _before(difference: Difference) -> Any:  # noqa: ANN401 - any value of a manifest
+    """What is there. Where somebody else put it there, it may be a secret."""
+    is_declared = difference.cause is Cause.DECLARED and difference.by is None
+    if is_declared:
+        return difference.before
+    return shown(difference.before, difference.path, difference.after)
 
 
 def _who(differences: tuple[Difference, ...]) -> dict[str, Any]:
@@ -200,7 +210,7 @@ def _who(differences: tuple[Difference, ...]) -> dict[str, Any]:
 
 def _said(difference: Difference) -> str:
     """`spec.replicas 2 -> 5 by kubectl-edit`: of a drift from what we set to what is there."""
-    before, after = difference.before, difference.after
+    before, after = _before(difference), difference.after
     if difference.cause in (Cause.DRIFT, Cause.ADDED):
         before, after = after, before
     by = f" by {difference.by.label}" if difference.by else ""
@@ -216,7 +226,7 @@ def _conflicting(oid: ObjectId, conflicts: Iterable[Difference]) -> str:
     parts = []
     for d in conflicts:
         who = d.by.label if d.by else "somebody"
-        parts.append(f"{d.field} is {_short(d.before)} by {who}, declared is {_short(d.after)}")
+        parts.append(f"{d.field} is {_short(_before(d))} by {who}, declared is {_short(d.after)}")
     fields = ",".join(d.field for d in conflicts)
     return (
         f"{oid.label}: {'; '.join(parts)}. It stays theirs; to take it, declare the annotation"

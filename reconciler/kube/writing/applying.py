@@ -17,6 +17,7 @@ from reconciler.errors import ReconcilerError
 from reconciler.kube.apiserver.client import ApiServer
 from reconciler.kube.apiserver.errors import Unreachable
 from reconciler.kube.apiserver.pace import Pace
+from reconciler.kube.deciding.private import scrubbed
 from reconciler.kube.objects import Manifest, ObjectId, kind_of
 from reconciler.kube.writing.writing import Writer
 from reconciler.plan import Action, Change
@@ -94,7 +95,8 @@ class _Run:
             self.down = str(error)
             return Outcome(change, Result.FAILED, str(error))
         except ReconcilerError as error:
-            return Outcome(change, Result.FAILED, str(error))
+            why = scrubbed(str(error), self.writer.live.get(oid), change.manifest or {})
+            return Outcome(change, Result.FAILED, why)
         log.info("%s %s on %s%s", change.action, oid.label, change.target, f": {said}" * bool(said))
         return Outcome(change, Result.APPLIED, said)
 
