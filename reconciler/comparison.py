@@ -113,7 +113,8 @@ def _remove(have: Instance, home: Workload | None, causes: Causes) -> Change | B
             home=there,
         )
     where = causes.removal(have.source)
-    if have.inputs.get("lifecycle", {}).get("prune") == "disabled":
+    said = have.inputs.get("lifecycle", {}).get("prune")
+    if "disabled" in (said, have.by_hand.get("prune")):
         message = "no longer declared, kept by its prune annotation; stop it by hand"
         return Blocked(have.ref, "PruneDisabled", message, where, have.target, (have.ref,))
     return Change(Action.DELETE, have.target, have.ref, "Removed", where)

@@ -67,7 +67,8 @@ class Instance:
     `inputs` is what it was started from (Workload.inputs), so that a change can be shown field by
     field. `reason` is a CamelCase word for what it is doing or why it is not ready. `models` are
     the declared public names, `served` what the process answers for them; `measured` is what it
-    really takes of each pool (name, bytes), where that can be read.
+    really takes of each pool (name, bytes), where that can be read. `by_hand` are words that
+    somebody put on what runs and that no revision has (hold, prune), as `lifecycle` in the inputs.
     """
 
     ref: ObjectRef
@@ -91,6 +92,7 @@ class Instance:
     drifts: tuple[Drift, ...] = ()
     served: tuple[ServedModel, ...] = ()
     measured: tuple[tuple[str, int], ...] = ()
+    by_hand: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,8 @@ class TargetState:
     workload would get here now, by ref: only a target can know it. `cached` holds the sha256 or
     the source of every model that needs no download. `stopped` are services that a person stopped
     on the node, with the inputs digest that they had: they stay so until that changes. `restarts`
-    are services that a person wants to be started anew.
+    are services that a person wants to be started anew. `incomplete`: why absence from the revision
+    proves nothing here; empty: it does.
     """
 
     target: str
@@ -151,6 +154,7 @@ class TargetState:
     revision: RevisionState | None = None
     stopped: Mapping[ObjectRef, str] = field(default_factory=dict)
     restarts: frozenset[ObjectRef] = frozenset()
+    incomplete: str = ""
 
     def keeps_stopped(self, meant: Workload | Instance) -> bool:
         """Whether a person's word keeps a service from running: not after its inputs changed."""

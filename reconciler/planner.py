@@ -69,7 +69,9 @@ def make_plan(
         if ref in held:
             unchanged[target] += have is not None
             continue
-        step = _within(policy, decide(want, have, state, homes.get(ref), causes), want, have)
+        why_not = policy.incomplete or state.incomplete
+        step = decide(want, have, state, homes.get(ref), causes)
+        step = _within(policy, why_not, step, want, have)
         match step:
             case None:
                 unchanged[target] += have is not None
@@ -93,6 +95,7 @@ def make_plan(
 
 def _within(
     policy: Policy,
+    incomplete: str,
     step: Change | Blocked | None,
     want: Workload | None,
     have: Instance | None,
@@ -102,11 +105,11 @@ def _within(
         return step
     if step.action is Action.DRIFT and not step.is_shown_only and not policy.drift_enforced:
         step = replace(step, reason="DriftReported", impact=Impact())
-    if step.reason == "Removed" and policy.incomplete:
+    if step.reason == "Removed" and incomplete:
         return Blocked(
             step.ref,
             "RevisionIncomplete",
-            policy.incomplete,
+            incomplete,
             step.source,
             step.target,
             (step.ref,),
@@ -118,9 +121,10 @@ def _within(
 
 
 def _is_held(want: Workload | None, have: Instance) -> bool:
-    """The annotation on the object; on one that is gone, what it said last."""
+    """The annotation on the object; on one that is gone, what it said last. Also where somebody
+    put it on what runs."""
     said = want.lifecycle if want else have.inputs.get("lifecycle", {})
-    return bool(said.get("hold") == "true")
+    return "true" in (said.get("hold"), have.by_hand.get("hold"))
 
 
 def _leave_alone(step: Change) -> Change | Blocked:

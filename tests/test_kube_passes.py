@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION
 from reconciler.kube.objects import ObjectId
 from reconciler.plan import Action, Plan
+from tests.support.builders import ref
 from tests.support.cluster_views import fleet, pool
 from tests.support.fleets import document
 from tests.support.pure_cluster import PureCluster
 
 CHAT = ObjectId("inference.llmkube.dev", "InferenceService", "default", "chat")
+DEPLOYMENT = ObjectId("apps", "Deployment", "default", "chat")
 
 
 def a_fleet(**services: Any) -> dict[str, str]:
@@ -92,3 +97,68 @@ def test_a_document_that_somebody_deleted_is_missing_and_not_new() -> None:
     (change,) = cluster.plan(a_fleet(chat={})).changes
 
     assert (change.action, change.reason) == (Action.CREATE, "ObjectMissing")
+
+
+def test_a_hold_that_the_fleet_takes_back_holds_nothing_any_more() -> None:
+    cluster = PureCluster()
+    spec = {"modelRef": "gemma", "placement": {"nodes": ["l4"]}}
+    held = document("InferenceService", "chat", spec, annotations={HOLD_ANNOTATION: "true"})
+    cluster.bring_to(a_fleet() | {"chat.yaml": held})
+
+    plan = cluster.bring_to(a_fleet(chat={"contextSize": 16384}))
+
+    assert plan.blocked == ()
+    assert HOLD_ANNOTATION not in cluster.live[CHAT]["metadata"].get("annotations", {})
+
+
+@pytest.mark.parametrize("on", [CHAT, DEPLOYMENT], ids=lambda oid: oid.kind)
+def test_a_hold_that_somebody_put_on_what_runs_holds_the_whole_service(on: ObjectId) -> None:
+    cluster = PureCluster()
+    cluster.bring_to(a_fleet(chat={}))
+    cluster.annotate(on, HOLD_ANNOTATION, "true")
+    before = dict(cluster.live)
+
+    changed = cluster.bring_to(a_fleet(chat={"contextSize": 16384}))
+    gone = cluster.bring_to(a_fleet(embed={}))
+
+    for plan in (changed, gone):
+        assert [b.reason for b in plan.blocked] == ["Held"]
+        assert not [c for c in plan.changes if c.ref == ref("chat")]
+    assert before.items() <= cluster.live.items()
+
+
+@pytest.mark.parametrize("on", [CHAT, DEPLOYMENT], ids=lambda oid: oid.kind)
+def test_what_somebody_keeps_from_being_pruned_keeps_all_its_objects(on: ObjectId) -> None:
+    cluster = PureCluster()
+    cluster.bring_to(a_fleet(chat={}, embed={}))
+    cluster.annotate(on, PRUNE_ANNOTATION, "disabled")
+    before = dict(cluster.live)
+
+    plan = cluster.bring_to(a_fleet(embed={}))
+
+    assert [b.reason for b in plan.blocked] == ["PruneDisabled"]
+    assert before.keys() == cluster.live.keys()
+
+
+def test_nothing_goes_from_a_cluster_of_which_no_node_is_declared_any_more() -> None:
+    cluster = PureCluster()
+    cluster.bring_to(a_fleet(chat={}))
+    before = dict(cluster.live)
+
+    plan = cluster.bring_to({"fleet.yaml": document("Fleet", "home", {})})
+
+    assert plan.summary["delete"] == 0
+    assert {b.reason for b in plan.blocked} == {"RevisionIncomplete"}
+    assert before.keys() <= cluster.live.keys()
+
+
+def test_the_last_service_goes_while_its_node_stays_and_then_the_node() -> None:
+    cluster = PureCluster()
+    cluster.bring_to(a_fleet(chat={}))
+
+    cluster.bring_to(a_fleet())
+    services = [oid for oid in cluster.live if oid.group != CHAT.group]
+    cluster.bring_to({"fleet.yaml": document("Fleet", "home", {})})
+
+    assert services == []
+    assert {oid.kind for oid in cluster.live} == {"Fleet"}

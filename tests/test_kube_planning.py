@@ -136,8 +136,10 @@ def test_what_is_removed_goes_in_reverse_with_its_uid() -> None:
     assert all(c.manifest and c.manifest["metadata"]["uid"] for c in removed)
 
 
-def test_nothing_goes_where_nothing_at_all_is_declared() -> None:
-    plan = planned([], [as_applied(m) for m in ours(deployment("default"), service("default"))])
+def test_nothing_goes_where_no_node_of_the_cluster_is_declared() -> None:
+    live = [as_applied(m) for m in ours(deployment("default"), service("default"))]
+
+    plan = planned([], live, scope=Scope(TARGET, "home", incomplete="no node is declared"))
 
     assert plan.changes == ()
     assert [b.reason for b in plan.blocked] == ["RevisionIncomplete"]

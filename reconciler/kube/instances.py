@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from reconciler.api.meta import ObjectRef
+from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
+from reconciler.kube.deciding.managed import put_by_others
 from reconciler.kube.objects import (
     INPUTS_ANNOTATION,
     RENDER_DIGEST_ANNOTATION,
     Manifest,
+    id_of,
+    ref_of,
     service_of,
 )
 from reconciler.kube.telling.readiness import readiness
@@ -26,15 +30,32 @@ def instances(
 ) -> tuple[Instance, ...]:
     """One a Deployment that runs a service, sorted by ref. One that is suspended runs nothing.
     `sources`: where each was declared when it was applied last."""
-    found = []
+    found, by_hand = {}, {}
     for live in objects:
+        if live["kind"] == "InferenceService":
+            by_hand[ref_of(id_of(live))] = _by_hand(live)
         ref = service_of(live)
         if live["kind"] != "Deployment" or ref is None:
             continue
         instance = _instance(target, live, ref, wanted.get(ref), sources.get(ref))
         if not instance.inputs.get("suspended"):
-            found.append(instance)
-    return tuple(sorted(found, key=lambda instance: instance.ref))
+            found[ref] = instance
+    return tuple(_with_words(found[ref], by_hand.get(ref, {})) for ref in sorted(found))
+
+
+def _with_words(instance: Instance, of_document: Mapping[str, str]) -> Instance:
+    if not of_document:
+        return instance
+    return replace(instance, by_hand={**of_document, **instance.by_hand})
+
+
+def _by_hand(live: Manifest) -> Mapping[str, str]:
+    """What somebody there has said of a service, on its document or on what runs."""
+    words = {"hold": HOLD_ANNOTATION, "prune": PRUNE_ANNOTATION}
+    if set(words.values()).isdisjoint(live["metadata"].get("annotations") or ()):
+        return {}
+    found = {word: put_by_others(live, annotation) for word, annotation in words.items()}
+    return {word: said for word, said in found.items() if said is not None}
 
 
 def _instance(
@@ -60,6 +81,7 @@ def _instance(
         port=inputs.get("port"),
         needs=want.needs if same and want is not None else (),
         models=tuple(model["name"] for model in inputs.get("models", ())),
+        by_hand=_by_hand(live),
     )
 
 

@@ -96,6 +96,7 @@ class ClusterTarget:
             seen_at=time.time(),
             message=_not_installed(seen, self.api.name),
             renders=wanted.renders,
+            incomplete=wanted.incomplete,
             revision=RevisionState(applied=revision_of(seen.parent), held=self._held),
         )
         meant = {w.ref: w for w in workloads if w.target == self.name}
@@ -134,7 +135,7 @@ class ClusterTarget:
             arrived=frozenset(arrived),
             stood=sources_of(self.seen.parent),
             untouched=self._untouched,
-            may_be_empty=not self._renderer.owns_documents,
+            incomplete=self.wanted.incomplete,
         )
         return plan_objects(scope, services, wanted, live, policy, self._desired)
 

@@ -3,6 +3,7 @@ its services and objects, and the objects afterwards as a server would keep them
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -37,12 +38,14 @@ class PureCluster:
         want, confirmed = desired(files), tuple(confirmed)
         wanted = Renderer(CLUSTER).wanted(want)
         meant = {w.ref: w for w in want.assignment.workloads if w.target == TARGET}
-        state = TargetState(TARGET, reachable=reachable, renders=wanted.renders)
+        state = TargetState(
+            TARGET, reachable=reachable, renders=wanted.renders, incomplete=wanted.incomplete
+        )
         running = instances(TARGET, self.live.values(), meant, self.stood) if reachable else ()
         services = want.plan(Observation({TARGET: state}, running), confirmed)
         if not reachable:
             return services
-        scope = Scope(TARGET, wanted.fleet, stood=self.stood)
+        scope = Scope(TARGET, wanted.fleet, stood=self.stood, incomplete=wanted.incomplete)
         policy = want.policy(confirmed)
         found = plan_objects(scope, services, wanted.manifests, self.live, policy, want)
         return services.joined(found.changes, found.blocked, {TARGET: found.unchanged})
@@ -64,3 +67,12 @@ class PureCluster:
         origins = desired(files).fleet.origins
         self.stood = {ref: Source(o.path, o.line, None) for ref, o in origins.items()}
         return plan
+
+    def annotate(self, oid: ObjectId, name: str, value: str) -> None:
+        """As a person does with kubectl."""
+        made = copy.deepcopy(dict(self.live[oid]))
+        made["metadata"].setdefault("annotations", {})[name] = value
+        fields = {"f:metadata": {"f:annotations": {f"f:{name}": {}}}}
+        row = {"manager": "kubectl-annotate", "operation": "Update", "fieldsV1": fields}
+        made["metadata"]["managedFields"].append(row)
+        self.live[oid] = made

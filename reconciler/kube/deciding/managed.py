@@ -92,6 +92,13 @@ def fields_of(live: Manifest, manager: str = MANAGER) -> FieldSet:
     return merged
 
 
+def put_by_others(live: Manifest, annotation: str) -> str | None:
+    """The value of an annotation that is not ours, as `kubectl annotate` puts it; None: none."""
+    said = (live["metadata"].get("annotations") or {}).get(annotation)
+    mine = child(child(fields_of(live), "f:metadata"), "f:annotations")
+    return None if said is None or child(mine, f"f:{annotation}") is not None else str(said)
+
+
 def owned(live: Manifest, manager: str = MANAGER) -> dict[str, Any]:
     """What a manager applied, with the values as they are now: a manifest that, applied again,
     changes nothing. Fields that the server leaves out, as empty ones, are left out."""

@@ -42,9 +42,9 @@ class Scope:
     """Which cluster (`cluster/NAME`) and which fleet a plan is for. `resting`: fields that another
     program and we take from each other, as (object, field) -> what to say. `arrived`: services
     that moved to another target and answer there, so that what is left of them here goes. `stood`:
-    where each document was declared when it was applied last.
-    `untouched` saves looking again at what has not changed since the last plan. `may_be_empty`: the
-    fleet's documents are another program's, so that nothing of ours need be wanted."""
+    where each document was declared when it was applied last. `untouched` saves looking again at
+    what has not changed since the last plan. `incomplete`: why no service may go, as what is
+    missing may be a mistake."""
 
     target: str
     fleet: str
@@ -52,7 +52,7 @@ class Scope:
     arrived: frozenset[ObjectRef] = frozenset()
     stood: Mapping[ObjectRef, Source] = field(default_factory=dict)
     untouched: Untouched = field(default_factory=Untouched)
-    may_be_empty: bool = False
+    incomplete: str = ""
 
 
 def plan_objects(
@@ -102,7 +102,7 @@ def plan_objects(
         leaving=standing.leaving,
         policy=policy,
         where=told.where,
-        is_empty=not wanted and not scope.may_be_empty,
+        incomplete=scope.incomplete,
     )
     changes += pruned.changes
     blocked += pruned.blocked

@@ -12,8 +12,6 @@ from reconciler.plan import Action, Blocked, Change, Source
 from reconciler.planner import Policy
 from reconciler.prune import guard, prune_token
 
-_NOTHING_DECLARED = "nothing at all is declared for this cluster, which may be a mistake"
-
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
@@ -30,14 +28,15 @@ def prune(
     leaving: Collection[ObjectRef],
     policy: Policy,
     where: Callable[[ObjectRef], Source | None],
-    is_empty: bool,
+    incomplete: str,
 ) -> Pruned:
     """`left` are live objects of this fleet that are declared no more. `declared` and `running`
     are what the objects that should be and are there stand for; `leaving` are services whose
     removal the services' own plan has allowed; `where` finds the line that a removal comes from."""
     removals: list[Change] = []
     blocked: list[Blocked] = []
-    why_not = policy.incomplete or (_NOTHING_DECLARED if is_empty else "")
+    has_services = any(ref.kind == "InferenceService" for ref in running)
+    why_not = policy.incomplete or (incomplete if has_services else "")
     for oid, have in sorted(left.items(), reverse=True):
         ref = service_of(have) or ref_of(oid)
         at = Step(target, oid, ref, where(ref))

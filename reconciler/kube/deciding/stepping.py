@@ -243,8 +243,9 @@ def _is_forced(difference: Difference, want: Manifest) -> bool:
 
 
 def _is_held(want: Manifest, have: Manifest) -> bool:
-    both = (manifest["metadata"].get("annotations") or {} for manifest in (want, have))
-    return any(said.get(HOLD_ANNOTATION) == "true" for said in both)
+    """By the fleet, or by somebody there. What the fleet said before is no word of its own."""
+    said = (want["metadata"].get("annotations") or {}).get(HOLD_ANNOTATION)
+    return "true" in (said, put_by_others(have, HOLD_ANNOTATION))
 
 
 def _going(oid: ObjectId, have: Manifest) -> str:

@@ -18,7 +18,7 @@ def declared(desired: Desired, cluster: str) -> tuple[Manifest, ...]:
     """The Fleet, the nodes that the cluster is about, the services on them, also those that are
     held, and their Models; sorted by ref."""
     fleet = desired.fleet
-    nodes = [n for n in fleet.all(FleetNode) if _concerns(n, cluster)]
+    nodes = [n for n in fleet.all(FleetNode) if concerns(n, cluster)]
     services = _services(desired, frozenset(node.metadata.name for node in nodes))
     refs = {
         ObjectRef("Model", service.metadata.namespace, name)
@@ -41,7 +41,7 @@ def manifest_of(thing: Resource) -> Manifest:
     return {**document, "metadata": metadata}
 
 
-def _concerns(node: FleetNode, cluster: str) -> bool:
+def concerns(node: FleetNode, cluster: str) -> bool:
     """A pool of the cluster, or a node whose services are published there."""
     agent = node.spec.agent
     return cluster_of(node) == cluster or (agent is not None and cluster in agent.clusters)

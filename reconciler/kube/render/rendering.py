@@ -6,23 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reconciler.api.fleet import FleetPolicy
+from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.desired import Desired
 from reconciler.kube.inventory import labelled
 from reconciler.kube.objects import RENDER_DIGEST_ANNOTATION, Manifest, service_of
 from reconciler.kube.publishing.slices import published
 from reconciler.kube.render import render
-from reconciler.kube.render.declared import declared
+from reconciler.kube.render.declared import concerns, declared
 from reconciler.kube.render.placed import Placed, placed
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`renders` are the digests of pods as this version makes them, by service."""
+    """`renders` are the digests of pods as this version makes them, by service; `incomplete` is why
+    what is missing may be a mistake; empty: it is meant to be gone."""
 
     fleet: str
     manifests: tuple[Manifest, ...]
     renders: Mapping[ObjectRef, str]
+    incomplete: str = ""
 
 
 @dataclass(slots=True)
@@ -55,7 +58,8 @@ class Renderer:
                 if _label(service) not in own
             ),
         ]
-        wanted = Wanted(fleet, tuple(manifests), _renders(children))
+        incomplete = _incomplete(desired, self.cluster) if self.owns_documents else ""
+        wanted = Wanted(fleet, tuple(manifests), _renders(children), incomplete)
         self._last = (desired, wanted)
         return wanted
 
@@ -71,6 +75,17 @@ def fleet_name(desired: Desired) -> str:
     """The Fleet's name, the identity of what is ours in clusters; empty: none is declared."""
     found = desired.fleet.all(FleetPolicy)
     return found[0].metadata.name if found else ""
+
+
+def _incomplete(desired: Desired, cluster: str) -> str:
+    """A revision without any node of the cluster is not about it."""
+    if any(concerns(node, cluster) for node in desired.fleet.all(FleetNode)):
+        return ""
+    return (
+        f"the fleet declares no node of cluster {cluster} any more, so that what is missing may be"
+        f" a mistake: remove the services while their FleetNode is declared, or all with"
+        f" `reconcile uninstall --cluster {cluster}`"
+    )
 
 
 def _is_same(before: Placed, now: Placed) -> bool:
