@@ -19,7 +19,7 @@ from reconciler.plan import Change, ObjectName, Observation, Plan
 from reconciler.problem import Problem
 from reconciler.report.plan_json import change_json, plan_json
 from reconciler.report.terminal import Tone, printable
-from reconciler.target import Outcome
+from reconciler.target import Outcome, Result
 
 _LOOK_S = 1.0  # how often agents are asked while some are on their way
 _TONES = {
@@ -69,6 +69,7 @@ class ArrivalConsole(Console):
         self.last: Plan | None = None
         self.observed: Observation | None = None
         self.arrivals: tuple[Arrival, ...] = ()
+        self.unmade = False  # the last pass failed to make one of its changes
         self.done: dict[Key, Outcome] = {}  # what became of changes that were made from here
         self.failed = False  # the newest revision could not be had, or is invalid
 
@@ -95,6 +96,7 @@ class ArrivalConsole(Console):
     def planned(self, plan: Plan, desired: Desired) -> None:
         self._desired = desired
         self.last = with_verdicts(plan, self.agents.states)
+        self.unmade = False
         self.first = self.first or self.last
         if not self._hold_json:
             super().planned(self.last, desired)
@@ -106,6 +108,7 @@ class ArrivalConsole(Console):
     def applied(self, outcomes: tuple[Outcome, ...]) -> None:
         """In clusters; what agents do is seen by looking at them."""
         made = tuple(o for o in outcomes if not o.change.target.startswith("node/"))
+        self.unmade = any(outcome.result is Result.FAILED for outcome in made)
         self.done |= {key_of(outcome.change): outcome for outcome in made}
         super().applied(made)
 

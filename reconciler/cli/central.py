@@ -29,6 +29,7 @@ from reconciler.source.open import cache_dir
 from reconciler.target import Outcome, Result
 
 _LOOK_S = 1.0  # while agents are on their way to a revision
+_LOOKS_AFTER_FAILURE = 5  # what somebody else wrote at that moment is taken up by the next
 
 
 def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) -> int:
@@ -101,6 +102,7 @@ def _once(
         console.held(why)
         return Exit.BLOCKED
     fetch_at = monotonic() + interval_s
+    looks = 0
     while not loop.wake.stopped:
         loop.look()
         late = [
@@ -109,14 +111,17 @@ def _once(
             if arrival.stage is not Stage.READY
             and not (args.allow_unreachable and arrival.stage is Stage.UNREACHABLE)
         ]
-        if console.is_late or all(a.is_final or a.node in console.agents.unasked for a in late):
+        again = console.unmade and looks < _LOOKS_AFTER_FAILURE
+        looks += 1
+        is_over = not again and all(a.is_final or a.node in console.agents.unasked for a in late)
+        if console.is_late or is_over:
             console.say_rest(late)
             if args.output == "json":
                 console.print_json(_outcomes(console))
             if console.failed:
                 return Exit.FAILED
             assert console.last is not None
-            is_held = late or loop.held or console.last.blocked
+            is_held = late or console.unmade or loop.held or console.last.blocked
             return Exit.BLOCKED if is_held else Exit.OK
         loop.wake.wait(_LOOK_S)
         if monotonic() >= fetch_at:  # an agent may have read a newer revision already

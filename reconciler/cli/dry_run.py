@@ -98,7 +98,7 @@ def _as_judged(together: Together, plan: Plan) -> Plan:
     for cluster in together.clusters:
         if plan.targets[cluster.name].reachable:
             try:
-                plan = judged(cluster.api, plan, cluster.name, cluster.seen.objects)
+                plan = judged(cluster.api, plan, cluster.name, cluster.planned)
             except ClusterError as error:
                 print(f"not checked by the server: {printable(str(error))}", file=sys.stderr)
     return plan

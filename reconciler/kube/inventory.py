@@ -73,13 +73,16 @@ def labelled(manifest: Manifest, fleet: str, service: str | None = None) -> dict
 
 
 def is_ours(live: Manifest, fleet: str) -> bool:
-    """Whether an object is this fleet's, by its labels. What a controller made of one of ours may
-    carry the same: Kubernetes gives a Service's labels to its EndpointSlices."""
+    """Whether an object is this fleet's: by its labels, and as a member of its set or by our hand.
+    The labels alone are also on what a controller made of one of ours (Kubernetes gives a Service's
+    to its EndpointSlices), and on rendered files that another program applies."""
     metadata = live["metadata"]
     labels = metadata.get("labels") or {}
+    writers = {entry.get("manager") for entry in metadata.get("managedFields") or ()}
+    is_member = labels.get(PART_OF_LABEL) == set_id(fleet) or MANAGER in writers
     is_made = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
     mine = labels.get(MANAGED_BY_LABEL) == MANAGER and labels.get(FLEET_LABEL) == fleet
-    return mine and not is_made
+    return mine and is_member and not is_made
 
 
 def fleet_of(live: Manifest) -> str | None:
@@ -95,7 +98,7 @@ def parent(
     sources: Mapping[ObjectRef, Source] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The ApplySet's parent: which kinds and namespaces its members are of, the revision that was
-    applied last (None: none yet), and where in it each service (namespace/name) stands."""
+    applied last (None: none yet), and where in it each service and document stands."""
     found = tuple(members)
     kinds = sorted({f"{oid.kind}.{oid.group}" if oid.group else oid.kind for oid in found})
     spaces = sorted({oid.namespace for oid in found} - {"", SYSTEM_NAMESPACE})

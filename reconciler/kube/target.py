@@ -67,6 +67,7 @@ class ClusterTarget:
         self._fights = Fights()
         self._untouched = Untouched()
         self._upkeep = Upkeep(self.api)
+        self.planned: Mapping[ObjectId, Manifest] = {}  # what the last plan was made from
         self._members: frozenset[ObjectId] = frozenset()  # what the last plan leads to
         self._failed_passes = 0
         self._is_known = False
@@ -125,6 +126,7 @@ class ClusterTarget:
         others = strangers(self.api, {id_of(manifest) for manifest in wanted} - seen.keys())
         self._upkeep.taken(slices.wanted, others)
         live = {o: m for o, m in {**others, **seen}.items() if o not in slices.left}
+        self.planned = live
         by_agents = {oid for oid in live if is_by_agent(live[oid])}
         wanted = tuple(manifest for manifest in wanted if id_of(manifest) not in by_agents)
         self._members = members_of(wanted) | slices.left
@@ -158,7 +160,7 @@ class ClusterTarget:
             there = after | seen.objects.keys()
             told = sources_of(seen.parent)
             parent = write_parent(self.api, wanted.fleet, seen.parent, there, before, told)
-            outcomes = apply_objects(self.api, objects, seen.objects, wanted.fleet)
+            outcomes = apply_objects(self.api, objects, self.planned, wanted.fleet)
             failed = [outcome for outcome in outcomes if outcome.result is not Result.APPLIED]
             self._remember(outcomes)
             if not failed:

@@ -104,6 +104,67 @@ def test_what_somebody_changed_is_shown_with_who_and_taken_back(home: ClusterFle
     assert home.cluster.json("get", "deployment", "chat")["spec"]["replicas"] == 1
 
 
+def test_once_ends_when_all_drift_is_taken_back(home: ClusterFleet) -> None:
+    home.push(chat=chat())
+    home.once()
+    home.cluster.kubectl("scale", "deployment/chat", "--replicas=3")
+    home.cluster.kubectl("set", "env", "deployment/chat", "HTTP_PROXY=http://x")
+
+    home.once()  # while the controllers write the Deployment's status
+
+    assert home.dry_run().code == OK
+    assert "HTTP_PROXY" not in json.dumps(home.cluster.json("get", "deployment", "chat")["spec"])
+
+
+def test_an_object_that_lost_the_label_of_its_set_is_given_it_back(home: ClusterFleet) -> None:
+    home.push(chat=chat())
+    home.once()
+    home.cluster.kubectl("label", "deployment", "chat", "applyset.kubernetes.io/part-of-")
+
+    seen = home.dry_run()
+    home.once()
+
+    assert "applyset.kubernetes.io/part-of" in seen.out
+    assert home.dry_run().code == OK
+
+
+def test_rendered_files_that_another_program_applied_stay_its_own(
+    home: ClusterFleet, tmp_path: Path
+) -> None:
+    home.push(chat=chat())
+    assert home.run("render", "-o", str(tmp_path / "files")).code == OK
+    applied = ("apply", "--server-side", "--field-manager=kustomize-controller")
+    home.cluster.kubectl(*applied, "-R", "-f", str(tmp_path / "files"))
+    before = home.cluster.json("get", "deployment", "chat", "--show-managed-fields")["metadata"]
+
+    done = home.run("--once", "--timeout", "20s")
+
+    assert done.code == BLOCKED
+    assert "NotOurs: Deployment default/chat is there and was made by kustomize-" in done.out
+    after = home.cluster.json("get", "deployment", "chat", "--show-managed-fields")["metadata"]
+    assert (after["uid"], after["generation"]) == (before["uid"], before["generation"])
+    assert "fleet-reconciler" not in [entry["manager"] for entry in after["managedFields"]]
+
+
+def test_a_field_that_another_program_had_first_is_taken_where_the_service_says_so(
+    home: ClusterFleet,
+) -> None:
+    home.push(chat=chat())
+    home.once()
+    other = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat"}}
+    apply = ("apply", "--server-side", "--field-manager=other", "--force-conflicts", "-f", "-")
+    home.cluster.kubectl("annotate", "deployment", "chat", "inference.llmkube.dev/applied-")
+    home.cluster.kubectl(*apply, text=json.dumps(other | {"spec": {"replicas": 2}}))
+    refused = home.dry_run()
+    fields = {"inference.llmkube.dev/force-fields": "spec.replicas"}
+    home.push(chat=document("InferenceService", "chat", {"modelRef": "phi"}, annotations=fields))
+
+    home.once()
+
+    assert "FieldConflict: Deployment default/chat: spec.replicas is 2 by other" in refused.out
+    assert home.cluster.json("get", "deployment", "chat")["spec"]["replicas"] == 1
+
+
 def test_a_fleet_that_only_reports_drift_shows_it_and_leaves_it(home: ClusterFleet) -> None:
     home.push(chat=chat(), fleet=document("Fleet", "home", {"drift": "report"}))
     home.once()

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.kube.objects import FLEET_LABEL, MANAGED_BY_LABEL, MANAGER, SERVICE_LABEL
+from reconciler.kube.objects import (
+    FLEET_LABEL,
+    FORCE_FIELDS_ANNOTATION,
+    MANAGED_BY_LABEL,
+    MANAGER,
+    SERVICE_LABEL,
+)
 from reconciler.kube.render.placed import Placed
 
 COMPONENT_LABEL = "app.kubernetes.io/component"
@@ -35,4 +41,11 @@ def metadata(
         "namespace": placed.workload.ref.namespace,
         "labels": labels(placed),
     }
-    return found | ({"annotations": annotations} if annotations else {})
+    said = {**(annotations or {}), **_forced(placed)}
+    return found | ({"annotations": said} if said else {})
+
+
+def _forced(placed: Placed) -> dict[str, str]:
+    """What the service says of fields that another program has: it is about its objects."""
+    fields = placed.service.metadata.annotations.get(FORCE_FIELDS_ANNOTATION)
+    return {FORCE_FIELDS_ANNOTATION: fields} if fields else {}
