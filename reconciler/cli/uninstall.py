@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         counts = report(remove_program(api))
     else:
         remains = remaining(api)
-        if remains.objects and args.confirm != remains.token:
+        if remains.has_more and args.confirm != remains.token:
             return _refuse(remains, args.confirm)
         counts = report(remove_all(api, remains))
     if not counts:

@@ -489,6 +489,20 @@ def test_an_uninstallation_refuses_while_the_fleet_has_objects_there(
     assert ours(cluster) == before
 
 
+def test_an_uninstallation_takes_documents_that_nothing_runs_by_with_it(
+    cluster: Cluster, reconcile: Reconcile
+) -> None:
+    reconcile("install", "-C", URL)
+    node = document("FleetNode", "edge", {"kubernetes": {}})
+    labels = {"app.kubernetes.io/managed-by": NAMESPACE, f"{GROUP}/fleet": "home"}
+    cluster.apply(node | {"metadata": {"name": "edge", "labels": labels}})
+
+    run = reconcile("uninstall")
+
+    assert run.code == OK, run.err
+    wait_for(lambda: ours(cluster) == set(), "everything gone", timeout_s=60)
+
+
 def test_an_uninstallation_with_the_token_leaves_nothing_behind(
     cluster: Cluster, reconcile: Reconcile
 ) -> None:

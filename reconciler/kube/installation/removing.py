@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 _DEFINITION = OWNED_KINDS["apiextensions.k8s.io", "CustomResourceDefinition"]
 _NAMESPACE = OWNED_KINDS["", "Namespace"]
 _CONFIG = OWNED_KINDS["", "ConfigMap"]
+_IDLE = frozenset({"Fleet", "FleetNode", "Model"})  # gone from a fleet's services, these are left
 _OF_FLEETS = f"{MANAGED_BY_LABEL}={MANAGER},{FLEET_LABEL}"
 _OF_AGENTS = f"{MANAGED_BY_LABEL}={AGENT_MANAGER},{NODE_LABEL}"
 _NOTES = f"{MANAGED_BY_LABEL} in ({MANAGER},{AGENT_MANAGER})"  # inventories and Leases
@@ -58,6 +59,7 @@ class Remains:
 
     objects: tuple[ObjectId, ...]
     uids: tuple[str, ...]
+    has_more: bool  # than documents that we wrote and that nothing runs by
 
     @property
     def token(self) -> str:
@@ -70,7 +72,13 @@ def remaining(api: ApiServer) -> Remains:
     """The fleets' documents and everything that was made for them. Raises ClusterError."""
     rows = sorted(OWNED_KINDS.values(), key=lambda row: -row.stage)
     found = [live for row in rows if row != _DEFINITION for live in _of_fleets(api, row)]
-    return Remains(tuple(map(id_of, found)), tuple(str(live["metadata"]["uid"]) for live in found))
+    uids = tuple(str(live["metadata"]["uid"]) for live in found)
+    return Remains(tuple(map(id_of, found)), uids, not all(map(_is_idle_document, found)))
+
+
+def _is_idle_document(live: Manifest) -> bool:
+    labels = live["metadata"].get("labels") or {}
+    return live["kind"] in _IDLE and labels.get(MANAGED_BY_LABEL) == MANAGER
 
 
 def remove_program(api: ApiServer) -> Iterator[tuple[ObjectId, Result]]:
