@@ -242,3 +242,23 @@ def test_a_namespace_that_nobody_made_is_told_by_the_plan(world: World) -> None:
     (blocked,) = judged_plan(world).blocked
 
     assert blocked.message.endswith("kubectl create namespace nowhere")
+
+
+def test_who_lost_the_lease_in_the_middle_writes_nothing_more(world: World) -> None:
+    for n in range(6):
+        world.declare(config_map(world.namespace, f"c{n}"), service=f"s{n}")
+    answers = iter(["", "", *["another process applies the fleet"] * 100])
+    live = world.live()
+
+    outcomes = apply_objects(
+        world.api,
+        world.plan(live).changes,
+        live,
+        world.fleet,
+        why_not=lambda: next(answers),
+        threads=1,
+    )
+
+    assert [o.result for o in outcomes] == [*[Result.APPLIED] * 2, *[Result.SKIPPED] * 4]
+    assert outcomes[-1].message == "another process applies the fleet"
+    assert len(world.live()) == 2

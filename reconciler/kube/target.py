@@ -21,8 +21,10 @@ from reconciler.kube.render.rendering import Renderer, Wanted
 from reconciler.kube.watches.looking import Documents, Listing, Look, Seen, Watching, strangers
 from reconciler.kube.watches.noted import Noted
 from reconciler.kube.writing.applying import apply_objects, object_id
+from reconciler.kube.writing.outcomes import of_services
 from reconciler.plan import (
     Action,
+    Blocked,
     Change,
     Instance,
     Observation,
@@ -69,6 +71,7 @@ class ClusterTarget:
         self._upkeep = Upkeep(self.api)
         self.planned: Mapping[ObjectId, Manifest] = {}  # what the last plan was made from
         self._members: frozenset[ObjectId] = frozenset()  # what the last plan leads to
+        self._refused: tuple[Blocked, ...] = ()  # what the last plan held back
         self._failed_passes = 0
         self._is_known = False
         self._held = ""  # why the newest revision is not applied, where waiting does not help
@@ -139,38 +142,42 @@ class ClusterTarget:
             untouched=self._untouched,
             incomplete=self.wanted.incomplete,
         )
-        return plan_objects(scope, services, wanted, live, policy, self._desired)
+        made = plan_objects(scope, services, wanted, live, policy, self._desired)
+        self._refused = made.blocked
+        return made
 
     def apply_all(self, changes: Sequence[Change], revision: str) -> tuple[Outcome, ...]:
         """Carry out what a plan says of this cluster. Never raises for what cannot be done now."""
         wanted, seen = self.wanted, self.seen
         assert wanted is not None, "a look comes first"
         objects = [change for change in changes if change.object is not None]
+        services = [change for change in changes if change.object is None]
         why = self.why_not()
         if not why:
             self._upkeep.carry_out()
         if not objects and revision_of(seen.parent) == revision:
-            return _of_services(changes, ())
+            return of_services(services, (), self._refused)
         if why:
             self._held = why
             return tuple(Outcome(change, Result.SKIPPED, why) for change in changes)
-        after = self._members
         before = revision_of(seen.parent)
+        there = self._members | seen.objects.keys()
         try:
-            there = after | seen.objects.keys()
             told = sources_of(seen.parent)
             parent = write_parent(self.api, wanted.fleet, seen.parent, there, before, told)
-            outcomes = apply_objects(self.api, objects, self.planned, wanted.fleet)
+            outcomes = apply_objects(
+                self.api, objects, self.planned, wanted.fleet, why_not=self.why_not
+            )
             failed = [outcome for outcome in outcomes if outcome.result is not Result.APPLIED]
             self._remember(outcomes)
-            if not failed:
-                stands = self._stands()
-                write_parent(self.api, wanted.fleet, parent, after, revision, stands)
+            if not failed and not self.why_not():
+                gone = {object_id(change) for change in objects if change.action is Action.DELETE}
+                write_parent(self.api, wanted.fleet, parent, there - gone, revision, self._stands())
         except ReconcilerError as error:
             outcomes = tuple(Outcome(change, Result.FAILED, str(error)) for change in objects)
             failed = list(outcomes)
         self._count(failed)
-        return (*outcomes, *_of_services(changes, failed))
+        return (*outcomes, *of_services(services, outcomes, self._refused))
 
     def close(self) -> None:
         """End the watches."""
@@ -205,20 +212,6 @@ class ClusterTarget:
         self._failed_passes = self._failed_passes + 1 if failed else 0
         told = [o for o in failed if o.result is Result.FAILED] or failed
         self._held = told[0].message if self._failed_passes >= _GIVEN_UP else ""
-
-
-def _of_services(changes: Iterable[Change], failed: Iterable[Outcome]) -> tuple[Outcome, ...]:
-    """What became of the services whose objects were written."""
-    why = {o.change.ref: o.message for o in failed}
-    return tuple(
-        Outcome(
-            change,
-            Result.FAILED if change.ref in why else Result.APPLIED,
-            why.get(change.ref, ""),
-        )
-        for change in changes
-        if change.object is None
-    )
 
 
 def _not_installed(seen: Seen, name: str) -> str:

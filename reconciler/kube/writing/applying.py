@@ -7,7 +7,7 @@ object blocks only what depends on it, and every failure is told.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -35,13 +35,15 @@ def apply_objects(
     live: Mapping[ObjectId, Manifest],
     fleet: str,
     *,
+    why_not: Callable[[], str] = lambda: "",
     threads: int = THREADS,
     longest_wait_s: float = LONGEST_WAIT_S,
 ) -> tuple[Outcome, ...]:
     """What became of each change that names an object, in the order in which they were tried.
-    `live` is what the plan was made from. Blocks on no readiness and on no finalizer."""
+    `live` is what the plan was made from. Blocks on no readiness and on no finalizer. `why_not` is
+    asked before each: why nothing more may be written, as another process does so now."""
     wanted = [c for c in changes if c.object is not None and not c.is_shown_only]
-    run = _Run(Writer(api, fleet, live), Pace(threads, longest_wait_s))
+    run = _Run(Writer(api, fleet, live), Pace(threads, longest_wait_s), why_not)
     outcomes: list[Outcome] = []
     with ThreadPoolExecutor(threads, thread_name_prefix=f"apply-{api.name}") as pool:
         for stage in _stages(wanted):
@@ -78,6 +80,7 @@ class _Run:
 
     writer: Writer
     pace: Pace
+    why_not: Callable[[], str]
     failed: dict[ObjectRef, str] = field(default_factory=dict)  # what of a service went wrong
     closed: dict[str, str] = field(default_factory=dict)  # namespaces that are not there
     missing: dict[str, str] = field(default_factory=dict)  # groups whose definitions failed
@@ -85,8 +88,8 @@ class _Run:
 
     def one(self, change: Change) -> Outcome:
         oid = object_id(change)
-        if self.down:
-            return Outcome(change, Result.SKIPPED, self.down)
+        if why := self.down or self.why_not():
+            return Outcome(change, Result.SKIPPED, why)
         if waits := self._waits(change, oid):
             return Outcome(change, Result.SKIPPED, f"waits for {waits}")
         try:
