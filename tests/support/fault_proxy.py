@@ -68,9 +68,10 @@ class FaultProxy:
     def grant(self) -> Grant:
         return replace(self._grant, server=self.url, ca=None, certificate=None, key=None)
 
-    def write_kubeconfig(self, path: Path) -> Path:
-        """One context, `test`. kubectl sends no token by plain HTTP; we do, on loopback."""
-        token = (self._grant.authorization or "").removeprefix("Bearer ")
+    def write_kubeconfig(self, path: Path, authorization: str | None = None) -> Path:
+        """One context, `test`; another account by its `authorization`. kubectl sends no token by
+        plain HTTP; we do, on loopback."""
+        token = (authorization or self._grant.authorization or "").removeprefix("Bearer ")
         config = {
             "apiVersion": "v1",
             "kind": "Config",
