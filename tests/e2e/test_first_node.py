@@ -7,12 +7,9 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,46 +17,15 @@ import pytest
 from tests.support.engines import free_port
 from tests.support.gemma import link_gemma
 from tests.support.reconciler import Machine
+from tests.support.typed_pages import Line, Page, Shell, shape, shell
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
 
-REPOSITORY = Path(__file__).parent.parent.parent
-PAGE = (REPOSITORY / "docs/first-node.md").read_text()
+PAGE = Page.read("docs/first-node.md")
 PROGRAMS = Path(sys.executable).parent
-FENCED = re.findall(r"^```([a-z]*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-BLOCKS = [text for language, text in FENCED if language == "sh"]
-SHOWN = [line for language, text in FENCED if not language for line in text.splitlines() if line]
-(STATE_PORT,) = set(re.findall(r"127\.0\.0\.1:(\d+)/readyz", PAGE))
-(MODEL_PORT,) = set(re.findall(r"127\.0\.0\.1:(\d+)/v1/completions", PAGE))
-_NO_DIGITS = str.maketrans(dict.fromkeys("0123456789"))
-LINE_DEADLINE_S = 180.0  # `until ...` waits for a real model
-_END = "--- exit"
-
-
-@dataclass(frozen=True, slots=True)
-class Shell:
-    """One bash from the first block to the last: folders and background jobs stay."""
-
-    process: subprocess.Popen[str]
-
-    def type(self, line: str) -> tuple[int, str]:
-        """Its exit code, and what it printed to both streams."""
-        assert self.process.stdin
-        assert self.process.stdout
-        deadline = threading.Timer(LINE_DEADLINE_S, self.process.kill)
-        deadline.start()
-        try:
-            self.process.stdin.write(f'{{ {line}\n}} </dev/null\necho "\n{_END} $?"\n')
-            self.process.stdin.flush()
-            printed: list[str] = []
-            for text in self.process.stdout:
-                if text.startswith(_END):
-                    return int(text.split()[-1]), "".join(printed)
-                printed.append(text)
-        finally:
-            deadline.cancel()
-        raise AssertionError(f"{line!r} did not end in {LINE_DEADLINE_S:.0f} s: {printed}")
+(STATE_PORT,) = set(re.findall(r"127\.0\.0\.1:(\d+)/readyz", PAGE.text))
+(MODEL_PORT,) = set(re.findall(r"127\.0\.0\.1:(\d+)/v1/completions", PAGE.text))
 
 
 @contextmanager
@@ -75,31 +41,8 @@ def _shell(machine: Machine, port: int) -> Iterator[Shell]:
         "PIP_NO_INDEX": "1",
         "PIP_NO_BUILD_ISOLATION": "0",  # pip reads this one the other way round
     }
-    process = subprocess.Popen(
-        ["bash", "--norc"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment,
-        cwd=REPOSITORY,
-        start_new_session=True,
-    )
-    try:
-        shell = Shell(process)
-        shell.type("set -m")  # jobs, as in a shell that somebody types into
-        yield shell
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def _lines() -> Iterator[tuple[str, int]]:
-    """What is typed, and the exit code that the page states for it."""
-    for block in BLOCKS:
-        for line in block.splitlines():
-            stated = re.search(r"# exit (\d+)", line)
-            yield line, int(stated[1]) if stated else 0
+    with shell(environment) as opened:
+        yield opened
 
 
 @pytest.mark.skipif(
@@ -110,13 +53,15 @@ def test_every_command_of_the_first_node_does_what_the_page_says(machine: Machin
     said: list[tuple[str, str]] = []
     port = free_port()
 
-    with _shell(machine, port) as shell:
+    with _shell(machine, port) as opened:
         try:
-            for line, stated in _lines():
+            for step in PAGE.steps:
+                assert isinstance(step, Line)
+                line = step.text
                 if f":{MODEL_PORT}/" in line:  # another program may have the usual one
                     line = line.replace(f":{MODEL_PORT}/", f":{_model_port(machine)}/")
-                code, printed = shell.type(line.replace(f":{STATE_PORT}/", f":{port}/"))
-                assert code == stated, f"{line}\nended with {code}:\n{printed}{_log(machine)}"
+                code, printed = opened.type(line.replace(f":{STATE_PORT}/", f":{port}/"))
+                assert code == step.code, f"{line}\nended with {code}:\n{printed}{_log(machine)}"
                 said.append((line.partition(" #")[0].strip(), printed))
         finally:
             _end_agent(machine)
@@ -128,20 +73,13 @@ def test_every_command_of_the_first_node_does_what_the_page_says(machine: Machin
     assert str(machine.root / "home/fleet.git") in _answer(said, "fleet-agent install")
     assert "nothing runs here" in _answer(said, "fleet-agent status")
     assert machine.processes() == []
-    printed = {_shape(line) for _, text in said for line in text.splitlines()}
-    assert [line for line in SHOWN if _shape(line) not in printed] == []
+    printed = {shape(line) for _, text in said for line in text.splitlines()}
+    assert [line for line in PAGE.shown if shape(line) not in printed] == []
 
 
 def _answer(said: list[tuple[str, str]], line: str) -> str:
     """What the last line of this form printed."""
     return [printed for typed, printed in said if re.match(line, typed)][-1]
-
-
-def _shape(line: str) -> str:
-    """A line without what differs from one machine and one commit to the next."""
-    line = re.sub(r", others [0-9.]+ [KMG]?i?B", "", line)
-    line = re.sub(r"\b[0-9a-f]{7}\b", "COMMIT", line)
-    return " ".join(re.sub(r"[0-9.]+ [KMG]iB", "SIZE", line).translate(_NO_DIGITS).split())
 
 
 def _model_port(machine: Machine) -> int:
