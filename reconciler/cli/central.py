@@ -118,10 +118,10 @@ def _once(
             console.say_rest(late)
             if args.output == "json":
                 console.print_json(_outcomes(console))
-            if console.failed:
+            if console.failed or console.unmade:
                 return Exit.FAILED
             assert console.last is not None
-            is_held = late or console.unmade or loop.held or console.last.blocked
+            is_held = late or loop.held or console.last.blocked
             return Exit.BLOCKED if is_held else Exit.OK
         loop.wake.wait(_LOOK_S)
         if monotonic() >= fetch_at:  # an agent may have read a newer revision already
