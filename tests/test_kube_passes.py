@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION
-from reconciler.kube.objects import ObjectId
-from reconciler.plan import Action, Plan
+from reconciler.kube.objects import NEEDS_ANNOTATION, ObjectId
+from reconciler.plan import Action, Plan, Restart
 from tests.support.builders import ref
 from tests.support.cluster_views import fleet, pool
 from tests.support.fleets import document
 from tests.support.pure_cluster import PureCluster
+from tests.test_memory import GEMMA
 
 CHAT = ObjectId("inference.llmkube.dev", "InferenceService", "default", "chat")
 DEPLOYMENT = ObjectId("apps", "Deployment", "default", "chat")
@@ -162,3 +163,45 @@ def test_the_last_service_goes_while_its_node_stays_and_then_the_node() -> None:
 
     assert services == []
     assert {oid.kind for oid in cluster.live} == {"Fleet"}
+
+
+def test_a_change_shows_the_memory_of_the_pods_before_and_after() -> None:
+    cluster = PureCluster(known=lambda model: GEMMA)
+    cluster.bring_to(a_fleet(chat={"contextSize": 1024}))
+
+    plan = cluster.bring_to(a_fleet(chat={"contextSize": 4096}))
+    again = cluster.plan(a_fleet(chat={"contextSize": 4096}))
+
+    (service,) = [change for change in plan.changes if change.object is None]
+    grown = {m.pool: (m.before_bytes, m.after_bytes) for m in service.impact.memory}
+    assert grown
+    for before, after in grown.values():
+        assert before is not None
+        assert after is not None
+        assert 0 < before <= after
+    assert any(before != after for before, after in grown.values())
+    assert again.changes == ()
+
+
+@pytest.mark.parametrize("noted", ["", "[]", '{"host": 3}', '{"host": [null, 1]}', "no"])
+def test_a_note_of_memory_that_somebody_broke_is_no_memory(noted: str) -> None:
+    cluster = PureCluster()
+    cluster.bring_to(a_fleet(chat={}))
+    cluster.annotate(DEPLOYMENT, NEEDS_ANNOTATION, noted)
+
+    plan = cluster.plan(a_fleet(chat={"contextSize": 16384}))
+
+    assert [c.action for c in plan.changes if c.object is None] == [Action.UPDATE]
+
+
+def test_that_we_know_better_what_the_same_pods_take_rolls_none_of_them() -> None:
+    cluster = PureCluster()
+    cluster.bring_to(a_fleet(chat={}))
+
+    cluster.known = lambda model: GEMMA
+    plan = cluster.bring_to(a_fleet(chat={}))
+
+    assert all(c.impact.restart is Restart.NONE for c in plan.changes)
+    said = cluster.live[DEPLOYMENT]["metadata"]["annotations"]
+    assert NEEDS_ANNOTATION not in said  # its pods were never sized
+    assert all(c.is_shown_only for c in cluster.plan(a_fleet(chat={})).changes)

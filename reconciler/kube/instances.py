@@ -11,6 +11,7 @@ from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
 from reconciler.kube.deciding.managed import put_by_others
 from reconciler.kube.objects import (
     INPUTS_ANNOTATION,
+    NEEDS_ANNOTATION,
     RENDER_DIGEST_ANNOTATION,
     Manifest,
     id_of,
@@ -19,7 +20,7 @@ from reconciler.kube.objects import (
 )
 from reconciler.kube.telling.readiness import readiness
 from reconciler.plan import Instance, Source
-from reconciler.workload import Workload, digest
+from reconciler.workload import PoolNeed, Workload, digest
 
 
 def instances(
@@ -65,7 +66,6 @@ def _instance(
     inputs = _inputs(said.get(INPUTS_ANNOTATION), want)
     inputs_digest = digest(inputs)
     state = readiness(live)
-    same = want is not None and want.inputs_digest == inputs_digest
     return Instance(
         ref=ref,
         target=target,
@@ -79,10 +79,27 @@ def _instance(
         message=state.message,
         endpoint=_endpoint(live, inputs),
         port=inputs.get("port"),
-        needs=want.needs if same and want is not None else (),
+        needs=_needs(said.get(NEEDS_ANNOTATION)) or _as_wanted(want, inputs_digest),
         models=tuple(model["name"] for model in inputs.get("models", ())),
         by_hand=_by_hand(live),
     )
+
+
+def _needs(text: str | None) -> tuple[PoolNeed, ...]:
+    """The memory that its pods were sized for; nothing where nobody knew, or somebody wrote
+    something else there."""
+    try:
+        read = json.loads(text or "{}")
+        return tuple(
+            PoolNeed(name, int(taken), int(budget))
+            for name, (taken, budget) in sorted(read.items())
+        )
+    except (ValueError, TypeError, AttributeError):
+        return ()
+
+
+def _as_wanted(want: Workload | None, inputs_digest: str) -> tuple[PoolNeed, ...]:
+    return want.needs if want is not None and want.inputs_digest == inputs_digest else ()
 
 
 def _inputs(text: str | None, want: Workload | None) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ PART_OF_LABEL = "applyset.kubernetes.io/part-of"
 
 INPUTS_DIGEST_ANNOTATION = f"{GROUP}/inputs-digest"  # on pod templates and on their Deployment
 INPUTS_ANNOTATION = f"{GROUP}/inputs"  # Workload.inputs as JSON, on the Deployment
+NEEDS_ANNOTATION = f"{GROUP}/needs"  # memory that a pod was sized for, as JSON, on the Deployment
 RENDER_DIGEST_ANNOTATION = f"{GROUP}/render-digest"  # of the pod template, on the Deployment
 FORCE_FIELDS_ANNOTATION = f"{GROUP}/force-fields"  # paths to take from another manager
 

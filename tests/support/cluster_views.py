@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reconciler.api.meta import API_VERSION, ObjectRef
-from reconciler.desired import Desired, no_facts
+from reconciler.desired import CachedFacts, Desired, no_facts
 from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER, SERVICE_LABEL, Manifest, id_of
 from reconciler.kube.telling.view import View
 from reconciler.plan import Observation, Plan, TargetState
@@ -33,11 +33,12 @@ def fleet(**services: Any) -> dict[str, str]:
     return {"l4.yaml": pool(), "mac.yaml": node("mac"), "model.yaml": model(), **made}
 
 
-def desired(files: Mapping[str, str]) -> Desired:
+def desired(files: Mapping[str, str], known: CachedFacts = no_facts) -> Desired:
+    """`known`: what is known of models that are not in the fleet's repository."""
     checkout = MemoryCheckout(files)
     loaded = load(checkout, RUNTIMES)
     assert loaded.fleet is not None, loaded.problems
-    return Desired.of(checkout, loaded, loaded.fleet, no_facts)
+    return Desired.of(checkout, loaded, loaded.fleet, known)
 
 
 def nothing_to_do(want: Desired, **overrides: Any) -> Plan:

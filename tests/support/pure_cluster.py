@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from reconciler.api.meta import ObjectRef
+from reconciler.desired import CachedFacts, no_facts
 from reconciler.kube.deciding.planning import Scope, plan_objects
 from reconciler.kube.instances import instances
 from reconciler.kube.objects import Manifest, ObjectId, id_of
@@ -24,18 +25,19 @@ TARGET = f"cluster/{CLUSTER}"
 class PureCluster:
     """`live` is what is there. One apply leaves an object exactly as it was applied."""
 
+    known: CachedFacts = no_facts
     live: dict[ObjectId, Manifest] = field(default_factory=dict)
     stood: dict[ObjectRef, Source] = field(default_factory=dict)  # as the parent of the set has it
 
     def wanted(self, files: Mapping[str, str]) -> dict[ObjectId, Manifest]:
         """What a revision wants to be there."""
-        return {id_of(m): m for m in Renderer(CLUSTER).wanted(desired(files)).manifests}
+        return {id_of(m): m for m in Renderer(CLUSTER).wanted(desired(files, self.known)).manifests}
 
     def plan(
         self, files: Mapping[str, str], confirmed: Iterable[str] = (), *, reachable: bool = True
     ) -> Plan:
         """Of the services and of their objects, as one plan."""
-        want, confirmed = desired(files), tuple(confirmed)
+        want, confirmed = desired(files, self.known), tuple(confirmed)
         wanted = Renderer(CLUSTER).wanted(want)
         meant = {w.ref: w for w in want.assignment.workloads if w.target == TARGET}
         state = TargetState(
@@ -64,7 +66,7 @@ class PureCluster:
         """Plan and apply; the plan."""
         plan = self.plan(files)
         self.apply(plan)
-        origins = desired(files).fleet.origins
+        origins = desired(files, self.known).fleet.origins
         self.stood = {ref: Source(o.path, o.line, None) for ref, o in origins.items()}
         return plan
 

@@ -13,6 +13,7 @@ from reconciler.kube.deciding.managed import Json, Path, fields_of, items, owned
 from reconciler.kube.deciding.managed import child as below
 from reconciler.kube.objects import (
     INPUTS_DIGEST_ANNOTATION,
+    NEEDS_ANNOTATION,
     RENDER_DIGEST_ANNOTATION,
     Manifest,
 )
@@ -31,6 +32,19 @@ def without(manifest: Manifest, live: Manifest, left: Iterable[Difference]) -> d
         is_shared = _is_in(mine, difference.path)
         _put(made, difference.path, difference.before if is_shared else None)
     return made
+
+
+def as_sized(manifest: Manifest, live: Manifest) -> Manifest:
+    """With the memory that its pods were sized for when its inputs were last others: that we know
+    better now what the same pods take is no reason to write them again."""
+    said, now = (m["metadata"].get("annotations") or {} for m in (manifest, live))
+    inputs, needs = INPUTS_DIGEST_ANNOTATION, NEEDS_ANNOTATION
+    same_inputs = said.get(inputs) is not None and said.get(inputs) == now.get(inputs)
+    if not same_inputs or said.get(needs) == now.get(needs):
+        return manifest
+    told = {k: v for k, v in said.items() if k != needs}
+    told |= {needs: now[needs]} if needs in now else {}
+    return {**manifest, "metadata": {**manifest["metadata"], "annotations": told}}
 
 
 def as_before(manifest: Manifest, live: Manifest) -> dict[str, Any]:

@@ -12,11 +12,12 @@ from reconciler.kube.deciding.immutable import forcing
 from reconciler.kube.deciding.managed import put_by_others
 from reconciler.kube.deciding.private import shown
 from reconciler.kube.deciding.record import record_of, recorded
-from reconciler.kube.deciding.sending import as_before, without
+from reconciler.kube.deciding.sending import as_before, as_sized, without
 from reconciler.kube.objects import (
     FORCE_FIELDS_ANNOTATION,
     INPUTS_ANNOTATION,
     INPUTS_DIGEST_ANNOTATION,
+    NEEDS_ANNOTATION,
     RENDER_DIGEST_ANNOTATION,
     Manifest,
     ObjectId,
@@ -39,7 +40,13 @@ Resting = Mapping[tuple[ObjectId, str], str]
 _TEMPLATE = ("f:spec", "f:template")
 # What we write for ourselves: its changes go along with those that it tells of, and say nothing.
 _BOOKKEEPING = frozenset(
-    f"f:{name}" for name in (INPUTS_ANNOTATION, INPUTS_DIGEST_ANNOTATION, RENDER_DIGEST_ANNOTATION)
+    f"f:{name}"
+    for name in (
+        INPUTS_ANNOTATION,
+        INPUTS_DIGEST_ANNOTATION,
+        NEEDS_ANNOTATION,
+        RENDER_DIGEST_ANNOTATION,
+    )
 )
 
 
@@ -86,6 +93,7 @@ def step_of(
         return (at.change(Action.CREATE, reason, manifest=want),), ()
     if have["metadata"].get("deletionTimestamp"):
         return (), (at.blocked("ObjectGoing", _going(at.oid, have)),)
+    want = as_sized(want, have)
     meant = want if rolls else as_before(want, have)
     found = _Found.of(at, compare(meant, have), want, resting)
     if (found.takes or found.reported) and _is_held(want, have):

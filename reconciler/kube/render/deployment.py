@@ -8,6 +8,7 @@ from typing import Any
 from reconciler.kube.objects import (
     INPUTS_ANNOTATION,
     INPUTS_DIGEST_ANNOTATION,
+    NEEDS_ANNOTATION,
     RENDER_DIGEST_ANNOTATION,
     Manifest,
 )
@@ -19,7 +20,7 @@ from reconciler.kube.render.scheduling import onto_pool, spread
 from reconciler.kube.render.storage import volumes
 from reconciler.kube.render.subject import Subject
 from reconciler.placement.modelcache import is_shared
-from reconciler.workload import digest
+from reconciler.workload import Workload, digest
 
 _DOWNLOAD_S = 3600  # what a download may take before the rollout is called stuck
 _OLD_GENERATIONS = 3
@@ -33,6 +34,7 @@ def deployment(subject: Subject) -> Manifest:
         INPUTS_DIGEST_ANNOTATION: workload.inputs_digest,
         INPUTS_ANNOTATION: json.dumps(workload.inputs, sort_keys=True, separators=(",", ":")),
         RENDER_DIGEST_ANNOTATION: digest(template),
+        **_needs(workload),
     }
     return {
         "apiVersion": "apps/v1",
@@ -47,6 +49,13 @@ def deployment(subject: Subject) -> Manifest:
             "template": template,
         },
     }
+
+
+def _needs(workload: Workload) -> dict[str, str]:
+    """Bytes a pod takes of each pool and the pool's budget; nothing where that is not known."""
+    found = {need.pool: [need.bytes, need.budget_bytes] for need in workload.needs}
+    told = json.dumps(found, sort_keys=True, separators=(",", ":"))
+    return {NEEDS_ANNOTATION: told} if found else {}
 
 
 def _replicas(subject: Subject) -> dict[str, int]:
