@@ -10,7 +10,7 @@ from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION
 from reconciler.kube.objects import NEEDS_ANNOTATION, ObjectId
 from reconciler.plan import Action, Plan, Restart
 from tests.support.builders import ref
-from tests.support.cluster_views import fleet, pool
+from tests.support.cluster_views import CLUSTER, fleet, pool
 from tests.support.fleets import document
 from tests.support.pure_cluster import PureCluster
 from tests.test_memory import GEMMA
@@ -38,6 +38,18 @@ def test_a_second_plan_of_the_same_revision_is_empty() -> None:
     again = cluster.plan(a_fleet(chat={}, embed={"replicas": 2}))
 
     assert (again.changes, again.blocked) == ((), ())
+
+
+def test_a_service_whose_models_a_job_fetches_waits_for_no_upgrade() -> None:
+    cluster = PureCluster()
+    shared = {"kubernetes": {"cluster": CLUSTER, "count": 2, "cache": "pvc:20Gi,RWX"}}
+    files = a_fleet(chat={}) | {"l4.yaml": pool(**shared)}
+
+    cluster.bring_to(files)
+    again = cluster.plan(files)
+
+    assert "Job" in {oid.kind for oid in cluster.live}
+    assert again.changes == ()
 
 
 def test_a_service_that_no_longer_fits_keeps_all_that_it_has() -> None:

@@ -101,8 +101,11 @@ def _is_same(before: Placed, now: Placed) -> bool:
 
 
 def _renders(children: list[Manifest]) -> Mapping[ObjectRef, str]:
+    """Of the pods that serve; a Job that fetches has a digest of its own."""
     found = {}
     for manifest in children:
+        if manifest["kind"] != "Deployment":
+            continue
         said = manifest["metadata"].get("annotations") or {}
         ref = service_of(manifest)
         if ref is not None and RENDER_DIGEST_ANNOTATION in said:
