@@ -30,6 +30,10 @@ _SECRET_OPTIONS = tuple(  # of the program: those that name a file
     for option in (*GIT_OPTIONS, *AGENT_OPTIONS, *LISTEN_OPTIONS)
     if option.name.endswith("-file")
 )
+_NO_ADMISSION = (
+    "this API server has no ValidatingAdmissionPolicy (Kubernetes 1.30 and later do): an agent's"
+    " rights end with what RBAC can say, so it can publish endpoints for any Service"
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -83,10 +87,7 @@ def run(args: argparse.Namespace) -> int:
     api = open_one(args)
     with_admission = knows_admission(api)
     if not with_admission:
-        _say(
-            "this API server has no ValidatingAdmissionPolicy (Kubernetes 1.30 and later do): an"
-            " agent's rights end with what RBAC can say"
-        )
+        _say(_NO_ADMISSION)
     return _install(args, api, installation(RUNTIMES, program, with_admission=with_admission))
 
 
@@ -168,21 +169,30 @@ def _summary(api: ApiServer, counts: Counter[str]) -> None:
 
 def _agent(args: argparse.Namespace) -> int:
     """Make a node's account and print the kubeconfig that its agent is to have."""
-    from reconciler.kube.installation.installing import agent_kubeconfig, foreign, write
+    from reconciler.kube.installation import admission
+    from reconciler.kube.installation.installing import (
+        agent_kubeconfig,
+        foreign,
+        knows_admission,
+        write,
+    )
     from reconciler.kube.installation.rbac import agent_manifests, agents_role
     from reconciler.kube.render.yaml_text import dump
 
     _check_node(args.agent)
-    own = agent_manifests(args.agent)
-    manifests = (agents_role(), *own)
+    limits = admission.of_node(args.agent)  # first: no right is there without its limit
+    own = (*limits, *agent_manifests(args.agent))
     if args.export:
         _say("with --export there is no token: apply these, then run it again without --export")
-        _print_yaml(manifests)
+        _print_yaml((agents_role(), *own))
         return Exit.OK
     api = open_one(args)
+    if not knows_admission(api):
+        _say(_NO_ADMISSION)
+        own = own[len(limits) :]
     if in_the_way := foreign(api, own):  # what all agents share may be a Helm release's
         return _refuse(in_the_way)
-    for oid, result in write(api, manifests):
+    for oid, result in write(api, (agents_role(), *own)):
         if result != "unchanged":
             _say(f"{result} {oid.label}")
     kubeconfig = agent_kubeconfig(api, args.agent, args.server)

@@ -231,11 +231,16 @@ def agent(cluster: Cluster, reconcile: Reconcile, tmp_path: Path) -> Agent:
     for node in ("mac-1", "mac-2"):
         cluster.apply(document("FleetNode", node, {"agent": {}}))
     cluster.apply(document("InferenceService", "chat", {"modelRef": "gemma"}))
+    listed = [{"namespace": "default", "name": name} for name in ("chat", "probe")]
+    desired = {"status": {"desired": {"revision": "r1", "digest": "d", "services": listed}}}
+    patch = ("--subresource=status", "--type=merge", "-p", json.dumps(desired))
+    cluster.kubectl("patch", "fleetnode", "mac-1", *patch)
     made = Agent(cluster, path)
     # A policy is in force a moment after it was written.
     wait_for(
-        lambda: "own node" in made.apply(slice_of("mac-2", "probe")),
-        "policy in force",
+        lambda: "own node" in made.apply(slice_of("mac-2", "chat"))
+        and "status.desired" in made.apply(slice_of("mac-1", "kubernetes")),
+        "policies in force",
         timeout_s=30,
     )
     return made
@@ -283,6 +288,27 @@ def test_an_agents_kubeconfig_is_for_its_own_node(agent: Agent) -> None:
 
     assert all("serverside-applied" in text for text in said), said
     assert "chat" in agent.get("isvc,mdl,fn", "-A")
+
+
+def test_an_agent_cannot_take_the_clients_of_a_service_that_is_not_on_its_node(
+    cluster: Cluster, agent: Agent
+) -> None:
+    elsewhere = slice_of("mac-1")
+    elsewhere["metadata"]["namespace"] = "kube-system"
+    renamed = slice_of("mac-1")
+    renamed["metadata"]["labels"]["kubernetes.io/service-name"] = "kubernetes"
+
+    made = agent.apply(slice_of("mac-1"))
+    said = [agent.apply(each) for each in (slice_of("mac-1", "kubernetes"), elsewhere, renamed)]
+    cluster.kubectl("delete", "fleetnode", "mac-1")
+    wait_for(lambda: "denied" in agent.apply(slice_of("mac-1", "probe")), "no node, no service")
+    withdrawn = slice_of("mac-1")
+    withdrawn["endpoints"][0]["conditions"] = {"ready": False}
+
+    assert "serverside-applied" in made
+    assert all("status.desired" in text for text in said[:2]), said
+    assert "stays the one of its service" in said[2]
+    assert "serverside-applied" in agent.apply(withdrawn)
 
 
 def test_an_agent_cannot_write_for_another_node_or_for_the_reconciler(

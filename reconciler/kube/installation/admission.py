@@ -2,21 +2,30 @@
 
 A ValidatingAdmissionPolicy (Kubernetes 1.30 and later) which the API server evaluates by itself.
 It looks at agents only, whose ServiceAccounts carry their node's name; everybody else passes.
+A second one, a node each, reads the node's FleetNode: endpoints under the name of a Service get its
+clients, and an agent is to have those of its own services alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from reconciler.api.meta import GROUP
-from reconciler.kube.installation.rbac import AGENT_ROLE, LABELS
+from reconciler.api.meta import API_VERSION, GROUP
+from reconciler.kube.installation.rbac import AGENT_ROLE, LABELS, agent_account
 from reconciler.kube.objects import SYSTEM_NAMESPACE, Manifest
-from reconciler.kube.publishing.slices import NODE_LABEL
+from reconciler.kube.publishing.slices import NODE_LABEL, SLICE_SERVICE_LABEL
 
 NAME = "fleet-agent-writes-of-its-own-node"
 ADMISSION = "admissionregistration.k8s.io"
 
 _PREFIX = f"system:serviceaccount:{SYSTEM_NAMESPACE}:{AGENT_ROLE}-"
+_SLICES = {
+    "apiGroups": ["discovery.k8s.io"],
+    "apiVersions": ["v1"],
+    "resources": ["endpointslices"],
+}
+_SERVICE_OF = f'{{thing}}.metadata.?labels["{SLICE_SERVICE_LABEL}"].orValue("")'
 _OTHERS = "?status.?instances.orValue([]).filter(i, i.node != variables.node)"
 # Fields of a status that are the reconciler's: an agent leaves each as it is.
 _SERVICE = ("conditions", "observedGeneration", "observedRevision", "endpoint", "advertisedModels",
@@ -26,20 +35,54 @@ _NODE = ("conditions", "observedGeneration", "observedRevision", "desired")
 
 def manifests() -> tuple[Manifest, ...]:
     """The policy, and its binding for the whole cluster."""
+    return _bound(NAME, _policy(), {})
+
+
+def of_node(node: str) -> tuple[Manifest, ...]:
+    """The policy of one node's agent, and its binding. Without a FleetNode it makes nothing. What
+    it has made it can change and delete: endpoints are withdrawn whatever is there of a fleet."""
+    name = agent_account(node)
+    param = {"name": node, "parameterNotFoundAction": "Deny"}
+    return _bound(name, _of_node(name), {"paramRef": param}, {NODE_LABEL: node})
+
+
+def _of_node(account: str) -> dict[str, Any]:
+    service = _SERVICE_OF.format(thing="object")
+    listed = "params.?status.?desired.?services.orValue([])"
+    return {
+        "failurePolicy": "Fail",
+        "paramKind": {"apiVersion": API_VERSION, "kind": "FleetNode"},
+        "matchConstraints": {"resourceRules": [_SLICES | {"operations": ["CREATE"]}]},
+        "matchConditions": [
+            {
+                "name": "is-this-agent",
+                "expression": "request.userInfo.username == "
+                f'"system:serviceaccount:{SYSTEM_NAMESPACE}:{account}"',
+            },
+        ],
+        "validations": [
+            {
+                "expression": f"{listed}.exists(s, s.namespace == object.metadata.namespace"
+                f' && s.name.replace(".", "-") == {service})',
+                "message": "an agent publishes only services that its FleetNode's status.desired"
+                " lists",
+            }
+        ],
+    }
+
+
+def _bound(
+    name: str, policy: dict[str, Any], more: dict[str, Any], labels: Mapping[str, str] = LABELS
+) -> tuple[Manifest, ...]:
+    binding = {"policyName": name, "validationActions": ["Deny"], **more}
     return (
-        _object("ValidatingAdmissionPolicy") | {"spec": _policy()},
-        _object("ValidatingAdmissionPolicyBinding")
-        | {"spec": {"policyName": NAME, "validationActions": ["Deny"]}},
+        _object("ValidatingAdmissionPolicy", name, labels) | {"spec": policy},
+        _object("ValidatingAdmissionPolicyBinding", name, labels) | {"spec": binding},
     )
 
 
 def _policy() -> dict[str, Any]:
-    slices = {
-        "apiGroups": ["discovery.k8s.io"],
-        "apiVersions": ["v1"],
-        "operations": ["CREATE", "UPDATE", "DELETE"],
-        "resources": ["endpointslices"],
-    }
+    slices = _SLICES | {"operations": ["CREATE", "UPDATE", "DELETE"]}
     statuses = {
         "apiGroups": [GROUP],
         "apiVersions": ["*"],
@@ -76,19 +119,23 @@ def _policy() -> dict[str, Any]:
 
 
 def _slice_rules() -> list[dict[str, Any]]:
-    """Made for its node, and was its node's before."""
+    """Made for its node, was its node's before, and of the same service."""
     words = f"an agent writes only slices with the label {NODE_LABEL} of its own node"
     of_node = (
         f'({{thing}} == null || {{thing}}.metadata.?labels["{NODE_LABEL}"].orValue("")'
         " == variables.node)"
     )
+    is_other = 'request.resource.resource != "endpointslices" || '
+    before, now = (_SERVICE_OF.format(thing=thing) for thing in ("oldObject", "object"))
     return [
+        *(
+            {"expression": is_other + of_node.format(thing=thing), "message": words}
+            for thing in ("object", "oldObject")
+        ),
         {
-            "expression": 'request.resource.resource != "endpointslices" || '
-            + of_node.format(thing=thing),
-            "message": words,
-        }
-        for thing in ("object", "oldObject")
+            "expression": f"{is_other}object == null || oldObject == null || {before} == {now}",
+            "message": "a slice stays the one of its service",
+        },
     ]
 
 
@@ -103,9 +150,9 @@ def _left_alone(resource: str, fields: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _object(kind: str) -> dict[str, Any]:
+def _object(kind: str, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
     return {
         "apiVersion": f"{ADMISSION}/v1",
         "kind": kind,
-        "metadata": {"name": NAME, "labels": dict(LABELS)},
+        "metadata": {"name": name, "labels": {**LABELS, **labels}},
     }

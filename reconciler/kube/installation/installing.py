@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reconciler.kube.apiserver.errors import ClusterError, NotFound
+from reconciler.kube.installation import admission
 from reconciler.kube.installation.rbac import agent_account, agent_manifests
 from reconciler.kube.objects import (
     AGENT_MANAGER,
@@ -206,7 +207,8 @@ def agents_of(api: ApiServer) -> tuple[str, ...]:
 
 
 def agent_objects(nodes: Sequence[str]) -> tuple[ObjectId, ...]:
-    return tuple(id_of(manifest) for node in nodes for manifest in agent_manifests(node))
+    made = (m for node in nodes for m in (*agent_manifests(node), *admission.of_node(node)))
+    return tuple(map(id_of, made))
 
 
 def _said(live: Manifest) -> dict[str, Any]:
