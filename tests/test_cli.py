@@ -14,7 +14,7 @@ import pytest
 
 from agent.cli import main as agent_main
 from reconciler.cli import COMMANDS, main
-from tests.support.fleets import node, service, small_fleet, write_fleet
+from tests.support.fleets import document, node, service, small_fleet, write_fleet
 
 SCHEMAS = Path(__file__).parent.parent / "schemas"
 
@@ -254,6 +254,20 @@ def test_status_of_a_node_is_shown_although_its_fleet_cannot_be_read(
     assert "gema" in invalid[2]
     assert absent[0] == 1
     assert json.loads(absent[1])["nodes"][0]["name"] == "mac"
+
+
+def test_explain_gives_the_command_that_the_pods_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = document("FleetNode", "edge", {"kubernetes": {}, "hardware": {"memory": "64Gi"}})
+    fleet = write_fleet(tmp_path / "fleet", small_fleet() | {"node.yaml": pool})
+
+    _, explained, _ = run(capsys, "explain", "InferenceService/chat", "-C", fleet, "-o", "json")
+    _, rendered, _ = run(capsys, "render", "-C", fleet, "-o", "json")
+
+    command = json.loads(explained)["command"]
+    assert command == json.loads(rendered)[0]["argv"]
+    assert not [word for word in command if "{" in word]
 
 
 def test_render_prints_a_command_a_service(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.api.inferenceservice import InferenceService
     from reconciler.cli import local
     from reconciler.cli.fleet import open_fleet, read_desired
+    from reconciler.cli.render import commands_in_pods
     from reconciler.explanation import explain_service
     from reconciler.report.explain import explain_json, explain_text
 
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(_unknown(ref, desired))
     found = explain_service(service, desired.fleet, desired.facts, desired.assignment)
     command = node.command(found.sized) if node and found.sized else None
-    command = command or _placeholders(found)
+    command = command or commands_in_pods(desired).get(ref) or _placeholders(found)
     if args.output == "json":
         print(json.dumps(explain_json(found, command), indent=2))
     else:

@@ -71,7 +71,7 @@ def _print_commands(args: argparse.Namespace, desired: Desired) -> int:
     from reconciler.runtime import NodeFacts
     from reconciler.runtimes import RUNTIMES
 
-    in_pods = _commands_in_pods(desired)
+    in_pods = commands_in_pods(desired)
     rendered = [
         (w, in_pods.get(w.ref) or RUNTIMES[w.runtime].command(w, NodeFacts()))
         for w in desired.assignment.workloads
@@ -89,7 +89,7 @@ def _print_commands(args: argparse.Namespace, desired: Desired) -> int:
     return Exit.OK
 
 
-def _commands_in_pods(desired: Desired) -> dict[ObjectRef, Command]:
+def commands_in_pods(desired: Desired) -> dict[ObjectRef, Command]:
     """Of services on clusters: a container's facts are known before there is one."""
     clusters = {w.cluster for w in desired.assignment.workloads if w.cluster is not None}
     if not clusters:
