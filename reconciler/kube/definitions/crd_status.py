@@ -154,7 +154,8 @@ _REVISION = _column("Revision", ".status.observedRevision", wide=True)
 _AGE = _column("Age", ".metadata.creationTimestamp", "date")
 COLUMNS: Mapping[str, tuple[Schema, ...]] = MappingProxyType(
     {
-        "Fleet": (_READY, _column("Drift", ".spec.drift"), _REVISION, _AGE),
+        # Nobody writes a status of a Fleet or a Model, and none of a pool of cluster nodes.
+        "Fleet": (_column("Drift", ".spec.drift"), _AGE),
         "FleetNode": (
             _READY,
             _REASON,
@@ -166,11 +167,8 @@ COLUMNS: Mapping[str, tuple[Schema, ...]] = MappingProxyType(
             _AGE,
         ),
         "Model": (
-            _READY,
-            _REASON,
             _column("Source", ".spec.source"),
-            _column("Format", ".status.format", wide=True),
-            _column("Size", ".status.sizeBytes", "integer", wide=True),
+            _column("Format", ".spec.format", wide=True),
             _AGE,
         ),
         "InferenceService": (
