@@ -14,6 +14,7 @@ from reconciler.api.meta import GROUP
 from reconciler.cli import main
 from reconciler.kube.objects import OWNED_KINDS
 from tests.support.cluster import Cluster
+from tests.support.llmkube import DEFINITION, install_llmkube, start_controller
 from tests.support.wait import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
@@ -361,54 +362,11 @@ def test_an_agent_leaves_another_nodes_entries_and_slices_where_they_are(
     assert sorted(entry["node"] for entry in found) == ["mac-1", "mac-2"]
 
 
-FOREIGN: dict[str, Any] = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": f"inferenceservices.{GROUP}",
-        "annotations": {"meta.helm.sh/release-name": "llmkube"},
-    },
-    "spec": {
-        "group": GROUP,
-        "names": {
-            "kind": "InferenceService",
-            "plural": "inferenceservices",
-            "singular": "inferenceservice",
-            "listKind": "InferenceServiceList",
-        },
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    }
-                },
-            }
-        ],
-    },
-}
-
-
 @pytest.fixture
 def llmkube(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A cluster with definitions of another owner, and two objects of them."""
     monkeypatch.chdir(tmp_path)
-    cluster.apply(FOREIGN)
-    cluster.kubectl("wait", "--for=condition=Established", "crd", FOREIGN["metadata"]["name"])
-    wait_for(
-        lambda: "No resources" in cluster.kubectl("get", "inferenceservices", check=False),
-        "the definition is served",
-        timeout_s=30,
-    )
-    cluster.apply(
-        document("InferenceService", "plain", {"modelRef": "gemma", "replicas": 1}),
-        document("InferenceService", "rich", {"modelRef": "gemma", "speculative": {"n": 3}}),
-    )
+    install_llmkube(cluster)
     return cluster
 
 
@@ -439,17 +397,7 @@ def test_a_take_over_lists_what_would_be_lost_and_asks_first(
 def test_a_take_over_waits_for_live_controllers_to_be_gone(
     llmkube: Cluster, reconcile: Reconcile, tmp_path: Path
 ) -> None:
-    container = {"name": "manager", "image": "ghcr.io/defilantech/llmkube-controller:0.9.19"}
-    labels = {"app": "llmkube"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-    llmkube.apply(
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": "llmkube-controller-manager", "namespace": "default"},
-            "spec": {"selector": {"matchLabels": labels}, "template": template},
-        }
-    )
+    start_controller(llmkube, "default")
 
     run = reconcile("install", "--take-over", "--accept-field-loss")
 
@@ -472,7 +420,7 @@ def test_a_take_over_leaves_the_objects_and_a_backup_that_restores_them(
 
     assert run.code == OK, run.err
     assert "Helm release llmkube still lists it" in run.err
-    live = llmkube.json("get", "crd", FOREIGN["metadata"]["name"])
+    live = llmkube.json("get", "crd", DEFINITION["metadata"]["name"])
     assert "annotations" not in live["metadata"]
     now = llmkube.kubectl("get", "isvc", "-o", "jsonpath={.items[*].metadata.uid}")
     assert now == uids

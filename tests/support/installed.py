@@ -23,12 +23,13 @@ def install(cluster: Cluster, folder: Path, *words: str) -> Path:
     return kubeconfig_of(cluster, "fleet-reconciler", folder)
 
 
-def kubeconfig_of(cluster: Cluster, account: str, folder: Path) -> Path:
-    """A kubeconfig, context `test`, of a ServiceAccount in our namespace."""
+def kubeconfig_of(cluster: Cluster, account: str, folder: Path, context: str = "test") -> Path:
+    """A kubeconfig of a ServiceAccount in our namespace."""
     token = cluster.kubectl("create", "token", account, "-n", NAMESPACE).strip()
     config = json.loads(cluster.kubeconfig.read_text())
     config["users"] = [{"name": account, "user": {"token": token}}]
-    config["contexts"] = [{"name": "test", "context": {"cluster": "test", "user": account}}]
+    config["current-context"] = context
+    config["contexts"] = [{"name": context, "context": {"cluster": "test", "user": account}}]
     path = folder / f"{account}.kubeconfig"
     path.write_text(json.dumps(config))
     path.chmod(0o600)
