@@ -231,6 +231,45 @@ def test_a_busy_server_is_given_the_pause_it_asks_for(proxy: FaultProxy, place: 
         assert mirror.is_fresh
 
 
+def _proven() -> None:
+    """A watch that has lived for so long has worked: what comes next is its first failure."""
+    until = time.monotonic() + 1.2
+    wait_for(lambda: time.monotonic() > until)
+
+
+def test_one_pause_that_a_busy_server_wants_is_no_outage(proxy: FaultProxy, place: Place) -> None:
+    with mirrored(proxy.api(), place) as mirror:
+        _proven()
+        throttled = proxy.count("GET", "watch=1")
+        proxy.throttle(1, retry_after_s=0.3)
+        seen: list[bool] = []
+        proxy.before = lambda _method, _path: seen.append(mirror.is_fresh)
+        proxy.cut()
+        wait_for(lambda: proxy.count("GET", "watch=1") >= throttled + 2, "watched again")
+
+        assert all(seen)
+        assert mirror.is_fresh
+        assert not mirror.problems
+
+
+def test_a_server_that_forgets_once_is_listed_at_once_and_that_is_no_outage(
+    proxy: FaultProxy, place: Place
+) -> None:
+    told: list[bool] = []
+    with mirrored(proxy.api(), place, first_pause_s=60.0) as mirror:
+        _proven()
+        lists = proxy.count("GET", "limit=")
+        proxy.before = lambda _method, _path: told.append(mirror.is_fresh)
+        proxy.gone_watches = 1
+        proxy.cut()
+
+        wait_for(lambda: proxy.count("GET", "limit=") > lists, "listed again")
+        place.put("a")
+        wait_for(lambda: _names(mirror) == {"a"})
+        assert all(told)
+        assert mirror.is_fresh
+
+
 def test_a_lasting_refusal_is_not_asked_in_a_hurry(proxy: FaultProxy, place: Place) -> None:
     proxy.gone_watches = 10_000
     with mirrored(proxy.api(), place, first_pause_s=0.2):
@@ -432,3 +471,36 @@ def _is_served(api: ApiServer) -> bool:
     except NotFound:
         return False
     return True
+
+
+def test_what_cannot_be_read_makes_it_stale_and_it_goes_on(api: ApiServer, place: Place) -> None:
+    """Such as the events of something that is no API server."""
+    place.put("one")
+    is_broken = threading.Event()
+
+    def slim(found: dict[str, Any]) -> dict[str, Any]:
+        return found["no such field"] if is_broken.is_set() else found  # type: ignore[no-any-return]  # raises
+
+    with mirrored(api, place, slim=slim) as mirror:
+        is_broken.set()
+        place.put("two")
+        wait_for(lambda: not mirror.is_fresh, "it says so")
+        kept = _names(mirror)
+        is_broken.clear()
+        wait_for(lambda: mirror.is_fresh and _names(mirror) == {"one", "two"}, timeout_s=40)
+
+    assert kept == {"one"}
+
+
+def test_an_object_of_many_levels_is_mirrored(api: ApiServer, place: Place) -> None:
+    place.put("deep")
+
+    def slim(found: dict[str, Any]) -> dict[str, Any]:
+        nested: dict[str, Any] = {}
+        for _ in range(400):
+            nested = {"a": nested}
+        return found | {"nested": nested}
+
+    with mirrored(api, place, slim=slim) as mirror:
+        assert _names(mirror) == {"deep"}
+        assert next(iter((mirror.objects() or {}).values()))["metadata"]["name"] == "deep"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import threading
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 LIFE_S = 300.0  # of one watch; the server ends it, so that load spreads over its replicas
 LONGEST_PAUSE_S = 30.0
 _PROVEN_S = 1.0  # a watch that lived so long has worked
+_PASSING_S = 2.0  # one attempt that failed, and the next one follows so soon, is no outage
 _RELIST_AFTER = 5  # watches that failed in a row: the server may have lost what it knew
 
 _log = logging.getLogger(__name__)
@@ -92,12 +94,12 @@ class Feed:
             except NotFound as error:
                 pause_s = self._not_served(error)
             except Gone as error:
-                self._version = None
-                self._failures += 1
-                self._now(Freshness.STALE, error)
-                pause_s = self._pause_s()
+                pause_s = self._forgotten(error)
             except ClusterError as error:
                 pause_s = self._failed(error)
+            except Exception as error:  # noqa: BLE001  a thread's edge: what came is no object of ours
+                _log.debug("%s", self.kind.plural, exc_info=True)
+                pause_s = self._failed(self._unreadable(error))
             self._stopped.wait(pause_s)
 
     def _list(self) -> None:
@@ -109,7 +111,7 @@ class Feed:
             for item in page.items:
                 oid = id_of(item)
                 versions[oid] = str(item["metadata"]["resourceVersion"])
-                objects[oid] = orjson.dumps(view.slim(item))
+                objects[oid] = _packed(view.slim(item))
             return page.resource_version
 
         # map, as a loop would hold one page while the next is decoded, which is most of the memory
@@ -123,6 +125,12 @@ class Feed:
         self._now(Freshness.FRESH, None)
         if is_new:
             self._news()
+
+    def _unreadable(self, error: Exception) -> ClusterError:
+        """Nothing is concluded from it; it is listed anew, as a watch would go on from there."""
+        self._version = None
+        what = f"{self.kind.plural} of cluster {self._view.api.name}"
+        return Unreachable(f"{what} cannot be read: {type(error).__name__}: {error}")
 
     def _follow(self, version: str) -> float:
         """One watch to its end. The pause before the next one."""
@@ -165,7 +173,7 @@ class Feed:
                 self._news()
         elif self._versions.get(oid) != self._version:
             self._versions[oid] = self._version
-            packed = orjson.dumps(self._view.slim(event.object))
+            packed = _packed(self._view.slim(event.object))
             with self._lock:
                 self._objects[oid] = packed
             self._news()
@@ -178,15 +186,35 @@ class Feed:
             self._now(Freshness.ABSENT, None)
         return self._view.look_again_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
+    def _forgotten(self, error: Gone) -> float:
+        """Servers forget in the ordinary course of things: the first time the list that comes at
+        once tells what was missed."""
+        self._version = None
+        self._failures += 1
+        if self._failures == 1:
+            return 0.0
+        self._now(Freshness.STALE, error)
+        return self._pause_s()
+
     def _failed(self, error: ClusterError) -> float:
         self._failures += 1
         if self._failures >= _RELIST_AFTER:
             self._version = None
+        if isinstance(error, Throttled):
+            pause_s = error.retry_after_s * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
+        else:
+            pause_s = self._pause_s()
+        if self.freshness is Freshness.FRESH and self._is_passing(error, pause_s):
+            return pause_s
         lost = self.freshness in (Freshness.LISTING, Freshness.LOST)
         self._now(self.freshness if lost else Freshness.STALE, error)
-        if isinstance(error, Throttled):
-            return error.retry_after_s * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
-        return self._pause_s()
+        return pause_s
+
+    def _is_passing(self, error: ClusterError, pause_s: float) -> bool:
+        """Whether it is too early to call it an outage: what is seen is behind by no more than any
+        watch may be."""
+        is_short = isinstance(error, Throttled | Unreachable) and pause_s <= _PASSING_S
+        return is_short and self._failures == 1
 
     def _pause_s(self) -> float:
         """Full jitter: a restarted server is not asked by everybody at once."""
@@ -208,3 +236,10 @@ class Feed:
                 f" ({problem})" if problem else "",
             )
             self._news()
+
+
+def _packed(found: Manifest) -> bytes:
+    try:
+        return orjson.dumps(found)
+    except TypeError:  # deeper than the 254 levels that it writes; it reads 1,024
+        return json.dumps(found).encode()
