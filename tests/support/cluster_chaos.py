@@ -189,6 +189,8 @@ class ClusterWorld:
         return running
 
     def end_reconciler(self, running: Running, number: signal.Signals) -> None:
+        if number is not signal.SIGKILL:
+            running.wait_said("served on port")  # before that it knows no signal
         self.reconcilers.remove(running)
         code = running.end(number)
         assert code == -number if number is signal.SIGKILL else code == 0, (code, running.err)
