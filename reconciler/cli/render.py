@@ -1,8 +1,6 @@
-"""What the fleet's services become: commands of nodes, or the objects of a cluster as files.
-
-reconcile render                  each service's command; a node's facts stand as {words}
-reconcile render -o DIR           DIR/CLUSTER/NAMESPACE/SERVICE.yaml, for Flux or Argo CD
-reconcile render --images         the container images, by runtime and accelerator
+"""What the fleet's services become: each one's command, in which a node's facts stand as {words};
+with -o DIR the objects of its clusters as files, DIR/CLUSTER/NAMESPACE/SERVICE.yaml, for Flux or
+Argo CD; with --images the container images, by runtime and accelerator. It opens no connection.
 """
 
 from __future__ import annotations
