@@ -280,3 +280,32 @@ def test_whoever_waits_goes_on_through_an_outage_until_told_to_stop(
 
     stopped.set()
     assert not claims(proxy.api(), "second").acquire(stopped)
+
+
+def test_who_stands_by_can_tell_the_holder_that_there_is_news(
+    api: ApiServer, claims: Claims
+) -> None:
+    heard = threading.Event()
+    first, second = claims(api, "first", asked=heard.set), claims(api, "second")
+    assert first.contend()
+
+    second.ask()
+
+    assert heard.wait(10)
+    assert first.is_held
+    heard.clear()
+    second.ask()
+    assert heard.wait(10)
+
+
+def test_however_often_it_is_told_the_holder_keeps_it(api: ApiServer, claims: Claims) -> None:
+    lost = threading.Event()
+    first, second = claims(api, "first", lost=lost.set), claims(api, "second")
+    assert first.contend()
+    until = time.monotonic() + 2 * QUICK.renew_s
+
+    while not lost.wait(0.02) and time.monotonic() < until:
+        second.ask()
+
+    assert first.is_held
+    assert not lost.is_set()

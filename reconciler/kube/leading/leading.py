@@ -34,12 +34,15 @@ class Leadership:
         identity: str,
         changed: Callable[[], None],
         times: Times = CLIENT_GO,
+        asked: Callable[[], None] = lambda: None,
     ) -> None:
-        """`changed` is called, from a thread, whenever a Lease is won or lost."""
+        """From threads, `changed` is called whenever a Lease is won or lost, and `asked` when one
+        that stands by has news for us."""
         self._apis = tuple(apis)
         self._identity = identity
         self._changed = changed
         self._times = times
+        self._asked = asked
         self._fleet = ""
         self._claims: Mapping[str, _Claim] = {}
 
@@ -50,7 +53,7 @@ class Leadership:
         self.close()
         self._fleet = fleet
         self._claims = {
-            api.name: _Claim(api, fleet, self._identity, self._changed, self._times)
+            api.name: _Claim(api, fleet, self._identity, self._changed, self._asked, self._times)
             for api in self._apis
         }
         for claim in self._claims.values():
@@ -67,6 +70,12 @@ class Leadership:
             return ""
         holder = self._holder(cluster) or "nobody yet"
         return f"this process stands by: {holder} applies the fleet to cluster {cluster}"
+
+    def pass_on(self) -> None:
+        """Tell whoever leads that there is news. Comes back at once."""
+        others = [claim for claim in self._claims.values() if not claim.holder.is_held]
+        if others:
+            threading.Thread(target=_ask, args=(others,), name="pass-on", daemon=True).start()
 
     def _holder(self, cluster: str) -> str:
         claim = self._claims.get(cluster)
@@ -88,6 +97,14 @@ class Leadership:
             claim.close()
 
 
+def _ask(claims: list[_Claim]) -> None:
+    for claim in claims:
+        try:
+            claim.holder.ask()
+        except ClusterError as error:  # it looks by itself, a little later
+            _log.debug("news not passed on: %s", error)
+
+
 class _Claim:
     """One Lease: waited for, kept, waited for again once it is lost."""
 
@@ -97,6 +114,7 @@ class _Claim:
         fleet: str,
         identity: str,
         changed: Callable[[], None],
+        asked: Callable[[], None],
         times: Times,
     ) -> None:
         self._api = api
@@ -104,7 +122,13 @@ class _Claim:
         self._stopped = threading.Event()
         self._lost = threading.Event()
         self.holder = Holder(
-            api, parent_name(fleet), SYSTEM_NAMESPACE, identity, lost=self._lost.set, times=times
+            api,
+            parent_name(fleet),
+            SYSTEM_NAMESPACE,
+            identity,
+            lost=self._lost.set,
+            asked=asked,
+            times=times,
         )
         self._thread = threading.Thread(target=self._run, name=f"claim-{api.name}", daemon=True)
 

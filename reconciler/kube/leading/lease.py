@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from reconciler.api.meta import GROUP
 from reconciler.kube.apiserver.errors import ClusterError, Conflict, NotFound
 from reconciler.kube.kinds import LEASE
 from reconciler.kube.objects import MANAGER
@@ -25,6 +26,9 @@ from reconciler.kube.objects import MANAGER
 if TYPE_CHECKING:
     from reconciler.kube.apiserver.client import ApiServer
 
+_NEWS = f"{GROUP}/news-at"  # an annotation of whoever stands by and was told something
+_TRIES = 5  # to write what somebody else writes to as well
+_JSON, _MERGE = "application/json", "application/merge-patch+json"
 _log = logging.getLogger(__name__)
 
 
@@ -53,16 +57,19 @@ class Holder:
         identity: str,
         *,
         lost: Callable[[], None] = lambda: None,
+        asked: Callable[[], None] = lambda: None,
         times: Times = Times(),
         manager: str = MANAGER,
     ) -> None:
-        """`lost` is called once, from the thread that renews, when the lease is no longer ours."""
+        """`lost` is called once, from the thread that renews, when the lease is no longer ours;
+        `asked` when somebody who stands by has news for us."""
         self.identity = identity
         self.holder = ""  # who had it when we looked last; "": nobody
         self.transitions = 0  # how often it has changed hands
         self._api = api
         self._name, self._namespace = name, namespace
         self._lost = lost
+        self._asked = asked
         self._times = times
         self._manager = manager
         self._seen: tuple[Mapping[str, Any], float] | None = None  # somebody's spec, since when
@@ -133,6 +140,12 @@ class Holder:
         except ClusterError as error:  # it runs out by itself
             _log.debug("lease %s/%s: %s", self._namespace, self._name, error)
 
+    def ask(self) -> None:
+        """Tell whoever has it that there is news; it hears of it with its next renewal. Raises
+        ClusterError."""
+        body = {"metadata": {"annotations": {_NEWS: _stamp()}}}
+        self._call("PATCH", LEASE.path(self._namespace, self._name), body, _MERGE)
+
     def __enter__(self) -> Self:
         return self
 
@@ -168,18 +181,10 @@ class Holder:
 
     def _renew(self, stopped: threading.Event) -> None:
         while not stopped.wait(self._times.retry_s):
-            began = _now()
             if not self.is_held:  # the machine slept, or the API server has been away
                 break
-            assert self._lease is not None
-            try:
-                self._lease = self._put(self._lease, self._lease["spec"] | {"renewTime": _stamp()})
-                self._renewed_at = began
-            except (Conflict, NotFound):
-                if not self._is_still_ours():
-                    break
-            except ClusterError as error:
-                _log.warning("lease %s/%s not renewed: %s", self._namespace, self._name, error)
+            if not self._renew_once():
+                break
         else:
             return
         self._lease = None
@@ -187,6 +192,24 @@ class Holder:
         by = f" to {self.holder}" if self.holder else ""
         _log.warning("lease %s/%s is lost%s", self._namespace, self._name, by)
         self._lost()
+
+    def _renew_once(self) -> bool:
+        """Whether it is still ours, as far as anybody knows. Somebody may write news to it at the
+        same moment."""
+        began = _now()
+        for _ in range(_TRIES):
+            assert self._lease is not None
+            try:
+                self._lease = self._put(self._lease, self._lease["spec"] | {"renewTime": _stamp()})
+                self._renewed_at = began
+                break
+            except (Conflict, NotFound):
+                if not self._is_still_ours():
+                    return False
+            except ClusterError as error:
+                _log.warning("lease %s/%s not renewed: %s", self._namespace, self._name, error)
+                break
+        return True
 
     def _is_still_ours(self) -> bool:
         """After a write that did not fit: somebody touched it, took it, or deleted it."""
@@ -203,9 +226,12 @@ class Holder:
             return True  # not known: the deadline decides
         assert live is not None
         self.holder = str(live["spec"].get("holderIdentity") or "")
-        if self.holder == self.identity:
-            self._lease = live
-        return self.holder == self.identity
+        if self.holder != self.identity:
+            return False
+        before, self._lease = self._lease, live
+        if _news(live) != _news(before or {}):
+            self._asked()
+        return True
 
     def _ours(self, before: Mapping[str, Any]) -> dict[str, Any]:
         is_other = before.get("holderIdentity") != self.identity
@@ -247,10 +273,17 @@ class Holder:
         put: dict[str, Any] = self._call("PUT", path, {**lease, "spec": dict(spec)})
         return put
 
-    def _call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
+    def _call(self, method: str, path: str, body: object = None, kind: str = _JSON) -> Any:  # noqa: ANN401 - JSON
         query = {} if method == "GET" else {"fieldManager": self._manager}
         timeout_s = self._times.renew_s / 2  # so that a second attempt fits
-        return self._api.raw(method, path, query=query, body=body, timeout_s=timeout_s)
+        return self._api.raw(
+            method, path, query=query, body=body, content_type=kind, timeout_s=timeout_s
+        )
+
+
+def _news(lease: Mapping[str, Any]) -> str:
+    """When somebody asked last."""
+    return str((lease.get("metadata", {}).get("annotations") or {}).get(_NEWS, ""))
 
 
 def _now() -> float:

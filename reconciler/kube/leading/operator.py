@@ -63,7 +63,9 @@ class Operator:
         self._serves = serves
         self._source = source
         self._serving: Serving | None = None
-        self.leadership = Leadership((m.api for m in members), identity, wake.look, times)
+        self.leadership = Leadership(
+            (m.api for m in members), identity, wake.look, times, wake.fetch
+        )
         voices = [
             Voice(m.api, m.objects, _leads(self.leadership, m.api.name), identity) for m in members
         ]
@@ -89,7 +91,7 @@ class Operator:
         if self._serves.listen is not None:
             from reconciler.kube.serving.thread import Serving  # the web framework is 40 ms
 
-            self._serving = Serving(self.report, self._serves, self._wake.fetch)
+            self._serving = Serving(self.report, self._serves, self._news)
             self._serving.start()
         return self
 
@@ -103,6 +105,11 @@ class Operator:
         self.leadership.close()
         if self._serving is not None:
             self._serving.close()
+
+    def _news(self) -> None:
+        """A call may reach any of those who run: it is for the one who leads."""
+        self._wake.fetch()
+        self.leadership.pass_on()
 
     def _told(self, statuses: int, events: int) -> None:
         self.report.status_writes += statuses
