@@ -107,11 +107,21 @@ def _inputs(text: str | None, want: Workload | None) -> Mapping[str, Any]:
     from: that it is gone is seen on the object itself."""
     try:
         read = json.loads(text or "")
-    except ValueError:
-        read = None
-    if isinstance(read, dict):
-        return read
+        usable = isinstance(read, dict) and _is_inputs(read)
+    except (ValueError, RecursionError):
+        usable = False
+    if usable:
+        return dict(read)
     return want.inputs if want else {}
+
+
+def _is_inputs(read: dict[str, Any]) -> bool:
+    """Whether it may be what one of us wrote: whoever may edit a Deployment can write anything.
+    ValueError, RecursionError: no."""
+    digest(read)
+    models = read.get("models", [])
+    named = isinstance(models, list) and all(isinstance(m, dict) and "name" in m for m in models)
+    return named and isinstance(read.get("listen") or {}, dict)
 
 
 def _endpoint(live: Manifest, inputs: Mapping[str, Any]) -> str | None:

@@ -76,7 +76,7 @@ def entries(live: Manifest) -> tuple[Entry, ...]:
             row.get("operation", ""),
             row.get("subresource", ""),
             _seconds(row.get("time")),
-            row.get("fieldsV1") or {},
+            fields if isinstance(fields := row.get("fieldsV1"), Mapping) else {},
         )
         for row in live["metadata"].get("managedFields") or ()
     )
@@ -223,5 +223,9 @@ def _merge(into: dict[str, Any], fields: FieldSet) -> None:
 
 
 def _seconds(time: str | None) -> float | None:
-    """RFC 3339 -> seconds since the epoch."""
-    return datetime.fromisoformat(time).timestamp() if time else None
+    """RFC 3339 -> seconds since the epoch; None where it is none: who may edit an object may write
+    any, such as one of the year 0."""
+    try:
+        return datetime.fromisoformat(time).timestamp() if time else None
+    except (ValueError, OverflowError):
+        return None
