@@ -111,7 +111,9 @@ def test_the_reconciler_may_write_every_kind_that_a_fleet_owns() -> None:
     for row in OWNED_KINDS.values():
         verbs = granted[row.group, row.plural]
         assert verbs >= {"get", "list", "watch"}
-        assert ("delete" in verbs) == (row.kind not in ("CustomResourceDefinition", "Namespace"))
+        is_read = row.kind in ("CustomResourceDefinition", "Namespace")
+        assert ("delete" in verbs) == (not is_read)
+        assert ("patch" in verbs) == (not is_read), "its labels say what its pods may do"
 
 
 def test_what_is_one_agents_is_named_in_its_rights() -> None:

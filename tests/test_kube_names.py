@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.placement.names import MOST, with_suffix
+from reconciler.kube.objects import SYSTEM_NAMESPACE
+from reconciler.placement.names import MOST, RESERVED_NAMESPACES, with_suffix
 from tests.support.fleets import document, model, service
 from tests.support.manifests import CLUSTER, desired_of, pool
 
@@ -99,3 +100,12 @@ def test_names_that_are_cut_stay_distinct_and_fit() -> None:
     assert one != two
     assert max(len(one), len(two)) <= MOST
     assert with_suffix("chat", "models") == "chat-models"
+
+
+@pytest.mark.parametrize("namespace", sorted(RESERVED_NAMESPACES))
+def test_a_namespace_with_the_clusters_own_secrets_has_no_services(namespace: str) -> None:
+    gemma = document("Model", "gemma", {"source": "https://m.test/g.gguf"}, namespace=namespace)
+    chat = document("InferenceService", "chat", {"modelRef": "gemma", **ON}, namespace=namespace)
+
+    assert holds(pool(), gemma, chat) == {"chat": "ObjectName"}
+    assert SYSTEM_NAMESPACE in RESERVED_NAMESPACES

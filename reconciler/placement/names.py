@@ -14,6 +14,10 @@ from reconciler.api.meta import ObjectRef
 MOST = 63
 _MARK = 8
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+# Of Kubernetes itself and of ours: pods there could be given the Secrets of those.
+RESERVED_NAMESPACES = frozenset(
+    {"fleet-reconciler", "kube-node-lease", "kube-public", "kube-system"}
+)
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -45,5 +49,11 @@ def unusable_name(ref: ObjectRef) -> tuple[str, str] | None:
             "metadata.namespace",
             f"a Kubernetes namespace has no dots and at most {MOST} characters: {namespace!r};"
             " choose such a one",
+        )
+    if namespace in RESERVED_NAMESPACES:
+        return (
+            "metadata.namespace",
+            f"{namespace} is a namespace of the cluster itself, whose Secrets are in it; choose"
+            " another one",
         )
     return None

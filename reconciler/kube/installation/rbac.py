@@ -31,11 +31,8 @@ LABELS: Mapping[str, str] = {MANAGED_BY_LABEL: MANAGER}
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "patch", "update", "delete")
 _RBAC = "rbac.authorization.k8s.io"
-# Never deleted: a removal of these takes everything with it, and is asked of a person.
-_KEPT: Mapping[str, tuple[str, ...]] = {
-    "CustomResourceDefinition": (),
-    "Namespace": ("create", "patch"),
-}
+# Only looked at: an installation makes them, and a namespace's labels say what its pods may do.
+_READ_ONLY = frozenset({"CustomResourceDefinition", "Namespace"})
 _STATUS = ("get", "patch", "update")
 _BESIDE = (  # (group, resources, verbs): what is looked at and told, beside the owned kinds
     ("", ("pods",), _READ),  # why one of them is not ready
@@ -114,7 +111,7 @@ def _cluster_rules() -> Iterable[tuple[str, list[str], Sequence[str]]]:
 
 
 def _verbs(row: OwnedKind) -> Sequence[str]:
-    return (*_READ, *_KEPT.get(row.kind, _WRITE))
+    return _READ if row.kind in _READ_ONLY else (*_READ, *_WRITE)
 
 
 def _rule(
