@@ -392,6 +392,19 @@ def test_a_token_is_not_sent_where_all_could_read_it() -> None:
         ApiServer.of("prod", Credentials(lambda: grant)).raw("GET", "/version")
 
 
+def test_a_server_that_is_not_verified_is_said_loudly_and_once(
+    api: ApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    insecure = ApiServer.of("prod", Credentials(lambda: replace(api.grant(), insecure=True)))
+
+    for _ in range(2):
+        insecure.raw("GET", "/version")
+    insecure.close()
+
+    (said,) = [r.getMessage() for r in caplog.records if "insecure" in r.getMessage()]
+    assert "NOT verified" in said
+
+
 def _with(grant: Grant, authorization: str | None = None, **changes: Any) -> Grant:
     return replace(grant, authorization=authorization or grant.authorization, **changes)
 

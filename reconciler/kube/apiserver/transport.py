@@ -8,6 +8,7 @@ whole exchange where urllib3 has one for each read.
 from __future__ import annotations
 
 import http.client
+import logging
 import ssl
 import threading
 import time
@@ -25,6 +26,8 @@ _CONNECT_S = 10.0
 _IDLE_S = 60.0  # a kept connection older than that is not used: servers and balancers drop them
 _MOST_KEPT = 32
 _MOST_BYTES = 256 << 20  # of one answer, unpacked; etcd holds 1.5 MiB an object, a page 500 of them
+
+_log = logging.getLogger(__name__)
 
 _FAILURES = (OSError, http.client.HTTPException)
 
@@ -57,6 +60,7 @@ class Transport:
         self.credentials = credentials
         self._lock = threading.Lock()
         self._kept: list[Connection] = []  # the last used at the end
+        self._has_warned = False
         self._tls: tuple[Grant, ssl.SSLContext | None] | None = None
 
     def grant(self) -> Grant:
@@ -155,7 +159,20 @@ class Transport:
         with self._lock:
             if self._tls is None or self._tls[0] is not grant:
                 self._tls = grant, context_of(grant)
+                self._warn_of(grant)
             return self._tls[1]
+
+    def _warn_of(self, grant: Grant) -> None:
+        """Once, however often credentials are asked for anew."""
+        if grant.insecure and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "cluster %s: %s is NOT verified: the kubeconfig says insecure-skip-tls-verify, so"
+                " whoever is on the way can take the token and answer in its place; state its"
+                " certificate-authority-data instead",
+                self.name,
+                _origin(grant),
+            )
 
     def _take(self, grant: Grant) -> Connection | None:
         """The connection used last that is still good; the others are closed."""
