@@ -44,6 +44,5 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "ObjectGoing": "an object of it is being deleted: made anew once it is gone",
         "ObjectRefused": "the API server refuses an object of it",
         "Guarded": "removing it would lose data: by hand, or after a confirmation",
-        "NotRendered": "no manifest can be made of it",
     }
 )

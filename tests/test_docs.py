@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.problem import RULES, Severity
+from reconciler.reasons import REASONS
+
 REPOSITORY = Path(__file__).parent.parent
 PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
 _CITED = re.compile(r"(tests/[\w/]+\.py)::(\w+)")
@@ -45,6 +48,17 @@ def test_the_page_of_runtimes_says_what_a_router_costs() -> None:
     assert re.search(r"^\| must swap, .* \d+ times \|$", text, re.MULTILINE)
     assert "There is no autoscaling of one model behind a router" in text
     assert "Choose `resident: N` where" in text
+
+
+def test_the_page_of_troubles_names_whatever_holds_a_service_of_a_cluster() -> None:
+    text = (REPOSITORY / "docs/kubernetes-troubles.md").read_text()
+    blocking = {rule.id for rule in RULES.values() if rule.severity is Severity.BLOCKED}
+    held = {"NotOurs", "FieldConflict", "Fight", "Guarded", "NeedsConfirmation", "ObjectRefused"}
+    held |= {"PruneDisabled", "Held", "ObjectGoing"}
+    of_agents = {"PortConflict", "AgentTooOld"}
+
+    assert held <= REASONS.keys()
+    assert {r for r in (blocking | held) - of_agents if f"`{r}`" not in text} == set()
 
 
 def test_the_readme_leads_to_every_page() -> None:

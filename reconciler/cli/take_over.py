@@ -57,7 +57,7 @@ def _listed_elsewhere(definition: Manifest) -> str:
     if owner.startswith("Helm"):
         return (
             f"{name}: {owner} still lists it: helm uninstall would delete it with every object;"
-            " make the release forget it first (docs/kubernetes-install.md, Taking over definitions)"
+            " make the release forget it first (docs/kubernetes-install.md#taking-over-definitions)"
         )
     return f"{name} was {owner}"
 
