@@ -174,3 +174,27 @@ def test_a_forges_call_brings_a_pushed_commit_at_once(
     assert ask(port, "/hook", b"{}", X_Gitea_Signature=tag)[0] == 202
 
     wait_for(lambda: "other" in names(cluster, "deployments"), "the pushed one", timeout_s=30)
+
+
+def test_a_call_that_reaches_who_stands_by_wakes_the_one_who_leads(
+    tmp_path: Path, cluster: Cluster, machine: Machine
+) -> None:
+    home = ClusterFleet.create(tmp_path, cluster, machine)
+    secret = tmp_path / "secret"
+    secret.write_text("hunter2\n")
+    slowly = ("--interval", "10m")
+    first = machine.start(*home.words, *slowly, env={"POD_NAME": "first"})
+    wait_for(lambda: holder(cluster).startswith("first"), "the Lease", timeout_s=60)
+    hooked = ("--listen", "127.0.0.1:0", "--webhook-secret-file", str(secret))
+    second = machine.start(*home.words, *slowly, *hooked, env={"POD_NAME": "second"})
+    second.wait_said("served on port")
+    port = int(second.err.partition("served on port ")[2].split()[0])
+    wait_for(lambda: ask(port, "/readyz")[0] == 200, "it stands by", timeout_s=60)
+    home.push(chat=service("chat", "phi"))
+
+    tag = hmac.new(b"hunter2", b"{}", hashlib.sha256).hexdigest()
+    assert ask(port, "/hook", b"{}", X_Gitea_Signature=tag)[0] == 202
+
+    wait_for(lambda: "chat" in names(cluster, "deployments"), "the pushed one", timeout_s=30)
+    assert holder(cluster).startswith("first")
+    assert first.end() == 0
