@@ -7,18 +7,21 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 REPOSITORY = Path(__file__).parent.parent
 SCHEMAS = sorted(
     str(path.relative_to(REPOSITORY / "schemas")) for path in (REPOSITORY / "schemas").rglob("*.*")
 )
 EXAMPLE = sorted(path for path in (REPOSITORY / "fleet-example").rglob("*") if path.is_file())
+CHART = sorted(path for path in (REPOSITORY / "deploy/chart").rglob("*") if path.is_file())
 USAGE = 64
 
 pytestmark = pytest.mark.e2e
@@ -98,6 +101,36 @@ def test_the_schemas_can_be_had(installed: Installation) -> None:
     assert written or json.loads(run.stdout)
 
 
+def test_a_cluster_can_be_installed_from_what_the_wheel_brings(installed: Installation) -> None:
+    url = "https://git.test/fleet.git"
+
+    exported = installed.run("reconcile", "install", "--export", "-C", url)
+    chart = installed.run("reconcile", "schema", "--chart", str(installed.folder / "chart"))
+
+    assert exported.returncode == 0, exported.stderr
+    kinds = [d["kind"] for d in yaml.safe_load_all(exported.stdout)]
+    assert kinds.count("CustomResourceDefinition") == 4
+    assert kinds.count("Deployment") == 1
+    assert chart.returncode == 0, chart.stderr
+    written = {path.name for path in (installed.folder / "chart/crds").iterdir()}
+    assert written == {path.name for path in (REPOSITORY / "deploy/chart/crds").iterdir()}
+
+
+def test_the_source_archive_can_be_built_and_installed_by_itself(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path)]
+    _checked([*build, str(REPOSITORY)])
+    (archive,) = tmp_path.glob("*.tar.gz")
+
+    with tarfile.open(archive) as tar:
+        names = {name.partition("/")[2] for name in tar.getnames()}
+
+    assert {str(path.relative_to(REPOSITORY)) for path in (*CHART, *EXAMPLE)} <= names
+    assert {f"schemas/{name}" for name in SCHEMAS} <= names
+    wheel = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q"]
+    _checked([*wheel, "-w", str(tmp_path), str(archive)])
+    assert list(tmp_path.glob("*.whl"))
+
+
 def test_the_example_fleet_validates(installed: Installation) -> None:
     with zipfile.ZipFile(installed.wheel) as wheel:
         inside = [n for n in wheel.namelist() if n.startswith("reconciler/data/fleet-example/")]
@@ -121,9 +154,9 @@ def test_the_wheel_holds_the_data_and_no_tests(installed: Installation) -> None:
     with zipfile.ZipFile(installed.wheel) as wheel:
         names = set(wheel.namelist())
 
-    expected = {f"reconciler/data/schemas/{name}" for name in SCHEMAS} | {
-        f"reconciler/data/{path.relative_to(REPOSITORY)}" for path in EXAMPLE
-    }
+    expected = {f"reconciler/data/schemas/{name}" for name in SCHEMAS}
+    expected |= {f"reconciler/data/{path.relative_to(REPOSITORY)}" for path in EXAMPLE}
+    expected |= {f"reconciler/data/{path.relative_to(REPOSITORY / 'deploy')}" for path in CHART}
     assert expected <= names
     assert {"reconciler/py.typed", "agent/py.typed"} <= names
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {
