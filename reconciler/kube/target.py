@@ -16,6 +16,7 @@ from reconciler.kube.deciding.untouched import Untouched
 from reconciler.kube.instances import instances
 from reconciler.kube.inventory import members_of, revision_of, sources_of, write_parent
 from reconciler.kube.objects import Manifest, ObjectId, id_of
+from reconciler.kube.publishing.leaving import until_pods_are_gone
 from reconciler.kube.publishing.upkeep import Upkeep, is_by_agent
 from reconciler.kube.render.rendering import Renderer, Wanted
 from reconciler.kube.watches.looking import Documents, Listing, Look, Seen, Watching, strangers
@@ -132,6 +133,7 @@ class ClusterTarget:
         self.planned = live
         by_agents = {oid for oid in live if is_by_agent(live[oid])}
         wanted = tuple(manifest for manifest in wanted if id_of(manifest) not in by_agents)
+        wanted = until_pods_are_gone(wanted, live, self.seen.slices)
         self._members = members_of(wanted) | slices.left
         scope = Scope(
             target=self.name,

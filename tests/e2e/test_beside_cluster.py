@@ -123,3 +123,27 @@ def test_a_service_that_leaves_the_cluster_stays_until_it_answers_on_the_node(
     beside.mac.wait_ready("mini")
     gone = ("get", "deployment", "mini", "--ignore-not-found")
     wait_for(lambda: home.once() and not home.cluster.kubectl(*gone), "the copy in the cluster")
+
+
+def test_the_name_of_a_service_that_left_the_cluster_leads_to_the_node_alone(
+    beside: Beside,
+) -> None:
+    home = beside.home
+    home.push(mini=service("mini", "tiny", placement={"nodes": ["edge"]}))
+    home.run("--once", "--timeout", "20s")
+
+    home.push(mini=service("mini", "tiny", placement={"nodes": ["here"]}))
+    running = home.loop("--interval", "300ms")
+
+    def addresses() -> set[str]:
+        words = ("get", "endpointslices", "-l", "kubernetes.io/service-name=mini")
+        slices = home.cluster.json(*words)["items"]
+        return {a for s in slices for e in s["endpoints"] or () for a in e["addresses"]}
+
+    def selector() -> object:
+        return home.cluster.json("get", "service", "mini")["spec"].get("selector")
+
+    wait_for(lambda: addresses() == {own_address()}, "the pods' addresses gone", timeout_s=30)
+    wait_for(lambda: selector() is None, "a Service without a selector", timeout_s=30)
+    assert addresses() == {own_address()}
+    assert running.process.poll() is None

@@ -43,12 +43,13 @@ KINDS = tuple(row for row in OWNED_KINDS.values() if row.namespaced or row.group
 class Seen:
     """One look: the objects that carry the fleet's labels, and the parent of its set. `missing` are
     kinds of our own that are not installed; `documents` objects of these that others applied, where
-    they are the fleet."""
+    they are the fleet; `slices` the EndpointSlices of its Services, whoever made them."""
 
     objects: Mapping[ObjectId, Manifest]
     parent: Manifest | None
     missing: tuple[str, ...] = ()
     documents: Mapping[ObjectId, Manifest] = field(default_factory=dict)
+    slices: Mapping[ObjectId, Manifest] = field(default_factory=dict)
 
 
 Documents = Callable[[], Mapping[ObjectId, Manifest] | None]
@@ -89,7 +90,7 @@ class Listing:
             objects = {id_of(manifest): manifest for manifest in found}
             ours = _of(objects, fleet)
             others = {oid: o for oid, o in objects.items() if oid.group == GROUP}
-            return Seen(ours, parent.result(), tuple(sorted(missing)), others)
+            return Seen(ours, parent.result(), tuple(sorted(missing)), others, _slices(objects))
 
     def close(self) -> None:
         """Nothing is open."""
@@ -126,7 +127,7 @@ class Watching:
         if self._noted is not None:
             objects = self._noted.with_notes(objects)
         ours, parent = _of(objects, fleet), objects.get(parent_id(fleet))
-        return Seen(ours, parent, tuple(sorted(missing)), self._documents())
+        return Seen(ours, parent, tuple(sorted(missing)), self._documents(), _slices(objects))
 
     def close(self) -> None:
         if self._mirror is not None:
@@ -197,6 +198,10 @@ def _of(objects: Mapping[ObjectId, Manifest], fleet: str) -> Mapping[ObjectId, M
         if is_ours(manifest, fleet)
         and (manifest["metadata"].get("labels") or {}).get(PART_OF_LABEL) == part_of
     }
+
+
+def _slices(objects: Mapping[ObjectId, Manifest]) -> Mapping[ObjectId, Manifest]:
+    return {oid: objects[oid] for oid in objects if oid.kind == "EndpointSlice"}
 
 
 def _is_lost(mirror: Mirror) -> bool:
