@@ -61,9 +61,8 @@ def order_and_weigh(
         memory = ledger.replace(change.ref, needs)
         grows = any((m.after_bytes or 0) > (m.before_bytes or 0) for m in memory)
         if grows and (over := ledger.over_budget(change.ref)):
-            is_node = change.target.startswith("node/")  # in a cluster no pod makes room
-            # Without its model the room would lie idle meanwhile.
-            may_start = is_node and change.impact.download_bytes == 0
+            # In a cluster no pod makes room. Without its model the room would lie idle meanwhile.
+            may_start = _is_node(change.target) and change.impact.download_bytes == 0
             leave = leaving[change.target] if may_start else []
             if made := _make_room(change.ref, needs, ledger, leave, running):
                 at_once, memory = made
@@ -75,6 +74,8 @@ def order_and_weigh(
                 continue
             else:
                 change = _overridden(change, over)
+        if running.get((change.target, change.ref)) == () and not _is_node(change.target):
+            memory = _from_unknown(memory)
         ordered.append(_weighed(change, memory, len(ordered)))
     for move in (move for target in sorted(leaving) for move in leaving[target]):
         memory = ledgers.setdefault(_room(move), Ledger(())).replace(move.ref, ())
@@ -89,7 +90,7 @@ _Room = tuple[str, ObjectRef | None]
 def _room(thing: Change | Instance) -> _Room:
     """Who is weighed together: all of a node; in a cluster each for itself, as a pod has to fit on
     one node alone and Kubernetes finds which."""
-    return (thing.target, None if thing.target.startswith("node/") else thing.ref)
+    return (thing.target, None if _is_node(thing.target) else thing.ref)
 
 
 def _ledgers(observed: Observation) -> dict[_Room, Ledger]:
@@ -109,6 +110,15 @@ def _leaving(changes: Iterable[Change]) -> defaultdict[str, list[Change]]:
         if change.action is Action.MOVE:
             found[change.target].append(change)
     return found
+
+
+def _is_node(target: str) -> bool:
+    return target.startswith("node/")
+
+
+def _from_unknown(memory: Memory) -> Memory:
+    """Of pods that run, and that nobody had sized: not known is not nothing."""
+    return tuple(replace(m, before_bytes=None, peak_bytes=None) for m in memory)
 
 
 def _weighed(change: Change, memory: Memory, order: int) -> Change:

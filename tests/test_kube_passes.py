@@ -9,6 +9,7 @@ import pytest
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION
 from reconciler.kube.objects import NEEDS_ANNOTATION, ObjectId
 from reconciler.plan import Action, Plan, Restart
+from reconciler.report.plan_text import plan_text
 from tests.support.builders import ref
 from tests.support.cluster_views import CLUSTER, fleet, pool
 from tests.support.fleets import document
@@ -217,3 +218,28 @@ def test_that_we_know_better_what_the_same_pods_take_rolls_none_of_them() -> Non
     said = cluster.live[DEPLOYMENT]["metadata"]["annotations"]
     assert NEEDS_ANNOTATION not in said  # its pods were never sized
     assert all(c.is_shown_only for c in cluster.plan(a_fleet(chat={})).changes)
+
+
+def test_pods_that_nobody_had_sized_take_an_unknown_amount_and_not_nothing() -> None:
+    cluster = PureCluster()
+    cluster.bring_to(a_fleet(chat={"contextSize": 1024}))
+
+    cluster.known = lambda model: GEMMA
+    plan = cluster.plan(a_fleet(chat={"contextSize": 4096}))
+
+    (service,) = [change for change in plan.changes if change.object is None]
+    assert {m.before_bytes for m in service.impact.memory} == {None}
+    assert "device0 ? -> " in plan_text(plan, 0.0)
+
+
+def test_another_time_to_drain_rolls_the_pods_as_the_plan_says() -> None:
+    cluster = PureCluster()
+    cluster.bring_to(a_fleet(chat={}))
+    was = cluster.live[DEPLOYMENT]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+
+    plan = cluster.bring_to(a_fleet(chat={"rollout": {"drainTimeout": "90s"}}))
+
+    (service,) = [change for change in plan.changes if change.object is None]
+    assert service.impact.restart is Restart.ROLL
+    template = cluster.live[DEPLOYMENT]["spec"]["template"]["spec"]
+    assert (was, template["terminationGracePeriodSeconds"]) == (75, 105)

@@ -161,7 +161,8 @@ def _memory_text(memory: MemoryImpact) -> str:
     before, after = memory.before_bytes or 0, memory.after_bytes or 0
     budget = memory.budget_bytes or 0
     unit, size = ("GiB", 2**30) if max(before, after, budget) >= 2**30 else ("MiB", 2**20)
-    return f"{memory.pool} {before / size:.1f} -> {after / size:.1f} of {budget / size:.1f} {unit}"
+    was = "?" if memory.before_bytes is None else f"{before / size:.1f}"
+    return f"{memory.pool} {was} -> {after / size:.1f} of {budget / size:.1f} {unit}"
 
 
 def _download_text(impact: Impact) -> str:
