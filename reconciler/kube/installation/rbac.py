@@ -13,7 +13,6 @@ from typing import Any
 from reconciler.api import KINDS
 from reconciler.api.meta import GROUP
 from reconciler.kube.objects import (
-    AGENT_MANAGER,
     MANAGED_BY_LABEL,
     MANAGER,
     OWNED_KINDS,
@@ -136,7 +135,7 @@ def _binding(
 
 def _lease(node: str) -> dict[str, Any]:
     made = _object("coordination.k8s.io/v1", "Lease", lease_name(node), SYSTEM_NAMESPACE)
-    made["metadata"]["labels"] = {MANAGED_BY_LABEL: AGENT_MANAGER, NODE_LABEL: node}  # as it renews
+    made["metadata"]["labels"][NODE_LABEL] = node  # as its agent renews it
     return made
 
 
