@@ -77,13 +77,15 @@ def _print_commands(args: argparse.Namespace, desired: Desired) -> int:
     if args.output == "json":
         print(json.dumps([_as_json(*pair) for pair in rendered], indent=2))
         return Exit.OK
+    from reconciler.report.terminal import printable
+
     for workload, command in rendered:
         print(f"# {workload.ref.label} on {workload.node}")
         for name, value in command.env.items():
-            print(f"{name}={shlex.quote(value)} \\")
-        print(shlex.join(command.argv))
+            print(f"{name}={shlex.quote(printable(value))} \\")
+        print(shlex.join(map(printable, command.argv)))
         for name, text in command.files.items():
-            print(f"\n# {{dir}}/{name}\n{text}")
+            print(f"\n# {{dir}}/{name}\n" + "\n".join(map(printable, text.split("\n"))))
     return Exit.OK
 
 
@@ -144,6 +146,7 @@ def _say(desired: Desired, warnings: Sequence[Finding]) -> None:
 
 def _print_images(args: argparse.Namespace, desired: Desired) -> int:
     from reconciler.kube.render.images import images_of
+    from reconciler.report.terminal import printable
 
     rows = images_of(desired)
     if args.output == "json":
@@ -151,5 +154,6 @@ def _print_images(args: argparse.Namespace, desired: Desired) -> int:
         return Exit.OK
     for row in rows:
         users = ", ".join(ref.label for ref in row.services) or "-"
-        print(f"{row.runtime:<16} {row.accelerator:<8} {row.image}  ({row.stated_by})  {users}")
+        named = f"{row.runtime:<16} {row.accelerator:<8} {row.image}  ({row.stated_by})  {users}"
+        print(printable(named))
     return Exit.OK
