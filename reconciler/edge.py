@@ -47,7 +47,9 @@ def guarded(run: Callable[[], int], program: str) -> int:
             print(printable(str(problem)), file=sys.stderr)
         return Exit.FAILED
     except ReconcilerError as error:
-        print(f"{program}: {printable(str(error))}", file=sys.stderr)
+        from reconciler.source.address import redact_url
+
+        print(f"{program}: {printable(redact_url(str(error)))}", file=sys.stderr)
         return Exit.FAILED
     except KeyboardInterrupt:
         return Exit.INTERRUPTED

@@ -23,6 +23,7 @@ from reconciler.edge import Exit, endings
 from reconciler.errors import ReconcilerError, UsageError
 from reconciler.option import GIT_OPTIONS, Option, add, file_path
 from reconciler.report.terminal import printable
+from reconciler.source.address import redact_url
 
 if TYPE_CHECKING:
     from reconciler.models import FetchContext
@@ -262,7 +263,7 @@ def _require(args: argparse.Namespace, *names: str) -> None:
 def _teller(name: str) -> Callable[[str], None]:
     def tell(text: str) -> None:
         with contextlib.suppress(OSError):  # whoever read our words is gone: that stops nothing
-            print(f"{name}: {printable(text)}", file=sys.stderr, flush=True)
+            print(f"{name}: {printable(redact_url(text))}", file=sys.stderr, flush=True)
 
     return tell
 
@@ -273,6 +274,6 @@ def _leave_reason(stated: Path | None, error: Exception) -> None:
 
     path = stated or (_TERMINATION_LOG if _TERMINATION_LOG.exists() else None)
     if path is not None:
-        line = " ".join(printable(str(error)).split())
+        line = " ".join(printable(redact_url(str(error))).split())
         with contextlib.suppress(OSError):
             path.write_text(f"{reason_of(error)}: {line[:_MOST_TOLD]}\n")
