@@ -74,6 +74,7 @@ class ClusterWorld:
     cluster: Cluster
     random: random.Random
     repo: Repo
+    other: Repo  # of another fleet in the same cluster
     proxy: FaultProxy
     api: ApiServer  # past the proxy, with all rights: it only looks
     kubeconfig: Path  # the reconciler's, through the proxy
@@ -113,6 +114,7 @@ class ClusterWorld:
                 cluster,
                 random.Random(seed),
                 Repo.create(root / "git"),
+                Repo.create(root / "other"),
                 proxy,
                 api,
                 proxy.write_kubeconfig(root / "reconciler.proxied"),
@@ -124,7 +126,7 @@ class ClusterWorld:
             )
             cluster.namespace(TEAM)
             world._begin_fleet(tiny)
-            world._make_foreign(root)
+            world._make_foreign()
             world.start_reconciler()
             world.start_agent()
             yield world
@@ -194,6 +196,14 @@ class ClusterWorld:
         self.reconcilers.remove(running)
         code = running.end(number)
         assert code == -number if number is signal.SIGKILL else code == 0, (code, running.err)
+
+    @contextlib.contextmanager
+    def other_loop(self) -> Iterator[Running]:
+        """The other fleet's reconciler at work."""
+        running = self.machine.start(*self._other_words, "--listen", "127.0.0.1:0")
+        running.wait_said("this process applies the fleet now")
+        yield running
+        assert running.end() == 0, running.err
 
     def free_lease(self) -> None:
         """What a person does who does not wait until the Lease of a dead one is over."""
@@ -361,15 +371,14 @@ class ClusterWorld:
         )
         self.push("Begin")
 
-    def _make_foreign(self, root: Path) -> None:
+    def _make_foreign(self) -> None:
         """Another fleet, applied once, and what has nothing to do with any."""
-        other = Repo.create(root / "other")
         pool = {"cluster": "prod", "nodeSelector": {"pool": "edge"}, "count": 1}
         pool = {"kubernetes": pool, "hardware": {"memory": "8Gi"}}
         self.cluster.namespace(_FOREIGN)
         spec = {"source": "https://models.test/theirs.gguf", "sha256": "cd" * 32}
         chat = {"modelRef": "theirs", "placement": {"nodes": ["theirs"]}}
-        other.publish(
+        self.other.publish(
             {
                 "fleet.yaml": document("Fleet", "other", {}),
                 "node.yaml": document("FleetNode", "theirs", pool),
@@ -377,10 +386,7 @@ class ClusterWorld:
                 "chat.yaml": document("InferenceService", "theirs", chat, namespace=_FOREIGN),
             }
         )
-        done = self.machine.reconcile(
-            *("--once", "--timeout", "60s", "-C", str(other.remote), "--cluster", "prod=test"),
-            *("--kubeconfig", str(self.cluster.kubeconfig)),
-        )
+        done = self.machine.reconcile("--once", "--timeout", "60s", *self._other_words)
         assert done.code == 0, done.out + done.err
         for namespace in ("default", SYSTEM):
             create = ("create", "-n", namespace)
@@ -401,6 +407,11 @@ class ClusterWorld:
             for item in self._list(kind, f"{FLEET_LABEL}!=home")
             if item["metadata"]["name"] in (_FOREIGN, "theirs", "fleet-other")
         }
+
+    @property
+    def _other_words(self) -> tuple[str, ...]:
+        config = ("--kubeconfig", str(self.cluster.kubeconfig))
+        return ("-C", str(self.other.remote), "--cluster", "prod=test", *config)
 
     def _list(self, plural: str, selector: str) -> tuple[Mapping[str, Any], ...]:
         kind = next(row for row in OWNED_KINDS.values() if row.plural == plural)
