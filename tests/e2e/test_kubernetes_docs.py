@@ -38,6 +38,7 @@ from tests.support.wait import wait_for
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
 
 PAGE = Page.read("docs/kubernetes.md")
+INSTALLED = Page.read("docs/kubernetes-install.md")
 PROGRAMS = Path(sys.executable).parent
 (URL,) = set(re.findall(r"https://git\.example\.com/\S+\.git", PAGE.text))
 (HOST_IP,) = set(re.findall(r"hostIP: (\S+)", PAGE.text))
@@ -259,6 +260,26 @@ def test_coming_from_llmkube(typist: Typist, tmp_path: Path) -> None:
     cluster.kubectl("delete", "inferenceservice", "plain")
     home.once()
     cluster.kubectl("wait", "--for=condition=Ready", "inferenceservice/plain", "--timeout=20s")
+
+
+def test_the_network_policy_of_the_page_is_taken_and_means_our_pods(pushed: Typist) -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", INSTALLED.text, re.DOTALL)
+    policy = yaml.safe_load(text)
+
+    taken = pushed.cluster.kubectl("apply", "--dry-run=server", "-f", "-", text=text)
+
+    assert policy["metadata"]["name"] in taken
+    pushed.type("reconcile render -o rendered")
+    (file,) = (pushed.folder / "rendered/prod").rglob("*.yaml")
+    made = {d["kind"]: d for d in yaml.safe_load_all(file.read_text())}
+    pod = made["Deployment"]["spec"]["template"]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    ports = {p["containerPort"] for c in _containers(pod) for p in c.get("ports", ())}
+    assert {p["port"] for rule in policy["spec"]["ingress"] for p in rule["ports"]} == ports
+
+
+def _containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())]
 
 
 def apply_as(
