@@ -18,7 +18,7 @@ from tests.support.cluster_faults import FAULTS, HEALED_FIRST
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
 
-_ROUNDS = 20
+_ROUNDS = 15
 
 
 def test_after_every_fault_a_cluster_converges_and_nothing_foreign_was_touched(
