@@ -238,8 +238,10 @@ def agent(cluster: Cluster, reconcile: Reconcile, tmp_path: Path) -> Agent:
     made = Agent(cluster, path)
     # A policy is in force a moment after it was written.
     wait_for(
-        lambda: "own node" in made.apply(slice_of("mac-2", "chat"))
-        and "status.desired" in made.apply(slice_of("mac-1", "kubernetes")),
+        lambda: (
+            "own node" in made.apply(slice_of("mac-2", "chat"))
+            and "status.desired" in made.apply(slice_of("mac-1", "kubernetes"))
+        ),
         "policies in force",
         timeout_s=30,
     )
