@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from reconciler.kube.publishing.upkeep import Upkeep, is_by_agent
 from reconciler.kube.render.rendering import Renderer, Wanted
 from reconciler.kube.watches.looking import Documents, Listing, Look, Seen, Watching, strangers
 from reconciler.kube.watches.noted import Noted
+from reconciler.kube.watches.watching import Objects
 from reconciler.kube.writing.applying import apply_objects, object_id
 from reconciler.kube.writing.outcomes import of_services
 from reconciler.plan import (
@@ -76,7 +78,7 @@ class ClusterTarget:
         self._failed_passes = 0
         self._is_known = False
         self._held = ""  # why the newest revision is not applied, where waiting does not help
-        self.seen = Seen({}, None)  # the last good look
+        self.seen = Seen(Objects({}), None)  # the last good look
         self.wanted: Wanted | None = None
         self._followed: Desired | None = None
 
@@ -112,7 +114,7 @@ class ClusterTarget:
         applied them; None: it found nothing out."""
         if not self._is_known:
             return None
-        return {**self.seen.documents, **self.seen.objects}
+        return ChainMap(self.seen.objects, self.seen.documents)  # type: ignore[arg-type]  # is read
 
     def plan(
         self,
@@ -129,9 +131,9 @@ class ClusterTarget:
         wanted = (*self.wanted.manifests, *slices.wanted)
         others = strangers(self.api, {id_of(manifest) for manifest in wanted} - seen.keys())
         self._upkeep.taken(slices.wanted, others)
-        live = {o: m for o, m in {**others, **seen}.items() if o not in slices.left}
+        live = seen.changed({**others, **dict.fromkeys(slices.left)})
         self.planned = live
-        by_agents = {oid for oid in live if is_by_agent(live[oid])}
+        by_agents = {oid for oid, other in others.items() if is_by_agent(other)}
         wanted = tuple(manifest for manifest in wanted if id_of(manifest) not in by_agents)
         wanted = until_pods_are_gone(wanted, live, self.seen.slices)
         self._members = members_of(wanted) | slices.left

@@ -54,10 +54,16 @@ class StatusWriter:
     def write(self, entries: Iterable[Entry]) -> int:
         """Bring each up to date; how many were written. One that cannot be is said once, and tried
         again with the next pass."""
-        entries = tuple(entries)
-        todo = [entry for entry in entries if not entry.is_there]
-        there = {entry.live["metadata"]["uid"] for entry in entries}
-        self._written = {uid: done for uid, done in self._written.items() if uid in there}
+        todo: list[Entry] = []
+        pending: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        for entry in entries:  # one at a time: thousands of objects are decoded for it
+            metadata = entry.live["metadata"]
+            done = self._written.get(metadata["uid"])
+            if done is not None and done[0] == metadata.get("resourceVersion"):
+                pending[metadata["uid"]] = done
+            if not entry.is_there:
+                todo.append(entry)
+        self._written = pending
         if not todo:
             return 0
         with ThreadPoolExecutor(min(_WRITERS, len(todo)), "status") as pool:

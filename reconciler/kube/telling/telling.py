@@ -81,11 +81,7 @@ class Voice:
             failed=_failures(outcomes, self.api.name),
             generations=_generations(desired, self.api.name),
         )
-        documents = {
-            ref_of(oid): self.statuses.current(live)
-            for oid, live in objects.items()
-            if oid.group == GROUP
-        }
+        documents = _Documents(objects, self.statuses.current)
         written = self.statuses.write(_entries(view, documents))
         happened = happenings(plan, outcomes, self.api.name)
         return written, self.events.write(happened, documents)
@@ -93,12 +89,11 @@ class Voice:
     def _pods(self, objects: Objects) -> Mapping[ObjectRef, tuple[Manifest, ...]]:
         """Those of services that are on their way, or stuck: they say why. None are asked for
         where all is well."""
+        pods_of = (objects[oid] for oid in objects if oid.kind in ("Deployment", "Job"))
         troubled = {
             ref.name
-            for oid, live in objects.items()
-            if oid.kind in ("Deployment", "Job")
-            and (ref := service_of(live)) is not None
-            and not readiness(live).is_current
+            for live in pods_of
+            if (ref := service_of(live)) is not None and not readiness(live).is_current
         }
         if not troubled:
             return {}
@@ -140,6 +135,23 @@ class Voice:
         elif known[0] != said:
             self._renewals[node] = (said, now)
         return self._renewals[node][1] or None
+
+
+class _Documents(Mapping[ObjectRef, Manifest]):
+    """The fleet's own documents as they are now, each made when it is looked at."""
+
+    def __init__(self, objects: Objects, current: Callable[[Manifest], Manifest]) -> None:
+        self._objects, self._current = objects, current
+        self._ids = {ref_of(oid): oid for oid in objects if oid.group == GROUP}
+
+    def __getitem__(self, ref: ObjectRef) -> Manifest:
+        return self._current(self._objects[self._ids[ref]])
+
+    def __iter__(self) -> Iterator[ObjectRef]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
 
 
 def _entries(view: View, documents: Mapping[ObjectRef, Manifest]) -> Iterator[Entry]:

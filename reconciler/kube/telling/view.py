@@ -49,7 +49,8 @@ class View:
 
     def children(self, ref: ObjectRef, kind: str) -> tuple[Manifest, ...]:
         """The live objects of one kind that stand for a service."""
-        return tuple(o for o in self._children.get(ref, ()) if o["kind"] == kind)
+        found = (oid for oid in self._children.get(ref, ()) if oid.kind == kind)
+        return tuple(self.objects[oid] for oid in found)
 
     def blocked(self, ref: ObjectRef) -> Blocked | None:
         """Why a service stays as it runs."""
@@ -90,9 +91,9 @@ class View:
         return {(i.ref, i.target): i for i in self.instances}
 
     @cached_property
-    def _children(self) -> Mapping[ObjectRef, tuple[Manifest, ...]]:
-        owned = ((service_of(live), live) for live in self.objects.values())
-        return _grouped((ref, live) for ref, live in owned if ref is not None)
+    def _children(self) -> Mapping[ObjectRef, tuple[ObjectId, ...]]:
+        owned = ((service_of(live), oid) for oid, live in self.objects.items())
+        return _grouped((ref, oid) for ref, oid in owned if ref is not None)
 
     @cached_property
     def _blocked(self) -> Mapping[ObjectRef, Blocked]:

@@ -26,7 +26,7 @@ from reconciler.kube.objects import (
 )
 from reconciler.kube.watches.feed import Freshness
 from reconciler.kube.watches.noted import Noted
-from reconciler.kube.watches.watching import Mirror
+from reconciler.kube.watches.watching import Mirror, Objects
 
 if TYPE_CHECKING:
     from reconciler.kube.apiserver.client import ApiServer
@@ -45,7 +45,7 @@ class Seen:
     kinds of our own that are not installed; `documents` objects of these that others applied, where
     they are the fleet; `slices` the EndpointSlices of its Services, whoever made them."""
 
-    objects: Mapping[ObjectId, Manifest]
+    objects: Objects
     parent: Manifest | None
     missing: tuple[str, ...] = ()
     documents: Mapping[ObjectId, Manifest] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Listing:
         with ThreadPoolExecutor(READERS, "look") as pool:
             parent = pool.submit(self._api.get, parent_id(fleet))
             found = [manifest for each in pool.map(listed, KINDS) for manifest in each]
-            objects = {id_of(manifest): manifest for manifest in found}
+            objects = Objects({id_of(manifest): manifest for manifest in found})
             ours = _of(objects, fleet)
             others = {oid: o for oid, o in objects.items() if oid.group == GROUP}
             return Seen(ours, parent.result(), tuple(sorted(missing)), others, _slices(objects))
@@ -154,7 +154,7 @@ class Watching:
             self._news.notify_all()
         self._changed()
 
-    def _first(self, mirror: Mirror) -> Mapping[ObjectId, Manifest] | None:
+    def _first(self, mirror: Mirror) -> Objects | None:
         """Waits for the first lists, until they are here or cannot be had."""
         deadline = monotonic() + FIRST_S
         with self._news:
@@ -189,19 +189,19 @@ def strangers(api: ApiServer, names: Collection[ObjectId]) -> dict[ObjectId, Man
     return {oid: m for m in everything if (oid := id_of(m)) in wanted}
 
 
-def _of(objects: Mapping[ObjectId, Manifest], fleet: str) -> Mapping[ObjectId, Manifest]:
+def _of(objects: Objects, fleet: str) -> Objects:
     """The members of the fleet's set, without its parent."""
     part_of = set_id(fleet)
-    return {
-        oid: manifest
+    return objects.only(
+        oid
         for oid, manifest in objects.items()
         if is_ours(manifest, fleet)
         and (manifest["metadata"].get("labels") or {}).get(PART_OF_LABEL) == part_of
-    }
+    )
 
 
-def _slices(objects: Mapping[ObjectId, Manifest]) -> Mapping[ObjectId, Manifest]:
-    return {oid: objects[oid] for oid in objects if oid.kind == "EndpointSlice"}
+def _slices(objects: Objects) -> Objects:
+    return objects.only(oid for oid in objects if oid.kind == "EndpointSlice")
 
 
 def _is_lost(mirror: Mirror) -> bool:

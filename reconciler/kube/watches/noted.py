@@ -13,6 +13,7 @@ from typing import Any
 from reconciler.kube.apiserver.client import ApiServer
 from reconciler.kube.apiserver.transport import Transport
 from reconciler.kube.objects import MANAGER, Manifest, ObjectId, id_of
+from reconciler.kube.watches.watching import Objects
 
 LASTS_S = 5.0  # what has not come until then was changed by somebody else since
 
@@ -30,18 +31,16 @@ class Noted(ApiServer):
     def like(cls, api: ApiServer) -> Noted:
         return cls(api.name, api._transport)
 
-    def with_notes(self, seen: Mapping[ObjectId, Manifest]) -> dict[ObjectId, Manifest]:
+    def with_notes(self, seen: Objects) -> Objects:
         """What a watch has seen, with what it has not seen yet of what we wrote."""
-        now, merged = time.monotonic(), dict(seen)
+        now, news = time.monotonic(), dict[ObjectId, Manifest | None]()
         for oid, (at, written, uid) in tuple(self._notes.items()):
             have = seen.get(oid)
             if now - at > LASTS_S or _is_known(have, written, uid):
                 self._notes.pop(oid, None)
-            elif written is None:
-                merged.pop(oid, None)
             else:
-                merged[oid] = written
-        return merged
+                news[oid] = written
+        return seen.changed(news)
 
     def apply(
         self,

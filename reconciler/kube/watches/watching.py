@@ -40,24 +40,35 @@ def without_managed_fields(item: dict[str, Any]) -> Manifest:
 
 
 class Objects(Mapping[ObjectId, Manifest]):
-    """Objects at one moment, decoded as they are looked at: 8 us each, and whoever has one may
-    change it."""
+    """Objects at one moment. Those that are packed are decoded as they are looked at, 8 us each:
+    whoever goes through all of them should keep none."""
 
-    def __init__(self, packed: Mapping[ObjectId, bytes]) -> None:
-        self._packed = packed
+    def __init__(self, held: Mapping[ObjectId, bytes | Manifest]) -> None:
+        self._held = held
+
+    def only(self, oids: Iterable[ObjectId]) -> Objects:
+        """Some of them."""
+        return Objects({oid: self._held[oid] for oid in oids})
+
+    def changed(self, news: Mapping[ObjectId, Manifest | None]) -> Objects:
+        """With others in their place; None: without it."""
+        if not news:
+            return self
+        held = {**self._held, **{oid: new for oid, new in news.items() if new is not None}}
+        return Objects({oid: one for oid, one in held.items() if news.get(oid, one) is not None})
 
     def __getitem__(self, oid: ObjectId) -> Manifest:
-        found: dict[str, Any] = orjson.loads(self._packed[oid])
-        return found
+        found = self._held[oid]
+        return orjson.loads(found) if isinstance(found, bytes) else found
 
     def __contains__(self, oid: object) -> bool:
-        return oid in self._packed
+        return oid in self._held
 
     def __iter__(self) -> Iterator[ObjectId]:
-        return iter(self._packed)
+        return iter(self._held)
 
     def __len__(self) -> int:
-        return len(self._packed)
+        return len(self._held)
 
 
 class Mirror:
@@ -104,7 +115,7 @@ class Mirror:
             if thread is not threading.current_thread():
                 thread.join(timeout=5.0)  # a request on its way has its own deadline
 
-    def objects(self) -> Mapping[ObjectId, Manifest] | None:
+    def objects(self) -> Objects | None:
         """All of them; None until every kind has been listed once."""
         if any(feed.freshness is Freshness.LISTING for feed in self._feeds):
             return None
