@@ -1,6 +1,7 @@
 """Every benchmark as one table: `make bench`, or `python -m bench`. Takes about eight minutes.
 
 One alone: `python -m bench.plan`. On a shared machine look at `min` and `min cpu`.
+The one beside a cluster is run alone: `python -m bench.cluster` takes minutes.
 """
 
 from __future__ import annotations
