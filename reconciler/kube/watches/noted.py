@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from reconciler.kube.apiserver.client import ApiServer
 from reconciler.kube.apiserver.transport import Transport
 from reconciler.kube.objects import MANAGER, Manifest, ObjectId, id_of
@@ -17,7 +19,9 @@ from reconciler.kube.watches.watching import Objects
 
 LASTS_S = 5.0  # what has not come until then was changed by somebody else since
 
-_Note = tuple[float, Manifest | None, str]  # when, what is there now (None: nothing), its uid
+_Note = tuple[float, bytes | None, int, str]
+"""When, what is there now as JSON (None: nothing), its version and uid. A first install writes
+thousands: as dicts they would take eight times as much, which a heap keeps."""
 
 
 class Noted(ApiServer):
@@ -33,10 +37,10 @@ class Noted(ApiServer):
 
     def with_notes(self, seen: Objects) -> Objects:
         """What a watch has seen, with what it has not seen yet of what we wrote."""
-        now, news = time.monotonic(), dict[ObjectId, Manifest | None]()
-        for oid, (at, written, uid) in tuple(self._notes.items()):
+        now, news = time.monotonic(), dict[ObjectId, bytes | None]()
+        for oid, (at, written, version, uid) in tuple(self._notes.items()):
             have = seen.get(oid)
-            if now - at > LASTS_S or _is_known(have, written, uid):
+            if now - at > LASTS_S or _is_known(have, version if written else None, uid):
                 self._notes.pop(oid, None)
             else:
                 news[oid] = written
@@ -72,20 +76,25 @@ class Noted(ApiServer):
 
     def delete(self, oid: ObjectId, *, uid: str, propagation: str = "Background") -> None:
         super().delete(oid, uid=uid, propagation=propagation)
-        self._notes[oid] = (time.monotonic(), None, uid)
+        self._notes[oid] = (time.monotonic(), None, 0, uid)
 
     def _note(self, found: dict[str, Any], dry_run: bool) -> dict[str, Any]:
         if not dry_run and "metadata" in found:
-            self._notes[id_of(found)] = (time.monotonic(), found, found["metadata"]["uid"])
+            self._notes[id_of(found)] = (
+                time.monotonic(),
+                orjson.dumps(found),
+                _version(found),
+                found["metadata"]["uid"],
+            )
         return found
 
 
-def _is_known(have: Manifest | None, written: Manifest | None, uid: str) -> bool:
+def _is_known(have: Manifest | None, written: int | None, uid: str) -> bool:
     """Whether the watch has what we wrote, or something newer."""
     if written is None:
         metadata = have["metadata"] if have else {}
         return have is None or metadata["uid"] != uid or bool(metadata.get("deletionTimestamp"))
-    return have is not None and _version(have) >= _version(written)
+    return have is not None and _version(have) >= written
 
 
 def _version(manifest: Manifest) -> int:

@@ -50,7 +50,7 @@ class Objects(Mapping[ObjectId, Manifest]):
         """Some of them."""
         return Objects({oid: self._held[oid] for oid in oids})
 
-    def changed(self, news: Mapping[ObjectId, Manifest | None]) -> Objects:
+    def changed(self, news: Mapping[ObjectId, bytes | Manifest | None]) -> Objects:
         """With others in their place; None: without it."""
         if not news:
             return self
