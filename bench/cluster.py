@@ -229,6 +229,8 @@ class _Loop:
             return parent is not None and (parent.get("data") or {}).get("revision") == head
 
         wait_for(applied, "the revision is applied", timeout_s=300)
+        # a signal before the first pass would end it
+        wait_for(lambda: self._metric("fleet_passes_total") > 0, "a pass", timeout_s=120)
         before: dict[tuple[str, str], int] = {}
         while _writes(before, now := self._bench.calls()):
             before = now
