@@ -165,7 +165,7 @@ def test_the_reconciler_may_do_what_it_needs_and_reads_no_secret(
     }
     granted = _granted(cluster, kinds | private | {"pods": ("", "pods", "")})
 
-    least = dict.fromkeys(("CustomResourceDefinition", "Namespace"), {"get", "list", "watch"})
+    least = {kind: {"get", "list", "watch"} for kind in ("CustomResourceDefinition", "Namespace")}
     assert {kind: granted[kind] for kind in kinds} == {
         kind: least.get(kind, set(VERBS)) for kind in kinds
     }
