@@ -38,8 +38,8 @@ def test_bases_are_pinned_and_nothing_runs_as_root(path: Path) -> None:
     said = instructions(path)
 
     bases = [rest.partition("=")[2] for word, rest in said if word == "ARG" and "BASE" in rest]
-    bases = [rest.split()[0] for word, rest in said if word == "FROM"]
-    assert set(bases) == {"${BASE}"}
+    built_on = {rest.split()[0] for word, rest in said if word == "FROM"}
+    assert built_on == {"${BASE}"}
     assert all(re.search(r":\d+\.\d+\.\d+[-\w]*(@sha256:[0-9a-f]{64})?$", base) for base in bases)
     [user] = [rest for word, rest in said if word == "USER"]
     pod = deployment(Program("https://git.test/f.git"))["spec"]["template"]["spec"]
