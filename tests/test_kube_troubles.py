@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,57 @@ def test_one_bad_object_blocks_only_what_depends_on_it(world: World) -> None:
     assert outcomes["Deployment", "bad"].result is Result.SKIPPED
     assert "/bad" in outcomes["Deployment", "bad"].message
     assert outcomes["Deployment", "chat"].result is Result.APPLIED
+
+
+def test_a_server_that_fails_at_one_object_gets_the_others(
+    world: World, cluster: Cluster, request: pytest.FixtureRequest
+) -> None:
+    cluster.apply(_webhook_that_nobody_answers(world.namespace, "bad"))
+    request.addfinalizer(
+        lambda: cluster.kubectl("delete", "validatingwebhookconfiguration", "nobody", "--wait=0")
+    )
+    asked = ("create", "configmap", "bad", "-n", world.namespace, "--dry-run=server")
+    wait_for(lambda: "failed calling webhook" in cluster.kubectl(*asked, check=False))
+    for name in ("bad", "chat", "other"):
+        world.declare(config_map(world.namespace, name), service=name)
+
+    outcomes = {o.change.object.name: o for o in world.apply() if o.change.object}
+
+    assert outcomes["bad"].result is Result.FAILED
+    assert "failed calling webhook" in outcomes["bad"].message
+    assert outcomes["chat"].result is outcomes["other"].result is Result.APPLIED
+
+
+def _webhook_that_nobody_answers(namespace: str, name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "nobody"},
+        "webhooks": [
+            {
+                "name": "nobody.example.com",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "timeoutSeconds": 1,
+                "clientConfig": {"url": "https://127.0.0.1:1/"},
+                "matchConditions": [
+                    {
+                        "name": "one",
+                        "expression": f"object.metadata.name == '{name}'"
+                        f" && object.metadata.namespace == '{namespace}'",
+                    }
+                ],
+                "rules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE", "UPDATE"],
+                        "resources": ["configmaps"],
+                    }
+                ],
+            }
+        ],
+    }
 
 
 def test_the_server_is_asked_what_it_would_refuse_and_nothing_is_changed(world: World) -> None:

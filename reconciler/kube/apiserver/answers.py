@@ -17,6 +17,7 @@ from reconciler.kube.apiserver.errors import (
     ClusterError,
     Conflict,
     Denied,
+    Faltered,
     Gone,
     Immutable,
     NotFound,
@@ -58,7 +59,8 @@ def error_of(
     if status == 500 and (found := _UNTYPED.search(text)):
         return _undeclared(asked, found[1])
     if status >= 500:
-        return Unreachable(f"{asked}: the API server is in trouble ({status}): {text}")
+        trouble = Faltered if status == 500 and said else Unreachable
+        return trouble(f"{asked}: the API server is in trouble ({status}): {text}")
     if status < 400:
         return Unreachable(f"{asked}: answered with {status}; is that an API server's URL?")
     make = _MAKERS.get(status, _refused)

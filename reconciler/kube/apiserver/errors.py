@@ -26,6 +26,11 @@ class Unreachable(ClusterError):
     """No answer, or the server is in trouble (5xx): nothing may be concluded."""
 
 
+class Faltered(Unreachable):
+    """The server failed at this one request, as where a webhook of its own does not answer: others
+    may go well."""
+
+
 class Denied(ClusterError):
     """Who we are there may not do that."""
 

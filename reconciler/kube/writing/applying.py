@@ -15,7 +15,7 @@ from itertools import groupby
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import ReconcilerError
 from reconciler.kube.apiserver.client import ApiServer
-from reconciler.kube.apiserver.errors import Unreachable
+from reconciler.kube.apiserver.errors import Faltered, Unreachable
 from reconciler.kube.apiserver.pace import Pace
 from reconciler.kube.deciding.private import scrubbed
 from reconciler.kube.objects import Manifest, ObjectId, kind_of
@@ -26,6 +26,7 @@ from reconciler.target import Outcome, Result
 log = logging.getLogger(__name__)
 
 THREADS = 8  # the server is the bottleneck; more gains nothing on a small one
+MOST_FALTERS = 8  # in a row: then it is the server, and not what it was asked for
 LONGEST_WAIT_S = 60.0  # that one object waits in all for a server that asks for pauses
 
 
@@ -84,6 +85,7 @@ class _Run:
     failed: dict[ObjectRef, str] = field(default_factory=dict)  # what of a service went wrong
     closed: dict[str, str] = field(default_factory=dict)  # namespaces that are not there
     missing: dict[str, str] = field(default_factory=dict)  # groups whose definitions failed
+    falters: int = 0  # in a row
     down: str = ""  # why nothing more is tried
 
     def one(self, change: Change) -> Outcome:
@@ -95,13 +97,19 @@ class _Run:
         try:
             said = self.pace.run(lambda: self.writer.carry_out(change, oid))
         except Unreachable as error:
-            self.down = str(error)
-            return Outcome(change, Result.FAILED, str(error))
+            self.falters += 1
+            if not isinstance(error, Faltered) or self.falters >= MOST_FALTERS:
+                self.down = str(error)
+            return self._failed(change, oid, error)
         except ReconcilerError as error:
-            why = scrubbed(str(error), self.writer.live.get(oid), change.manifest or {})
-            return Outcome(change, Result.FAILED, why)
+            return self._failed(change, oid, error)
+        self.falters = 0
         log.info("%s %s on %s%s", change.action, oid.label, change.target, f": {said}" * bool(said))
         return Outcome(change, Result.APPLIED, said)
+
+    def _failed(self, change: Change, oid: ObjectId, error: ReconcilerError) -> Outcome:
+        why = scrubbed(str(error), self.writer.live.get(oid), change.manifest or {})
+        return Outcome(change, Result.FAILED, why)
 
     def learn(self, outcomes: Iterable[Outcome]) -> None:
         """Between stages: what has to wait now."""
