@@ -101,6 +101,7 @@ def _is_printed(shown: str, printed: list[str]) -> bool:
 
 @pytest.fixture
 def typist(tmp_path: Path, cluster: Cluster, machine: Machine) -> Iterator[Typist]:
+    cluster.remove_system()
     remote = tmp_path / "fleet.git"
     run_git(tmp_path, "init", "-q", "--bare", "--initial-branch=main", str(remote))
     run_git(remote, "config", "http.receivepack", "true")

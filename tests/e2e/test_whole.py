@@ -72,6 +72,7 @@ class Whole:
 
 @pytest.fixture
 def whole(tmp_path: Path, cluster: Cluster, machine: Machine, tiny: Path) -> Iterator[Whole]:
+    cluster.remove_system()
     nvidia = {"nvidia.com/gpu": "1"}
     cluster.add_node("l4-0", {"gpu": "l4"}, **nvidia)
     cluster.add_node("l4-1", {"gpu": "l4"}, **nvidia)

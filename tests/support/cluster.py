@@ -219,6 +219,10 @@ class Cluster:
         wait_for(lambda: not self._has_left_overs(), "what a test made is gone", timeout_s=60)
         self._delete("nodes", lambda _: True)  # last: kwok ends pods only while their node is there
 
+    def remove_system(self) -> None:
+        """For tests of what an installation makes: another test may have left SYSTEM, emptied."""
+        self.kubectl("delete", "namespace", SYSTEM, "--ignore-not-found", "--wait")
+
     def _delete(self, kinds: str, chosen: Callable[[Any], bool]) -> None:
         for item in self.json("get", kinds)["items"]:
             if chosen(item):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from reconciler.api.meta import GROUP
 from reconciler.kube.apiserver.errors import ClusterError, Conflict, NotFound
 from reconciler.kube.kinds import LEASE
-from reconciler.kube.objects import MANAGER
+from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER
 
 if TYPE_CHECKING:
     from reconciler.kube.apiserver.client import ApiServer
@@ -261,7 +261,11 @@ class Holder:
         lease = {
             "apiVersion": LEASE.api_version,
             "kind": LEASE.kind,
-            "metadata": {"name": self._name, "namespace": self._namespace},
+            "metadata": {
+                "name": self._name,
+                "namespace": self._namespace,
+                "labels": {MANAGED_BY_LABEL: MANAGER},  # so that it goes with an installation
+            },
             "spec": {**(spec or self._ours({})), "renewTime": _stamp()},
         }
         made: dict[str, Any] = self._call("POST", LEASE.path(self._namespace), lease)
