@@ -232,7 +232,8 @@ def test_a_label_put_on_the_lease_costs_nobody_anything(
 
     assert holder.is_held
     assert not lost.is_set()
-    assert api.raw("GET", LEASE.path("default", name))["metadata"]["labels"] == {"a": "b"}
+    labels = api.raw("GET", LEASE.path("default", name))["metadata"]["labels"]
+    assert labels == {"a": "b", "app.kubernetes.io/managed-by": "fleet-reconciler"}
 
 
 def test_a_deleted_lease_is_made_again(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from reconciler.kube.render.quantity import canonical, mebibytes, value_of
-from reconciler.kube.render.yaml_text import dump_all
+from reconciler.kube.yaml_text import dump_all
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from reconciler.kube.objects import (
 )
 from reconciler.kube.render import render
 from reconciler.kube.render.placed import placed
-from reconciler.kube.render.yaml_text import dump_all
+from reconciler.kube.yaml_text import dump_all
 from reconciler.workload import digest
 from tests.support.fleets import model, service
 from tests.support.manifests import (

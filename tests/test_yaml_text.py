@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.kube.render.yaml_text import dump, dump_all
+from reconciler.kube.yaml_text import dump, dump_all
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
 VALUES = st.recursive(

@@ -177,7 +177,7 @@ def _agent(args: argparse.Namespace) -> int:
         write,
     )
     from reconciler.kube.installation.rbac import agent_manifests, agents_role
-    from reconciler.kube.render.yaml_text import dump
+    from reconciler.kube.yaml_text import dump
 
     _check_node(args.agent)
     limits = admission.of_node(args.agent)  # first: no right is there without its limit
@@ -246,7 +246,7 @@ def _secret(text: str) -> SecretFile:
 
 
 def _print_yaml(manifests: tuple[Manifest, ...]) -> None:
-    from reconciler.kube.render.yaml_text import dump_all
+    from reconciler.kube.yaml_text import dump_all
 
     print(dump_all(manifests), end="")
 

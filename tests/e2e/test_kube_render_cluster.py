@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.kube.objects import Manifest, id_of, kind_of
-from reconciler.kube.render.yaml_text import dump_all
+from reconciler.kube.yaml_text import dump_all
 from tests.support.cluster import Cluster
 from tests.support.kube_schemas import write_schemas
 from tests.support.manifests import rendered

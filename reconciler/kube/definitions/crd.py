@@ -23,7 +23,7 @@ from reconciler.exclusion import (
 from reconciler.kube.definitions.crd_status import COLUMNS, STATUSES
 from reconciler.kube.definitions.structural import Schema, structural
 from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER, OWNED_KINDS
-from reconciler.kube.render.yaml_text import dump
+from reconciler.kube.yaml_text import dump
 from reconciler.schema import kind_schema, names_of
 
 if TYPE_CHECKING:

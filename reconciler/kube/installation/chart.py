@@ -13,7 +13,7 @@ from reconciler.kube.definitions.crd import crd_files
 from reconciler.kube.installation import admission, rbac
 from reconciler.kube.installation.install import priority_classes
 from reconciler.kube.objects import Manifest
-from reconciler.kube.render.yaml_text import dump_all
+from reconciler.kube.yaml_text import dump_all
 
 if TYPE_CHECKING:
     from reconciler.runtime import Runtime

@@ -23,7 +23,7 @@ from reconciler.kube.installation.installing import applier_of, is_ours
 from reconciler.kube.kinds import LEASE, SERVED_KINDS
 from reconciler.kube.objects import OWNED_KINDS, Manifest, ObjectId, OwnedKind, id_of
 from reconciler.kube.reading.documents import document
-from reconciler.kube.render.yaml_text import dump_all
+from reconciler.kube.yaml_text import dump_all
 from reconciler.source.mistakes import explain
 from reconciler.source.validators import validator
 

@@ -20,7 +20,7 @@ from reconciler.kube.objects import (
     SERVICE_LABEL,
     Manifest,
 )
-from reconciler.kube.render.yaml_text import dump
+from reconciler.kube.yaml_text import dump
 from reconciler.source.checkout import YamlFile
 
 _ADDED_LABELS = (FLEET_LABEL, MANAGED_BY_LABEL, PART_OF_LABEL, SERVICE_LABEL)

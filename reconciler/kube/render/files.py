@@ -16,7 +16,7 @@ from reconciler.kube.objects import Manifest, service_of
 from reconciler.kube.publishing.slices import published
 from reconciler.kube.render import render
 from reconciler.kube.render.placed import placed, unreachable_models
-from reconciler.kube.render.yaml_text import dump_all
+from reconciler.kube.yaml_text import dump_all
 from reconciler.placement.pods import cluster_of
 from reconciler.problem import Finding
 
