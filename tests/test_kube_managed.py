@@ -110,7 +110,9 @@ def test_what_was_sent_is_what_is_owned(
     assert _plain(owned(alone, "one")) == _plain(ours)
     assert _plain(owned(together, "two")) == _plain(theirs)
     assert _leaves(_plain(owned(together, "one"))) <= _leaves(_plain(ours))
-    kept = _leaves(_plain(ours)) & _leaves(_plain(theirs))
+    same = _leaves(_plain(ours)) & _leaves(_plain(theirs))
+    # Of an amount a server compares the text, and rewrites it: 1024Mi and 1Gi are two values to it.
+    kept = {leaf for leaf in same if "/requests/" not in leaf[0]}
     assert kept <= _leaves(_plain(owned(together, "one")))  # the same value has two owners
 
 
