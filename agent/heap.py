@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 
 _M_ARENA_MAX = -8  # malloc.h
-_ARENAS = 2
+_ARENAS = 1
 
 
 def few_arenas() -> None:
     """Before the first thread. glibc gives each thread up to 8 arenas a core, and each keeps what
-    it once held; ours mostly wait. Other C libraries do as they like."""
+    it once held; ours mostly wait, one at a time. Other C libraries do as they like."""
     option = getattr(ctypes.CDLL(None), "mallopt", None)
     if option is not None:
         option(_M_ARENA_MAX, _ARENAS)

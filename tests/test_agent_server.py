@@ -353,7 +353,7 @@ def test_an_answer_that_nobody_reads_is_dropped(node: ServedNode) -> None:
             for _ in range(2000):
                 deaf.sendall(asked)
 
-        wait_for(lambda: psutil.Process().num_fds() <= before + 1, "dropped", timeout_s=120)
+        wait_for(lambda: psutil.Process().num_fds() <= before + 1, "dropped", timeout_s=60)
 
 
 def _answers(node: ServedNode) -> bool:
