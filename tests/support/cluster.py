@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -27,20 +27,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.certificates import self_signed
+from tests.support.cluster_wipe import SYSTEM, Wiper
 from tests.support.kube_binaries import STAGES, kube_binaries
 from tests.support.wait import wait_for
 
 CONTROL = ("kube-controller-manager", "kube-scheduler", "kwok")
-_OWN_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
-SYSTEM = "fleet-reconciler"
 _PR_SET_PDEATHSIG = 1
-_GROUP = "inference.llmkube.dev"
-_NAMESPACED = (
-    "services,endpointslices,configmaps,jobs,pvc,hpa,leases,secrets,serviceaccounts,roles,"
-    "rolebindings"
-)
-_KEPT = ("kubernetes", "kube-root-ca.crt", "default")
-_POLICIES = "validatingadmissionpolicies,validatingadmissionpolicybindings"
 
 
 @dataclass(slots=True)
@@ -200,40 +192,12 @@ class Cluster:
             self.stop_part(name, kill=True)
 
     def wipe(self) -> None:
-        """Nothing is left of what a test made, but the namespace SYSTEM: it is emptied, as one that
-        is deleted stays for 5 s more. Other namespaces go by themselves; names do not come again.
-        """
-        self._delete("crd", lambda o: o["spec"]["group"] == _GROUP)
-        names = {o["metadata"]["name"] for o in self.json("get", "namespaces")["items"]}
-        if made := names - _OWN_NAMESPACES - {SYSTEM}:
-            self.kubectl("delete", "namespace", *made, "--ignore-not-found", "--wait=false")
-        for kinds in ("deployments,jobs", "pods"):
-            self.kubectl("delete", kinds, "-A", "--all", "--force", "--grace-period=0", "--wait=0")
-        for namespace in {"default", SYSTEM} & names:
-            self.kubectl(
-                *("delete", _NAMESPACED, "-n", namespace, "--ignore-not-found", "--wait=false"),
-                f"--field-selector={','.join(f'metadata.name!={name}' for name in _KEPT)}",
-            )
-        self._delete("clusterroles,clusterrolebindings,priorityclasses", _is_ours)
-        self._delete(_POLICIES, lambda _: True)
-        wait_for(lambda: not self._has_left_overs(), "what a test made is gone", timeout_s=60)
-        self._delete("nodes", lambda _: True)  # last: kwok ends pods only while their node is there
+        """Nothing is left of what a test made, but the namespace SYSTEM, emptied."""
+        Wiper(self.api_port, self.ca, self.token).wipe()
 
     def remove_system(self) -> None:
         """For tests of what an installation makes: another test may have left SYSTEM, emptied."""
         self.kubectl("delete", "namespace", SYSTEM, "--ignore-not-found", "--wait")
-
-    def _delete(self, kinds: str, chosen: Callable[[Any], bool]) -> None:
-        for item in self.json("get", kinds)["items"]:
-            if chosen(item):
-                kind, name = item["kind"], item["metadata"]["name"]
-                self.kubectl("delete", kind, name, "--ignore-not-found", "--wait=false")
-
-    def _has_left_overs(self) -> bool:
-        crds = self.json("get", "crd")["items"]
-        return bool(self.json("get", "pods", "-A")["items"]) or any(
-            crd["spec"]["group"] == _GROUP for crd in crds
-        )
 
     def _is_ready(self) -> bool:
         assert self.parts["kube-apiserver"].poll() is None, self.log("kube-apiserver")
@@ -259,11 +223,6 @@ def _end_with_parent() -> None:
     """Linux only; elsewhere a killed run leaves its parts."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _is_ours(item: Mapping[str, Any]) -> bool:
-    labels = item["metadata"].get("labels", {})
-    return labels.get("app.kubernetes.io/managed-by") in ("fleet-reconciler", "Helm")
 
 
 @contextlib.contextmanager
