@@ -265,19 +265,20 @@ def test_one_who_is_robbed_knows_it_at_the_next_renewal(
     assert holder.holder == "thief"
 
 
-def test_whoever_waits_goes_on_through_an_outage_until_told_to_stop(
-    proxy: FaultProxy, claims: Claims
+def test_whoever_waits_goes_on_until_told_to_stop_and_says_an_outage_once(
+    proxy: FaultProxy, claims: Claims, caplog: pytest.LogCaptureFixture
 ) -> None:
     stopped, got = threading.Event(), []
     proxy.refuses = True
     waiting = claims(proxy.api(), "first")
     thread = threading.Thread(target=lambda: got.append(waiting.acquire(stopped)))
     thread.start()
-    wait_for(lambda: proxy.refused > 1)
+    wait_for(lambda: proxy.refused > 2)
 
     proxy.refuses = False
     thread.join(10)
     assert got == [True]
+    assert len([r for r in caplog.records if "gave no answer" in r.message]) == 1
 
     stopped.set()
     assert not claims(proxy.api(), "second").acquire(stopped)

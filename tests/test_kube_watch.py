@@ -173,7 +173,9 @@ def test_a_cut_watch_goes_on_where_it_was(proxy: FaultProxy, place: Place) -> No
     assert proxy.count("GET", "limit=") == lists
 
 
-def test_an_outage_makes_it_stale_and_empties_nothing(proxy: FaultProxy, place: Place) -> None:
+def test_an_outage_makes_it_stale_empties_nothing_and_is_not_said_of_each_kind(
+    proxy: FaultProxy, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     oid = place.put("a", x="1")
     told = Told()
     with mirrored(proxy.api(), place, changed=told) as mirror:
@@ -190,6 +192,7 @@ def test_an_outage_makes_it_stale_and_empties_nothing(proxy: FaultProxy, place: 
         wait_for(lambda: mirror.is_fresh, "fresh again")
         wait_for(lambda: _names(mirror) == {"a", "b"} and _data(mirror, oid) == {"x": "2"})
         wait_for(lambda: told.count > before)
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == []
 
 
 def test_a_server_that_has_forgotten_is_listed_again(proxy: FaultProxy, place: Place) -> None:
@@ -473,7 +476,9 @@ def _is_served(api: ApiServer) -> bool:
     return True
 
 
-def test_what_cannot_be_read_makes_it_stale_and_it_goes_on(api: ApiServer, place: Place) -> None:
+def test_what_cannot_be_read_makes_it_stale_and_it_goes_on(
+    api: ApiServer, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     """Such as the events of something that is no API server."""
     place.put("one")
     is_broken = threading.Event()
@@ -490,6 +495,7 @@ def test_what_cannot_be_read_makes_it_stale_and_it_goes_on(api: ApiServer, place
         wait_for(lambda: mirror.is_fresh and _names(mirror) == {"one", "two"}, timeout_s=40)
 
     assert kept == {"one"}
+    assert "configmaps of cluster prod: Stale" in caplog.text
 
 
 def test_an_object_of_many_levels_is_mirrored(api: ApiServer, place: Place) -> None:

@@ -75,6 +75,7 @@ class Holder:
         self._seen: tuple[Mapping[str, Any], float] | None = None  # somebody's spec, since when
         self._lease: dict[str, Any] | None = None  # as we wrote it last; None: not ours
         self._renewed_at = 0.0
+        self._warned: type[ClusterError] | None = None  # what was said, until it is well again
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -90,7 +91,7 @@ class Holder:
                 if self.attempt():
                     return True
             except ClusterError as error:
-                _log.warning("lease %s/%s: %s", self._namespace, self._name, error)
+                self._warn(error)
             stopped.wait(self._times.retry_s)
         return False
 
@@ -171,7 +172,7 @@ class Holder:
         self._lease, self._renewed_at = lease, began
         self.holder = self.identity
         self.transitions = lease["spec"]["leaseTransitions"]
-        self._seen = None
+        self._seen = self._warned = None
         self._stopped.set()  # one who noticed before its thread did that it had lost it
         self._stopped = threading.Event()
         self._thread = threading.Thread(
@@ -202,14 +203,21 @@ class Holder:
             try:
                 self._lease = self._put(self._lease, self._lease["spec"] | {"renewTime": _stamp()})
                 self._renewed_at = began
+                self._warned = None
                 break
             except (Conflict, NotFound):
                 if not self._is_still_ours():
                     return False
             except ClusterError as error:
-                _log.warning("lease %s/%s not renewed: %s", self._namespace, self._name, error)
+                self._warn(error, "not renewed: ")
                 break
         return True
+
+    def _warn(self, error: ClusterError, what: str = "") -> None:
+        """An outage is tried again every two seconds, and said once."""
+        level = logging.DEBUG if type(error) is self._warned else logging.WARNING
+        self._warned = type(error)
+        _log.log(level, "lease %s/%s: %s%s", self._namespace, self._name, what, error)
 
     def _is_still_ours(self) -> bool:
         """After a write that did not fit: somebody touched it, took it, or deleted it."""

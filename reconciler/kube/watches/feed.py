@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from reconciler.kube.apiserver.errors import ClusterError, Gone, NotFound, Throttled, Unreachable
+from reconciler.kube.apiserver.errors import (
+    ClusterError,
+    Faltered,
+    Gone,
+    NotFound,
+    Throttled,
+    Unreachable,
+)
 from reconciler.kube.apiserver.stream import Watch, WatchEvent
 from reconciler.kube.objects import Manifest, ObjectId, OwnedKind, id_of
 
@@ -130,7 +137,7 @@ class Feed:
         """Nothing is concluded from it; it is listed anew, as a watch would go on from there."""
         self._version = None
         what = f"{self.kind.plural} of cluster {self._view.api.name}"
-        return Unreachable(f"{what} cannot be read: {type(error).__name__}: {error}")
+        return Faltered(f"{what} cannot be read: {type(error).__name__}: {error}")
 
     def _follow(self, version: str) -> float:
         """One watch to its end. The pause before the next one."""
@@ -228,7 +235,7 @@ class Feed:
         self.freshness, self.problem = freshness, problem
         if is_new:
             _log.log(
-                logging.WARNING if problem else logging.DEBUG,
+                logging.WARNING if problem and _is_of_one_kind(problem) else logging.DEBUG,
                 "%s of cluster %s: %s%s",
                 self.kind.plural,
                 self._view.api.name,
@@ -236,6 +243,11 @@ class Feed:
                 f" ({problem})" if problem else "",
             )
             self._news()
+
+
+def _is_of_one_kind(problem: ClusterError) -> bool:
+    """A whole server that is away is said once, by whoever asked for the objects."""
+    return isinstance(problem, Faltered) or not isinstance(problem, Unreachable | Throttled)
 
 
 def _packed(found: Manifest) -> bytes:
