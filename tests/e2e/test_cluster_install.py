@@ -236,14 +236,15 @@ def agent(cluster: Cluster, reconcile: Reconcile, tmp_path: Path) -> Agent:
     patch = ("--subresource=status", "--type=merge", "-p", json.dumps(desired))
     cluster.kubectl("patch", "fleetnode", "mac-1", *patch)
     made = Agent(cluster, path)
-    # A policy is in force a moment after it was written.
+    # A policy is in force a moment after it was written, or, where the API server has just seen the
+    # definition of its parameters go, once it looks for new kinds again: every 30 s.
     wait_for(
         lambda: (
             "own node" in made.apply(slice_of("mac-2", "chat"))
             and "status.desired" in made.apply(slice_of("mac-1", "kubernetes"))
         ),
         "policies in force",
-        timeout_s=30,
+        timeout_s=60,
     )
     return made
 

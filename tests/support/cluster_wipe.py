@@ -53,6 +53,7 @@ _NAMESPACED = (
         )
     ),
 )
+_AGAIN = (404, 409, 422, 429)
 _ACCEPT = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 
@@ -120,8 +121,8 @@ class Wiper:
         connection.request(method, path, json.dumps(body) if body else None, headers)
         with connection.getresponse() as answer:
             text = answer.read()
-        # what is gone already, or is being changed by a controller, is looked at again
-        assert answer.status < 300 or answer.status in (404, 409, 422), f"{method} {path}: {text!r}"
+        # what is gone already, is being changed, or is of a kind that goes, is looked at again
+        assert answer.status < 300 or answer.status in _AGAIN, f"{method} {path}: {text!r}"
         return json.loads(text) if answer.status < 300 else {}
 
     def _connection(self) -> http.client.HTTPSConnection:
