@@ -10,12 +10,14 @@ import pytest
 # what would load it
 NOT_LOADED = {
     "click": "uvicorn's command line",
+    "html": "starlette's debug pages",
     "huggingface_hub": "a download, which has a process of its own",
     "multiprocessing": "uvicorn's command line",
     "oras": "a download, which has a process of its own",
     "prometheus_client": "the first scrape",
     "pynvml": "an NVIDIA driver",
     "ruamel": "a problem in a document, to say its line",
+    "socketserver": "files that configure logging",
     "watchfiles": "reconcile --watch, and uvicorn's command line",
 }
 

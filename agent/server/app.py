@@ -8,13 +8,13 @@ import time
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from agent.server.guard import MOST_BODY_BYTES, Access, Guard, error
 from reconciler.listening.gentle import Gentle
+from reconciler.listening.parts import Starlette
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,6 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -15,6 +14,7 @@ from starlette.routing import Route
 from reconciler.kube.serving import HOOK_PATH
 from reconciler.kube.serving.webhook import MOST_BODY_BYTES, proven_by, secrets_in
 from reconciler.listening.gentle import Gentle
+from reconciler.listening.parts import Starlette
 
 if TYPE_CHECKING:
     from collections.abc import Callable
