@@ -13,7 +13,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	$$python -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$python && break; done)
 
-.PHONY: help demo test preflight check format schemas bench clean
+.PHONY: help demo test preflight check lint format schemas bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -31,14 +31,16 @@ test: preflight $(VENV)/.dev
 preflight: $(VENV)/.created
 	@$(BIN)/python tests/support/preflight.py
 
-check: $(VENV)/.dev
+check: lint
+	$(BIN)/python -m pytest -q -m "not e2e and not cluster"
+
+lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/reconcile schema --chart deploy/chart --check
-	$(BIN)/python -m pytest -q -m "not e2e and not cluster"
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
