@@ -76,7 +76,8 @@ class Handover:
     def holds(self, change: Change) -> str | None:
         """Why the copy here has to stay, or None: it may go now."""
         assert change.home is not None
-        home = change.home.partition("/")[2]
+        kind, _, name = change.home.partition("/")
+        home = name if kind == "node" else f"{kind} {name}"
         leaving = self._entry(change.ref, home)
         if leaving.answers:
             return None
@@ -86,7 +87,8 @@ class Handover:
             _log.info("%s: %s did not take over in time: stopped here", change.ref.label, home)
             return None
         at = time.strftime("%H:%M:%S", time.localtime(ends))
-        return f"stays until node {home} answers for it, at most until {at} ({leaving.why})"
+        whom = f"node {home}" if kind == "node" else home
+        return f"stays until {whom} answers for it, at most until {at} ({leaving.why})"
 
     def over(self, ref: ObjectRef) -> None:
         """It is gone from here, or it stays after all."""
@@ -122,7 +124,9 @@ class Handover:
             since = self._before.pop(ref.label, {})
             began = since.get("since") if since.get("home") == home else None
             known = _Leaving(home, began if isinstance(began, float) else self.clock.time())
-            if home not in self._clients:
+            if home.startswith("cluster "):
+                known.why = "an agent asks no cluster"
+            elif home not in self._clients:
                 known.why = "its FleetNode states no spec.agent.url, so nobody can ask it"
             self._leaving = {**self._leaving, ref: known}
             self._save()

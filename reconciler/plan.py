@@ -139,7 +139,8 @@ class TargetState:
     the source of every model that needs no download. `stopped` are services that a person stopped
     on the node, with the inputs digest that they had: they stay so until that changes. `restarts`
     are services that a person wants to be started anew. `incomplete`: why absence from the revision
-    proves nothing here; empty: it does.
+    proves nothing here; empty: it does. `leaving`: what is still there of services that were taken
+    away, in words.
     """
 
     target: str
@@ -155,6 +156,7 @@ class TargetState:
     stopped: Mapping[ObjectRef, str] = field(default_factory=dict)
     restarts: frozenset[ObjectRef] = frozenset()
     incomplete: str = ""
+    leaving: Mapping[ObjectRef, str] = field(default_factory=dict)
 
     def keeps_stopped(self, meant: Workload | Instance) -> bool:
         """Whether a person's word keeps a service from running: not after its inputs changed."""

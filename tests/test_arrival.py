@@ -11,6 +11,7 @@ from reconciler.agents.verdicts import with_verdicts
 from reconciler.api import nodestate as wire
 from reconciler.plan import (
     Action,
+    Change,
     Drift,
     DriftKind,
     Instance,
@@ -31,11 +32,13 @@ def arrive(
     *running: Instance,
     want: Workload | None = None,
     verdicts: dict[Any, tuple[str, str]] | None = None,
+    changes: tuple[Change, ...] = (),
     **state: Any,
 ) -> Arrival:
     state = {"revision": RevisionState(NEW, NEW)} | state
     seen = observed(*running, **state)
-    (found,) = arrivals(NEW, [want or workload()], seen, {NODE: verdicts or {}}, LASTING)
+    told = {NODE: verdicts or {}}
+    (found,) = arrivals(NEW, [want or workload()], seen, told, LASTING, changes)
     return found
 
 
@@ -113,6 +116,30 @@ def test_a_service_that_the_agent_refuses_is_said_in_its_words() -> None:
 )
 def test_what_should_not_run_here_now_holds_nothing_up(change: dict[str, Any]) -> None:
     assert arrive(**change).stage is Stage.READY
+
+
+@pytest.mark.parametrize(
+    ("action", "home", "why"),
+    [
+        (Action.DELETE, None, "still there"),
+        (Action.MOVE, "node/linux", "still there until it answers on linux"),
+        (Action.MOVE, "cluster/prod", "still there until it answers on cluster prod"),
+    ],
+)
+def test_what_is_to_go_holds_its_node_up_until_it_is_gone(
+    action: Action, home: str | None, why: str
+) -> None:
+    going = Change(action, NODE, ref("old"), "Removed", None, home=home)
+
+    found = arrive(instance(), changes=(going,))
+
+    assert found == Arrival("mac", Stage.WAITING, f"default/old is {why}")
+
+
+def test_a_target_is_waited_for_while_something_of_what_was_taken_away_is_left() -> None:
+    found = arrive(instance(), leaving={ref("old"): "still there: pod old-x"})
+
+    assert found == Arrival("mac", Stage.WAITING, "default/old is still there: pod old-x")
 
 
 def test_a_node_that_does_not_answer_is_not_there() -> None:

@@ -134,11 +134,16 @@ def test_a_download_that_failed_stalls_the_service_with_what_its_pod_said() -> N
     assert "404 from models.test" in status["conditions"][0]["message"]
 
 
-def test_a_download_on_its_way_is_said_before_the_pods_that_wait_for_it() -> None:
-    status = said(view(CHAT, deployment(ready=0), job()))
+@pytest.mark.parametrize("since", ["just now", "past the Deployment's deadline"])
+def test_a_download_on_its_way_is_said_before_the_pods_that_wait_for_it(since: str) -> None:
+    late = {"type": "Progressing", "reason": "ProgressDeadlineExceeded"}
+    status = {} if since == "just now" else {"conditions": [late]}
+
+    status = said(view(CHAT, deployment(ready=0, **status), job()))
 
     assert condition(status, "ModelsReady") == ("False", "ModelsPending")
-    assert condition(status, "Ready") == ("False", "ReplicasNotReady")
+    assert condition(status, "Ready") == ("False", "ModelsPending")
+    assert condition(status, "Stalled") is None
 
 
 def test_a_job_that_failed_after_the_model_was_there_says_nothing_of_a_service_that_answers() -> (

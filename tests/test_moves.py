@@ -185,6 +185,24 @@ def test_it_goes_when_the_handover_is_over(tmp_path: Path, clock: MovedClock) ->
     assert moving.holds(a_move()) is None
 
 
+def test_a_cluster_is_not_asked_and_not_taken_for_a_node_of_its_name(
+    tmp_path: Path, clock: MovedClock, linux: FakeAgent
+) -> None:
+    linux.state = said_by("linux", successor(ready=True))
+    moving = handover(tmp_path, clock, linux.url)
+    away = replace(a_move(), home="cluster/linux")
+
+    why = moving.holds(away)
+    clock.passed_s = 61.0
+    moving.close()
+
+    assert why is not None
+    assert why.startswith("stays until cluster linux answers for it, at most until ")
+    assert why.endswith("(an agent asks no cluster)")
+    assert moving.holds(away) is None
+    assert linux.requests == []
+
+
 def test_a_restart_of_ours_does_not_begin_the_wait_again(tmp_path: Path, clock: MovedClock) -> None:
     handover(tmp_path, clock).holds(a_move())
     clock.passed_s = 40.0

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from reconciler.api.meta import ObjectRef
-from reconciler.plan import Instance, Observation, RevisionState, TargetState
+from reconciler.plan import Change, Instance, Observation, RevisionState, TargetState
+from reconciler.target import REMOVALS
 from reconciler.workload import Workload
 
 _SHOWN_PROBLEMS = 3
@@ -46,17 +47,21 @@ def arrivals(
     observed: Observation,
     verdicts: Mapping[str, Verdicts],
     lasting: Collection[str],
+    changes: Iterable[Change] = (),
 ) -> tuple[Arrival, ...]:
-    """One a target. `verdicts` are by target; `lasting` are reasons that waiting does not end."""
+    """One a target. `verdicts` are by target; `lasting` are reasons that waiting does not end;
+    `changes` are those of the plan for what was observed: what is to go must be gone."""
     wanted: dict[str, list[Workload]] = {target: [] for target in observed.targets}
     for workload in workloads:
         wanted.get(workload.target, []).append(workload)
     running: dict[str, dict[ObjectRef, Instance]] = {target: {} for target in observed.targets}
     for instance in observed.instances:
         running[instance.target][instance.ref] = instance
+    going = _going(changes)
     found = []
     for target, state in sorted(observed.targets.items()):
-        seen = _Seen(state, running[target], verdicts.get(target, {}), lasting)
+        leaving = {**going.get(target, {}), **state.leaving}
+        seen = _Seen(state, running[target], verdicts.get(target, {}), lasting, leaving)
         found.append(replace(_arrival(revision, wanted[target], seen), target=target))
     return tuple(found)
 
@@ -69,6 +74,18 @@ class _Seen:
     running: Mapping[ObjectRef, Instance]
     verdicts: Verdicts
     lasting: Collection[str]
+    leaving: Mapping[ObjectRef, str]
+
+
+def _going(changes: Iterable[Change]) -> Mapping[str, Mapping[ObjectRef, str]]:
+    """Services that a plan takes away, by target, with what they wait for."""
+    found: dict[str, dict[ObjectRef, str]] = {}
+    for change in changes:
+        if change.object is None and change.action in REMOVALS:
+            home = (change.home or "").removeprefix("node/").replace("/", " ")
+            why = f"still there until it answers on {home}" if home else "still there"
+            found.setdefault(change.target, {})[change.ref] = why
+    return found
 
 
 def _arrival(revision: str, wanted: list[Workload], seen: _Seen) -> Arrival:
@@ -84,6 +101,7 @@ def _arrival(revision: str, wanted: list[Workload], seen: _Seen) -> Arrival:
         if not workload.suspended and not state.keeps_stopped(workload)
     ]
     reasons = [why for why in late if why is not None]
+    reasons += [(f"{ref.label} is {why}", False) for ref, why in sorted(seen.leaving.items())]
     if not reasons:
         return Arrival(node, Stage.READY)
     shown = [text for text, _ in reasons[:_SHOWN_LATE]]

@@ -70,6 +70,7 @@ class ArrivalConsole(Console):
         self.observed: Observation | None = None
         self.arrivals: tuple[Arrival, ...] = ()
         self.unmade = False  # the last pass failed to make one of its changes
+        self.made = False  # it made some: what clusters were told of them is not the last word
         self.done: dict[Key, Outcome] = {}  # what became of changes that were made from here
         self.failed = False  # the newest revision could not be had, or is invalid
 
@@ -96,7 +97,7 @@ class ArrivalConsole(Console):
     def planned(self, plan: Plan, desired: Desired) -> None:
         self._desired = desired
         self.last = with_verdicts(plan, self.agents.states)
-        self.unmade = False
+        self.unmade = self.made = False
         self.first = self.first or self.last
         if not self._hold_json:
             super().planned(self.last, desired)
@@ -109,6 +110,9 @@ class ArrivalConsole(Console):
         """In clusters; what agents do is seen by looking at them."""
         made = tuple(o for o in outcomes if not o.change.target.startswith("node/"))
         self.unmade = any(outcome.result is Result.FAILED for outcome in made)
+        self.made = any(
+            outcome.result is Result.APPLIED and outcome.change.object for outcome in made
+        )
         self.done |= {key_of(outcome.change): outcome for outcome in made}
         super().applied(made)
 
@@ -131,6 +135,7 @@ class ArrivalConsole(Console):
             self.observed,
             {target: verdicts_of(state) for target, state in self.agents.states.items()},
             PERMANENT,
+            self.last.changes if self.last else (),
         )
         is_first = not self._said
         for arrival in self.arrivals:
@@ -177,7 +182,7 @@ class ArrivalConsole(Console):
         if not late or self._is_told or self._desired is None:
             return
         self._is_told = True
-        names = ", ".join(f"{a.node} ({a.stage})" for a in late)
+        names = "; ".join(_and_why(a) for a in late)
         revision = short(self._desired.fleet.revision)
         of = f"{len(self.arrivals) - len(late)} of {len(self.arrivals)} nodes"
         took_s = monotonic() - self._since
@@ -209,6 +214,12 @@ def in_words(arrival: Arrival) -> str:
             return f"holds it back: {arrival.why}"
         case Stage.BEHIND:
             return f"is not there yet: {arrival.why}"
+
+
+def _and_why(arrival: Arrival) -> str:
+    """Who is not there, and for what; what else a stage says was said in a line of its own."""
+    why = f": {arrival.why}" if arrival.stage is Stage.WAITING else ""
+    return f"{arrival.node} ({arrival.stage}){why}"
 
 
 def _nodes(arrivals: tuple[Arrival, ...]) -> str:

@@ -30,6 +30,7 @@ from reconciler.target import Outcome, Result
 
 _LOOK_S = 1.0  # while agents are on their way to a revision
 _LOOKS_AFTER_FAILURE = 5  # what somebody else wrote at that moment is taken up by the next
+_LOOKS_AFTER_CHANGE = 5  # the pass that finds nothing to do has the last word in every status
 
 
 def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) -> int:
@@ -102,7 +103,7 @@ def _once(
         console.held(why)
         return Exit.BLOCKED
     fetch_at = monotonic() + interval_s
-    looks = 0
+    looks = looks_after = 0
     while not loop.wake.stopped:
         loop.look()
         late = [
@@ -114,6 +115,9 @@ def _once(
         again = console.unmade and looks < _LOOKS_AFTER_FAILURE
         looks += 1
         is_over = not again and all(a.is_final or a.node in console.agents.unasked for a in late)
+        if is_over and console.made and looks_after < _LOOKS_AFTER_CHANGE:
+            looks_after += 1
+            is_over = False
         if console.is_late or is_over:
             console.say_rest(late)
             if args.output == "json":

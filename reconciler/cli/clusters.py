@@ -148,7 +148,10 @@ def beside(
     own = source if isinstance(source, ClusterSource) else None
     watched = own if own is not None and not args.once else None
     together = open_together(args, agents, wake.look, watched.objects if watched else None)
-    members = [Member(cluster.api, cluster.objects_or_none) for cluster in together.clusters]
+    members = [
+        Member(cluster.api, cluster.objects_or_none, cluster.pods_found)
+        for cluster in together.clusters
+    ]
     operator = Operator(report, members, wake, serves_of(args), own, speaks=args.once)
     together.heed(operator.leadership.why_not)
     followed: list[Desired] = []

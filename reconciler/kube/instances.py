@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,10 +15,12 @@ from reconciler.kube.objects import (
     NEEDS_ANNOTATION,
     RENDER_DIGEST_ANNOTATION,
     Manifest,
+    ObjectId,
     id_of,
     ref_of,
     service_of,
 )
+from reconciler.kube.telling.outlook import outlook
 from reconciler.kube.telling.readiness import readiness
 from reconciler.plan import Instance, Source
 from reconciler.workload import PoolNeed, Workload, digest
@@ -42,6 +45,34 @@ def instances(
         if not instance.inputs.get("suspended"):
             found[ref] = instance
     return tuple(_with_words(found[ref], by_hand.get(ref, {})) for ref in sorted(found))
+
+
+def explained(
+    found: Iterable[Instance],
+    objects: Mapping[ObjectId, Manifest],
+    pods: Mapping[ObjectRef, tuple[Manifest, ...]],
+) -> tuple[Instance, ...]:
+    """The same, those that are not ready with what their Jobs and pods tell of it."""
+    found = tuple(found)
+    places = {i.ref.namespace for i in found if not i.ready}
+    standing = defaultdict[ObjectRef, list[Manifest]](list)
+    for oid in objects:
+        if oid.kind in ("Deployment", "Job") and oid.namespace in places:
+            live = objects[oid]
+            if (ref := service_of(live)) is not None:
+                standing[ref].append(live)
+    return tuple(
+        i if i.ready else _explained(i, standing[i.ref], pods.get(i.ref, ())) for i in found
+    )
+
+
+def _explained(
+    instance: Instance, standing: list[Manifest], pods: tuple[Manifest, ...]
+) -> Instance:
+    jobs = [live for live in standing if live["kind"] == "Job"]
+    deployment = next(live for live in standing if live["kind"] == "Deployment")
+    told = outlook(deployment, jobs, pods)
+    return replace(instance, reason=told.reason, message=told.message)
 
 
 def _with_words(instance: Instance, of_document: Mapping[str, str]) -> Instance:

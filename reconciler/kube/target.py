@@ -14,12 +14,13 @@ from reconciler.kube.apiserver.errors import ClusterError
 from reconciler.kube.deciding.fights import Fights
 from reconciler.kube.deciding.planning import ObjectPlan, Scope, plan_objects, ref_for
 from reconciler.kube.deciding.untouched import Untouched
-from reconciler.kube.instances import instances
+from reconciler.kube.instances import explained, instances
 from reconciler.kube.inventory import members_of, revision_of, sources_of, write_parent
 from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.publishing.leaving import until_pods_are_gone
 from reconciler.kube.publishing.upkeep import Upkeep, is_by_agent
 from reconciler.kube.render.rendering import Renderer, Wanted
+from reconciler.kube.telling.asking import PodAsker, Pods
 from reconciler.kube.watches.looking import Documents, Listing, Look, Seen, Watching, strangers
 from reconciler.kube.watches.noted import Noted
 from reconciler.kube.watches.watching import Objects
@@ -72,6 +73,7 @@ class ClusterTarget:
         self._fights = Fights()
         self._untouched = Untouched()
         self._upkeep = Upkeep(self.api)
+        self.pods = PodAsker(self.api)
         self.planned: Mapping[ObjectId, Manifest] = {}  # what the last plan was made from
         self._members: frozenset[ObjectId] = frozenset()  # what the last plan leads to
         self._refused: tuple[Blocked, ...] = ()  # what the last plan held back
@@ -97,6 +99,10 @@ class ClusterTarget:
             return TargetState(self.name, reachable=False, message=str(error)), ()
         self._is_known = True
         workloads = self._desired.assignment.workloads
+        meant = {w.ref: w for w in workloads if w.target == self.name}
+        found = instances(self.name, seen.objects.values(), meant, sources_of(seen.parent))
+        staying = {ref for ref, workload in meant.items() if not workload.suspended}
+        self.pods.ask({i.ref for i in found if not i.ready}, staying)
         state = TargetState(
             self.name,
             reachable=True,
@@ -105,9 +111,9 @@ class ClusterTarget:
             renders=wanted.renders,
             incomplete=wanted.incomplete,
             revision=RevisionState(applied=revision_of(seen.parent), held=self._held),
+            leaving=self.pods.left,
         )
-        meant = {w.ref: w for w in workloads if w.target == self.name}
-        return state, instances(self.name, seen.objects.values(), meant, sources_of(seen.parent))
+        return state, explained(found, seen.objects, self.pods.found)
 
     def objects_or_none(self) -> Mapping[ObjectId, Manifest] | None:
         """What is the fleet's there, as the last look found it, its documents among it whoever
@@ -115,6 +121,10 @@ class ClusterTarget:
         if not self._is_known:
             return None
         return ChainMap(self.seen.objects, self.seen.documents)  # type: ignore[arg-type]  # is read
+
+    def pods_found(self) -> Pods:
+        """Those of services that the last look found not ready."""
+        return self.pods.found
 
     def plan(
         self,
@@ -167,8 +177,8 @@ class ClusterTarget:
         before = revision_of(seen.parent)
         there = self._members | seen.objects.keys()
         try:
-            told = sources_of(seen.parent)
-            parent = write_parent(self.api, wanted.fleet, seen.parent, there, before, told)
+            stood = sources_of(seen.parent)
+            parent = write_parent(self.api, wanted.fleet, seen.parent, there, before, stood)
             outcomes = apply_objects(
                 self.api, objects, self.planned, wanted.fleet, why_not=self.why_not
             )
@@ -181,7 +191,9 @@ class ClusterTarget:
             outcomes = tuple(Outcome(change, Result.FAILED, str(error)) for change in objects)
             failed = list(outcomes)
         self._count(failed)
-        return (*outcomes, *of_services(services, outcomes, self._refused))
+        told = of_services(services, outcomes, self._refused)
+        self.pods.leave(_left(outcomes, told))
+        return (*outcomes, *told)
 
     def close(self) -> None:
         """End the watches."""
@@ -216,6 +228,16 @@ class ClusterTarget:
         self._failed_passes = self._failed_passes + 1 if failed else 0
         told = [o for o in failed if o.result is Result.FAILED] or failed
         self._held = told[0].message if self._failed_passes >= _GIVEN_UP else ""
+
+
+def _left(objects: Iterable[Outcome], services: Iterable[Outcome]) -> Iterable[ObjectRef]:
+    """Services whose pods go with what was just done."""
+    for outcome in (*objects, *services):
+        change = outcome.change
+        kind = change.object.kind if change.object else ""
+        goes = kind == "Deployment" or (not kind and change.reason == "Suspended")
+        if outcome.result is Result.APPLIED and change.action is Action.DELETE and goes:
+            yield change.ref
 
 
 def _not_installed(seen: Seen, name: str) -> str:

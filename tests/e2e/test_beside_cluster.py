@@ -104,25 +104,40 @@ def test_the_endpoints_of_a_machine_that_is_silent_are_withdrawn(beside: Beside)
     assert beside.slices()
 
 
-def test_a_service_that_leaves_the_cluster_stays_until_it_answers_on_the_node(
-    beside: Beside,
-) -> None:
+def test_a_service_that_moves_stays_until_it_answers_where_it_goes(beside: Beside) -> None:
+    """From the cluster to the node and back. Who waits is told when nothing is left of it."""
     home = beside.home
     home.push(mini=service("mini", "tiny", placement={"nodes": ["edge"]}))
     home.run("--once", "--timeout", "20s")
     beside.agent.process.send_signal(signal.SIGSTOP)
 
     home.push(mini=service("mini", "tiny", placement={"nodes": ["here"]}))
-    waiting = home.run("--once", "--timeout", "3s", "--allow-unreachable")
+    waiting = home.run("--once", "--timeout", "5s", "--allow-unreachable")
     kept = home.cluster.kubectl("get", "deployment", "mini", check=False)
     beside.agent.process.send_signal(signal.SIGCONT)
     home.once("--interval", "300ms")
+    in_cluster = home.cluster.kubectl("get", "deployments,pods", "--no-headers")
+    on_node = beside.mac.instance("mini")
+    told = home.cluster.json("get", "isvc", "mini")["status"]
+    soon = {"handover": "3s"}  # a node asks no cluster: its copy goes when this is over
+    home.push(mini=service("mini", "tiny", placement={"nodes": ["edge"]}, rollout=soon))
+    home.once("--interval", "300ms")
+    still = beside.mac.instance("mini")
 
+    assert waiting.code == BLOCKED
     assert ">   InferenceService default/mini" in waiting.out
+    assert "cluster prod (waiting): default/mini is still there until it answers on here" in (
+        waiting.err
+    )
     assert "1/1" in kept
-    beside.mac.wait_ready("mini")
-    gone = ("get", "deployment", "mini", "--ignore-not-found")
-    wait_for(lambda: home.once() and not home.cluster.kubectl(*gone), "the copy in the cluster")
+    assert in_cluster == ""
+    assert on_node is not None
+    assert on_node.ready
+    said = {c["type"]: (c["status"], c["reason"]) for c in told["conditions"]}
+    assert said["Ready"] == ("True", "Ready")
+    assert "Reconciling" not in said
+    assert still is None
+    assert "1/1" in home.cluster.kubectl("get", "deployment", "mini")
 
 
 def test_the_name_of_a_service_that_left_the_cluster_leads_to_the_node_alone(

@@ -185,12 +185,15 @@ def test_a_removed_service_leaves_nothing_behind(home: ClusterFleet) -> None:
     sha = home.push(chat=None)
     shown = home.dry_run()
     home.once()
+    pods = home.cluster.kubectl("get", "pods", "--no-headers")
 
     assert f"chat.yaml:1   {sha[:7]}" in shown.out
     left = home.cluster.json("get", "deployment,service,isvc,jobs,configmaps")["items"]
     names = {item["metadata"]["name"] for item in left}
     assert "chat" not in names
     assert "other" in names
+    assert "chat" not in pods
+    assert "other" in pods
 
 
 def test_a_suspended_service_has_no_pod_and_comes_back(home: ClusterFleet) -> None:
@@ -199,12 +202,13 @@ def test_a_suspended_service_has_no_pod_and_comes_back(home: ClusterFleet) -> No
 
     home.push(chat=chat(suspend=True))
     home.once()
+    pods = home.cluster.kubectl("get", "pods", "--no-headers")
     suspended = home.cluster.json("get", "deployment", "chat")["spec"]["replicas"]
     quiet = home.dry_run()
     home.push(chat=chat())
     home.once()
 
-    assert (suspended, quiet.code) == (0, OK)
+    assert (suspended, pods, quiet.code) == (0, "", OK)
     assert home.cluster.json("get", "deployment", "chat")["spec"]["replicas"] == 1
 
 
@@ -265,16 +269,29 @@ def test_an_object_of_somebody_else_stays_and_is_named(home: ClusterFleet) -> No
 
 
 def test_status_shows_the_cluster_beside_the_nodes(home: ClusterFleet) -> None:
-    home.push(chat=chat())
-    home.once()
+    nowhere = {"kubernetes": {"cluster": PROD, "nodeSelector": {"pool": "none"}}}
+    far = {"nowhere": document("FleetNode", "nowhere", nowhere | {"hardware": {"memory": "8Gi"}})}
+    home.push(chat=chat(), far=service("far", "phi", placement={"nodes": ["nowhere"]}), **far)
 
+    waited = home.run("--once", "--timeout", "5s")
     shown = home.run("status")
     told = home.run("status", "-o", "json").json()
 
-    assert shown.code == OK
+    services = {s["ref"]["name"]: s for s in told["services"]}
+    (placement,) = services["chat"]["placements"]
+    condition = _ready(home, "far")
     assert "cluster prod  at " in shown.out
-    (placement,) = told["services"][0]["placements"]
     assert (placement["node"], placement["target"]) == ("edge", "cluster/prod")
+    assert (waited.code, shown.code) == (BLOCKED, BLOCKED)
+    assert services["far"]["reason"] == condition["reason"] == "Unschedulable"
+    assert condition["message"] == f"nowhere: {services['far']['message']}"
+    assert f"default/far Unschedulable: {services['far']['message']}" in waited.err.splitlines()[-1]
+
+
+def _ready(home: ClusterFleet, name: str) -> dict[str, str]:
+    conditions = home.cluster.json("get", "isvc", name)["status"]["conditions"]
+    (found,) = (c for c in conditions if c["type"] == "Ready")
+    return dict(found)
 
 
 def test_without_the_kinds_a_plan_says_what_installs_them(

@@ -23,6 +23,7 @@ from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.reading.source import ClusterCheckout, ClusterSource
 from reconciler.kube.serving import NOTHING, Serves
 from reconciler.kube.serving.board import Board
+from reconciler.kube.telling.asking import Pods
 from reconciler.kube.telling.telling import Telling, Voice
 
 if TYPE_CHECKING:
@@ -36,10 +37,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Member:
     """One cluster of the loop. `objects` gives the fleet's live objects as the last pass saw them,
-    its documents (InferenceServices, FleetNodes) among them; None: not known."""
+    its documents (InferenceServices, FleetNodes) among them; None: not known. `pods` gives those
+    of services that were not ready then."""
 
     api: ApiServer
     objects: Callable[[], Mapping[ObjectId, Manifest] | None]
+    pods: Callable[[], Pods]
 
 
 class Operator:
@@ -67,7 +70,8 @@ class Operator:
             (m.api for m in members), identity, wake.look, times, wake.fetch
         )
         voices = [
-            Voice(m.api, m.objects, _leads(self.leadership, m.api.name), identity) for m in members
+            Voice(m.api, m.objects, m.pods, _leads(self.leadership, m.api.name), identity)
+            for m in members
         ]
         telling = Telling(report, voices, self._told, self._led, speaks=speaks)
         self.report = Board(telling, lambda: self.leadership.role)

@@ -13,8 +13,8 @@ from typing import Any
 from reconciler.kube.objects import Manifest
 from reconciler.kube.publishing.heartbeat import LeaseState
 from reconciler.kube.telling.conditions import Truth, cut
-from reconciler.kube.telling.pods import Trouble, trouble
-from reconciler.kube.telling.readiness import Progress, Readiness, readiness
+from reconciler.kube.telling.outlook import models_of, outlook
+from reconciler.kube.telling.readiness import Progress, Readiness
 from reconciler.kube.telling.view import View
 from reconciler.plan import Instance
 from reconciler.workload import Workload
@@ -65,46 +65,19 @@ def _in_cluster(view: View, workload: Workload) -> Placed:
         found = view.instance(workload.ref, workload.target)
         return _of_instance(workload, found) if found else _silent(view, workload)
     deployments = view.children(workload.ref, "Deployment")
-    models = _models(view, workload)
+    jobs, pods = view.children(workload.ref, "Job"), view.pods.get(workload.ref, ())
     if not deployments:
-        return Placed(workload, "False", "Progressing", "there is no Deployment yet", models=models)
+        why = "there is no Deployment yet"
+        return Placed(workload, "False", "Progressing", why, models=models_of(jobs, pods))
     status = deployments[0].get("status") or {}
     counts = (status.get("replicas", 0), status.get("readyReplicas", 0))
-    now = readiness(deployments[0])
-    if now.is_current:
-        # What serves has its models: a Job that is gone, or that failed later, changes nothing.
-        present = Readiness(Progress.CURRENT)
-        return Placed(workload, "True", "Ready", "", *counts, models=present)
-    why: Readiness | Trouble = now
-    if models is not None and models.progress is Progress.FAILED:
-        why = models
-    elif now.reason in _PODS_TELL_MORE:
-        why = trouble(view.pods.get(workload.ref, ())) or now
-    failed = Progress.FAILED in (now.progress, models.progress if models else None)
-    return Placed(workload, "False", why.reason, why.message, *counts, failed=failed, models=models)
-
-
-_PODS_TELL_MORE = frozenset({"ReplicasNotReady", "ProgressDeadlineExceeded", "NotAvailable"})
-
-
-def _models(view: View, workload: Workload) -> Readiness | None:
-    """What the download Job says; None where there is none."""
-    found = [readiness(job) for job in view.children(workload.ref, "Job")]
-    if not found:
-        return None
-    worst = min(found, key=lambda r: _WORST_FIRST.index(r.progress))
-    if worst.progress is not Progress.FAILED and worst.reason != "JobRunning":
-        return worst
-    told = trouble(p for p in view.pods.get(workload.ref, ()) if _is_of_job(p))
-    return Readiness(worst.progress, told.reason, told.message) if told else worst
-
-
-_WORST_FIRST = (Progress.FAILED, Progress.IN_PROGRESS, Progress.TERMINATING, Progress.CURRENT)
-
-
-def _is_of_job(pod: Manifest) -> bool:
-    owners = pod["metadata"].get("ownerReferences") or ()
-    return any(owner.get("kind") == "Job" for owner in owners)
+    told = outlook(deployments[0], jobs, pods)
+    if told.is_ready:
+        return Placed(workload, "True", "Ready", "", *counts, models=told.models)
+    reason, message = told.reason, told.message
+    return Placed(
+        workload, "False", reason, message, *counts, failed=told.failed, models=told.models
+    )
 
 
 def _on_agent(view: View, live: Manifest, workload: Workload) -> Placed:
@@ -112,12 +85,13 @@ def _on_agent(view: View, live: Manifest, workload: Workload) -> Placed:
     state = view.plan.targets.get(workload.target)
     if found is not None:
         return _of_instance(workload, found)
+    is_renewed = view.leases.get(workload.node) is LeaseState.RENEWED
+    for entry in (live.get("status") or {}).get("instances") or () if is_renewed else ():
+        if entry.get("node") == workload.node:
+            return _of_entry(workload, entry)
     if state is not None and state.reachable:
         why = "the agent does not run it yet"
         return Placed(workload, "False", "NotReady", why)
-    for entry in (live.get("status") or {}).get("instances") or ():
-        if entry.get("node") == workload.node:
-            return _of_entry(view, workload, entry)
     return _silent(view, workload)
 
 
@@ -131,11 +105,9 @@ def _of_instance(workload: Workload, found: Instance) -> Placed:
     return Placed(workload, ready, reason, found.message, endpoint=found.endpoint, models=present)
 
 
-def _of_entry(view: View, workload: Workload, entry: Mapping[str, Any]) -> Placed:
-    """What an agent wrote that nobody reaches over HTTP: true as long as its Lease is renewed."""
-    if view.leases.get(workload.node) is not LeaseState.RENEWED:
-        return _silent(view, workload)
-    if entry.get("inputsDigest") != workload.inputs_digest:
+def _of_entry(workload: Workload, entry: Mapping[str, Any]) -> Placed:
+    """What an agent wrote: true as long as its Lease is renewed."""
+    if entry.get("inputsDigest") not in (None, workload.inputs_digest):
         why = "the agent has not taken up the newest settings yet"
         return Placed(workload, "False", "SettingsChanged", why)
     ready: Truth = "True" if entry.get("ready") is True else "False"

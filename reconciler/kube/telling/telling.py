@@ -14,19 +14,12 @@ from typing import TYPE_CHECKING
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.errors import ReconcilerError
-from reconciler.kube.kinds import SERVED_KINDS
-from reconciler.kube.objects import (
-    SERVICE_LABEL,
-    Manifest,
-    ObjectId,
-    ref_of,
-    service_of,
-)
+from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.publishing.heartbeat import LEASES_PATH, LeaseState, lease_name, lease_state
 from reconciler.kube.publishing.slices import NODE_LABEL
 from reconciler.kube.reading.source import ClusterCheckout
+from reconciler.kube.telling.asking import Pods
 from reconciler.kube.telling.events import EventWriter, happenings
-from reconciler.kube.telling.readiness import readiness
 from reconciler.kube.telling.status import NODE_FIELDS, SERVICE_FIELDS, node_status, service_status
 from reconciler.kube.telling.statuswriter import Entry, StatusWriter
 from reconciler.kube.telling.view import View
@@ -42,17 +35,17 @@ if TYPE_CHECKING:
 
 Objects = Mapping[ObjectId, Manifest]
 
-_MOST_NAMED = 50  # services in one selector; beyond, all pods of ours are listed
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class Voice:
     """What speaks to one cluster. `objects` gives the fleet's live ones, its documents among them,
-    as the last pass saw them; None: not known."""
+    as the last pass saw them; None: not known; `pods` those of services that were not ready."""
 
     api: ApiServer
     objects: Callable[[], Objects | None]
+    pods: Callable[[], Pods]
     leads: Callable[[], bool]
     identity: str
     statuses: StatusWriter = field(init=False)
@@ -76,7 +69,7 @@ class Voice:
             plan=plan,
             instances=observed.instances,
             objects=objects,
-            pods=self._pods(objects),
+            pods=self.pods(),
             leases=self._leases(desired),
             failed=_failures(outcomes, self.api.name),
             generations=_generations(desired, self.api.name),
@@ -85,26 +78,6 @@ class Voice:
         written = self.statuses.write(_entries(view, documents))
         happened = happenings(plan, outcomes, self.api.name)
         return written, self.events.write(happened, documents)
-
-    def _pods(self, objects: Objects) -> Mapping[ObjectRef, tuple[Manifest, ...]]:
-        """Those of services that are on their way, or stuck: they say why. None are asked for
-        where all is well."""
-        pods_of = (objects[oid] for oid in objects if oid.kind in ("Deployment", "Job"))
-        troubled = {
-            ref.name
-            for live in pods_of
-            if (ref := service_of(live)) is not None and not readiness(live).is_current
-        }
-        if not troubled:
-            return {}
-        named = f"{SERVICE_LABEL} in ({','.join(sorted(troubled))})"
-        selector = named if len(troubled) <= _MOST_NAMED else SERVICE_LABEL
-        found: dict[ObjectRef, tuple[Manifest, ...]] = {}
-        for pod in self.api.list(SERVED_KINDS["", "Pod"], selector=selector).items:
-            ref = service_of(pod)
-            if ref is not None and ref.name in troubled:
-                found[ref] = (*found.get(ref, ()), pod)
-        return found
 
     def _leases(self, desired: Desired) -> Mapping[str, LeaseState]:
         """How the heartbeats of the agents stand that this cluster hears of."""

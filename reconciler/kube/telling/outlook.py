@@ -1,0 +1,69 @@
+"""How a service is in a cluster, and what keeps it from being ready: the one place that says so.
+Pure.
+
+A plan, `status`, the end of `--once` and the document's own condition all repeat it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from reconciler.kube.objects import Manifest
+from reconciler.kube.telling.pods import Trouble, trouble
+from reconciler.kube.telling.readiness import Progress, Readiness, readiness
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """`reason` and `message` tell most of why it is not ready, both empty where it is. `failed`: it
+    will not become ready by itself. `models`: whether its files are there; None: not known."""
+
+    is_ready: bool
+    reason: str = ""
+    message: str = ""
+    failed: bool = False
+    models: Readiness | None = None
+
+
+def outlook(deployment: Manifest, jobs: Iterable[Manifest], pods: Iterable[Manifest]) -> Outlook:
+    """From what stands for it. `pods` may be empty where they were not asked for."""
+    now = readiness(deployment)
+    if now.is_current:
+        # What serves has its models: a Job that is gone, or that failed later, changes nothing.
+        return Outlook(is_ready=True, models=Readiness(Progress.CURRENT))
+    pods = tuple(pods)
+    models = models_of(jobs, pods)
+    why: Readiness | Trouble = now
+    if models is not None and models.progress is Progress.FAILED:
+        why = models
+    elif now.reason in _OTHERS_TELL_MORE:
+        why = trouble(pods) or now
+        if why is now and models is not None and not models.is_current:
+            # Pods without a word wait for their models, and may well do so past their deadline.
+            return Outlook(False, "ModelsPending", models.message, models=models)
+    failed = Progress.FAILED in (now.progress, models.progress if models else None)
+    return Outlook(False, why.reason, why.message, failed, models)
+
+
+_OTHERS_TELL_MORE = frozenset({"ReplicasNotReady", "ProgressDeadlineExceeded", "NotAvailable"})
+
+
+def models_of(jobs: Iterable[Manifest], pods: Iterable[Manifest]) -> Readiness | None:
+    """What the download Jobs say; None where there is none."""
+    found = [readiness(job) for job in jobs]
+    if not found:
+        return None
+    worst = min(found, key=lambda r: _WORST_FIRST.index(r.progress))
+    if worst.progress is not Progress.FAILED and worst.reason != "JobRunning":
+        return worst
+    told = trouble(p for p in pods if _is_of_job(p))
+    return Readiness(worst.progress, told.reason, told.message) if told else worst
+
+
+_WORST_FIRST = (Progress.FAILED, Progress.IN_PROGRESS, Progress.TERMINATING, Progress.CURRENT)
+
+
+def _is_of_job(pod: Manifest) -> bool:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(owner.get("kind") == "Job" for owner in owners)
