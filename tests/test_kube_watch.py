@@ -286,12 +286,13 @@ def test_a_lasting_refusal_is_not_asked_in_a_hurry(proxy: FaultProxy, place: Pla
 def test_a_watch_that_ends_at_once_each_time_is_asked_ever_more_seldom(
     proxy: FaultProxy, place: Place
 ) -> None:
-    with mirrored(proxy.api(), place, first_pause_s=0.1):
+    kinds = (CONFIG_MAPS, SERVICES)  # neither of which may keep the other awake
+    with mirrored(proxy.api(), place, *kinds, first_pause_s=0.1):
         before = len(proxy.requests)
         deadline = time.monotonic() + 2.0
         while time.monotonic() < deadline:
             proxy.cut()
-            time.sleep(0.005)
+            time.sleep(0.03)  # the head of an answer comes through
 
         assert len(proxy.requests) - before < 60
 
@@ -427,6 +428,22 @@ def test_a_restarted_api_server_is_followed_again(own_cluster: Cluster) -> None:
         place.put("b")
         wait_for(lambda: _names(mirror) == {"a", "b"} and mirror.is_fresh)
     api.close()
+
+
+def test_one_kind_that_is_answered_again_ends_the_pauses_of_all(
+    proxy: FaultProxy, place: Place
+) -> None:
+    kinds = [kind for kind in OWNED_KINDS.values() if kind.group in ("", "apps", "batch")]
+    with mirrored(proxy.api(), place, *kinds, first_pause_s=2.0) as mirror:
+        _proven()
+        proxy.refuses = True
+        proxy.cut()
+        wait_for(lambda: not mirror.is_fresh and len(mirror.problems) == len(kinds), "all noticed")
+        proxy.gone_watches = len(kinds)  # and that which was away has forgotten
+        proxy.refuses = False
+        wait_for(lambda: any(f is Freshness.FRESH for f in mirror.freshness.values()), "one")
+
+        wait_for(lambda: mirror.is_fresh, "all of them", timeout_s=1.0)
 
 
 def _with_token(grant: Grant, token: str) -> Grant:

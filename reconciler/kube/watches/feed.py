@@ -24,6 +24,7 @@ from reconciler.kube.apiserver.errors import (
 )
 from reconciler.kube.apiserver.stream import Watch, WatchEvent
 from reconciler.kube.objects import Manifest, ObjectId, OwnedKind, id_of
+from reconciler.kube.watches.pausing import Pause
 
 if TYPE_CHECKING:
     from reconciler.kube.apiserver.client import ApiServer, Listing
@@ -47,6 +48,9 @@ class Freshness(StrEnum):
     LOST = "Lost"  # the kind was there and is not any more: as it was; what is now is not known
 
 
+_AWAY = (Freshness.STALE, Freshness.ABSENT, Freshness.LOST)
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """What is looked at, and how."""
@@ -64,8 +68,14 @@ class Feed:
     """`run` is its thread, and the only one that writes; everybody may read."""
 
     def __init__(
-        self, kind: OwnedKind, view: View, news: Callable[[], None], stopped: threading.Event
+        self,
+        kind: OwnedKind,
+        view: View,
+        news: Callable[[], None],
+        stopped: threading.Event,
+        answered: Callable[[], None],
     ) -> None:
+        """`answered` is called when there is an answer again: others may try, too."""
         self.kind = kind
         self.freshness = Freshness.LISTING
         self.problem: ClusterError | None = None
@@ -73,12 +83,16 @@ class Feed:
         self._within = view.namespace if kind.namespaced else ""
         self._news = news
         self._stopped = stopped
+        self._answered = answered
+        self._pause = Pause()
+        self._is_asked_to_wait = False
         self._lock = threading.Lock()  # of the next two
         self._objects: dict[ObjectId, bytes] = {}
         self._watch: Watch | None = None
         self._versions: dict[ObjectId, str] = {}
         self._version: str | None = None  # where the next watch goes on; None: list first
         self._was_served = False
+        self._is_new = False  # the version is a list's, and no watch from there has worked yet
         self._failures = 0  # in a row
 
     def objects(self) -> dict[ObjectId, bytes]:
@@ -87,13 +101,19 @@ class Feed:
             return self._objects.copy()
 
     def cut(self) -> None:
-        """End a watch that waits."""
+        """End a watch that waits, or a pause."""
+        self._pause.end()
         with self._lock:
             if self._watch is not None:
                 self._watch.close()
 
+    def hurry(self) -> None:
+        """The server answers another kind: what waits for no reason of its own tries now."""
+        self._pause.hurry()
+
     def run(self) -> None:
         while not self._stopped.is_set():
+            self._is_asked_to_wait = False
             try:
                 if self._version is None:
                     self._list()
@@ -107,7 +127,7 @@ class Feed:
             except Exception as error:  # noqa: BLE001  a thread's edge: what came is no object of ours
                 _log.debug("%s", self.kind.plural, exc_info=True)
                 pause_s = self._failed(self._unreadable(error))
-            self._stopped.wait(pause_s)
+            self._pause.rest(pause_s, may_hurry=not self._is_asked_to_wait)
 
     def _list(self) -> None:
         view = self._view
@@ -128,8 +148,8 @@ class Feed:
         with self._lock:
             self._objects = objects
         self._versions, self._version = versions, version
-        self._was_served = True
-        self._now(Freshness.FRESH, None)
+        self._was_served = self._is_new = True
+        self._works()
         if is_new:
             self._news()
 
@@ -151,7 +171,7 @@ class Feed:
             idle_s=view.idle_s,
         )
         began = time.monotonic()
-        self._now(Freshness.FRESH, None)
+        self._works()
         with self._lock:
             self._watch = watch
         try:
@@ -164,8 +184,20 @@ class Feed:
             with self._lock:
                 self._watch = None
             watch.release()
-        self._failures = 0 if time.monotonic() - began > _PROVEN_S else self._failures + 1
+            has_worked = time.monotonic() - began > _PROVEN_S
+            self._is_new = self._is_new and not has_worked
+        if has_worked:
+            self._failures = 0
+            self._pause.worked()
+        else:
+            self._failures += 1
         return self._pause_s()
+
+    def _works(self) -> None:
+        is_back = self._failures > 0 or self.freshness in _AWAY
+        self._now(Freshness.FRESH, None)
+        if is_back:
+            self._answered()
 
     def _take(self, event: WatchEvent) -> None:
         self._version = event.resource_version
@@ -194,12 +226,13 @@ class Feed:
         return self._view.look_again_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
     def _forgotten(self, error: Gone) -> float:
-        """Servers forget in the ordinary course of things: the first time the list that comes at
-        once tells what was missed."""
+        """Servers forget in the ordinary course of things, and when they were away: the list that
+        comes at once tells what was missed. What was just listed is not forgotten."""
         self._version = None
-        self._failures += 1
-        if self._failures == 1:
+        self._failures += self._is_new
+        if not self._is_new or self._failures == 1:
             return 0.0
+        self._is_asked_to_wait = True
         self._now(Freshness.STALE, error)
         return self._pause_s()
 
@@ -208,6 +241,7 @@ class Feed:
         if self._failures >= _RELIST_AFTER:
             self._version = None
         if isinstance(error, Throttled):
+            self._is_asked_to_wait = True
             pause_s = error.retry_after_s * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
         else:
             pause_s = self._pause_s()

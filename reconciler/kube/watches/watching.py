@@ -95,7 +95,9 @@ class Mirror:
         self._news = threading.Event()
         self._stopped = threading.Event()
         view = View(api, selector, namespace, slim, idle_s, first_pause_s, look_again_s)
-        self._feeds = tuple(Feed(kind, view, self._news.set, self._stopped) for kind in kinds)
+        self._feeds = tuple(
+            Feed(kind, view, self._news.set, self._stopped, self._hurry) for kind in kinds
+        )
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -138,6 +140,10 @@ class Mirror:
         """Why a kind is not fresh."""
         rows = ((feed.kind, feed.problem) for feed in self._feeds)
         return {kind: problem for kind, problem in rows if problem is not None}
+
+    def _hurry(self) -> None:
+        for feed in self._feeds:
+            feed.hurry()
 
     def _tell(self) -> None:
         while True:
