@@ -55,7 +55,7 @@ def add(
     environ = os.environ if environ is None else environ
     for option in options:
         said = environ.get(option.variable)
-        help_text = f"{option.help} [${option.variable}]".replace("%", "%%")
+        help_text = f"{_help(option)} [${option.variable}]".replace("%", "%%")
         if option.metavar is None:
             group.add_argument(
                 f"--{option.name}",
@@ -71,6 +71,11 @@ def add(
                 default=said or option.fallback,  # an empty variable says nothing
                 help=help_text,
             )
+
+
+def _help(option: Option) -> str:
+    is_said = option.fallback is None or "default" in option.help
+    return option.help if is_said else f"{option.help} (default: {option.fallback})"
 
 
 def as_words(args: argparse.Namespace, options: Iterable[Option]) -> tuple[str, ...]:
@@ -165,7 +170,7 @@ API_KEY_FILE = Option(
 )
 INTERVAL = Option(
     "interval",
-    "how often the fleet's source is asked (default 30s)",
+    "how often the fleet's source is asked",
     "TIME",
     read=_interval,
     fallback="30s",

@@ -166,6 +166,8 @@ def test_help_names_every_variable() -> None:
     text = "".join(parser.format_help().split())
 
     assert all(f"[${o.variable}]" in text for o in options_of_run())
+    assert all("default:" in text.split(f"[${o.variable}]")[0].rpartition("[$")[2]
+               for o in options_of_run() if o.fallback is not None)  # fmt: skip
 
 
 def test_a_folder_is_named_absolutely_for_whoever_starts_it_elsewhere(tmp_path: Path) -> None:

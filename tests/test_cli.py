@@ -185,6 +185,19 @@ def test_agents_elsewhere_are_unknown_and_not_asked(
     assert [u["target"] for u in plan["unreachable"]] == ["node/mac"]
 
 
+def test_services_of_a_cluster_that_is_not_named_are_said_to_be_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = document("FleetNode", "edge", {"kubernetes": {"cluster": "prod"}})
+    fleet = write_fleet(tmp_path / "fleet", small_fleet() | {"node.yaml": pool})
+
+    _, _, planned = run(capsys, "--dry-run", "-C", fleet)
+    _, _, looked = run(capsys, "status", "-C", fleet)
+
+    assert "1 service on cluster prod: not planned here; add --cluster prod" in planned
+    assert "1 service on cluster prod: not looked at here; add --cluster prod" in looked
+
+
 def test_a_blocked_plan_exits_3(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_fleet(fleet, {"node.yaml": node(runtimes=["mlx-server"])})
 

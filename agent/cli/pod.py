@@ -1,8 +1,6 @@
 """What runs in a pod beside an engine: it brings models, waits for them, and says who is ready.
 
-fleet-agent pod fetch --model NAME --source SOURCE
-fleet-agent pod wait --ready PATH...
-fleet-agent pod companion --runtime NAME --port PORT --name NAME...
+Each is an ordinary command: `fleet-agent pod ACTION --help` has its options.
 """
 
 from __future__ import annotations
@@ -102,17 +100,24 @@ _COMPANION = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    fetch = actions.add_parser("fetch", help="bring one model into the volume, verified")
+    fetch = _add_action(actions, "fetch", "bring one model into the volume, verified")
     add(fetch, (_STORE, *_FETCH, *DOWNLOAD_OPTIONS, *GIT_OPTIONS))
     _add_lists(fetch, "file", "PATTERN", "which files of a folder, as in spec.files")
     _add_lists(fetch, "mirror", "HOST=URL", "ask there in place of a host")
-    wait = actions.add_parser("wait", help="wait until models are there, whole and verified")
+    wait = _add_action(actions, "wait", "wait until models are there, whole and verified")
     add(wait, (_STORE, *_WAIT))
     _add_lists(wait, "ready", "PATH", "what an engine will be given", required=True)
-    companion = actions.add_parser("companion", help="readiness and drain of the engine beside it")
+    companion = _add_action(actions, "companion", "readiness and drain of the engine beside it")
     add(companion, _COMPANION)
     _add_lists(companion, "name", "NAME", "a name that the engine answers for", required=True)
     _add_lists(companion, "preload", "NAME", "what a router is to have up (default: the first)")
+
+
+def _add_action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
+) -> argparse.ArgumentParser:
+    said = f"{text[0].upper()}{text[1:]}."
+    return actions.add_parser(name, help=text, description=said)
 
 
 def _add_lists(

@@ -85,10 +85,11 @@ def _no_command(word: str) -> str:
 def _overview() -> str:
     rows = "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
     return (
-        "usage: reconcile [-C FLEET] [--once | --watch | --dry-run] [--local[=NODE]] [-o FORMAT]\n"
+        "usage: reconcile [-C FLEET] [--once | --watch | --dry-run] [--local[=NODE]]"
+        " [--cluster NAME]\n                 [-o FORMAT]\n"
         "       reconcile COMMAND [options]\n\n"
-        "Keeps the machines of an LLM fleet equal to a git repository, and says first what would"
-        " happen.\n\n"
+        "Keeps the machines and clusters of an LLM fleet equal to a git repository, and says first"
+        " what\nwould happen.\n\n"
         f"commands:\n{rows}\n\n"
         "`reconcile COMMAND --help` lists a command's options; `reconcile run --help` those of a"
         " bare `reconcile`.\n"

@@ -213,8 +213,8 @@ def open_cluster_source(args: argparse.Namespace) -> Source:
     return ClusterSource(api, Memory(api))
 
 
-def not_covered(desired: Desired, observed: Observation) -> Iterator[str]:
-    """What a plan leaves out for want of a --cluster, a line each."""
+def not_covered(desired: Desired, observed: Observation, done: str = "planned") -> Iterator[str]:
+    """What a plan, or what else is `done`, leaves out for want of a --cluster, a line each."""
     from reconciler.placement.pods import DEFAULT_CLUSTER
 
     targets = (w.target for w in desired.assignment.workloads if w.cluster is not None)
@@ -223,7 +223,7 @@ def not_covered(desired: Desired, observed: Observation) -> Iterator[str]:
             name = target.partition("/")[2]
             what = "1 service" if count == 1 else f"{count} services"
             word = "NAME" if name == DEFAULT_CLUSTER else name
-            yield f"{what} on cluster {name}: not planned here; add --cluster {word}"
+            yield f"{what} on cluster {name}: not {done} here; add --cluster {word}"
 
 
 def _kubeconfig(args: argparse.Namespace) -> Path | None:

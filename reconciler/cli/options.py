@@ -32,11 +32,14 @@ def add_fleet_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME[=CONTEXT]",
-        help="plan and apply there too: the fleet's name for a Kubernetes cluster, and the"
-        " kubeconfig's context where that is another; may be repeated",
+        help="a Kubernetes cluster: the fleet's name for it, and the kubeconfig's context where"
+        " that is another; may be repeated (not with install and uninstall)",
     )
     fleet.add_argument(
-        "--kubeconfig", type=file_path, metavar="FILE", help="with --cluster, instead of KUBECONFIG"
+        "--kubeconfig",
+        type=file_path,
+        metavar="FILE",
+        help="how to reach clusters, instead of KUBECONFIG",
     )
     fleet.add_argument("-o", "--output", metavar="FORMAT", default="text", help="text, json, ...")
     git = parser.add_argument_group("git credentials (each also an environment variable)")
@@ -67,7 +70,9 @@ def add_agent_options(parser: argparse.ArgumentParser) -> None:
     agents = parser.add_argument_group("node agents (each also an environment variable)")
     add(agents, AGENT_OPTIONS)
     agents.add_argument(
-        "--allow-unreachable", action="store_true", help="no exit 3 for a node without an answer"
+        "--allow-unreachable",
+        action="store_true",
+        help="no exit 3 for a node or a cluster without an answer",
     )
 
 

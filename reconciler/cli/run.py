@@ -1,4 +1,5 @@
-"""Plan and apply: keep this machine, or see all nodes become, equal to the fleet."""
+"""Plan and apply: keep this machine (--local) or clusters (--cluster) equal to the fleet, and see
+all nodes with an agent become so."""
 
 from __future__ import annotations
 
@@ -24,9 +25,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from", dest="base", metavar="REF", help="with --dry-run: against what REF would run"
     )
-    parser.add_argument("--confirm", action="append", default=[], metavar="TOKEN")
     parser.add_argument(
-        "--timeout", default="10m", metavar="TIME", help="how long nodes are waited for (10m)"
+        "--confirm",
+        action="append",
+        default=[],
+        metavar="TOKEN",
+        help="release the removals that a plan has printed this token for",
+    )
+    parser.add_argument(
+        "--timeout",
+        default="10m",
+        metavar="TIME",
+        help="how long nodes and clusters are waited for (10m)",
     )
     add(parser, (INTERVAL,))
     parser.add_argument("--stop-on-exit", action="store_true", help="stop the models too")

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0 when everything that should run answers, 3 otherwise; 1 when the fleet cannot be
     read: what runs here is shown all the same."""
     check_output(args, "text", "json")
-    from reconciler.cli.clusters import in_given_cluster
+    from reconciler.cli.clusters import in_given_cluster, not_covered
     from reconciler.cli.fleet import open_fleet, read_desired
     from reconciler.cli.look import looker
 
@@ -48,6 +48,9 @@ def run(args: argparse.Namespace) -> int:
         return follow(args, source, desired, here)
     status = here.look(desired)
     _print(args, status)
+    if args.local is None:
+        for line in not_covered(desired, status.observed, "looked at"):
+            print(printable(line), file=sys.stderr)
     return exit_code(status, allow_unreachable=args.allow_unreachable)
 
 

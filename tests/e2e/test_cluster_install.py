@@ -454,13 +454,20 @@ def test_an_uninstallation_refuses_while_the_fleet_has_objects_there(
 ) -> None:
     reconcile("install", "-C", URL)
     cluster.apply(document("Model", "gemma", {"source": "https://models.test/gemma.gguf"}))
+    labels = {"app.kubernetes.io/managed-by": NAMESPACE, f"{GROUP}/fleet": "home"}
+    spec = {"selector": {"app": "served"}, "ports": [{"port": 8080}]}
+    metadata = {"name": "served", "namespace": "default", "labels": labels}
+    cluster.apply({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+    copied = ("endpointslices", "-n", "default", "-l", f"{GROUP}/fleet=home")
+    wait_for(lambda: names(cluster, *copied), "Kubernetes' own slice of it, with its labels")
     before = ours(cluster)
 
     run = reconcile("uninstall")
     wrong = reconcile("uninstall", "--confirm", "remove-000000")
 
     assert (run.code, wrong.code) == (BLOCKED, BLOCKED)
-    assert "still there: Model default/gemma" in run.err
+    listed = [line.partition("still there: ")[2] for line in run.err.splitlines()]
+    assert [*filter(None, listed)] == ["Service default/served", "Model default/gemma"]
     assert "--confirm remove-000000 is for another list" in wrong.err
     assert ours(cluster) == before
 

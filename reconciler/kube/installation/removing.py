@@ -114,8 +114,15 @@ def _of_fleets(api: ApiServer, row: OwnedKind) -> Iterator[Manifest]:
     selectors = [_OF_FLEETS, _OF_AGENTS] if row.namespaced else [_OF_FLEETS]
     for selector in selectors:
         for live in _listed(api, row, selector):
-            if live["metadata"].get("namespace") != SYSTEM_NAMESPACE and row != _NAMESPACE:
+            elsewhere = live["metadata"].get("namespace") != SYSTEM_NAMESPACE and row != _NAMESPACE
+            if elsewhere and not _goes_with_another(live):
                 yield live
+
+
+def _goes_with_another(live: Manifest) -> bool:
+    """A controller made it of something that is listed, such as Kubernetes' slices of a Service."""
+    owners = live["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") for owner in owners)
 
 
 def _definitions() -> Iterator[ObjectId]:
