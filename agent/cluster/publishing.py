@@ -19,11 +19,13 @@ from agent.cluster.status import (
     Trouble,
     instance_entry,
     is_news,
+    is_node_news,
     node_observed,
     node_status,
     service_status,
     trouble_entry,
 )
+from agent.overlay import said_of
 from agent.process.ports import not_local
 from agent.server.answer import live
 from reconciler import __version__
@@ -33,7 +35,7 @@ from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.kube.apiserver.errors import ClusterError, NotFound
 from reconciler.kube.objects import AGENT_MANAGER, Manifest, ObjectId, id_of
 from reconciler.kube.publishing.slices import Unpublished, service_manifest, slice_id, slice_of
-from reconciler.plan import Instance, Observation, TargetState
+from reconciler.plan import Instance, Observation, Plan, TargetState
 
 if TYPE_CHECKING:
     from agent.cluster.following import Objects
@@ -110,12 +112,21 @@ class Publisher:
             self._wait(seen, waits_s)
 
     def _wait(self, before: tuple[object, ...], most_s: float) -> None:
-        """For the next change of a process, or so long."""
-        ends = time.monotonic() + most_s
+        """For the next change of a process, the next pass with another plan, or so long."""
+        ends, plan = time.monotonic() + most_s, self._board.plan
         while not self._ending.is_set() and (left := ends - time.monotonic()) > 0:
             processes = self._node.agent.processes
             if processes.wait_for(lambda now: now is not before, min(left, _LOOK_S)):
                 return
+            if self._is_other(plan):
+                return
+
+    def _is_other(self, plan: Plan | None) -> bool:
+        """Whether somebody waits for what a pass found since then: another revision, or a hold."""
+        now = self._board.plan
+        if plan is None or now is None:
+            return now is not plan
+        return (now.revision, now.blocked) != (plan.revision, plan.blocked)
 
     def _round(self) -> float:
         """Returns in how many seconds to look again at the latest."""
@@ -186,9 +197,10 @@ class Publisher:
     def _write_statuses(self, instances: tuple[Instance, ...]) -> int:
         """How many were written."""
         revision = self._node.loop.revision_state().applied
-        wanted = {i.ref: instance_entry(i, self._node.name, revision) for i in instances}
-        for trouble in self._troubles():
-            wanted.setdefault(trouble.ref, trouble_entry(trouble, self._node.name))
+        troubles = {t.ref: t for t in reversed(self._troubles())}  # the first of each counts
+        name = self._node.name
+        wanted = {ref: trouble_entry(trouble, name) for ref, trouble in troubles.items()}
+        wanted |= {i.ref: instance_entry(i, name, revision, troubles.get(i.ref)) for i in instances}
         seen = self._seen() or {}
         entries = {ref: found for ref in seen_refs(seen) if (found := self._live_entry(seen, ref))}
         written = 0
@@ -233,9 +245,10 @@ class Publisher:
             host_ip=self._node.settings.host_ip,
             held=self._node.loop.held,
             unpublished=unpublished,
+            said=said_of(self._node.settings).model_dump(by_alias=True, exclude_none=True),
         )
         before = self._observed or (seen[node_id].get("status") or {}).get("observed")
-        if said == before:
+        if not is_node_news(before, said):
             return 0
         self._observed = said
         return self._apply(

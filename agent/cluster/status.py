@@ -6,6 +6,7 @@ It owns one entry of each service's `status.instances[]`, by node, and its Fleet
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,13 +15,19 @@ from typing import Any
 from reconciler.api.meta import API_VERSION, ObjectRef
 from reconciler.kube.objects import Manifest
 from reconciler.kube.publishing.slices import Unpublished
-from reconciler.plan import Instance, TargetState
+from reconciler.plan import Instance, PoolState, RevisionState, TargetState
 from reconciler.report.terminal import printable
 
 _MOST_TEXT = 500  # characters: every watcher of the service gets them with every change
 _MOST_PROBLEMS = 20
+_MOST_INPUTS = 32_768  # characters, as its definition says
+_MOST_WEIGHTS = 512
+_MOST_DRIFTS = 10
+_MOST_STOPPED = 100
+_MOST_REFUSALS = 3
 _MEMORY_STEP = 0.1  # share by which measured memory has to move before it is written again
 _UNCOUNTED = ("memory", "revision")
+_OTHERS = "usedByOthersBytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +39,36 @@ class Trouble:
     message: str
 
 
-def instance_entry(instance: Instance, node: str, revision: str | None) -> dict[str, Any]:
-    """A service as its node runs it. `revision` is the one that is applied there."""
+def instance_entry(
+    instance: Instance, node: str, revision: str | None, trouble: Trouble | None = None
+) -> dict[str, Any]:
+    """A service as its node runs it: all that a plan needs which is made from afar. `revision` is
+    the one that is applied there; `trouble` why it is not brought to what is declared now."""
     measured = sum(size for _, size in instance.measured)
     entry = {
         "node": node,
         "ready": instance.ready,
         "reason": instance.reason,
         "message": _cut(instance.message),
+        "runtime": instance.runtime,
+        "pid": instance.pid,
         "port": instance.port,
         "endpoint": instance.endpoint,
         "memory": measured or None,
+        "needs": _needs(instance),
+        "inputs": _inputs(instance),
         "revision": revision,
         "inputsDigest": instance.inputs_digest,
         "since": _stamp(instance.since) if instance.since is not None else None,
+        "startSeconds": round(instance.start_seconds, 1) if instance.start_seconds else None,
+        "gone": instance.gone or None,
+        "drift": [
+            {"kind": d.kind.value, "message": _cut(d.message), "since": _stamp(d.since)}
+            for d in instance.drifts[:_MOST_DRIFTS]
+        ],
+        "blocked": trouble and {"reason": trouble.reason, "message": _cut(trouble.message)},
     }
-    return {key: value for key, value in entry.items() if value not in (None, "")}
+    return _said(entry)
 
 
 def trouble_entry(trouble: Trouble, node: str) -> dict[str, Any]:
@@ -86,16 +107,27 @@ def node_observed(
     host_ip: str | None,
     held: str | None,
     unpublished: Mapping[ObjectRef, Unpublished],
+    said: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What a node says of itself, as far as it stands still."""
-    revision = state.revision if state else None
+    """What a node says of itself, as far as it stands still. `said` is what a person said of the
+    machine, as NodeState has it."""
+    revision = (state.revision if state else None) or RevisionState()
+    is_ahead = revision.fetched != revision.applied
     observed = {
         "agentVersion": agent_version,
         "hostIP": host_ip,
-        "revision": revision.applied if revision else None,
-        "held": _cut(held or (revision.held if revision else "")),
+        "revision": revision.applied,
+        "fetched": revision.fetched if is_ahead else None,
+        "refused": _refused(revision),
+        "held": _cut(held or revision.held),
+        "said": dict(said),
         "runtimes": [r.name for r in state.runtimes or ()] if state else None,
-        "pools": [_pool(p.name, p.total_bytes, p.budget_bytes) for p in state.pools]
+        "missing": {name: _cut(how) for name, how in state.missing.items()} if state else None,
+        "pools": [_pool(p) for p in state.pools] if state else None,
+        "stopped": [
+            {"namespace": ref.namespace, "name": ref.name, "inputsDigest": inputs}
+            for ref, inputs in sorted(state.stopped.items())[:_MOST_STOPPED]
+        ]
         if state
         else None,
         "unpublished": [
@@ -103,7 +135,20 @@ def node_observed(
             for ref, why in sorted(unpublished.items())[:_MOST_PROBLEMS]
         ],
     }
-    return {key: value for key, value in observed.items() if value not in (None, "", [])}
+    return _said(observed)
+
+
+def is_node_news(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
+    """Whether what a node says of itself is worth a write: what others take of its memory moves
+    all the time."""
+    if before is None or _still(before) != _still(now):
+        return True
+    was = {pool["name"]: pool.get(_OTHERS, 0) for pool in before.get("pools", ())}
+    return any(
+        abs(pool[_OTHERS] - was[pool["name"]]) > _MEMORY_STEP * pool["totalBytes"]
+        for pool in now.get("pools", ())
+        if _OTHERS in pool
+    )
 
 
 def is_news(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
@@ -118,9 +163,49 @@ def _counted(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key not in _UNCOUNTED}
 
 
-def _pool(name: str, total: int | None, budget: int | None) -> dict[str, Any]:
-    pool = {"name": name, "totalBytes": total, "budgetBytes": budget}
-    return {key: value for key, value in pool.items() if value is not None}
+def _still(observed: Mapping[str, Any]) -> dict[str, Any]:
+    pools = [{k: v for k, v in p.items() if k != _OTHERS} for p in observed.get("pools", ())]
+    return {**observed, "pools": pools}
+
+
+def _said(words: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what there is nothing to say of."""
+    return {key: value for key, value in words.items() if value not in (None, "", [], {})}
+
+
+def _pool(pool: PoolState) -> dict[str, Any]:
+    """As NodeState has it."""
+    known = {
+        "name": pool.name,
+        "totalBytes": pool.total_bytes,
+        "budgetBytes": pool.budget_bytes,
+        _OTHERS: pool.used_by_others_bytes if pool.total_bytes else None,
+    }
+    return {key: value for key, value in known.items() if value is not None}
+
+
+def _needs(instance: Instance) -> list[dict[str, Any]]:
+    """The estimate, as NodeState has it: all of it or none, as a part would be too little."""
+    if sum(len(need.weights) for need in instance.needs) > _MOST_WEIGHTS:
+        return []
+    return [
+        {"pool": need.pool, "requiredBytes": need.bytes, "budgetBytes": need.budget_bytes}
+        | _said({"weights": [{"file": file, "bytes": size} for file, size in need.weights]})
+        for need in instance.needs
+    ]
+
+
+def _inputs(instance: Instance) -> str | None:
+    """As one text: the server notes the owner of every field, and nobody owns a part of it."""
+    text = json.dumps(instance.inputs, sort_keys=True, separators=(",", ":"))
+    return text if len(text) <= _MOST_INPUTS else None
+
+
+def _refused(revision: RevisionState) -> dict[str, Any]:
+    if revision.refused is None:
+        return {}
+    problems = [_cut(problem) for problem in revision.problems[:_MOST_REFUSALS]]
+    return {"revision": revision.refused, "problems": problems}
 
 
 def _cut(text: str) -> str:

@@ -63,7 +63,7 @@ class AgentClient:
             return replace(known, age_s=_age_s(reply, known.state)) if is_old else known
         self._expect(reply, 200)
         try:
-            state = _judged(reply.body, self.node)
+            state = judged(_read(reply.body), self.node)
         except AgentError as error:
             raise AgentError(f"{self.url}: {error}") from error
         return Answer(state, _age_s(reply, state), reply.headers.get("etag"))
@@ -122,6 +122,36 @@ class AgentClient:
                 return f"it answers {status}{_said(reply)}: look into the log of its fleet-agent"
 
 
+def judged(said: object, node: str) -> NodeState:
+    """What an agent said, if it is of this node, in words that we know. Raises AgentError."""
+    from pydantic import ValidationError
+
+    version = said.get("formatVersion") if isinstance(said, dict) else None
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise AgentError(
+            f"its agent speaks format {version}, this reconcile only {FORMAT_VERSION}:"
+            " upgrade reconcile"
+        )
+    try:
+        state = NodeState.model_validate(said)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the answer"
+        raise AgentError(f"its agent's answer makes no sense: {where}: {first['msg']}") from error
+    if state.node != node:
+        raise AgentError(
+            f"answers for node {state.node}, not for {node}: check spec.agent.url of both"
+        )
+    for instance in state.instances:
+        if not _is_sound(instance.inputs):
+            raise AgentError(f"its agent's answer makes no sense: {instance.name}")
+    refs = [i.ref for i in state.instances]
+    refs += [*(b.ref for b in state.blocked), *(s.ref for s in state.stopped)]
+    if any(not f"{ref.kind}{ref.namespace}{ref.name}".isprintable() for ref in refs):
+        raise AgentError("its agent's answer makes no sense: no object has such a name")
+    return state
+
+
 def _said(reply: Reply) -> str:
     """The agent's own words for an error, if it has some."""
     try:
@@ -150,39 +180,14 @@ def _refuse_in_the_clear(url: SplitResult) -> None:
         )
 
 
-def _judged(body: bytes, node: str) -> NodeState:
-    """The answer, if it is one of this node, in words that we know. Raises AgentError."""
-    from pydantic import ValidationError
+def _read(body: bytes) -> object:
+    """The answer as JSON. Raises AgentError."""
     from pydantic_core import from_json
 
     try:
-        said = from_json(body, allow_inf_nan=False)
+        return from_json(body, allow_inf_nan=False)
     except ValueError as error:
         raise AgentError(f"what answers there is no agent of ours: {error}") from error
-    version = said.get("formatVersion") if isinstance(said, dict) else None
-    if isinstance(version, int) and version > FORMAT_VERSION:
-        raise AgentError(
-            f"its agent speaks format {version}, this reconcile only {FORMAT_VERSION}:"
-            " upgrade reconcile"
-        )
-    try:
-        state = NodeState.model_validate(said)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the answer"
-        raise AgentError(f"its agent's answer makes no sense: {where}: {first['msg']}") from error
-    if state.node != node:
-        raise AgentError(
-            f"answers for node {state.node}, not for {node}: check spec.agent.url of both"
-        )
-    for instance in state.instances:
-        if not _is_sound(instance.inputs):
-            raise AgentError(f"its agent's answer makes no sense: {instance.name}")
-    refs = [i.ref for i in state.instances]
-    refs += [*(b.ref for b in state.blocked), *(s.ref for s in state.stopped)]
-    if any(not f"{ref.kind}{ref.namespace}{ref.name}".isprintable() for ref in refs):
-        raise AgentError("its agent's answer makes no sense: no object has such a name")
-    return state
 
 
 def _is_sound(inputs: Mapping[str, Any]) -> bool:

@@ -58,6 +58,7 @@ class AgentNodes:
         self._clients: dict[str, AgentClient] = {}
         self._silent: dict[str, str] = {}  # node without a url -> why it is not asked
         self._heard: dict[str, Heard] = {}
+        self._elsewhere: frozenset[str] = frozenset()  # without a url, and heard of all the same
         self._wakes = False
         self.asleep: Mapping[str, str] = {}  # who could not be woken the last time, and why
 
@@ -84,6 +85,23 @@ class AgentNodes:
     def observe(self, workloads: Iterable[Workload] = ()) -> Observation:
         """All agents, at once. One that gives no good answer is unreachable, and why."""
         self._ask()
+        return self._observation()
+
+    @property
+    def silent(self) -> Collection[str]:
+        """Nodes that gave no answer the last time; those that nobody can ask are among them."""
+        return [name for name, heard in self._heard.items() if heard.answer is None]
+
+    def hear(self, told: Mapping[str, Heard]) -> Observation:
+        """The last look, with what was heard elsewhere of nodes that gave no answer. Why one with a
+        url did not stays what is said of it, until something is known of what it runs."""
+        better = {n: h for n, h in told.items() if h.answer is not None or n in self._silent}
+        self._heard |= better
+        heard = (n for n, h in better.items() if h.seen_at is not None)
+        self._elsewhere = frozenset(heard) & self._silent.keys()
+        return self._observation()
+
+    def _observation(self) -> Observation:
         targets: dict[str, TargetState] = {}
         instances: list[Instance] = []
         for name, heard in sorted(self._heard.items()):
@@ -110,8 +128,8 @@ class AgentNodes:
 
     @property
     def unasked(self) -> Collection[str]:
-        """Nodes that nobody can ask: waiting for them cannot help."""
-        return self._silent.keys()
+        """Nodes that nobody can ask or ever heard of: waiting for them cannot help."""
+        return self._silent.keys() - self._elsewhere
 
     def _ask(self) -> None:
         wakes, self._wakes = self._wakes, False

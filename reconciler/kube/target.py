@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from reconciler.agents.nodes import Heard
+from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import ReconcilerError
 from reconciler.kube.apiserver.errors import ClusterError
 from reconciler.kube.deciding.fights import Fights
-from reconciler.kube.deciding.planning import ObjectPlan, Scope, plan_objects, ref_for
-from reconciler.kube.deciding.untouched import Untouched
-from reconciler.kube.instances import explained, instances
-from reconciler.kube.inventory import members_of, revision_of, sources_of, write_parent
+from reconciler.kube.deciding.planning import ObjectPlan, Scope, plan_objects
+from reconciler.kube.instances import Running, explained, instances
+from reconciler.kube.inventory import revision_of, sources_of, write_parent
+from reconciler.kube.known import Known
 from reconciler.kube.objects import Manifest, ObjectId, id_of
+from reconciler.kube.packed import Objects
+from reconciler.kube.publishing.heartbeat import LeaseState
+from reconciler.kube.publishing.heartbeats import Beat, Heartbeats
 from reconciler.kube.publishing.leaving import until_pods_are_gone
+from reconciler.kube.publishing.node_slices import published_nodes
 from reconciler.kube.publishing.upkeep import Upkeep, is_by_agent
+from reconciler.kube.reading.nodes import Entries, entries_by_node, heard, node_id
 from reconciler.kube.render.rendering import Renderer, Wanted
 from reconciler.kube.telling.asking import PodAsker, Pods
 from reconciler.kube.watches.looking import Documents, Listing, Look, Seen, Watching, strangers
 from reconciler.kube.watches.noted import Noted
-from reconciler.kube.watches.watching import Objects
 from reconciler.kube.writing.applying import apply_objects, object_id
 from reconciler.kube.writing.outcomes import of_services
 from reconciler.plan import (
@@ -71,8 +76,13 @@ class ClusterTarget:
         )
         self.why_not = why_not
         self._fights = Fights()
-        self._untouched = Untouched()
+        self._settled = Known[ObjectId, bool]()
+        self._running = Running()
         self._upkeep = Upkeep(self.api)
+        self._heartbeats = Heartbeats(self.api)
+        self._beats: Mapping[str, Beat] = {}
+        self._near: frozenset[str] = frozenset()  # nodes with an agent that this cluster is about
+        self._entries: Mapping[str, Entries] | None = None  # None: nobody asked since the last look
         self.pods = PodAsker(self.api)
         self.planned: Mapping[ObjectId, Manifest] = {}  # what the last plan was made from
         self._members: frozenset[ObjectId] = frozenset()  # what the last plan leads to
@@ -95,12 +105,15 @@ class ClusterTarget:
         self._is_known = False
         try:
             self.seen = seen = self._look(wanted.fleet)
+            self._near, self._entries = self._agents(), None
+            self._beats = self._heartbeats.look(self._near)
         except ClusterError as error:
             return TargetState(self.name, reachable=False, message=str(error)), ()
         self._is_known = True
         workloads = self._desired.assignment.workloads
         meant = {w.ref: w for w in workloads if w.target == self.name}
-        found = instances(self.name, seen.objects.values(), meant, sources_of(seen.parent))
+        stood = sources_of(seen.parent)
+        found = instances(self.name, seen.objects, meant, stood, self._running)
         staying = {ref for ref, workload in meant.items() if not workload.suspended}
         self.pods.ask({i.ref for i in found if not i.ready}, staying)
         state = TargetState(
@@ -115,16 +128,35 @@ class ClusterTarget:
         )
         return state, explained(found, seen.objects, self.pods.found)
 
-    def objects_or_none(self) -> Mapping[ObjectId, Manifest] | None:
+    def objects_or_none(self) -> Objects | None:
         """What is the fleet's there, as the last look found it, its documents among it whoever
         applied them; None: it found nothing out."""
         if not self._is_known:
             return None
-        return ChainMap(self.seen.objects, self.seen.documents)  # type: ignore[arg-type]  # is read
+        return self._documents()
 
     def pods_found(self) -> Pods:
         """Those of services that the last look found not ready."""
         return self.pods.found
+
+    def heard(self, node: str) -> Heard | None:
+        """What is known here, by the last look, of a node whose agent cannot be asked; None: it is
+        none of this cluster's."""
+        name = self.api.name
+        if node not in self._near:
+            return None
+        if (beat := self._beats.get(node)) is None or beat.state is LeaseState.NONE:
+            return Heard(
+                None,
+                "its FleetNode states no spec.agent.url, and no agent was ever heard of in cluster"
+                f" {name}: start `fleet-agent run --kubernetes` there",
+            )
+        documents = self._documents()
+        if self._entries is None:
+            services = (oid for oid in documents if oid.kind == "InferenceService")
+            self._entries = entries_by_node(documents[oid] for oid in services)
+        entries, stood = self._entries.get(node, {}), sources_of(self.seen.parent)
+        return heard(documents.get(node_id(node)), entries, beat, stood)
 
     def plan(
         self,
@@ -137,23 +169,24 @@ class ClusterTarget:
         away and answer where they are now. Raises ClusterError."""
         assert self.wanted is not None, "a look comes first"
         seen = self.seen.objects
-        slices = self._upkeep.look(self._desired, self.wanted.fleet, observed, seen)
-        wanted = (*self.wanted.manifests, *slices.wanted)
-        others = strangers(self.api, {id_of(manifest) for manifest in wanted} - seen.keys())
+        slices = self._upkeep.look(self._desired, self.wanted.fleet, observed, seen, self._beats)
+        wanted = self.wanted.objects.changed({id_of(found): found for found in slices.wanted})
+        others = strangers(self.api, wanted.keys() - seen.keys())
         self._upkeep.taken(slices.wanted, others)
         live = seen.changed({**others, **dict.fromkeys(slices.left)})
         self.planned = live
-        by_agents = {oid for oid, other in others.items() if is_by_agent(other)}
-        wanted = tuple(manifest for manifest in wanted if id_of(manifest) not in by_agents)
-        wanted = until_pods_are_gone(wanted, live, self.seen.slices)
-        self._members = members_of(wanted) | slices.left
+        by_agents = (oid for oid, other in others.items() if is_by_agent(other))
+        names = (wanted[oid] for oid in self.wanted.published)
+        kept = {id_of(name): name for name in until_pods_are_gone(names, live, self.seen.slices)}
+        wanted = wanted.changed({**kept, **dict.fromkeys(by_agents)})
+        self._members = frozenset(wanted) | slices.left
         scope = Scope(
             target=self.name,
             fleet=self.wanted.fleet,
             resting=self._fights.resting(time.monotonic()),
             arrived=frozenset(arrived),
             stood=sources_of(self.seen.parent),
-            untouched=self._untouched,
+            settled=self._settled,
             incomplete=self.wanted.incomplete,
         )
         made = plan_objects(scope, services, wanted, live, policy, self._desired)
@@ -200,6 +233,18 @@ class ClusterTarget:
         self._look.close()
         self.api.close()
 
+    def _documents(self) -> Objects:
+        return self.seen.objects.over(self.seen.documents)
+
+    def _agents(self) -> frozenset[str]:
+        """The nodes with an agent that are declared here, or published here."""
+        documents, published = self._documents(), published_nodes(self._desired, self.api.name)
+        return frozenset(published).union(
+            node.metadata.name
+            for node in self._desired.fleet.all(FleetNode)
+            if node.spec.agent is not None and node_id(node.metadata.name) in documents
+        )
+
     @property
     def _desired(self) -> Desired:
         assert self._followed is not None, "nothing is followed yet"
@@ -210,7 +255,7 @@ class ClusterTarget:
         it."""
         assert self.wanted is not None
         origins = self._desired.fleet.origins
-        refs = {ref_for(manifest) for manifest in self.wanted.manifests}
+        refs = frozenset(map(self.wanted.objects.ref, self.wanted.objects))
         return {
             ref: Source(origins[ref].path, origins[ref].line, None) for ref in refs & origins.keys()
         }

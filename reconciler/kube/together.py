@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -17,7 +17,7 @@ from reconciler.plan import Action, Change, Instance, Observation, Plan, TargetS
 from reconciler.target import Outcome
 
 if TYPE_CHECKING:
-    from reconciler.agents.nodes import AgentNodes
+    from reconciler.agents.nodes import AgentNodes, Heard
     from reconciler.api.meta import ObjectRef
     from reconciler.desired import Desired
     from reconciler.workload import Workload
@@ -58,7 +58,8 @@ class Together:
         answers = ask_all(questions, time.monotonic() + self._look_s)
         agents = answers.pop("agents", None)
         assert isinstance(agents, Observation), "it has a deadline of its own"
-        targets, running = dict(agents.targets), list(agents.instances)
+        targets: dict[str, TargetState] = {}
+        running: list[Instance] = []
         for cluster in self.clusters:
             late = f"no answer within {self._look_s:g} s"
             silent = TargetState(cluster.name, reachable=False, message=late), ()
@@ -67,7 +68,8 @@ class Together:
             state, found = answer
             targets[cluster.name] = state
             running += found
-        return Observation(targets, tuple(running))
+        agents = self._with_words(agents, targets)
+        return Observation({**agents.targets, **targets}, (*agents.instances, *running))
 
     def plan(
         self,
@@ -121,6 +123,16 @@ class Together:
     def close(self) -> None:
         for cluster in self.clusters:
             cluster.close()
+
+    def _with_words(self, agents: Observation, clusters: Mapping[str, TargetState]) -> Observation:
+        """With what the clusters know of nodes whose agents gave no answer."""
+        told: dict[str, Heard] = {}
+        for cluster in self.clusters:
+            for node in self._agents.silent if clusters[cluster.name].reachable else ():
+                word, known = cluster.heard(node), told.get(node)
+                if word is not None and (known is None or word.answer is not None):
+                    told[node] = word
+        return self._agents.hear(told) if told else agents
 
     def _arrived(self, plan: Plan, observed: Observation) -> frozenset[ObjectRef]:
         """Services that leave a cluster and need not stay any longer: their successor answers, or

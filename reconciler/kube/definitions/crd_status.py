@@ -65,6 +65,28 @@ _PLACEMENT = _object(
     },
     "node",
 )
+
+
+def _listed(entry: Schema, most: int) -> Schema:
+    """A list that one writer makes whole."""
+    made = {"type": "array", "items": entry, "maxItems": most}
+    return made | {"x-kubernetes-list-type": "atomic"}
+
+
+_WEIGHTS = _object({"file": _TEXT, "bytes": _COUNT}, "file", "bytes")
+_NEED = _object(
+    {
+        "pool": _TEXT,
+        "requiredBytes": _COUNT,
+        "budgetBytes": _COUNT,
+        "weights": _listed(_WEIGHTS, 512),
+    },
+    "pool",
+)
+_WHY = _object({"reason": _TEXT, "message": {"type": "string", "maxLength": 1024}})
+_DRIFT = _object(
+    {"kind": _TEXT, "message": {"type": "string", "maxLength": 1024}, "since": _TIME}, "kind"
+)
 _INSTANCE = _object(
     {
         "node": {"type": "string", "description": "The FleetNode whose agent writes this entry."},
@@ -73,11 +95,23 @@ _INSTANCE = _object(
         "message": {"type": "string", "maxLength": 32768},
         "port": {"type": "integer", "minimum": 1, "maximum": 65535},
         "endpoint": _TEXT,
+        "runtime": _TEXT,
+        "pid": _COUNT,
         "memory": {"type": "integer", "minimum": 0, "description": "Bytes, measured."},
+        "needs": _listed(_NEED, 64) | {"description": "Bytes of each pool, estimated."},
         "tokensPerSecond": _NUMBER,
         "revision": _TEXT,
+        "inputs": {
+            "type": "string",
+            "maxLength": 32768,
+            "description": "JSON: what it was started from, for a plan that names what changes.",
+        },
         "inputsDigest": _TEXT,
         "since": _TIME,
+        "startSeconds": _NUMBER,
+        "gone": {"type": "boolean", "description": "It should run and has no process."},
+        "drift": _listed(_DRIFT, 10),
+        "blocked": _WHY | {"description": "Why it is not brought to what is declared now."},
         "observedAt": _TIME,
     },
     "node",
@@ -120,18 +154,35 @@ _DESIRED = _object(
         },
     }
 )
-_OBSERVED: Schema = _object(
-    {
-        "revision": _TEXT,
-        "digest": _TEXT,
-        "agentVersion": _TEXT,
-        "hostIP": _TEXT,
-        "observedAt": _TIME,
-    }
-) | {
+_OPEN: Schema = {
     # An agent may be newer than the definitions here, and says what it finds on its machine.
     "x-kubernetes-preserve-unknown-fields": True,
 }
+_POOL = _object(
+    {"name": _TEXT, "totalBytes": _COUNT, "budgetBytes": _COUNT, "usedByOthersBytes": _COUNT},
+    "name",
+)
+_STOPPED = _object({"namespace": _TEXT, "name": _TEXT, "inputsDigest": _TEXT}, "namespace", "name")
+_OBSERVED: Schema = (
+    _object(
+        {
+            "revision": {"type": "string", "description": "What runs is made from this one."},
+            "fetched": {"type": "string", "description": "The newest one read, where another."},
+            "refused": _object({"revision": _TEXT, "problems": _listed(_TEXT, 3)}),
+            "held": _TEXT,
+            "digest": _TEXT,
+            "agentVersion": _TEXT,
+            "hostIP": _TEXT,
+            "said": {"type": "object", "description": "By a person, of the machine."} | _OPEN,
+            "runtimes": _listed(_TEXT, 100),
+            "missing": {"type": "object", "additionalProperties": _TEXT, "maxProperties": 100},
+            "pools": _listed(_POOL | _OPEN, 64),
+            "stopped": _listed(_STOPPED, 100),
+            "observedAt": _TIME,
+        }
+    )
+    | _OPEN
+)
 STATUSES: Mapping[str, Schema] = MappingProxyType(
     {
         "Fleet": _object(_COMMON),

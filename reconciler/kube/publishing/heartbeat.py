@@ -66,7 +66,7 @@ def lease_state(lease: Manifest | None, now: float, changed_at: float | None = N
     renewal = (lease or {}).get("spec", {}).get("renewTime")
     if not renewal:
         return LeaseState.NONE
-    said = _read(str(renewal))
+    said = read_time(str(renewal))
     renewed = said if changed_at is None else changed_at
     if renewed is None or now - renewed > STALE_S:
         return LeaseState.STALE
@@ -80,20 +80,15 @@ def writer(state: LeaseState, *, answers: bool) -> Writer:
     return Writer.RECONCILER if answers else Writer.NOBODY
 
 
-def stale_message(lease: Manifest) -> str:
-    """What a condition says of a node with a stale Lease."""
-    at = lease.get("spec", {}).get("renewTime") or "an unknown time"
-    return f"its agent was heard of last at {at}: its endpoints are withdrawn until it is again"
-
-
-def _stamp(now: float) -> str:
-    """MicroTime, as Leases have it."""
-    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _read(text: str) -> float | None:
+def read_time(text: str) -> float | None:
+    """Seconds since the epoch of an RFC 3339 time; None: it is none."""
     try:
         read = datetime.fromisoformat(text)
     except ValueError:
         return None
     return read.replace(tzinfo=read.tzinfo or UTC).timestamp()
+
+
+def _stamp(now: float) -> str:
+    """MicroTime, as Leases have it."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,9 @@ from reconciler.kube.objects import (
     ObjectId,
     id_of,
 )
-from reconciler.kube.publishing.heartbeat import LEASES_PATH, LeaseState, lease_name, lease_state
+from reconciler.kube.publishing.heartbeats import Beat
 from reconciler.kube.publishing.node_slices import NodeSlices, node_slices, published_nodes
-from reconciler.kube.publishing.slices import NODE_LABEL, stale_slices
+from reconciler.kube.publishing.slices import stale_slices
 
 if TYPE_CHECKING:
     from reconciler.desired import Desired
@@ -35,7 +34,6 @@ class Upkeep:
 
     def __init__(self, api: ApiServer) -> None:
         self._api = api
-        self._renewals: dict[str, tuple[str, float | None]] = {}
         self._take: tuple[Manifest, ...] = ()
         self._silent: frozenset[str] = frozenset()
 
@@ -45,13 +43,15 @@ class Upkeep:
         fleet: str,
         observed: Observation,
         live: Mapping[ObjectId, Manifest],
+        beats: Mapping[str, Beat],
     ) -> NodeSlices:
-        """The slices that are ours to write now. Raises ClusterError."""
+        """The slices that are ours to write now. `beats` are those of the nodes' agents."""
         nodes = published_nodes(desired, self._api.name)
         self._take, self._silent = (), frozenset()
         if not nodes:
             return NodeSlices()
-        found = node_slices(nodes, fleet, observed, self._leases(nodes), live)
+        leases = {node: beat.state for node, beat in beats.items()}
+        found = node_slices(nodes, fleet, observed, leases, live)
         self._silent = found.silent
         return found
 
@@ -71,24 +71,6 @@ class Upkeep:
                     self._api.replace(manifest)
         except ClusterError as error:
             _log.warning("cluster %s: endpoints of nodes: %s", self._api.name, error)
-
-    def _leases(self, nodes: Iterable[str]) -> Mapping[str, LeaseState]:
-        listed = self._api.raw("GET", LEASES_PATH, query={"labelSelector": NODE_LABEL})["items"]
-        leases = {lease["metadata"]["name"]: lease for lease in listed}
-        return {
-            node: lease_state(lease, time.time(), self._renewed_at(node, lease))
-            for node in nodes
-            if (lease := leases.get(lease_name(node))) is not None
-        }
-
-    def _renewed_at(self, node: str, lease: Manifest) -> float | None:
-        """When we saw it renewed, by our clock; None: not yet, the agent's own clock counts."""
-        said = str((lease.get("spec") or {}).get("renewTime", ""))
-        before, at = self._renewals.get(node, ("", None))
-        if before and before != said:
-            at = time.time()
-        self._renewals[node] = (said, at)
-        return at
 
 
 def is_by_agent(live: Manifest | None) -> bool:

@@ -1,0 +1,164 @@
+"""What the agents of nodes wrote into their cluster, in the words that they say over HTTP. Pure.
+
+    FleetNode status.observed                 the node: its revision, memory, what it cannot do
+    InferenceService status.instances[node]   one service there; without `inputsDigest`: why not
+
+Whoever may write a status can write anything there, so it is judged as an answer over HTTP is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from reconciler.agents.client import Answer, judged
+from reconciler.agents.nodes import Heard
+from reconciler.api.meta import GROUP, ObjectRef
+from reconciler.errors import AgentError
+from reconciler.kube.objects import Manifest, ObjectId, id_of, ref_of
+from reconciler.kube.publishing.heartbeat import LeaseState, read_time
+from reconciler.kube.publishing.heartbeats import Beat
+from reconciler.plan import Source
+
+Entries = Mapping[ObjectRef, Mapping[str, Any]]
+"""What one node's agent wrote of each service."""
+
+Fields = Mapping[str, Any]
+
+_DAMAGE = (AttributeError, KeyError, TypeError, ValueError)
+
+
+def entries_by_node(documents: Iterable[Manifest]) -> Mapping[str, Entries]:
+    """Every service's entries, by who wrote them."""
+    found: dict[str, dict[ObjectRef, Fields]] = {}
+    for live in documents:
+        if live["kind"] != "InferenceService":
+            continue
+        for entry in (live.get("status") or {}).get("instances") or ():
+            found.setdefault(str(entry.get("node")), {})[ref_of(id_of(live))] = entry
+    return found
+
+
+def heard(
+    node: Manifest | None,
+    entries: Entries,
+    beat: Beat,
+    stood: Mapping[ObjectRef, Source],
+) -> Heard:
+    """What is known of a node by its FleetNode in a cluster and its agent's heartbeat there.
+    `stood`: where each service was declared when it was applied last."""
+    status = (node or {}).get("status") or {}
+    observed = status.get("observed") or {}
+    if beat.state is not LeaseState.RENEWED or beat.at is None:
+        why = f"its agent was heard of last at {beat.said or 'an unknown time'}, by its Lease"
+        return Heard(None, f"{why}: see whether fleet-agent runs there", beat.at)
+    if node is None:
+        return Heard(
+            None, "its FleetNode is not in the cluster yet, to say there what runs", beat.at
+        )
+    if not observed.get("agentVersion"):
+        return Heard(None, "its agent is there, and has not said yet what it runs", beat.at)
+    name, revision = node["metadata"]["name"], (status.get("desired") or {}).get("revision")
+    try:
+        said = _said(name, observed, revision, beat.at) | _services(entries, stood)
+        return Heard(Answer(judged(said, name), age_s=0.0), "", beat.at)
+    except (AgentError, *_DAMAGE) as error:
+        return Heard(None, f"what it wrote into the cluster: {error}", beat.at)
+
+
+def node_id(name: str) -> ObjectId:
+    return ObjectId(GROUP, "FleetNode", "", name)
+
+
+def _said(name: str, observed: Fields, desired: str | None, at: float) -> dict[str, Any]:
+    """NodeState as JSON, but for its services. `desired` is the revision that it is to run by."""
+    applied = _plain(observed.get("revision"), desired)
+    return {
+        "node": name,
+        "agentVersion": observed["agentVersion"],
+        "observedAt": at,
+        "revision": {
+            "applied": applied,
+            "fetched": _plain(observed.get("fetched"), desired) or applied,
+            "refused": observed.get("refused"),
+            "held": observed.get("held"),
+        },
+        "said": observed.get("said"),
+        "missing": observed.get("missing") or {},
+        "runtimes": [{"name": name, "path": ""} for name in observed.get("runtimes") or ()],
+        "pools": observed.get("pools") or [],
+        "stopped": [
+            {"ref": _service(entry), "inputsDigest": entry.get("inputsDigest")}
+            for entry in observed.get("stopped") or ()
+        ],
+    }
+
+
+def _plain(revision: object, desired: str | None) -> object:
+    """A revision as its reconciler names it: the agent marks one whose objects changed meanwhile,
+    and how each service runs is known by its inputs."""
+    if desired and isinstance(revision, str) and revision.startswith(f"{desired}+dirty."):
+        return desired
+    return revision
+
+
+def _services(entries: Entries, stood: Mapping[ObjectRef, Source]) -> dict[str, Any]:
+    """What runs, and what does not run as it is declared."""
+    running = {ref: e for ref, e in sorted(entries.items()) if e.get("inputsDigest")}
+    return {
+        "instances": [_instance(ref, entry, stood.get(ref)) for ref, entry in running.items()],
+        "blocked": [
+            {"ref": _ref(ref), **{key: trouble.get(key, "") for key in ("reason", "message")}}
+            for ref, entry in sorted(entries.items())
+            if (trouble := entry if ref not in running else entry.get("blocked"))
+        ],
+    }
+
+
+def _instance(ref: ObjectRef, entry: Fields, source: Source | None) -> dict[str, Any]:
+    """InstanceState as JSON."""
+    inputs = _inputs(entry.get("inputs"))
+    models = inputs.get("models")
+    kept = ("pid", "port", "endpoint", "ready", "reason", "message", "inputsDigest", "startSeconds")
+    return {key: entry.get(key) for key in kept} | {
+        "ref": _ref(ref),
+        "name": ref.label,
+        "runtime": entry.get("runtime") or "",
+        "reason": entry.get("reason") or "NotReady",
+        "since": read_time(str(entry.get("since"))),
+        "inputs": inputs,
+        "source": {"file": source.file, "line": source.line} if source else None,
+        "memory": _memory(entry),
+        "models": [m for m in models if isinstance(m, dict)] if isinstance(models, list) else [],
+        "drift": [
+            {**drift, "since": read_time(str(drift.get("since"))) or 0.0}
+            for drift in entry.get("drift") or ()
+        ],
+        "gone": entry.get("gone") is True,
+    }
+
+
+def _inputs(text: object) -> dict[str, Any]:
+    """What it was started from; nothing where that is not known: its digest is."""
+    try:
+        read = json.loads(str(text or "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _memory(entry: Fields) -> list[dict[str, Any]]:
+    """What is measured is one number: it says something where there is one pool."""
+    needs = [dict(need) for need in entry.get("needs") or ()]
+    if len(needs) == 1 and entry.get("memory") is not None:
+        needs[0]["measuredBytes"] = entry["memory"]
+    return needs
+
+
+def _ref(ref: ObjectRef) -> dict[str, str]:
+    return {"kind": ref.kind, "namespace": ref.namespace, "name": ref.name}
+
+
+def _service(entry: Fields) -> dict[str, Any]:
+    return {"kind": "InferenceService", **{key: entry.get(key) for key in ("namespace", "name")}}
