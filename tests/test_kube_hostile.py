@@ -50,6 +50,6 @@ def test_an_object_with_hostile_metadata_is_still_judged(edit: Edit) -> None:
 
     step_of(Step(TARGET, id_of(want), ref("chat"), None), want, live, False, {})
     is_untouched(want, live)
-    (found,) = instances(TARGET, [live], {}, {})
+    (found,) = instances(TARGET, {id_of(live): live}, {}, {})
 
     assert found.inputs == {}

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION
-from reconciler.kube.deciding.planning import ref_for
 from reconciler.kube.objects import Manifest
+from reconciler.kube.packed import Objects
 from reconciler.plan import Action, Plan
 from tests.support.cluster_views import fleet, pool
 from tests.support.fleets import document
@@ -78,7 +78,7 @@ def test_what_a_plan_counts_is_what_changes(before: dict[str, str], after: dict[
 
     now = cluster.live
     differ = {oid for oid in was.keys() | now.keys() if was.get(oid) != now.get(oid)}
-    touched = {ref_for((was | now)[oid]) for oid in differ}
+    touched = {Objects(was | now).ref(oid) for oid in differ}
     assert touched == {change.ref for change in steps(plan)}
     acted = ("create", "update", "replace", "move", "delete", "drift")
     assert sum(plan.summary[action] for action in acted) == len(touched)
@@ -156,7 +156,11 @@ def test_nothing_that_runs_of_a_held_service_ever_changes(
         for name in before.keys() | after.keys()
         if (after.get(name) or before[name])[1].get(HOLD_ANNOTATION) == "true"
     }
-    was = {oid: m for oid, m in cluster.live.items() if _runs(m) and ref_for(m).name in held}
+    was = {
+        oid: m
+        for oid, m in cluster.live.items()
+        if _runs(m) and Objects(cluster.live).ref(oid).name in held
+    }
 
     cluster.bring_to(files_of(after))
 
@@ -181,7 +185,7 @@ def test_what_somebody_edited_is_taken_back_and_stays_so(
     assert {c.action for c in plan.changes if c.object} <= {Action.DRIFT}
     kept = {b.ref for b in plan.blocked}
     for oid, manifest in cluster.live.items():
-        if ref_for(manifest) not in kept:
+        if Objects(cluster.live).ref(oid) not in kept:
             assert manifest.get("spec") == was[oid].get("spec")
     assert steps(cluster.plan(files)) == []
 

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-import orjson
-
-from reconciler.kube.objects import ObjectId, id_of
-from reconciler.kube.watches.watching import Objects
+from reconciler.kube.deciding.planning import Scope, plan_objects
+from reconciler.kube.instances import Running, instances
+from reconciler.kube.known import Known
+from reconciler.kube.objects import Manifest, ObjectId, id_of
+from reconciler.kube.packed import Objects, packed
+from reconciler.kube.render.rendering import Renderer
+from reconciler.plan import Plan
+from reconciler.planner import Policy
+from tests.support.builders import FixedCauses
+from tests.support.cluster_views import CLUSTER, desired, fleet
+from tests.support.kube_live import as_applied
 from tests.support.kube_world import config_map
+from tests.support.pure_cluster import TARGET
 
 A, B, C = (config_map("here", name, text="x") for name in "abc")
 
 
-def packed(*manifests: dict[str, object]) -> Objects:
-    return Objects({id_of(manifest): orjson.dumps(manifest) for manifest in manifests})
+def objects_of(*manifests: Manifest) -> Objects:
+    return Objects({id_of(manifest): packed(manifest) for manifest in manifests})
 
 
 def test_an_object_that_is_looked_at_is_whole_and_ones_own() -> None:
-    objects = packed(A, B)
+    objects = objects_of(A, B)
 
     assert objects[id_of(A)] is not objects[id_of(A)]
     assert dict(objects) == {id_of(A): A, id_of(B): B}
 
 
 def test_news_take_the_place_of_what_was_and_leave_it_as_it_is() -> None:
-    objects, newer = packed(A, B), config_map("here", "a", text="y")
+    objects, newer = objects_of(A, B), config_map("here", "a", text="y")
 
     after = objects.changed({id_of(A): newer, id_of(B): None, id_of(C): C})
 
@@ -34,8 +42,76 @@ def test_news_take_the_place_of_what_was_and_leave_it_as_it_is() -> None:
 def test_what_goes_may_never_have_been_there() -> None:
     gone = ObjectId("", "ConfigMap", "here", "never")
 
-    assert dict(packed(A).changed({gone: None})) == {id_of(A): A}
+    assert dict(objects_of(A).changed({gone: None})) == {id_of(A): A}
 
 
 def test_some_of_them_are_as_they_were() -> None:
-    assert dict(packed(A, B).only([id_of(B)])) == {id_of(B): B}
+    assert dict(objects_of(A, B).only([id_of(B)])) == {id_of(B): B}
+
+
+def test_an_object_that_comes_again_as_it_was_is_in_the_same_state() -> None:
+    newer = config_map("here", "a", text="y")
+
+    states = [objects_of(found).state(id_of(A)) for found in (A, dict(A), newer)]
+
+    assert states[0] == states[1] != states[2]
+    assert objects_of().state(id_of(A)) is None
+
+
+def test_what_is_found_out_is_found_anew_only_when_its_grounds_change() -> None:
+    known, made = Known[str, int](), iter(range(9))
+
+    found = [known.find("a", (given,), lambda: next(made)) for given in ("x", "x", "y", "y")]
+
+    assert found == [0, 0, 1, 1]
+    assert (known.get("a", ("y",)), known.get("a", ("x",)), known.get("b", ("y",))) == (
+        1,
+        None,
+        None,
+    )
+
+
+def test_what_is_forgotten_is_found_anew() -> None:
+    known = Known[str, int]()
+    known.put("a", (), 1)
+    known.put("b", (), 2)
+
+    known.keep({"b"})
+
+    assert (known.get("a", ()), known.get("b", ())) == (None, 2)
+
+
+class Watched(Objects):
+    """Knows which objects were looked at."""
+
+    def __init__(self, objects: Objects) -> None:
+        super().__init__(objects._held)
+        self.looked_at: set[ObjectId] = set()
+
+    def __getitem__(self, oid: ObjectId) -> Manifest:
+        self.looked_at.add(oid)
+        return super().__getitem__(oid)
+
+
+def test_only_what_has_changed_is_looked_at_again() -> None:
+    want = desired(fleet(chat={}, embed={}))
+    wanted = Renderer(CLUSTER).wanted(want)
+    live = objects_of(*(as_applied(manifest) for manifest in wanted.objects.values()))
+    meant = {w.ref: w for w in want.assignment.workloads}
+    known, scope = Running(), Scope(TARGET, wanted.fleet)
+    nothing = Plan("rev", (), (), (), {}, {})
+
+    def looked_at(now: Objects) -> set[ObjectId]:
+        ours, theirs = Watched(wanted.objects), Watched(now)
+        instances(TARGET, theirs, meant, {}, known)
+        found = plan_objects(scope, nothing, ours, theirs, Policy(), FixedCauses())
+        assert not found.changes
+        return ours.looked_at | theirs.looked_at
+
+    first, again = looked_at(live), looked_at(live)
+    of_chat = ObjectId("apps", "Deployment", "default", "chat")
+    newer = {**live[of_chat], "status": {"replicas": 1}}
+
+    assert first == live.keys()
+    assert again == set()
+    assert looked_at(live.changed({of_chat: packed(newer)})) == {of_chat}

@@ -92,7 +92,7 @@ def test_the_condition_and_status_and_once_give_the_same_reason(
     live, meant = {id_of(o): o for o in objects}, {w.ref: w for w in CHAT.assignment.workloads}
     state = TargetState(TARGET, reachable=True, revision=RevisionState("r", "r"))
 
-    running = explained(instances(TARGET, objects, meant, {}), live, found)
+    running = explained(instances(TARGET, live, meant, {}), live, found)
 
     told = service_status(view(CHAT, *objects, pods=found), live_service(), "2026-01-02T00:00:00Z")
     ready = next(c for c in told["conditions"] if c["type"] == "Ready")
@@ -108,6 +108,6 @@ def test_the_condition_and_status_and_once_give_the_same_reason(
 
 def test_what_is_ready_has_no_reason_to_give() -> None:
     live = deployment()
-    running = instances(TARGET, [live], {}, {})
+    running = instances(TARGET, {id_of(live): live}, {}, {})
 
     assert explained(running, {id_of(live): live}, {}) == running

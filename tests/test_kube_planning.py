@@ -50,9 +50,9 @@ def planned(
     scope: Scope | None = None,
 ) -> ObjectPlan:
     plan = Plan("rev", changes, blocked, (), {}, {})
-    seen = {id_of(manifest): manifest for manifest in live}
+    seen, want = ({id_of(manifest): manifest for manifest in each} for each in (live, desired))
     return plan_objects(
-        scope or Scope(TARGET, "home"), plan, desired, seen, policy or Policy(), FixedCauses()
+        scope or Scope(TARGET, "home"), plan, want, seen, policy or Policy(), FixedCauses()
     )
 
 

@@ -42,7 +42,7 @@ def ours(manifests: Iterable[Manifest]) -> list[Any]:
 def planned(live: list[Manifest], *changes: Change, **spec: Any) -> ObjectPlan:
     services = Plan("rev", changes, (), (), {}, {})
     seen = {id_of(manifest): manifest for manifest in live}
-    desired = ours(one_service(**ROUTER, **spec))
+    desired = {id_of(manifest): manifest for manifest in ours(one_service(**ROUTER, **spec))}
     return plan_objects(Scope(TARGET, "home"), services, desired, seen, Policy(), FixedCauses())
 
 

@@ -5,45 +5,60 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
 from reconciler.kube.deciding.managed import put_by_others
+from reconciler.kube.known import Known
 from reconciler.kube.objects import (
     INPUTS_ANNOTATION,
     NEEDS_ANNOTATION,
     RENDER_DIGEST_ANNOTATION,
     Manifest,
     ObjectId,
-    id_of,
-    ref_of,
     service_of,
 )
+from reconciler.kube.packed import Objects
 from reconciler.kube.telling.outlook import outlook
 from reconciler.kube.telling.readiness import readiness
 from reconciler.plan import Instance, Source
 from reconciler.workload import PoolNeed, Workload, digest
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What is known of a cluster's objects from the last look."""
+
+    instances: Known[ObjectId, Instance] = field(default_factory=Known)
+    by_hand: Known[ObjectId, Mapping[str, str]] = field(default_factory=Known)
+
+
 def instances(
     target: str,
-    objects: Iterable[Manifest],
+    objects: Mapping[ObjectId, Manifest],
     wanted: Mapping[ObjectRef, Workload],
     sources: Mapping[ObjectRef, Source],
+    known: Running | None = None,
 ) -> tuple[Instance, ...]:
     """One a Deployment that runs a service, sorted by ref. One that is suspended runs nothing.
     `sources`: where each was declared when it was applied last."""
+    known, objects = known or Running(), Objects.of(objects)
     found, by_hand = {}, {}
-    for live in objects:
-        if live["kind"] == "InferenceService":
-            by_hand[ref_of(id_of(live))] = _by_hand(live)
-        ref = service_of(live)
-        if live["kind"] != "Deployment" or ref is None:
+    for oid in objects:
+        ref, state = objects.ref(oid), objects.state(oid)
+        if oid.kind == "InferenceService":
+            by_hand[ref] = known.by_hand.find(oid, (state,), partial(_words, objects, oid))
+        if oid.kind != "Deployment" or objects.service(oid) is None:
             continue
-        instance = _instance(target, live, ref, wanted.get(ref), sources.get(ref))
+        want, source = wanted.get(ref), sources.get(ref)
+        make = partial(_instance, target, objects, oid, want, source)
+        instance = known.instances.find(oid, (state, want, source), make)
         if not instance.inputs.get("suspended"):
             found[ref] = instance
+    known.instances.keep(objects)
+    known.by_hand.keep(objects)
     return tuple(_with_words(found[ref], by_hand.get(ref, {})) for ref in sorted(found))
 
 
@@ -81,6 +96,10 @@ def _with_words(instance: Instance, of_document: Mapping[str, str]) -> Instance:
     return replace(instance, by_hand={**of_document, **instance.by_hand})
 
 
+def _words(objects: Objects, oid: ObjectId) -> Mapping[str, str]:
+    return _by_hand(objects[oid])
+
+
 def _by_hand(live: Manifest) -> Mapping[str, str]:
     """What somebody there has said of a service, on its document or on what runs."""
     words = {"hold": HOLD_ANNOTATION, "prune": PRUNE_ANNOTATION}
@@ -91,14 +110,17 @@ def _by_hand(live: Manifest) -> Mapping[str, str]:
 
 
 def _instance(
-    target: str, live: Manifest, ref: ObjectRef, want: Workload | None, source: Source | None
+    target: str, objects: Objects, oid: ObjectId, want: Workload | None, source: Source | None
 ) -> Instance:
+    live = objects[oid]
     said = live["metadata"].get("annotations") or {}
     inputs = _inputs(said.get(INPUTS_ANNOTATION), want)
     inputs_digest = digest(inputs)
+    if want is not None and want.inputs_digest == inputs_digest:
+        inputs = want.inputs  # the same, and there once
     state = readiness(live)
     return Instance(
-        ref=ref,
+        ref=objects.ref(oid),
         target=target,
         runtime=str(inputs.get("runtime", "")),
         inputs=inputs,

@@ -24,7 +24,6 @@ from reconciler.kube.objects import (
     SYSTEM_NAMESPACE,
     Manifest,
     ObjectId,
-    id_of,
 )
 from reconciler.plan import Source
 
@@ -192,8 +191,3 @@ def _says(live: Manifest, wanted: Mapping[str, Any]) -> bool:
         return (*(said.get(name) for name in names), labels, manifest.get("data") or {})
 
     return told(live) == told(wanted)
-
-
-def members_of(manifests: Iterable[Manifest]) -> frozenset[ObjectId]:
-    """The identities of a set's objects."""
-    return frozenset(id_of(manifest) for manifest in manifests)

@@ -111,10 +111,15 @@ def kind_of(oid: ObjectId) -> OwnedKind:
 def service_of(manifest: Manifest) -> ObjectRef | None:
     """The InferenceService that an object is for; None: for none."""
     metadata = manifest["metadata"]
-    name = metadata.get("labels", {}).get(SERVICE_LABEL)
+    name = (metadata.get("labels") or {}).get(SERVICE_LABEL)
     return ObjectRef("InferenceService", metadata.get("namespace", ""), name) if name else None
 
 
 def ref_of(oid: ObjectId) -> ObjectRef:
     """The reference by which a fleet document of this identity is known in the core."""
     return ObjectRef(oid.kind, oid.namespace, oid.name)
+
+
+def document_id(ref: ObjectRef) -> ObjectId:
+    """The identity of a fleet document that is known by this reference in the core."""
+    return ObjectId(GROUP, ref.kind, ref.namespace, ref.name)

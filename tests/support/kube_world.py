@@ -69,7 +69,7 @@ class World:
         plan = Plan("rev", self.services, self.held, (), {}, {})
         scope = Scope(TARGET, self.fleet, self.resting)
         seen = self.live() if live is None else live
-        return plan_objects(scope, plan, self.desired.values(), seen, self.policy, FixedCauses())
+        return plan_objects(scope, plan, self.desired, seen, self.policy, FixedCauses())
 
     def apply(self) -> tuple[Outcome, ...]:
         live = self.live()

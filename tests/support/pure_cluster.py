@@ -11,7 +11,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.desired import CachedFacts, no_facts
 from reconciler.kube.deciding.planning import Scope, plan_objects
 from reconciler.kube.instances import instances
-from reconciler.kube.objects import Manifest, ObjectId, id_of
+from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.render.rendering import Renderer
 from reconciler.kube.writing.applying import object_id
 from reconciler.plan import Action, Observation, Plan, Source, TargetState
@@ -31,7 +31,7 @@ class PureCluster:
 
     def wanted(self, files: Mapping[str, str]) -> dict[ObjectId, Manifest]:
         """What a revision wants to be there."""
-        return {id_of(m): m for m in Renderer(CLUSTER).wanted(desired(files, self.known)).manifests}
+        return dict(Renderer(CLUSTER).wanted(desired(files, self.known)).objects)
 
     def plan(
         self, files: Mapping[str, str], confirmed: Iterable[str] = (), *, reachable: bool = True
@@ -43,13 +43,13 @@ class PureCluster:
         state = TargetState(
             TARGET, reachable=reachable, renders=wanted.renders, incomplete=wanted.incomplete
         )
-        running = instances(TARGET, self.live.values(), meant, self.stood) if reachable else ()
+        running = instances(TARGET, self.live, meant, self.stood) if reachable else ()
         services = want.plan(Observation({TARGET: state}, running), confirmed)
         if not reachable:
             return services
         scope = Scope(TARGET, wanted.fleet, stood=self.stood, incomplete=wanted.incomplete)
         policy = want.policy(confirmed)
-        found = plan_objects(scope, services, wanted.manifests, self.live, policy, want)
+        found = plan_objects(scope, services, wanted.objects, self.live, policy, want)
         return services.joined(found.changes, found.blocked, {TARGET: found.unchanged})
 
     def apply(self, plan: Plan) -> None:

@@ -16,9 +16,11 @@ from reconciler.kube.deciding.managed import entries
 from reconciler.kube.deciding.pruning import prune
 from reconciler.kube.deciding.sending import as_before
 from reconciler.kube.deciding.stepping import Step, step_of
-from reconciler.kube.deciding.untouched import Untouched, is_untouched
+from reconciler.kube.deciding.untouched import is_untouched
 from reconciler.kube.inventory import fleet_of, is_ours
-from reconciler.kube.objects import Manifest, ObjectId, id_of, ref_of, service_of
+from reconciler.kube.known import Known
+from reconciler.kube.objects import Manifest, ObjectId, ref_of
+from reconciler.kube.packed import Objects
 from reconciler.kube.render.mounts import config_maps
 from reconciler.plan import Action, Blocked, Change, Plan, Restart, Source
 from reconciler.planner import Policy
@@ -42,63 +44,64 @@ class Scope:
     """Which cluster (`cluster/NAME`) and which fleet a plan is for. `resting`: fields that another
     program and we take from each other, as (object, field) -> what to say. `arrived`: services
     that moved to another target and answer there, so that what is left of them here goes. `stood`:
-    where each document was declared when it was applied last. `untouched` saves looking again at
-    what has not changed since the last plan. `incomplete`: why no service may go, as what is
-    missing may be a mistake."""
+    where each document was declared when it was applied last. `settled` are objects that needed
+    nothing, by how they should be and how they are: while both stay the same nobody looks again.
+    `incomplete`: why no service may go, as what is missing may be a mistake."""
 
     target: str
     fleet: str
     resting: Mapping[tuple[ObjectId, str], str] = field(default_factory=dict)
     arrived: frozenset[ObjectRef] = frozenset()
     stood: Mapping[ObjectRef, Source] = field(default_factory=dict)
-    untouched: Untouched = field(default_factory=Untouched)
+    settled: Known[ObjectId, bool] = field(default_factory=Known)
     incomplete: str = ""
 
 
 def plan_objects(
     scope: Scope,
     services: Plan,
-    desired: Iterable[Manifest],
+    desired: Mapping[ObjectId, Manifest],
     live: Mapping[ObjectId, Manifest],
     policy: Policy,
     causes: Causes,
 ) -> ObjectPlan:
     """Compare object by object. `desired` carry our labels (inventory.labelled); `live` is all
     that carries them in the cluster, and whatever else is known to have a desired object's name."""
-    wanted = {id_of(manifest): manifest for manifest in desired}
+    wanted, live = Objects.of(desired), Objects.of(live)
     standing = _Standing.of(scope, services)
     told = _Told(causes, scope.stood, standing.changes)
     changes: list[Change] = []
     blocked: list[Blocked] = []
     for oid in sorted(wanted):
-        have = live.get(oid)  # once: whoever mirrors a cluster decodes it anew each time
-        ref = ref_for(wanted[oid])
-        if standing.keeps(ref, oid):
+        ref = wanted.ref(oid)
+        states = (wanted.state(oid), live.state(oid))
+        if standing.keeps(ref, oid) or scope.settled.get(oid, states):
             continue
+        want, have = wanted[oid], live.get(oid)  # once: packed ones are decoded anew each time
         if have is not None and not is_ours(have, scope.fleet):
             blocked.append(_not_ours(scope, ref, oid, have, told.where(ref)))
             continue
-        if have is not None and _is_as_it_should_be(scope, oid, wanted[oid], have):
+        if have is not None and _is_as_it_should_be(want, have):
+            scope.settled.put(oid, states, finding=True)
             continue
         at = Step(
             scope.target, oid, ref, told.where(ref), policy.drift_enforced, told.is_new(ref, oid)
         )
-        done, refused = step_of(at, wanted[oid], have, ref in standing.rolls, scope.resting)
+        done, refused = step_of(at, want, have, ref in standing.rolls, scope.resting)
         if is_document(oid):
             done = tuple(told.by_field(change) for change in done)
         changes += done
         blocked += refused
         if have is not None and not done and not refused:
-            scope.untouched.add(oid, wanted[oid], have)
-    scope.untouched.keep(live)
-    left = {oid: live[oid] for oid in live if oid not in wanted}
-    for oid in _still_mounted(wanted, live, left, standing):
-        left.pop(oid, None)
+            scope.settled.put(oid, states, finding=True)
+    scope.settled.keep(live)
+    left = live.only(oid for oid in live if oid not in wanted)
+    left = left.changed(dict.fromkeys(_still_mounted(wanted, live, left, standing)))
     pruned = prune(
         scope.target,
         _may_go(scope, standing, left, live),
-        declared={ref_for(manifest) for manifest in wanted.values()},
-        running={ref_for(have) for have in (*left.values(), *_there(wanted, live))},
+        declared={wanted.ref(oid) for oid in wanted},
+        running={*map(left.ref, left), *_there(wanted, live)},
         leaving=standing.leaving,
         policy=policy,
         where=told.where,
@@ -110,25 +113,16 @@ def plan_objects(
 
 
 def _still_mounted(
-    wanted: Mapping[ObjectId, Manifest],
-    live: Mapping[ObjectId, Manifest],
-    left: Mapping[ObjectId, Manifest],
-    standing: _Standing,
+    wanted: Objects, live: Objects, left: Objects, standing: _Standing
 ) -> frozenset[ObjectId]:
     """ConfigMaps that are declared no more, and that templates which wait still name: a pod of such
     a template could not start again."""
     found: set[ObjectId] = set()
-    refs = {ref_for(have) for oid, have in left.items() if oid.kind == "ConfigMap"}
-    for oid, manifest in wanted.items() if refs - standing.rolls else ():
-        if oid.kind == "Deployment" and ref_for(manifest) in refs - standing.rolls:
-            have = live.get(oid)
-            found |= config_maps(as_before(manifest, have)) if have is not None else set()
+    refs = {left.ref(oid) for oid in left if oid.kind == "ConfigMap"} - standing.rolls
+    for oid in wanted if refs else ():
+        if oid.kind == "Deployment" and wanted.ref(oid) in refs and oid in live:
+            found |= config_maps(as_before(wanted[oid], live[oid]))
     return frozenset(found)
-
-
-def ref_for(manifest: Manifest) -> ObjectRef:
-    """What an object stands for: its service, or the document that it is."""
-    return service_of(manifest) or ref_of(id_of(manifest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +193,8 @@ class _Told:
         return replace(change, source=source or change.source)
 
 
-def _is_as_it_should_be(scope: Scope, oid: ObjectId, manifest: Manifest, have: Manifest) -> bool:
-    if scope.untouched.has(oid, manifest, have):
-        return True
-    if have["metadata"].get("deletionTimestamp") or not is_untouched(manifest, have):
-        return False
-    scope.untouched.add(oid, manifest, have)
-    return True
+def _is_as_it_should_be(manifest: Manifest, have: Manifest) -> bool:
+    return not have["metadata"].get("deletionTimestamp") and is_untouched(manifest, have)
 
 
 def _not_ours(
@@ -226,10 +215,7 @@ def _not_ours(
 
 
 def _may_go(
-    scope: Scope,
-    standing: _Standing,
-    left: Mapping[ObjectId, Manifest],
-    live: Mapping[ObjectId, Manifest],
+    scope: Scope, standing: _Standing, left: Objects, live: Objects
 ) -> dict[ObjectId, Manifest]:
     """What is ours and declared no more, but for all that a service has which stays as it runs: its
     document and its Models too, where nothing tells which cluster it is for."""
@@ -238,7 +224,7 @@ def _may_go(
     return {
         oid: have
         for oid, have in left.items()
-        if is_ours(have, scope.fleet) and ref_for(have) not in stays
+        if is_ours(have, scope.fleet) and left.ref(oid) not in stays
     }
 
 
@@ -252,17 +238,12 @@ def _models_of(services: Iterable[Manifest]) -> frozenset[ObjectRef]:
     return frozenset(found)
 
 
-def _there(
-    wanted: Mapping[ObjectId, Manifest], live: Mapping[ObjectId, Manifest]
-) -> Iterable[Manifest]:
-    return (manifest for oid, manifest in wanted.items() if oid in live)
+def _there(wanted: Objects, live: Objects) -> frozenset[ObjectRef]:
+    """What is declared and has an object."""
+    return frozenset(wanted.ref(oid) for oid in wanted if oid in live)
 
 
 def _unchanged(
-    wanted: Mapping[ObjectId, Manifest],
-    live: Mapping[ObjectId, Manifest],
-    changes: Iterable[Change],
-    blocked: Iterable[Blocked],
+    wanted: Objects, live: Objects, changes: Iterable[Change], blocked: Iterable[Blocked]
 ) -> int:
-    there = {ref_for(manifest) for manifest in _there(wanted, live)}
-    return len(there - {c.ref for c in changes} - {b.ref for b in blocked})
+    return len(_there(wanted, live) - {c.ref for c in changes} - {b.ref for b in blocked})

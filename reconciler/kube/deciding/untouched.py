@@ -9,12 +9,11 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.kube.deciding.managed import OWN_MANAGERS, FieldSet, Json, entries
 from reconciler.kube.deciding.record import record_of
-from reconciler.kube.objects import Manifest, ObjectId
+from reconciler.kube.objects import Manifest
 
 _IDENTITY = frozenset({"name", "namespace", "uid", "resourceVersion"})
 
@@ -32,32 +31,6 @@ def is_untouched(desired: Manifest, live: Manifest) -> bool:
         elif "f:spec" in entry.fields:
             return False
     return mine is not None and _covers_object(mine, desired) and record_of(live).is_of(desired)
-
-
-@dataclass(slots=True)
-class Untouched:
-    """Remembers which objects need nothing, for as long as neither side changes."""
-
-    _known: dict[ObjectId, tuple[Manifest, str]] = field(default_factory=dict)
-
-    def has(self, oid: ObjectId, desired: Manifest, live: Manifest) -> bool:
-        found = self._known.get(oid)
-        if found is None or found[1] != _version(live):
-            return False
-        return found[0] is desired or found[0] == desired
-
-    def add(self, oid: ObjectId, desired: Manifest, live: Manifest) -> None:
-        self._known[oid] = (desired, _version(live))
-
-    def keep(self, oids: Mapping[ObjectId, Manifest]) -> None:
-        """Forget all others."""
-        if len(self._known) > len(oids):
-            self._known = {oid: found for oid, found in self._known.items() if oid in oids}
-
-
-def _version(live: Manifest) -> str:
-    metadata = live["metadata"]
-    return f"{metadata.get('uid')} {metadata.get('resourceVersion')}"
 
 
 def _covers_object(mine: FieldSet, desired: Manifest) -> bool:

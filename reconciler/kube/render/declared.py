@@ -1,4 +1,4 @@
-"""The fleet's own documents that concern a cluster, as objects of it. Pure."""
+"""The fleet's own documents that concern a cluster, and what they are there. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconciler.kube.objects import Manifest
 from reconciler.placement.pods import cluster_of
 
 
-def declared(desired: Desired, cluster: str) -> tuple[Manifest, ...]:
+def declared(desired: Desired, cluster: str) -> tuple[Resource, ...]:
     """The Fleet, the nodes that the cluster is about, the services on them, also those that are
     held, and their Models; sorted by ref."""
     fleet = desired.fleet
@@ -27,7 +27,7 @@ def declared(desired: Desired, cluster: str) -> tuple[Manifest, ...]:
     }
     models = [model for ref in refs if (model := fleet.get(Model, ref))]
     found = [*fleet.all(FleetPolicy), *nodes, *models, *services]
-    return tuple(manifest_of(thing) for thing in sorted(found, key=lambda thing: thing.ref))
+    return tuple(sorted(found, key=lambda thing: thing.ref))
 
 
 def manifest_of(thing: Resource) -> Manifest:

@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from reconciler.api.fleet import FleetPolicy
 from reconciler.api.fleetnode import FleetNode
-from reconciler.api.meta import ObjectRef
+from reconciler.api.meta import ObjectRef, Resource
 from reconciler.desired import Desired
 from reconciler.kube.inventory import labelled
-from reconciler.kube.objects import RENDER_DIGEST_ANNOTATION, Manifest, service_of
+from reconciler.kube.objects import (
+    RENDER_DIGEST_ANNOTATION,
+    Manifest,
+    ObjectId,
+    document_id,
+    id_of,
+    service_of,
+)
+from reconciler.kube.packed import Objects, Packed, packed
 from reconciler.kube.publishing.slices import published
 from reconciler.kube.render import render
-from reconciler.kube.render.declared import concerns, declared
+from reconciler.kube.render.declared import concerns, declared, manifest_of
 from reconciler.kube.render.placed import Placed, placed
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """`renders` are the digests of pods as this version makes them, by service; `incomplete` is why
-    what is missing may be a mistake; empty: it is meant to be gone."""
+    """`renders` are the digests of pods as this version makes them, by service; `published` the
+    Services of what runs on agent nodes; `incomplete` is why what is missing may be a mistake;
+    empty: it is meant to be gone."""
 
     fleet: str
-    manifests: tuple[Manifest, ...]
+    objects: Objects
     renders: Mapping[ObjectRef, str]
+    published: frozenset[ObjectId] = frozenset()
     incomplete: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    """The objects of one service."""
+
+    objects: Mapping[ObjectId, Packed]
+    digest: str  # of its pods; empty: it has none
 
 
 @dataclass(slots=True)
@@ -37,38 +55,49 @@ class Renderer:
     url: str | None = None
     owns_documents: bool = True
     _last: tuple[Desired, Wanted] | None = None
-    _made: dict[ObjectRef, tuple[Placed, tuple[Manifest, ...]]] = field(default_factory=dict)
+    _fleet: str = ""  # whose labels the next two carry
+    _made: dict[ObjectRef, tuple[Placed, _Rendered]] = field(default_factory=dict)
+    _documents: dict[ObjectRef, tuple[Resource, Packed]] = field(default_factory=dict)
 
     def wanted(self, desired: Desired) -> Wanted:
         """Every object that the cluster should have, with the fleet's labels."""
         if self._last is not None and self._last[0] is desired:
             return self._last[1]
         fleet = fleet_name(desired)
-        made = {found.workload.ref: found for found in placed(desired, self.cluster, self.url)}
-        self._made = {ref: (found, self._rendered(found)) for ref, found in made.items()}
-        children = [manifest for _, manifests in self._made.values() for manifest in manifests]
-        documents = declared(desired, self.cluster) if self.owns_documents else ()
-        own = {ref.label for ref in made}
-        manifests = [
-            *(labelled(document, fleet) for document in documents),
-            *(labelled(child, fleet) for child in children),
-            *(
-                labelled(service, fleet)
-                for service in published(desired, self.cluster)
-                if _label(service) not in own
-            ),
-        ]
+        if fleet != self._fleet:
+            self._fleet, self._made, self._documents = fleet, {}, {}
+        here = placed(desired, self.cluster, self.url)
+        self._made = {found.workload.ref: (found, self._rendered(found)) for found in here}
+        things = declared(desired, self.cluster) if self.owns_documents else ()
+        self._documents = {thing.ref: (thing, self._document(thing)) for thing in things}
+        objects = {document_id(ref): found for ref, (_, found) in self._documents.items()}
+        renders: dict[ObjectRef, str] = {}
+        for ref, (_, rendered) in self._made.items():
+            objects |= rendered.objects
+            renders |= {ref: rendered.digest} if rendered.digest else {}
+        own = {ref.label for ref in self._made}
+        services = [s for s in published(desired, self.cluster) if _label(s) not in own]
+        names = {id_of(service): packed(labelled(service, fleet)) for service in services}
         incomplete = _incomplete(desired, self.cluster) if self.owns_documents else ""
-        wanted = Wanted(fleet, tuple(manifests), _renders(children), incomplete)
+        every = Objects({**objects, **names})
+        wanted = Wanted(fleet, every, renders, frozenset(names), incomplete)
         self._last = (desired, wanted)
         return wanted
 
-    def _rendered(self, found: Placed) -> tuple[Manifest, ...]:
+    def _document(self, thing: Resource) -> Packed:
+        """As before, where its file has not changed: then it is the same one."""
+        before = self._documents.get(thing.ref)
+        if before is not None and before[0] is thing:
+            return before[1]
+        return packed(labelled(manifest_of(thing), self._fleet))
+
+    def _rendered(self, found: Placed) -> _Rendered:
         """As before, where nothing that it is made from has changed."""
         before = self._made.get(found.workload.ref)
         if before is not None and _is_same(before[0], found):
             return before[1]
-        return render(found)
+        made = [labelled(child, self._fleet) for child in render(found)]
+        return _Rendered({id_of(child): packed(child) for child in made}, _digest_of(made))
 
 
 def fleet_name(desired: Desired) -> str:
@@ -100,17 +129,13 @@ def _is_same(before: Placed, now: Placed) -> bool:
     )
 
 
-def _renders(children: list[Manifest]) -> Mapping[ObjectRef, str]:
+def _digest_of(children: Iterable[Manifest]) -> str:
     """Of the pods that serve; a Job that fetches has a digest of its own."""
-    found = {}
     for manifest in children:
-        if manifest["kind"] != "Deployment":
-            continue
         said = manifest["metadata"].get("annotations") or {}
-        ref = service_of(manifest)
-        if ref is not None and RENDER_DIGEST_ANNOTATION in said:
-            found[ref] = said[RENDER_DIGEST_ANNOTATION]
-    return found
+        if manifest["kind"] == "Deployment" and RENDER_DIGEST_ANNOTATION in said:
+            return str(said[RENDER_DIGEST_ANNOTATION])
+    return ""
 
 
 def _label(manifest: Manifest) -> str:

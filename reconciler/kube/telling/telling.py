@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.errors import ReconcilerError
+from reconciler.kube.known import Known
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.publishing.heartbeat import LEASES_PATH, LeaseState, lease_name, lease_state
 from reconciler.kube.publishing.slices import NODE_LABEL
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 Objects = Mapping[ObjectId, Manifest]
 
+_TOLD = frozenset({"FleetNode", "InferenceService"})  # documents with a status of ours
 _log = logging.getLogger(__name__)
 
 
@@ -51,6 +53,7 @@ class Voice:
     statuses: StatusWriter = field(init=False)
     events: EventWriter = field(init=False)
     _renewals: dict[str, tuple[str, float]] = field(init=False, default_factory=dict)
+    _said: Known[ObjectRef, bool] = field(init=False, default_factory=Known)  # it is there already
 
     def __post_init__(self) -> None:
         self.statuses = StatusWriter(self.api)
@@ -75,9 +78,28 @@ class Voice:
             generations=_generations(desired, self.api.name),
         )
         documents = _Documents(objects, self.statuses.current)
-        written = self.statuses.write(_entries(view, documents))
+        written = self.statuses.write(self._entries(view, documents))
         happened = happenings(plan, outcomes, self.api.name)
         return written, self.events.write(happened, documents)
+
+    def _entries(self, view: View, documents: Mapping[ObjectRef, Manifest]) -> Iterator[Entry]:
+        """But for those that are as before, and said so then."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self._said.keep(documents)
+        for ref in documents:
+            grounds = view.grounds(ref)
+            if ref.kind not in _TOLD or (grounds and self._said.get(ref, grounds)):
+                continue
+            live = documents[ref]
+            if live["metadata"].get("deletionTimestamp"):
+                continue
+            if ref.kind == "InferenceService":
+                entry = Entry(live, service_status(view, live, now), SERVICE_FIELDS)
+                if grounds and entry.is_there:
+                    self._said.put(ref, grounds, finding=True)
+                yield entry
+            elif "agent" in (live.get("spec") or {}):
+                yield Entry(live, node_status(view, live, now), NODE_FIELDS)
 
     def _leases(self, desired: Desired) -> Mapping[str, LeaseState]:
         """How the heartbeats of the agents stand that this cluster hears of."""
@@ -125,17 +147,6 @@ class _Documents(Mapping[ObjectRef, Manifest]):
 
     def __len__(self) -> int:
         return len(self._ids)
-
-
-def _entries(view: View, documents: Mapping[ObjectRef, Manifest]) -> Iterator[Entry]:
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    for ref, live in documents.items():
-        if live["metadata"].get("deletionTimestamp"):
-            continue
-        if ref.kind == "InferenceService":
-            yield Entry(live, service_status(view, live, now), SERVICE_FIELDS)
-        elif ref.kind == "FleetNode" and "agent" in (live.get("spec") or {}):
-            yield Entry(live, node_status(view, live, now), NODE_FIELDS)
 
 
 def _failures(outcomes: Iterable[Outcome], cluster: str) -> Mapping[ObjectRef, str]:

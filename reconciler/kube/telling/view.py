@@ -9,9 +9,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from reconciler.api.meta import GROUP, ObjectRef
+from reconciler.api.meta import ObjectRef
 from reconciler.desired import Desired
-from reconciler.kube.objects import Manifest, ObjectId, id_of, ref_of, service_of
+from reconciler.kube.objects import Manifest, ObjectId, document_id, id_of, ref_of
+from reconciler.kube.packed import Objects
 from reconciler.kube.publishing.heartbeat import LeaseState
 from reconciler.plan import Blocked, Change, Instance, Plan
 from reconciler.workload import Workload
@@ -52,6 +53,25 @@ class View:
         found = (oid for oid in self._children.get(ref, ()) if oid.kind == kind)
         return tuple(self.objects[oid] for oid in found)
 
+    def grounds(self, ref: ObjectRef) -> tuple[object, ...] | None:
+        """All that the status of a service is made from: while it is the same, so is the status.
+        None: more than this cluster's objects and plan, as it does not run here alone."""
+        workloads = self.workloads_of(ref)
+        if not workloads or any(w.cluster != self.cluster for w in workloads):
+            return None
+        oid, objects = document_id(ref), self._packed
+        return (
+            self.desired.fleet.revision,
+            workloads,
+            self.generations and self.generations.get(ref),
+            [objects.state(child) for child in (oid, *self._children.get(ref, ()))],
+            self.pods.get(ref),
+            self.changes(ref),
+            self.blocked(ref),
+            self.overridden(ref),
+            self.failed.get(ref),
+        )
+
     def blocked(self, ref: ObjectRef) -> Blocked | None:
         """Why a service stays as it runs."""
         return self._blocked.get(ref)
@@ -78,7 +98,7 @@ class View:
 
     def generation_of(self, ref: ObjectRef) -> dict[str, int]:
         """`{generation: ...}` of a service, where the cluster has it."""
-        live = self.objects.get(ObjectId(GROUP, ref.kind, ref.namespace, ref.name))
+        live = self.objects.get(document_id(ref))
         found = self.observed_generation(live) if live else None
         return {} if found is None else {"generation": found}
 
@@ -92,8 +112,12 @@ class View:
 
     @cached_property
     def _children(self) -> Mapping[ObjectRef, tuple[ObjectId, ...]]:
-        owned = ((service_of(live), oid) for oid, live in self.objects.items())
+        owned = ((self._packed.service(oid), oid) for oid in self._packed)
         return _grouped((ref, oid) for ref, oid in owned if ref is not None)
+
+    @cached_property
+    def _packed(self) -> Objects:
+        return Objects.of(self.objects)
 
     @cached_property
     def _blocked(self) -> Mapping[ObjectRef, Blocked]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import threading
@@ -11,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from reconciler.kube.apiserver.errors import (
     ClusterError,
@@ -24,6 +21,7 @@ from reconciler.kube.apiserver.errors import (
 )
 from reconciler.kube.apiserver.stream import Watch, WatchEvent
 from reconciler.kube.objects import Manifest, ObjectId, OwnedKind, id_of
+from reconciler.kube.packed import Packed, packed
 from reconciler.kube.watches.pausing import Pause
 
 if TYPE_CHECKING:
@@ -87,7 +85,7 @@ class Feed:
         self._pause = Pause()
         self._is_asked_to_wait = False
         self._lock = threading.Lock()  # of the next two
-        self._objects: dict[ObjectId, bytes] = {}
+        self._objects: dict[ObjectId, Packed] = {}
         self._watch: Watch | None = None
         self._versions: dict[ObjectId, str] = {}
         self._version: str | None = None  # where the next watch goes on; None: list first
@@ -95,8 +93,7 @@ class Feed:
         self._is_new = False  # the version is a list's, and no watch from there has worked yet
         self._failures = 0  # in a row
 
-    def objects(self) -> dict[ObjectId, bytes]:
-        """Each as JSON: an eighth of what it takes as dicts."""
+    def objects(self) -> dict[ObjectId, Packed]:
         with self._lock:
             return self._objects.copy()
 
@@ -131,14 +128,14 @@ class Feed:
 
     def _list(self) -> None:
         view = self._view
-        objects: dict[ObjectId, bytes] = {}
+        objects: dict[ObjectId, Packed] = {}
         versions: dict[ObjectId, str] = {}
 
         def take(page: Listing) -> str:
             for item in page.items:
                 oid = id_of(item)
                 versions[oid] = str(item["metadata"]["resourceVersion"])
-                objects[oid] = _packed(view.slim(item))
+                objects[oid] = packed(view.slim(item))
             return page.resource_version
 
         # map, as a loop would hold one page while the next is decoded, which is most of the memory
@@ -212,9 +209,9 @@ class Feed:
                 self._news()
         elif self._versions.get(oid) != self._version:
             self._versions[oid] = self._version
-            packed = _packed(self._view.slim(event.object))
+            now = packed(self._view.slim(event.object))
             with self._lock:
-                self._objects[oid] = packed
+                self._objects[oid] = now
             self._news()
 
     def _not_served(self, error: NotFound) -> float:
@@ -282,10 +279,3 @@ class Feed:
 def _is_of_one_kind(problem: ClusterError) -> bool:
     """A whole server that is away is said once, by whoever asked for the objects."""
     return isinstance(problem, Faltered) or not isinstance(problem, Unreachable | Throttled)
-
-
-def _packed(found: Manifest) -> bytes:
-    try:
-        return orjson.dumps(found)
-    except TypeError:  # deeper than the 254 levels that it writes; it reads 1,024
-        return json.dumps(found).encode()

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +15,7 @@ from reconciler.api.meta import GROUP
 from reconciler.kube.apiserver.errors import ClusterError, NotFound, Throttled, Unreachable
 from reconciler.kube.apiserver.pace import Pace
 from reconciler.kube.inventory import is_ours, parent_id, selector, set_id
+from reconciler.kube.known import Known
 from reconciler.kube.objects import (
     FLEET_LABEL,
     OWNED_KINDS,
@@ -24,9 +26,10 @@ from reconciler.kube.objects import (
     id_of,
     kind_of,
 )
+from reconciler.kube.packed import Objects
 from reconciler.kube.watches.feed import Freshness
 from reconciler.kube.watches.noted import Noted
-from reconciler.kube.watches.watching import Mirror, Objects
+from reconciler.kube.watches.watching import Mirror
 
 if TYPE_CHECKING:
     from reconciler.kube.apiserver.client import ApiServer
@@ -88,7 +91,7 @@ class Listing:
             parent = pool.submit(self._api.get, parent_id(fleet))
             found = [manifest for each in pool.map(listed, KINDS) for manifest in each]
             objects = Objects({id_of(manifest): manifest for manifest in found})
-            ours = _of(objects, fleet)
+            ours = _of(objects, fleet, Known())
             others = {oid: o for oid, o in objects.items() if oid.group == GROUP}
             return Seen(ours, parent.result(), tuple(sorted(missing)), others, _slices(objects))
 
@@ -114,6 +117,7 @@ class Watching:
         self._watched = documents
         self._changed = changed
         self._mirror: Mirror | None = None
+        self._members = Known[ObjectId, bool]()
         self._fleet = ""
         self._news = threading.Condition()
 
@@ -126,7 +130,7 @@ class Watching:
         missing = [kind.kind for kind in KINDS if kind.group == GROUP and kind.kind in absent]
         if self._noted is not None:
             objects = self._noted.with_notes(objects)
-        ours, parent = _of(objects, fleet), objects.get(parent_id(fleet))
+        ours, parent = _of(objects, fleet, self._members), objects.get(parent_id(fleet))
         return Seen(ours, parent, tuple(sorted(missing)), self._documents(), _slices(objects))
 
     def close(self) -> None:
@@ -189,14 +193,20 @@ def strangers(api: ApiServer, names: Collection[ObjectId]) -> dict[ObjectId, Man
     return {oid: m for m in everything if (oid := id_of(m)) in wanted}
 
 
-def _of(objects: Objects, fleet: str) -> Objects:
+def _of(objects: Objects, fleet: str, known: Known[ObjectId, bool]) -> Objects:
     """The members of the fleet's set, without its parent."""
     part_of = set_id(fleet)
+
+    def is_member(oid: ObjectId) -> bool:
+        live = objects[oid]
+        labels = live["metadata"].get("labels") or {}
+        return labels.get(PART_OF_LABEL) == part_of and is_ours(live, fleet)
+
+    known.keep(objects)
     return objects.only(
         oid
-        for oid, manifest in objects.items()
-        if is_ours(manifest, fleet)
-        and (manifest["metadata"].get("labels") or {}).get(PART_OF_LABEL) == part_of
+        for oid in objects
+        if known.find(oid, (fleet, objects.state(oid)), partial(is_member, oid))
     )
 
 

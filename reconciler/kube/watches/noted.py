@@ -10,18 +10,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from reconciler.kube.apiserver.client import ApiServer
 from reconciler.kube.apiserver.transport import Transport
 from reconciler.kube.objects import MANAGER, Manifest, ObjectId, id_of
-from reconciler.kube.watches.watching import Objects
+from reconciler.kube.packed import Objects, Packed, packed
 
 LASTS_S = 5.0  # what has not come until then was changed by somebody else since
 
-_Note = tuple[float, bytes | None, int, str]
-"""When, what is there now as JSON (None: nothing), its version and uid. A first install writes
-thousands: as dicts they would take eight times as much, which a heap keeps."""
+_Note = tuple[float, Packed | None, int, str]
+"""When, what is there now (None: nothing), its version and uid."""
 
 
 class Noted(ApiServer):
@@ -37,7 +34,7 @@ class Noted(ApiServer):
 
     def with_notes(self, seen: Objects) -> Objects:
         """What a watch has seen, with what it has not seen yet of what we wrote."""
-        now, news = time.monotonic(), dict[ObjectId, bytes | None]()
+        now, news = time.monotonic(), dict[ObjectId, Packed | None]()
         for oid, (at, written, version, uid) in tuple(self._notes.items()):
             have = seen.get(oid)
             if now - at > LASTS_S or _is_known(have, version if written else None, uid):
@@ -82,7 +79,7 @@ class Noted(ApiServer):
         if not dry_run and "metadata" in found:
             self._notes[id_of(found)] = (
                 time.monotonic(),
-                orjson.dumps(found),
+                packed(found),
                 _version(found),
                 found["metadata"]["uid"],
             )

@@ -8,14 +8,13 @@ known: an outage, or a kind that is no longer served, never empties the copy.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
-
-import orjson
 
 from reconciler.kube.apiserver.errors import ClusterError
 from reconciler.kube.apiserver.stream import IDLE_S
 from reconciler.kube.objects import Manifest, ObjectId, OwnedKind
+from reconciler.kube.packed import Objects, Packed
 from reconciler.kube.watches.feed import Feed, Freshness, View
 
 if TYPE_CHECKING:
@@ -37,38 +36,6 @@ def without_managed_fields(item: dict[str, Any]) -> Manifest:
     """For objects whose owners nobody asks for: it is two fifths of their JSON."""
     item["metadata"].pop("managedFields", None)
     return item
-
-
-class Objects(Mapping[ObjectId, Manifest]):
-    """Objects at one moment. Those that are packed are decoded as they are looked at, 8 us each:
-    whoever goes through all of them should keep none."""
-
-    def __init__(self, held: Mapping[ObjectId, bytes | Manifest]) -> None:
-        self._held = held
-
-    def only(self, oids: Iterable[ObjectId]) -> Objects:
-        """Some of them."""
-        return Objects({oid: self._held[oid] for oid in oids})
-
-    def changed(self, news: Mapping[ObjectId, bytes | Manifest | None]) -> Objects:
-        """With others in their place; None: without it."""
-        if not news:
-            return self
-        held = {**self._held, **{oid: new for oid, new in news.items() if new is not None}}
-        return Objects({oid: one for oid, one in held.items() if news.get(oid, one) is not None})
-
-    def __getitem__(self, oid: ObjectId) -> Manifest:
-        found = self._held[oid]
-        return orjson.loads(found) if isinstance(found, bytes) else found
-
-    def __contains__(self, oid: object) -> bool:
-        return oid in self._held
-
-    def __iter__(self) -> Iterator[ObjectId]:
-        return iter(self._held)
-
-    def __len__(self) -> int:
-        return len(self._held)
 
 
 class Mirror:
@@ -121,7 +88,7 @@ class Mirror:
         """All of them; None until every kind has been listed once."""
         if any(feed.freshness is Freshness.LISTING for feed in self._feeds):
             return None
-        merged: dict[ObjectId, bytes] = {}
+        merged: dict[ObjectId, Packed] = {}
         for feed in self._feeds:
             merged |= feed.objects()
         return Objects(merged)
