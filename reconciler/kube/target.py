@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from reconciler.agents.nodes import Heard
+from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import ReconcilerError
 from reconciler.kube.apiserver.errors import ClusterError
@@ -17,8 +19,12 @@ from reconciler.kube.inventory import revision_of, sources_of, write_parent
 from reconciler.kube.known import Known
 from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.packed import Objects
+from reconciler.kube.publishing.heartbeat import LeaseState
+from reconciler.kube.publishing.heartbeats import Beat, Heartbeats
 from reconciler.kube.publishing.leaving import until_pods_are_gone
+from reconciler.kube.publishing.node_slices import published_nodes
 from reconciler.kube.publishing.upkeep import Upkeep, is_by_agent
+from reconciler.kube.reading.nodes import Entries, entries_by_node, heard, node_id
 from reconciler.kube.render.rendering import Renderer, Wanted
 from reconciler.kube.telling.asking import PodAsker, Pods
 from reconciler.kube.watches.looking import Documents, Listing, Look, Seen, Watching, strangers
@@ -73,6 +79,10 @@ class ClusterTarget:
         self._settled = Known[ObjectId, bool]()
         self._running = Running()
         self._upkeep = Upkeep(self.api)
+        self._heartbeats = Heartbeats(self.api)
+        self._beats: Mapping[str, Beat] = {}
+        self._near: frozenset[str] = frozenset()  # nodes with an agent that this cluster is about
+        self._entries: Mapping[str, Entries] | None = None  # None: nobody asked since the last look
         self.pods = PodAsker(self.api)
         self.planned: Mapping[ObjectId, Manifest] = {}  # what the last plan was made from
         self._members: frozenset[ObjectId] = frozenset()  # what the last plan leads to
@@ -95,6 +105,8 @@ class ClusterTarget:
         self._is_known = False
         try:
             self.seen = seen = self._look(wanted.fleet)
+            self._near, self._entries = self._agents(), None
+            self._beats = self._heartbeats.look(self._near)
         except ClusterError as error:
             return TargetState(self.name, reachable=False, message=str(error)), ()
         self._is_known = True
@@ -121,11 +133,30 @@ class ClusterTarget:
         applied them; None: it found nothing out."""
         if not self._is_known:
             return None
-        return self.seen.objects.over(self.seen.documents)
+        return self._documents()
 
     def pods_found(self) -> Pods:
         """Those of services that the last look found not ready."""
         return self.pods.found
+
+    def heard(self, node: str) -> Heard | None:
+        """What is known here, by the last look, of a node whose agent cannot be asked; None: it is
+        none of this cluster's."""
+        name = self.api.name
+        if node not in self._near:
+            return None
+        if (beat := self._beats.get(node)) is None or beat.state is LeaseState.NONE:
+            return Heard(
+                None,
+                "its FleetNode states no spec.agent.url, and no agent was ever heard of in cluster"
+                f" {name}: start `fleet-agent run --kubernetes` there",
+            )
+        documents = self._documents()
+        if self._entries is None:
+            services = (oid for oid in documents if oid.kind == "InferenceService")
+            self._entries = entries_by_node(documents[oid] for oid in services)
+        entries, stood = self._entries.get(node, {}), sources_of(self.seen.parent)
+        return heard(documents.get(node_id(node)), entries, beat, stood)
 
     def plan(
         self,
@@ -138,7 +169,7 @@ class ClusterTarget:
         away and answer where they are now. Raises ClusterError."""
         assert self.wanted is not None, "a look comes first"
         seen = self.seen.objects
-        slices = self._upkeep.look(self._desired, self.wanted.fleet, observed, seen)
+        slices = self._upkeep.look(self._desired, self.wanted.fleet, observed, seen, self._beats)
         wanted = self.wanted.objects.changed({id_of(found): found for found in slices.wanted})
         others = strangers(self.api, wanted.keys() - seen.keys())
         self._upkeep.taken(slices.wanted, others)
@@ -201,6 +232,18 @@ class ClusterTarget:
         """End the watches."""
         self._look.close()
         self.api.close()
+
+    def _documents(self) -> Objects:
+        return self.seen.objects.over(self.seen.documents)
+
+    def _agents(self) -> frozenset[str]:
+        """The nodes with an agent that are declared here, or published here."""
+        documents, published = self._documents(), published_nodes(self._desired, self.api.name)
+        return frozenset(published).union(
+            node.metadata.name
+            for node in self._desired.fleet.all(FleetNode)
+            if node.spec.agent is not None and node_id(node.metadata.name) in documents
+        )
 
     @property
     def _desired(self) -> Desired:
