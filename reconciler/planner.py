@@ -132,6 +132,14 @@ def _leave_alone(step: Change) -> Change | Blocked:
     is_noted = step.action is Action.UPDATE and step.impact.restart is Restart.NONE
     if is_noted or step.is_shown_only:
         return step
-    fields = ", ".join(f"{f.path} {f.before} -> {f.after}" for f in step.fields)
+    fields = ", ".join(
+        f"{f.path} {_or_unset(f.before)} -> {_or_unset(f.after)}"
+        for f in step.fields
+        if f.path != "hold"  # the sentence says that it is there
+    )
     message = f"{fields or REASONS[step.reason]}; left as it is by its hold annotation"
     return Blocked(step.ref, "Held", message, step.source, step.target, (step.ref,))
+
+
+def _or_unset(value: object) -> object:
+    return "unset" if value is None else value

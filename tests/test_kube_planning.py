@@ -306,6 +306,21 @@ def test_the_set_of_another_tool_is_refused() -> None:
     assert annotations["applyset.kubernetes.io/additional-namespaces"] == "default"
 
 
+def test_a_field_that_is_taken_from_somebody_says_from_whom() -> None:
+    (before,) = ours(deployment("default"))
+    (want,) = ours(deployment("default", minReadySeconds=5))
+    annotation = "inference.llmkube.dev/force-fields"
+    want["metadata"]["annotations"] = {annotation: "spec.minReadySeconds"}
+    live = edited(as_applied(before), "ops", minReadySeconds=3)
+
+    (change,) = planned([want], [live]).changes
+
+    assert (change.action, change.message) == (
+        Action.UPDATE,
+        "spec.minReadySeconds: taken from ops",
+    )
+
+
 def test_what_is_forced_again_and_again_is_a_drift_that_can_become_a_fight() -> None:
     (want,) = ours(deployment("default", replicas=1))
     want["metadata"]["annotations"] = {"inference.llmkube.dev/force-fields": "spec.replicas"}

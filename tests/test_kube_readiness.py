@@ -45,7 +45,12 @@ def test_a_deployment_nobody_has_looked_at_yet_is_not_current() -> None:
     live = deployment()
     live["status"] = {}
 
-    assert readiness(live).reason == "GenerationNotObserved"
+    found = readiness(live)
+
+    assert (found.reason, found.message) == (
+        "GenerationNotObserved",
+        "generation 1 is not observed yet",
+    )
 
 
 def test_a_load_balancer_is_current_once_it_has_an_address() -> None:

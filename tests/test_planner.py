@@ -361,6 +361,10 @@ def test_a_held_service_is_shown_and_left_as_it_is() -> None:
     made = plan([want], observed(instance("chat")))
 
     assert [b.reason for b in made.blocked] == ["Held"]
+    assert made.blocked[0].message == (
+        "contextSize 8192 -> 1024, rollout.drainTimeout 60.0 -> unset; left as it is by its hold"
+        " annotation"
+    )
     assert made.changes == ()
 
 

@@ -168,8 +168,15 @@ def _taking(at: Step, found: _Found, fixed: tuple[Difference, ...], manifest: Ma
     if not found.declared:
         return at.change(Action.DRIFT, "DriftedByOther", **more)
     if found.drifted:
-        more["message"] = "; ".join(f"{_said(d)}: back" for d in found.drifted)
+        more["message"] = "; ".join(map(_taken, found.drifted))
     return at.change(Action.UPDATE, "ObjectChanged", **more)
+
+
+def _taken(difference: Difference) -> str:
+    """What we set is put back; what somebody had first is taken because the fleet says so."""
+    if difference.cause in (Cause.DRIFT, Cause.ADDED):
+        return f"{_said(difference)}: back"
+    return f"{difference.field}: taken from {difference.by.label if difference.by else 'somebody'}"
 
 
 def _shown(at: Step, found: _Found) -> list[Change]:

@@ -65,9 +65,8 @@ def _behind(live: Manifest) -> Readiness | None:
         return None
     if wanted is None or seen == wanted:
         return None
-    return _waits(
-        "GenerationNotObserved", f"generation {wanted} is not observed yet (last: {seen})"
-    )
+    last = "" if seen is None else f" (last: {seen})"
+    return _waits("GenerationNotObserved", f"generation {wanted} is not observed yet{last}")
 
 
 _SAYS_GENERATION = frozenset({"Deployment"})  # always, once their controller has looked
