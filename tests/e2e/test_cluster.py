@@ -13,7 +13,7 @@ import pytest
 from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import PROD, ClusterFleet
 from tests.support.fleets import document, service
-from tests.support.reconciler import Machine
+from tests.support.reconciler import Finished, Machine
 from tests.support.wait import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
@@ -271,9 +271,14 @@ def test_an_object_of_somebody_else_stays_and_is_named(home: ClusterFleet) -> No
 def test_status_shows_the_cluster_beside_the_nodes(home: ClusterFleet) -> None:
     nowhere = {"kubernetes": {"cluster": PROD, "nodeSelector": {"pool": "none"}}}
     far = {"nowhere": document("FleetNode", "nowhere", nowhere | {"hardware": {"memory": "8Gi"}})}
-    home.push(chat=chat(), far=service("far", "phi", placement={"nodes": ["nowhere"]}), **far)
+    there, nobody = {"nodes": ["edge"]}, {"nodes": ["nowhere"]}
+    home.push(chat=chat(placement=there), far=service("far", "phi", placement=nobody), **far)
 
-    waited = home.run("--once", "--timeout", "5s")
+    runs: list[Finished] = []
+    wait_for(
+        lambda: runs.append(home.run("--once", "--timeout", "2s")) or _WAITS in runs[-1].err,
+        "a word of the scheduler",
+    )
     shown = home.run("status")
     told = home.run("status", "-o", "json").json()
 
@@ -282,10 +287,13 @@ def test_status_shows_the_cluster_beside_the_nodes(home: ClusterFleet) -> None:
     condition = _ready(home, "far")
     assert "cluster prod  at " in shown.out
     assert (placement["node"], placement["target"]) == ("edge", "cluster/prod")
-    assert (waited.code, shown.code) == (BLOCKED, BLOCKED)
+    assert (runs[-1].code, shown.code) == (BLOCKED, BLOCKED)
     assert services["far"]["reason"] == condition["reason"] == "Unschedulable"
     assert condition["message"] == f"nowhere: {services['far']['message']}"
-    assert f"default/far Unschedulable: {services['far']['message']}" in waited.err.splitlines()[-1]
+    assert f"{_WAITS}: {services['far']['message']}" in runs[-1].err.splitlines()[-1]
+
+
+_WAITS = "default/far Unschedulable"
 
 
 def _ready(home: ClusterFleet, name: str) -> dict[str, str]:
