@@ -39,6 +39,23 @@ def run(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]
     return code, out, err
 
 
+@pytest.mark.parametrize("given", ["file://{}", "{}", "."])
+def test_a_fleet_on_this_machine_is_nothing_that_a_pod_could_run_by(
+    capsys: pytest.CaptureFixture[str], fleet: Path, given: str
+) -> None:
+    given = given.format(fleet)
+
+    code, out, err = run(capsys, "install", "--export", "-C", given)
+    refused = run(capsys, "install", "--export", "-C", given, "--secret", "git-token-file=a/b")
+
+    assert code == 0
+    assert "kind: Deployment" not in out
+    assert f"-C {given} is a path on this machine, which no pod can read" in err
+    assert "give a git URL that pods can fetch from (https://, ssh:// or git@host:path)" in err
+    assert refused[0] == 64
+    assert f"{given} is a path on this machine" in refused[2]
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -35,6 +35,12 @@ _NO_ADMISSION = (
     " rights end with what RBAC can say, so it can publish endpoints for any Service"
 )
 
+_NO_URL = (
+    "-C {given} is a path on this machine, which no pod can read: everything but the reconciler's"
+    " Deployment and Service. For these too, give a git URL that pods can fetch from (https://,"
+    " ssh:// or git@host:path)"
+)
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--export", action="store_true", help="print YAML; open no connection")
@@ -76,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
     program = _program(args)
     if program is None:
-        _say("no git URL in -C: everything but the reconciler's Deployment and Service")
+        _say(_NO_URL.format(given=args.fleet))
     if args.export:
         if args.take_over:
             raise UsageError("--take-over asks the cluster; --export opens no connection")
@@ -213,7 +219,7 @@ def _check_node(node: str) -> None:
 
 
 def _program(args: argparse.Namespace) -> Program | None:
-    """What runs in the cluster; None: -C names no git URL."""
+    """What runs in the cluster; None: no pod can read what -C names."""
     from reconciler.kube.installation.install import CLUSTER_SCHEME, Program
     from reconciler.placement.images import OWN_IMAGE
     from reconciler.source.address import parse_address
@@ -221,7 +227,10 @@ def _program(args: argparse.Namespace) -> Program | None:
     is_operator = args.fleet.startswith(CLUSTER_SCHEME)
     if not is_operator and parse_address(args.fleet).path is not None:
         if args.secret or args.words:
-            raise UsageError("--secret and words behind -- go with a git URL in -C")
+            raise UsageError(
+                f"--secret and words behind -- go with a git URL in -C; {args.fleet} is a path on"
+                " this machine"
+            )
         return None
     return Program(
         url=args.fleet,

@@ -96,7 +96,7 @@ def test_without_a_git_url_everything_is_written_but_what_runs(
     run = reconcile("install")
 
     assert run.code == OK
-    assert "no git URL in -C: everything but the reconciler's Deployment and Service" in run.err
+    assert "everything but the reconciler's Deployment and Service" in run.err
     assert names(cluster, "deploy,svc", "-n", NAMESPACE) == set()
     assert f"serviceaccount/{NAMESPACE}" in ours(cluster)
     cluster.apply(document("Model", "gemma", {"source": "https://models.test/gemma.gguf"}))
