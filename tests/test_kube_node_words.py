@@ -21,7 +21,9 @@ from agent.cluster.status import (
 )
 from reconciler.agents.nodes import Heard
 from reconciler.agents.verdicts import verdicts_of
+from reconciler.api.meta import HOLD_ANNOTATION
 from reconciler.kube.definitions.crd_status import STATUSES
+from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER
 from reconciler.kube.publishing.heartbeat import LeaseState
 from reconciler.kube.publishing.heartbeats import Beat
 from reconciler.kube.reading.nodes import entries_by_node, heard
@@ -102,6 +104,21 @@ def test_a_service_is_read_as_its_node_runs_it() -> None:
 
     assert read == replace(RUNNING, render_digest=None, source=stood[ref()])
     assert list(SERVICE.iter_errors({"instances": [entry]})) == []
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_what_somebody_annotated_is_the_fleets_word_only_in_documents_of_another_program(
+    is_ours: bool,
+) -> None:
+    declared = workload()
+    held = replace(declared, lifecycle={**declared.lifecycle, "hold": "true"})
+    live = document("chat", instance_entry(instance(of=held), "mac", "r1"))
+    live["metadata"]["annotations"] = {HOLD_ANNOTATION: "true"}
+    live["metadata"]["labels"] = {MANAGED_BY_LABEL: MANAGER} if is_ours else {}
+
+    _, (read,) = seen(reads(live))
+
+    assert read.inputs_digest == (declared if is_ours else held).inputs_digest
 
 
 def test_a_node_is_read_as_its_agent_sees_it() -> None:

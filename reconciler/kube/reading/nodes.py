@@ -14,18 +14,28 @@ from typing import Any
 
 from reconciler.agents.client import Answer, judged
 from reconciler.agents.nodes import Heard
-from reconciler.api.meta import GROUP, ObjectRef
+from reconciler.api.meta import GROUP, HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
 from reconciler.errors import AgentError
-from reconciler.kube.objects import Manifest, ObjectId, id_of, ref_of
+from reconciler.kube.deciding.managed import put_by_others
+from reconciler.kube.objects import (
+    MANAGED_BY_LABEL,
+    MANAGER,
+    Manifest,
+    ObjectId,
+    id_of,
+    ref_of,
+)
 from reconciler.kube.publishing.heartbeat import LeaseState, read_time
 from reconciler.kube.publishing.heartbeats import Beat
 from reconciler.plan import Source
+from reconciler.workload import digest
 
 Entries = Mapping[ObjectRef, Mapping[str, Any]]
 """What one node's agent wrote of each service."""
 
 Fields = Mapping[str, Any]
 
+_WORDS = {"hold": HOLD_ANNOTATION, "prune": PRUNE_ANNOTATION}
 _DAMAGE = (AttributeError, KeyError, TypeError, ValueError)
 
 
@@ -36,8 +46,24 @@ def entries_by_node(documents: Iterable[Manifest]) -> Mapping[str, Entries]:
         if live["kind"] != "InferenceService":
             continue
         for entry in (live.get("status") or {}).get("instances") or ():
-            found.setdefault(str(entry.get("node")), {})[ref_of(id_of(live))] = entry
+            node, words = str(entry.get("node")), _as_declared(live, entry)
+            found.setdefault(node, {})[ref_of(id_of(live))] = words
     return found
+
+
+def _as_declared(live: Manifest, entry: Fields) -> Fields:
+    """Without what somebody's own `kubectl annotate` told the agent: it is to heed that, and the
+    fleet does not say it."""
+    if (live["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) != MANAGER:
+        return entry  # another program's document: all of it is the fleet's word
+    said = {word for word, a in _WORDS.items() if put_by_others(live, a) is not None}
+    inputs = _inputs(entry.get("inputs")) if said else {}
+    lifecycle = inputs.get("lifecycle")
+    if not isinstance(lifecycle, dict) or said.isdisjoint(lifecycle):
+        return entry
+    kept = {word: value for word, value in lifecycle.items() if word not in said}
+    inputs = {**inputs, "lifecycle": kept}
+    return {**entry, "inputs": json.dumps(inputs), "inputsDigest": digest(inputs)}
 
 
 def heard(
