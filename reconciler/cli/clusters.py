@@ -140,11 +140,13 @@ def beside(
     if not clusters_of(args):
         yield Beside(agents, Desired.plan, adjusts, report)
         return
+    from agent import heap
     from reconciler.kube.leading.claiming import refused
     from reconciler.kube.leading.operator import Member, Operator
     from reconciler.kube.reading.source import ClusterSource
     from reconciler.kube.render.rendering import fleet_name
 
+    heap.few_arenas()  # a watch of each kind has a thread
     own = source if isinstance(source, ClusterSource) else None
     watched = own if own is not None and not args.once else None
     together = open_together(args, agents, wake.look, watched.objects if watched else None)
@@ -169,6 +171,10 @@ def beside(
         apis = [cluster.api for cluster in together.clusters]
         return refused(apis, operator.leadership, fleet_name(followed[0]))
 
+    def passed(seconds: float) -> None:
+        operator.passed(seconds)
+        heap.trim()
+
     for told in ("leading", "serving"):  # who applies, and where it answers: said once each
         logging.getLogger(f"reconciler.kube.{told}").setLevel(logging.INFO)
     if watched is not None:
@@ -181,7 +187,7 @@ def beside(
                 named,
                 operator.report,
                 follows,
-                operator.passed,
+                passed,
                 claim,
             )
     finally:

@@ -7,6 +7,7 @@ of every object in every pass (whose it is, whether it is the same as before) ne
 from __future__ import annotations
 
 import json
+import zlib
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,13 +17,29 @@ import orjson
 from reconciler.api.meta import ObjectRef
 from reconciler.kube.objects import Manifest, ObjectId, ref_of, service_of
 
+_LEVEL = 1  # of zlib: the quickest
+
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One object. `service` is the one that it is for; None: for none."""
+    """One object. `text` is JSON, or that compressed; `service` the one that it is for; None: for
+    none."""
 
     text: bytes
     service: ObjectRef | None
+
+    def manifest(self) -> Manifest:
+        found: Manifest = orjson.loads(self._json)
+        return found
+
+    def smaller(self) -> Packed:
+        """A third of it, for what lies here for hours: 100 us for a Deployment, and 30 when it is
+        looked at."""
+        return Packed(zlib.compress(self._json, _LEVEL), self.service)
+
+    @property
+    def _json(self) -> bytes:
+        return self.text if self.text.startswith(b"{") else zlib.decompress(self.text)
 
 
 Held = Packed | Manifest
@@ -80,7 +97,7 @@ class Objects(Mapping[ObjectId, Manifest]):
 
     def __getitem__(self, oid: ObjectId) -> Manifest:
         held = self._held[oid]
-        return orjson.loads(held.text) if isinstance(held, Packed) else held
+        return held.manifest() if isinstance(held, Packed) else held
 
     def __contains__(self, oid: object) -> bool:
         return oid in self._held

@@ -135,7 +135,7 @@ class Feed:
             for item in page.items:
                 oid = id_of(item)
                 versions[oid] = str(item["metadata"]["resourceVersion"])
-                objects[oid] = packed(view.slim(item))
+                objects[oid] = packed(view.slim(item)).smaller()
             return page.resource_version
 
         # map, as a loop would hold one page while the next is decoded, which is most of the memory
@@ -209,7 +209,7 @@ class Feed:
                 self._news()
         elif self._versions.get(oid) != self._version:
             self._versions[oid] = self._version
-            now = packed(self._view.slim(event.object))
+            now = packed(self._view.slim(event.object)).smaller()
             with self._lock:
                 self._objects[oid] = now
             self._news()
