@@ -146,6 +146,7 @@ def test_lacking_rights_are_told_from_what_admission_refuses(
         ("data.token", 'Invalid value: "hush": no'),
         ("spec.template.spec.containers[0].args[3]", "Unsupported value: hush"),
         ("spec.anything", f'Invalid value: "hush{"x" * 80}": no'),
+        ("spec", 'Forbidden: spec is as it is\n@@ -6,7 +6,7 @@\n- "storage": "hush"\n'),
     ],
 )
 def test_a_value_that_nobody_is_to_read_is_left_out(field: str, message: str) -> None:

@@ -157,6 +157,9 @@ def _causes(said: Mapping[str, Any]) -> Causes:
 
 
 def _without_value(field: str, message: str) -> str:
+    message = message.partition("\n@@ ")[
+        0
+    ]  # of a claim: what is there and what would be, as a diff
     found = _VALUE.match(message)
     if not found or (len(found[2]) <= _LONG_VALUE and not _PRIVATE.search(field)):
         return message[:_MOST_TEXT]
