@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from reconciler.api.meta import HOLD_ANNOTATION
+from reconciler.kube.deciding.difference import compare
+from reconciler.kube.deciding.managed import owned, put_by_others, server_path
 from reconciler.kube.deciding.stepping import Step, step_of
 from reconciler.kube.deciding.untouched import is_untouched
 from reconciler.kube.instances import instances
@@ -21,6 +24,32 @@ Edit = Callable[[dict[str, Any]], None]
 def managed(**row: Any) -> Edit:
     rows = {"manager": "x", "operation": "Update", "fieldsV1": {}, **row}
     return lambda metadata: metadata["managedFields"].append(rows)
+
+
+def ours(fields: Any) -> Edit:
+    """In the place of what we own."""
+
+    def edit(metadata: dict[str, Any]) -> None:
+        for row in metadata["managedFields"]:
+            row["fieldsV1"] = fields
+
+    return edit
+
+
+KEYS = ["k:{", "k:5", "k:[1]", "k:" + "[" * 5_000, "k:{}", "v:", "i:x", "i:-9", "f", "", "x:1", "."]
+
+
+def at(key: str) -> dict[str, Any]:
+    """Where we look: beside what is right, in a list and above it."""
+    lists = {"f:containers": {key: {"f:image": {}}, 'k:{"name":"engine"}': {"f:image": {}}}}
+    return {key: {}, "f:spec": {key: {}, "f:template": {"f:spec": lists, key: {key: {}}}}}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for _ in range(levels):
+        made = {"f:spec": made}
+    return made
 
 
 def inputs(text: str) -> Edit:
@@ -53,3 +82,32 @@ def test_an_object_with_hostile_metadata_is_still_judged(edit: Edit) -> None:
     (found,) = instances(TARGET, {id_of(live): live}, {}, {})
 
     assert found.inputs == {}
+
+
+SETS: list[Any] = [
+    *map(at, KEYS),
+    {"f:spec": 5, "f:metadata": ["f:name"]},
+    {"f:spec": {"f:template": 5}, "f:metadata": {"f:annotations": "x"}},
+    nested(900),
+    {},
+]
+
+
+@pytest.mark.parametrize("of_us", [False, True], ids=["another's", "our own"])
+@pytest.mark.parametrize("fields", SETS, ids=range(len(SETS)))
+def test_what_is_no_set_of_fields_ends_no_look_at_an_object(fields: Any, of_us: bool) -> None:
+    """What it says is nothing; where it was to say what is ours, nothing is."""
+    want = deployment("default")
+    live = as_applied(want)
+    live["spec"]["replicas"] = 7
+    edit = ours(fields) if of_us else managed(fieldsV1=fields)
+    edit(live["metadata"])
+
+    step_of(Step(TARGET, id_of(want), ref("chat"), None), want, live, False, {})
+    found = [difference.field for difference in compare(want, live)]
+
+    assert ("spec.replicas" in found) is of_us
+    assert is_untouched(want, live) is (not fields and not of_us)
+    assert all(server_path(difference.path) for difference in compare(want, live))
+    assert owned(live).keys() <= live.keys()
+    assert put_by_others(live, HOLD_ANNOTATION) is None

@@ -21,9 +21,9 @@ from reconciler.kube.deciding.managed import (
     FieldSet,
     Json,
     Path,
+    applied,
     child,
     entries,
-    fields_of,
     is_leaf,
     items,
     show,
@@ -74,12 +74,13 @@ class Difference:
 def compare(desired: Manifest, live: Manifest) -> tuple[Difference, ...]:
     """Everything in which a live object is not as it should be, by path."""
     record = record_of(live)
-    others = tuple(entry for entry in entries(live) if not entry.is_ours)
+    rows = entries(live)
+    others = tuple(entry for entry in rows if not entry.is_ours)
     comparing = _Comparing(record, record.is_of(desired))
-    mine = fields_of(live)
+    mine = applied(rows) or None  # no set is not the empty one, which would own all in one piece
     found = list(comparing.walk(desired, live, mine, tuple((e, e.fields) for e in others), ()))
     if not comparing.is_settled:
-        found += _dropped(mine, desired, live, ())
+        found += _dropped(mine or {}, desired, live, ())
     for entry in others:
         if not entry.is_controller and entry.manager not in OWN_MANAGERS and not entry.subresource:
             spec = entry.fields.get("f:spec", {})

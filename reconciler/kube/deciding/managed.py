@@ -9,9 +9,10 @@ tuple of such keys.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from reconciler.kube.objects import AGENT_MANAGER, MANAGER, Manifest
@@ -69,7 +70,13 @@ class Entry:
 
 
 def entries(live: Manifest) -> tuple[Entry, ...]:
-    """Who owns fields of a live object."""
+    """Who owns fields of a live object. What is no key of a set of fields is left out."""
+    read = ((entry, _readable(entry.fields)) for entry in entries_as_they_are(live))
+    return tuple(replace(entry, fields=fields) for entry, fields in read if fields is not None)
+
+
+def entries_as_they_are(live: Manifest) -> tuple[Entry, ...]:
+    """The same at a fraction of the cost; keys may be anything, and so may what is below them."""
     return tuple(
         Entry(
             row.get("manager", ""),
@@ -84,8 +91,13 @@ def entries(live: Manifest) -> tuple[Entry, ...]:
 
 def fields_of(live: Manifest, manager: str = MANAGER) -> FieldSet:
     """The fields that a manager applied to the object itself."""
+    return applied(entries(live), manager)
+
+
+def applied(rows: Iterable[Entry], manager: str = MANAGER) -> FieldSet:
+    """The same, where an object's entries are at hand."""
     merged: dict[str, Any] = {}
-    for entry in entries(live):
+    for entry in rows:
         is_applied = entry.operation == "Apply" and not entry.subresource
         if is_applied and entry.manager == manager:
             _merge(merged, entry.fields)
@@ -105,8 +117,8 @@ def owned(live: Manifest, manager: str = MANAGER) -> dict[str, Any]:
     identity = {key: live[key] for key in ("apiVersion", "kind") if key in live}
     metadata = {k: live["metadata"][k] for k in ("name", "namespace") if k in live["metadata"]}
     others = tuple(e.fields for e in entries(live) if e.manager != manager)
-    applied = _extract(fields_of(live, manager), live, others) or {}
-    return identity | applied | {"metadata": metadata | applied.get("metadata", {})}
+    sent = _extract(fields_of(live, manager), live, others) or {}
+    return identity | sent | {"metadata": metadata | sent.get("metadata", {})}
 
 
 def owners(live: Manifest, path: Path) -> tuple[Entry, ...]:
@@ -215,6 +227,36 @@ def _holds(fields: FieldSet, path: Path) -> bool:
             return bool(node is not fields and is_leaf(node) and "." not in node)
         node = below
     return True
+
+
+def _readable(fields: FieldSet, depth: int = 0) -> FieldSet | None:
+    """None: nothing of it can be read. An empty set would say that all of a thing is owned."""
+    if depth == _DEEPEST:
+        return None
+    kept: dict[str, FieldSet] = {}
+    for key, below in fields.items():
+        if isinstance(below, Mapping) and (key.startswith("f:") or _is_key(key)):
+            part = _readable(below, depth + 1) if below else below
+            if part is not None:
+                kept[key] = part
+    return kept or None
+
+
+_DEEPEST = 100  # levels of an object
+
+
+@lru_cache(maxsize=1024)
+def _is_key(key: str) -> bool:
+    kind, _, text = key.partition(":")
+    if kind not in _KEYS:
+        return key == "."
+    try:
+        return isinstance(json.loads(text), _KEYS[kind])
+    except (ValueError, RecursionError):
+        return False
+
+
+_KEYS: Mapping[str, type] = {"k": dict, "v": object, "i": int}
 
 
 def _merge(into: dict[str, Any], fields: FieldSet) -> None:

@@ -11,7 +11,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from reconciler.kube.deciding.managed import OWN_MANAGERS, FieldSet, Json, entries
+from reconciler.kube.deciding.managed import (
+    OWN_MANAGERS,
+    FieldSet,
+    Json,
+    entries_as_they_are,
+)
 from reconciler.kube.deciding.record import record_of
 from reconciler.kube.objects import Manifest
 
@@ -21,7 +26,7 @@ _IDENTITY = frozenset({"name", "namespace", "uid", "resourceVersion"})
 def is_untouched(desired: Manifest, live: Manifest) -> bool:
     """True: it is what we applied last and nobody else has a part in it. False: look closer."""
     mine: FieldSet | None = None
-    for entry in entries(live):
+    for entry in entries_as_they_are(live):
         if entry.is_ours:
             if mine is not None:
                 return False
@@ -50,6 +55,8 @@ def _covers_object(mine: FieldSet, desired: Manifest) -> bool:
 def _covers(mine: FieldSet, want: Json) -> bool:
     if not mine:
         return True  # one piece, which is all ours
+    if not isinstance(mine, dict):
+        return False  # who may edit an object may write anything there
     if isinstance(want, Mapping):
         for name, part in want.items():
             below = mine.get(f"f:{name}")
@@ -62,16 +69,20 @@ def _covers(mine: FieldSet, want: Json) -> bool:
     return len(keyed) == len(want) and all(_has_item(keyed, item) for item in want)
 
 
-def _has_item(keyed: list[tuple[Mapping[str, Any], FieldSet]], item: Json) -> bool:
+def _has_item(keyed: list[tuple[Mapping[str, Any] | None, FieldSet]], item: Json) -> bool:
     if not isinstance(item, Mapping):
         return False
     for keys, below in keyed:
-        if all(item.get(name, value) == value for name, value in keys.items()):
+        if keys is not None and all(item.get(name, value) == value for name, value in keys.items()):
             return _covers(below, item)
     return False
 
 
 @functools.lru_cache(maxsize=4096)
-def _keys(key: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(key[2:])
-    return found
+def _keys(key: str) -> Mapping[str, Any] | None:
+    """None: it is no key of an item."""
+    try:
+        found = json.loads(key[2:])
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
