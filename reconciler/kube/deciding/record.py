@@ -17,7 +17,8 @@ from typing import Any
 
 from reconciler.api.meta import GROUP
 from reconciler.kube.deciding.managed import Json, Path, show
-from reconciler.kube.objects import Manifest, fingerprint
+from reconciler.kube.objects import Manifest
+from reconciler.workload import digest
 
 APPLIED_ANNOTATION = f"{GROUP}/applied"
 _VERSION = "v1"
@@ -124,4 +125,4 @@ def _content(manifest: Manifest) -> str:
     metadata.pop("resourceVersion", None)
     said = metadata.get("annotations") or {}
     metadata["annotations"] = {k: v for k, v in said.items() if k != APPLIED_ANNOTATION}
-    return fingerprint({**manifest, "metadata": metadata})[:16]
+    return digest({**manifest, "metadata": metadata})[:16]
