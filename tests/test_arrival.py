@@ -50,6 +50,7 @@ def test_a_node_that_runs_by_the_revision_and_answers_is_ready() -> None:
     ("revision", "stage", "why", "is_final"),
     [
         (RevisionState(OLD, OLD), Stage.BEHIND, "it still runs by aaaaaaa", False),
+        (RevisionState(OLD, f"{OLD}+x.1"), Stage.BEHIND, "it still runs by aaaaaaa+x.1", False),
         (None, Stage.BEHIND, "no revision was applied yet", False),
         (RevisionState(NEW, OLD), Stage.BEHIND, "it has read it and is not done with it", False),
         (RevisionState(NEW, OLD, NEW, ("x:1:1: no",)), Stage.REFUSED, "x:1:1: no", True),

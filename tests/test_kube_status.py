@@ -85,6 +85,15 @@ def test_a_service_whose_pods_are_ready_is_ready_for_the_generation_that_was_loo
     assert {c["observedGeneration"] for c in status["conditions"]} == {4}
 
 
+def test_a_claim_that_is_kept_for_its_data_leaves_the_service_ready() -> None:
+    kept = Blocked(service_ref(), "Guarded", "claim", None, holds=(), token="prune-1")
+
+    status = said(view(CHAT, deployment(), plan=nothing_to_do(CHAT, blocked=(kept,))))
+
+    assert condition(status, "Ready") == ("True", "Ready")
+    assert condition(status, "Stalled") is None
+
+
 @pytest.mark.parametrize(
     ("objects", "reason"),
     [

@@ -142,5 +142,6 @@ def _late(workload: Workload, seen: _Seen) -> tuple[str, bool] | None:
 
 
 def short(revision: str) -> str:
-    """A revision as people say it."""
-    return revision[:7] if len(revision) >= 40 and "+" not in revision else revision
+    """A revision as people say it; what follows a `+` is what changed since."""
+    commit, plus, rest = revision.partition("+")
+    return f"{commit[:7]}{plus}{rest}" if len(commit) >= 40 else revision

@@ -123,6 +123,8 @@ class View:
     def _blocked(self) -> Mapping[ObjectRef, Blocked]:
         found: dict[ObjectRef, Blocked] = {}
         for blocked in self.plan.blocked:
+            if blocked.reason == "Guarded" and blocked.token is not None:
+                continue  # what it has no more use for is kept: it runs as it is declared
             for ref in (blocked.ref, *blocked.holds):
                 found.setdefault(ref, blocked)
         return found
