@@ -6,7 +6,7 @@ from reconciler.kube.deciding.planning import Scope, plan_objects
 from reconciler.kube.instances import Running, instances
 from reconciler.kube.known import Known
 from reconciler.kube.objects import Manifest, ObjectId, id_of
-from reconciler.kube.packed import Objects, packed
+from reconciler.kube.packed import Objects, later, packed
 from reconciler.kube.render.rendering import Renderer
 from reconciler.plan import Plan
 from reconciler.planner import Policy
@@ -115,3 +115,22 @@ def test_only_what_has_changed_is_looked_at_again() -> None:
     assert first == live.keys()
     assert again == set()
     assert looked_at(live.changed({of_chat: packed(newer)})) == {of_chat}
+
+
+def test_what_a_plan_sends_is_decoded_when_it_is_sent() -> None:
+    before = later(config_map("here", "a", text="x"))
+
+    assert before == config_map("here", "a", text="x")
+    assert later(before) is before
+    assert objects_of(A).later(id_of(A)) == Objects({id_of(A): A}).later(id_of(A)) == A
+    assert before["metadata"] is not before["metadata"]
+
+
+def test_what_lies_there_for_long_is_smaller_and_the_same() -> None:
+    large = config_map("here", "a", text="x" * 1000)
+
+    small = packed(large).smaller()
+
+    assert Objects({id_of(large): small})[id_of(large)] == large
+    assert len(small.text) < 300
+    assert small == packed(large).smaller() != packed(A).smaller()

@@ -98,8 +98,9 @@ class ArrivalConsole(Console):
         self._desired = desired
         self.last = with_verdicts(plan, self.agents.states)
         self.unmade = self.made = False
-        self.first = self.first or self.last
-        if not self._hold_json:
+        if self._hold_json:
+            self.first = self.first or self.last
+        else:
             super().planned(self.last, desired)
         self._say_arrivals(desired)
 
@@ -113,7 +114,8 @@ class ArrivalConsole(Console):
         self.made = any(
             outcome.result is Result.APPLIED and outcome.change.object for outcome in made
         )
-        self.done |= {key_of(outcome.change): outcome for outcome in made}
+        if self._hold_json:
+            self.done |= {key_of(outcome.change): outcome for outcome in made}
         super().applied(made)
 
     def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:

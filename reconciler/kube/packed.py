@@ -11,6 +11,7 @@ import zlib
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -54,6 +55,27 @@ def packed(manifest: Manifest) -> Packed:
     return Packed(bytes(memoryview(text)), service_of(manifest))
 
 
+class Later(Mapping[str, Any]):
+    """A manifest that is decoded each time that somebody looks at it: plans hold thousands, and
+    each is needed once."""
+
+    def __init__(self, held: Packed) -> None:
+        self._held = held
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any value of a manifest
+        return self._held.manifest()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held.manifest())
+
+    def __len__(self) -> int:
+        return len(self._held.manifest())
+
+
+def later(manifest: Manifest) -> Later:
+    return manifest if isinstance(manifest, Later) else Later(packed(manifest))
+
+
 class Objects(Mapping[ObjectId, Manifest]):
     """Objects at one moment. Those that are packed are decoded as they are looked at, 8 us each:
     whoever goes through all of them should keep none."""
@@ -68,6 +90,11 @@ class Objects(Mapping[ObjectId, Manifest]):
     def state(self, oid: ObjectId) -> object:
         """Equal to what it was before if, and only if, the object is."""
         return self._held.get(oid)
+
+    def later(self, oid: ObjectId) -> Later:
+        """One that is not looked at yet."""
+        held = self._held[oid]
+        return Later(held) if isinstance(held, Packed) else later(held)
 
     def ref(self, oid: ObjectId) -> ObjectRef:
         """What an object stands for: its service, or the document that it is."""

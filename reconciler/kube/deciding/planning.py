@@ -77,7 +77,8 @@ def plan_objects(
         states = (wanted.state(oid), live.state(oid))
         if standing.keeps(ref, oid) or scope.settled.get(oid, states):
             continue
-        want, have = wanted[oid], live.get(oid)  # once: packed ones are decoded anew each time
+        have = live.get(oid)  # once: packed ones are decoded anew each time
+        want = wanted.later(oid) if have is None else wanted[oid]
         if have is not None and not is_ours(have, scope.fleet):
             blocked.append(_not_ours(scope, ref, oid, have, told.where(ref)))
             continue

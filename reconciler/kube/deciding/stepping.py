@@ -23,6 +23,7 @@ from reconciler.kube.objects import (
     ObjectId,
     kind_of,
 )
+from reconciler.kube.packed import later
 from reconciler.plan import (
     Action,
     Blocked,
@@ -69,6 +70,8 @@ class Step:
     def change(self, action: Action, reason: str, **more: Any) -> Change:  # noqa: ANN401 - Change's
         order = kind_of(self.oid).stage
         impact = replace(more.pop("impact", Impact()), order=order)
+        if "manifest" in more:
+            more["manifest"] = later(more["manifest"])
         return Change(
             action,
             self.target,

@@ -49,17 +49,18 @@ class Writer:
     def carry_out(self, change: Change, oid: ObjectId) -> str:
         """Do it; what there is to say of it. Raises ClusterError."""
         assert change.manifest is not None
+        manifest = dict(change.manifest)
         match change.action:
             case Action.CREATE:
-                return self._create(oid, recorded(change.manifest, change.manifest, Record()))
+                return self._create(oid, recorded(manifest, manifest, Record()))
             case Action.UPDATE | Action.DRIFT:
-                return self._update(oid, change)
+                return self._update(oid, change, manifest)
             case Action.REPLACE:
                 self._delete(oid, self.live[oid]["metadata"]["uid"])
                 self._wait_gone(oid, self.live[oid]["metadata"]["uid"])
-                return self._create(oid, change.manifest)
+                return self._create(oid, manifest)
             case Action.DELETE:
-                return self._delete(oid, change.manifest["metadata"]["uid"])
+                return self._delete(oid, manifest["metadata"]["uid"])
             case Action.MOVE | Action.UNKNOWN | Action.DEFERRED:
                 return ""
         assert_never(change.action)
@@ -77,10 +78,9 @@ class Writer:
             self.api.apply(with_metadata(manifest, uid=have["metadata"]["uid"]))
         return ""
 
-    def _update(self, oid: ObjectId, change: Change) -> str:
+    def _update(self, oid: ObjectId, change: Change, manifest: Manifest) -> str:
         """Apply without force; force only what the plan has named."""
-        have, manifest = self.live[oid], change.manifest
-        assert manifest is not None
+        have = self.live[oid]
         planned = {field.path for field in change.fields}
         takes = [d for d in compare(manifest, have) if d.field in planned]
         sent = with_metadata(manifest, uid=have["metadata"]["uid"])
