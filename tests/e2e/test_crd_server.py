@@ -231,6 +231,16 @@ def test_a_service_can_be_scaled_and_its_status_is_written_apart(server: Server)
     assert rows[1].split()[:4] == ["scaled", "False", "ModelMissing", "edge-l4"]
 
 
+def test_a_pool_shows_the_labels_of_its_nodes_and_claims_nothing_of_them(server: Server) -> None:
+    pool = {"cluster": "prod", "nodeSelector": {"pool": "l4"}}
+    server.cluster.apply(_document("FleetNode", {"kubernetes": pool, "hardware": {}}, "shown"))
+
+    rows = server.cluster.kubectl("get", "fleetnode", "shown").splitlines()
+
+    assert rows[0].split() == ["NAME", "READY", "REASON", "HOST", "CLUSTER", "NODES", "AGE"]
+    assert rows[1].split()[:3] == ["shown", "prod", '{"pool":"l4"}']
+
+
 def test_two_agents_each_own_their_entry_of_the_instances(server: Server) -> None:
     cluster = server.cluster
     cluster.apply(_document("InferenceService", {"modelRef": "gemma"}, "shared"))

@@ -205,13 +205,15 @@ _REVISION = _column("Revision", ".status.observedRevision", wide=True)
 _AGE = _column("Age", ".metadata.creationTimestamp", "date")
 COLUMNS: Mapping[str, tuple[Schema, ...]] = MappingProxyType(
     {
-        # Nobody writes a status of a Fleet or a Model, and none of a pool of cluster nodes.
+        # Nobody writes a status of a Fleet or a Model, and none of a pool of cluster nodes: it has
+        # the labels to ask for these with (decision 0023).
         "Fleet": (_column("Drift", ".spec.drift"), _AGE),
         "FleetNode": (
             _READY,
             _REASON,
             _column("Host", ".spec.agent.hostIP"),
             _column("Cluster", ".spec.kubernetes.cluster"),
+            _column("Nodes", ".spec.kubernetes.nodeSelector"),
             _column("Memory", ".spec.hardware.memory", wide=True),
             _column("Agent", ".status.observed.agentVersion", wide=True),
             _REVISION,
