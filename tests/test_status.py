@@ -148,6 +148,9 @@ def test_a_node_behind_the_newest_revision_is_said_to_be() -> None:
     seen = observed(instance(), revision=RevisionState(OLD, OLD))
 
     assert "at aaaaaaa, behind bbbbbbb" in status_text(Status(seen, revision=SHA), View(NOW))
+    its = RevisionState(f"{OLD}+dirty.1", f"{OLD}+dirty.1")
+    edited = Observation({NODE: TargetState(NODE, True, revision=its)}, ())
+    assert "at aaaaaaa+dirty.1\n" in status_text(Status(edited), View(NOW))
     assert "behind" not in status_text(Status(seen, revision=f"{OLD}+dirty.1"), View(NOW))
 
 

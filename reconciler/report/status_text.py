@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from reconciler.agents.arrival import short
 from reconciler.api.nodestate import DownloadState
 from reconciler.api.quantity import show_bytes
 from reconciler.plan import DriftKind, Instance, RevisionState, TargetState
@@ -252,4 +253,4 @@ def _summary(status: Status) -> str:
 
 
 def _short(revision: str) -> str:
-    return revision[:7] if len(revision) >= 40 and "+" not in revision else printable(revision)
+    return printable(short(revision))

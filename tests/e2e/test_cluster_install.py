@@ -422,6 +422,7 @@ def test_a_take_over_leaves_the_objects_and_a_backup_that_restores_them(
 
     assert run.code == OK, run.err
     assert "Helm release llmkube still lists it" in run.err
+    assert "backup of 1 definition and 2 objects" in run.err
     live = llmkube.json("get", "crd", DEFINITION["metadata"]["name"])
     assert "annotations" not in live["metadata"]
     now = llmkube.kubectl("get", "isvc", "-o", "jsonpath={.items[*].metadata.uid}")
