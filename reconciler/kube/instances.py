@@ -18,7 +18,6 @@ from reconciler.kube.objects import (
     RENDER_DIGEST_ANNOTATION,
     Manifest,
     ObjectId,
-    service_of,
 )
 from reconciler.kube.packed import Objects
 from reconciler.kube.telling.outlook import outlook
@@ -68,17 +67,17 @@ def explained(
     pods: Mapping[ObjectRef, tuple[Manifest, ...]],
 ) -> tuple[Instance, ...]:
     """The same, those that are not ready with what their Jobs and pods tell of it."""
-    found = tuple(found)
-    places = {i.ref.namespace for i in found if not i.ready}
-    standing = defaultdict[ObjectRef, list[Manifest]](list)
+    objects = Objects.of(objects)
+    standing = defaultdict[ObjectRef, list[ObjectId]](list)
     for oid in objects:
-        if oid.kind in ("Deployment", "Job") and oid.namespace in places:
-            live = objects[oid]
-            if (ref := service_of(live)) is not None:
-                standing[ref].append(live)
-    return tuple(
-        i if i.ready else _explained(i, standing[i.ref], pods.get(i.ref, ())) for i in found
-    )
+        if oid.kind in ("Deployment", "Job"):
+            standing[objects.ref(oid)].append(oid)
+
+    def told(of: Instance) -> Instance:
+        """One at a time: after a first install none is ready, and all are decoded for it."""
+        return _explained(of, [objects[oid] for oid in standing[of.ref]], pods.get(of.ref, ()))
+
+    return tuple(i if i.ready else told(i) for i in found)
 
 
 def _explained(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from reconciler.kube.apiserver.errors import ClusterError, Conflict, NotFound
 from reconciler.kube.objects import MANAGER, Manifest
@@ -16,6 +19,11 @@ if TYPE_CHECKING:
     from reconciler.kube.apiserver.client import ApiServer
 
 _WRITERS = 8  # at once; the API server is slower than any of them
+_AT_ONCE = 64  # that are made before they are written: each holds an object decoded
+
+_Written = tuple[str, bytes]
+"""The version that was looked at, and what was written to it, as JSON."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -26,6 +34,14 @@ class Entry:
     live: Manifest
     status: Mapping[str, Any]
     fields: tuple[str, ...]
+
+    @property
+    def written(self) -> _Written:
+        """What is remembered of its having been written. Left out of what is owned means gone: so
+        it must be here, too."""
+        gone = {name: None for name in self.fields if name not in self.status}
+        status = orjson.dumps({**gone, **self.status})
+        return self.live["metadata"].get("resourceVersion", ""), status
 
     @property
     def is_there(self) -> bool:
@@ -40,34 +56,39 @@ class StatusWriter:
     def __init__(self, api: ApiServer) -> None:
         self._api = api
         self._failed: frozenset[str] = frozenset()
-        # uid -> the version that was looked at, and what was written to it
-        self._written: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._written: dict[str, _Written] = {}  # by uid
 
     def current(self, live: Manifest) -> Manifest:
         """A live object with what was written to it since it was looked at: a watch may be a moment
         behind."""
-        version, status = self._written.get(live["metadata"]["uid"], ("", {}))
+        version, status = self._written.get(live["metadata"]["uid"], ("", b"{}"))
         if version != live["metadata"].get("resourceVersion"):
             return live
-        return {**live, "status": {**(live.get("status") or {}), **status}}
+        return {**live, "status": {**(live.get("status") or {}), **orjson.loads(status)}}
 
     def write(self, entries: Iterable[Entry]) -> int:
         """Bring each up to date; how many were written. One that cannot be is said once, and tried
         again with the next pass."""
-        todo: list[Entry] = []
-        pending: dict[str, tuple[str, Mapping[str, Any]]] = {}
-        for entry in entries:  # one at a time: thousands of objects are decoded for it
-            metadata = entry.live["metadata"]
-            done = self._written.get(metadata["uid"])
-            if done is not None and done[0] == metadata.get("resourceVersion"):
-                pending[metadata["uid"]] = done
-            if not entry.is_there:
-                todo.append(entry)
+        pending: dict[str, _Written] = {}
+
+        def due() -> Iterator[Entry]:
+            for entry in entries:
+                metadata = entry.live["metadata"]
+                done = self._written.get(metadata["uid"])
+                if done is not None and done[0] == metadata.get("resourceVersion"):
+                    pending[metadata["uid"]] = done
+                if not entry.is_there:
+                    yield entry
+
+        results: list[bool | str] = []
+        todo = due()
+        while some := list(islice(todo, _AT_ONCE)):
+            with ThreadPoolExecutor(_WRITERS, "status") as pool:
+                for entry, result in zip(some, pool.map(self._write, some), strict=True):
+                    results.append(result)
+                    if result is True:
+                        pending[entry.live["metadata"]["uid"]] = entry.written
         self._written = pending
-        if not todo:
-            return 0
-        with ThreadPoolExecutor(min(_WRITERS, len(todo)), "status") as pool:
-            results = list(pool.map(self._write, todo))
         failed = frozenset(result for result in results if isinstance(result, str))
         for line in sorted(failed - self._failed):
             _log.warning("%s", line)
@@ -93,8 +114,4 @@ class StatusWriter:
         except ClusterError as error:
             where = "/".join(named.get(name, "") for name in ("namespace", "name")).strip("/")
             return f"{self._api.name}: the status of {entry.live['kind']} {where}: {error}"
-        # Left out of what is owned means gone: so it must be here, too.
-        gone = {name: None for name in entry.fields if name not in entry.status}
-        version = metadata.get("resourceVersion", "")
-        self._written[metadata["uid"]] = (version, {**gone, **entry.status})
         return True
