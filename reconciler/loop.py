@@ -142,6 +142,7 @@ class Loop:
     cached: CachedFacts = no_facts
     plans: Plans = Desired.plan
     adjusts: Callable[[Fleet], Fleet] = lambda fleet: fleet  # what this machine says of itself
+    hears: Callable[[Desired], Desired] = lambda desired: desired  # what a look says of machines
     accepts: Callable[[Loaded], str | None] = lambda _: None  # why a valid revision is held
     follows: Callable[[Desired], None] = lambda _: None  # told of each revision, before its plan
     settled: Callable[[Desired], None] = lambda _: None  # once a revision has nothing left to do
@@ -274,6 +275,9 @@ class Loop:
         # Facts of models that were downloaded meanwhile may change who fits.
         self.desired = self.desired.refreshed(self.cached)
         observed = self.target.observe(self.desired.assignment.workloads)
+        if (told := self.hears(self.desired)) is not self.desired:
+            self.desired = told
+            self.follows(told)
         self.report.looked(observed)
         plan = self.plans(self.desired, observed, self.confirmed, self.journal.other_fleet)
         quiet_in = self._moved_at + self.timing.quiet_s - time.monotonic()

@@ -8,7 +8,9 @@ import pytest
 
 from agent.overlay import Overlay, as_told, said_of
 from agent.settings import Settings
+from reconciler.api.meta import ObjectRef
 from reconciler.fleet import Fleet
+from reconciler.kube.render.declared import manifest_of
 from reconciler.placement import assign
 from reconciler.workload import Workload
 from tests.support.fleets import load_folder, model, node, service, write_fleet
@@ -80,3 +82,13 @@ def test_what_the_fleet_states_wins(tmp_path: Path) -> None:
 def test_nothing_said_is_no_difference(fleet: Fleet) -> None:
     assert as_told(fleet, {"mac": said_of(Settings(HERE))}) is fleet
     assert as_told(fleet, {}) is fleet
+
+
+def test_what_a_person_said_is_not_written_as_if_the_fleet_stated_it(fleet: Fleet) -> None:
+    said = {"mac": said_of(Settings(HERE, host_ip="192.0.2.7", memory_fraction=0.5))}
+    mac = ObjectRef("FleetNode", "", "mac")
+
+    told = as_told(fleet, said)
+
+    assert told.objects[mac] != fleet.objects[mac]
+    assert manifest_of(told.objects[mac]) == manifest_of(fleet.objects[mac])

@@ -171,6 +171,7 @@ def test_a_node_whose_lease_is_stale_is_not_known_and_since_when() -> None:
 def test_an_agent_that_said_nothing_yet_is_not_a_node_without_services() -> None:
     assert reads(observed={}).answer is None
     assert heard(None, {}, RENEWED, {}).answer is None
+    assert heard(None, {}, None, {}).seen_at is None
 
 
 @pytest.mark.parametrize(

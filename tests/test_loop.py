@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.desired import Desired
+from reconciler.desired import Desired, no_facts
 from reconciler.errors import SourceError, StateError
 from reconciler.journal import SourceJournal
 from reconciler.loop import Loop, Timing, Wake, poll_delay_s
@@ -57,6 +57,31 @@ def test_a_pass_makes_the_target_what_the_folder_says(tmp_path: Path) -> None:
 
     assert target.names() == {"chat"}
     assert [len(plan.changes) for plan in said.plans] == [1, 0]
+
+
+def test_what_a_look_finds_out_of_the_machines_decides_the_same_revision_anew(
+    tmp_path: Path,
+) -> None:
+    target = InMemoryTarget()
+    followed: list[Desired] = []
+
+    def hears(desired: Desired) -> Desired:
+        """The service is none of this machine's, as is known after the first look."""
+        if not desired.assignment.workloads:
+            return desired
+        objects = {r: o for r, o in desired.fleet.objects.items() if r.kind != "InferenceService"}
+        fleet = replace(desired.fleet, objects=objects)
+        return Desired.of(desired.checkout, desired.loaded, fleet, no_facts, desired)
+
+    root = write_fleet(tmp_path, small_fleet())
+    loop, said = make_loop(root, target, hears=hears, follows=followed.append)
+
+    one_pass(loop)
+    loop.look()
+
+    assert target.names() == set()
+    assert [len(plan.changes) for plan in said.plans] == [0, 0]
+    assert len(followed) == 2  # the revision, and what was heard of it
 
 
 def test_an_invalid_revision_is_refused_whole_and_the_last_good_one_stays(tmp_path: Path) -> None:

@@ -28,9 +28,10 @@ def as_told(fleet: Fleet, agents: AgentNodes) -> Fleet:
     """The fleet with what people said on the machines themselves, where it leaves that open: what
     is planned from it is what the agents plan."""
     from agent import overlay
+    from reconciler.api.nodestate import Said
 
-    said = {state.node: state.said for state in agents.states.values() if state.said}
-    return overlay.as_told(fleet, said)
+    said = {s.node: s.said for s in agents.states.values() if s.said and s.said != Said()}
+    return overlay.as_told(fleet, said) if said else fleet
 
 
 def desired_as_told(desired: Desired, agents: AgentNodes) -> Desired:

@@ -11,7 +11,7 @@ import signal
 from time import monotonic
 
 from reconciler.agents.arrival import Stage
-from reconciler.cli.agents import open_agents
+from reconciler.cli.agents import desired_as_told, open_agents
 from reconciler.cli.arrivals import ArrivalConsole, in_words, key_of
 from reconciler.cli.clusters import Beside, beside
 from reconciler.cli.console import Screen
@@ -57,6 +57,7 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
             timing=Timing(poll_s=interval_s),
             plans=clusters.plans,
             adjusts=lambda fleet: console.adjusts(clusters.adjusts(fleet)),
+            hears=lambda desired: desired_as_told(desired, agents),
             follows=follows,
             passed=clusters.passed,
             confirmed=frozenset(args.confirm),

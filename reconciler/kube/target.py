@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from reconciler.agents.nodes import Heard
-from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import ReconcilerError
 from reconciler.kube.apiserver.errors import ClusterError
@@ -19,12 +18,11 @@ from reconciler.kube.inventory import revision_of, sources_of, write_parent
 from reconciler.kube.known import Known
 from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.packed import Objects
-from reconciler.kube.publishing.heartbeat import LeaseState
 from reconciler.kube.publishing.heartbeats import Beat, Heartbeats
 from reconciler.kube.publishing.leaving import until_pods_are_gone
 from reconciler.kube.publishing.node_slices import published_nodes
 from reconciler.kube.publishing.upkeep import Upkeep, is_by_agent
-from reconciler.kube.reading.nodes import Entries, entries_by_node, heard, node_id
+from reconciler.kube.reading.nodes import Entries, agents_near, entries_by_node, heard, node_id
 from reconciler.kube.render.rendering import Renderer, Wanted
 from reconciler.kube.telling.asking import PodAsker, Pods
 from reconciler.kube.watches.looking import Documents, Listing, Look, Seen, Watching, strangers
@@ -93,6 +91,7 @@ class ClusterTarget:
         self.seen = Seen(Objects({}), None)  # the last good look
         self.wanted: Wanted | None = None
         self._followed: Desired | None = None
+        self._rendered: Desired | None = None  # what `wanted` was made from
 
     def follow(self, desired: Desired) -> None:
         """From now on this is what the cluster should have."""
@@ -101,11 +100,12 @@ class ClusterTarget:
 
     def observe(self) -> tuple[TargetState, tuple[Instance, ...]]:
         """What runs there. An API server that gives no answer is an unreachable target."""
-        self.wanted = wanted = self._renderer.wanted(self._desired)
+        wanted = self._render()
         self._is_known = False
         try:
             self.seen = seen = self._look(wanted.fleet)
-            self._near, self._entries = self._agents(), None
+            self._near, self._entries = agents_near(self._desired, self._documents()), None
+            self._near |= frozenset(published_nodes(self._desired, self.api.name))
             self._beats = self._heartbeats.look(self._near)
         except ClusterError as error:
             return TargetState(self.name, reachable=False, message=str(error)), ()
@@ -142,21 +142,14 @@ class ClusterTarget:
     def heard(self, node: str) -> Heard | None:
         """What is known here, by the last look, of a node whose agent cannot be asked; None: it is
         none of this cluster's."""
-        name = self.api.name
         if node not in self._near:
             return None
-        if (beat := self._beats.get(node)) is None or beat.state is LeaseState.NONE:
-            return Heard(
-                None,
-                "its FleetNode states no spec.agent.url, and no agent was ever heard of in cluster"
-                f" {name}: start `fleet-agent run --kubernetes` there",
-            )
         documents = self._documents()
         if self._entries is None:
             services = (oid for oid in documents if oid.kind == "InferenceService")
             self._entries = entries_by_node(documents[oid] for oid in services)
         entries, stood = self._entries.get(node, {}), sources_of(self.seen.parent)
-        return heard(documents.get(node_id(node)), entries, beat, stood)
+        return heard(documents.get(node_id(node)), entries, self._beats.get(node), stood)
 
     def plan(
         self,
@@ -168,6 +161,8 @@ class ClusterTarget:
         """What the objects need, after a look that got an answer. `arrived`: services that moved
         away and answer where they are now. Raises ClusterError."""
         assert self.wanted is not None, "a look comes first"
+        if self._rendered is not self._followed:  # what the agents said was heard after the look
+            self._render()
         seen = self.seen.objects
         slices = self._upkeep.look(self._desired, self.wanted.fleet, observed, seen, self._beats)
         wanted = self.wanted.objects.changed({id_of(found): found for found in slices.wanted})
@@ -233,17 +228,13 @@ class ClusterTarget:
         self._look.close()
         self.api.close()
 
+    def _render(self) -> Wanted:
+        self._rendered = self._desired
+        self.wanted = wanted = self._renderer.wanted(self._desired)
+        return wanted
+
     def _documents(self) -> Objects:
         return self.seen.objects.over(self.seen.documents)
-
-    def _agents(self) -> frozenset[str]:
-        """The nodes with an agent that are declared here, or published here."""
-        documents, published = self._documents(), published_nodes(self._desired, self.api.name)
-        return frozenset(published).union(
-            node.metadata.name
-            for node in self._desired.fleet.all(FleetNode)
-            if node.spec.agent is not None and node_id(node.metadata.name) in documents
-        )
 
     @property
     def _desired(self) -> Desired:

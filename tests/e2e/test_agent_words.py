@@ -46,10 +46,9 @@ class Unasked:
 @pytest.fixture
 def unasked(tmp_path: Path, cluster: Cluster, machine: Machine, tiny: Path) -> Iterator[Unasked]:
     home = ClusterFleet.create(tmp_path, cluster, machine)
-    agent = {"hostIP": own_address(), "expose": "open", "clusters": [PROD]}
     home.repo.publish(
         {
-            "here.yaml": node("here", agent=agent, hardware={"memory": "16Gi"}),
+            "here.yaml": _node(),  # its address is said on the machine alone
             "tiny.yaml": model("tiny", source=f"file://{tiny}"),
         }
     )
@@ -57,7 +56,7 @@ def unasked(tmp_path: Path, cluster: Cluster, machine: Machine, tiny: Path) -> I
     folder.mkdir()
     with Machine(folder) as mac:
         words = ("--kubernetes", "--kubeconfig", str(cluster.kubeconfig), "--node", "here")
-        running = mac.daemon(*words)
+        running = mac.daemon(*words, "--host-ip", own_address())
         lease = ("get", "lease", lease_name("here"), "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
         wait_for(lambda: cluster.kubectl(*lease), "a heartbeat of the node", timeout_s=30)
         yield Unasked(home, mac, running)
@@ -97,6 +96,7 @@ def test_a_plan_agrees_with_what_then_happens_on_a_node_that_nobody_can_ask(
     mac.wait_gone("edited")
     assert mac.wait_ready("plain").pid == plain.pid
 
+    home.push(here=_node(hostIP=own_address()))  # what the agent said is not known any longer
     unasked.agent.end(signal.SIGKILL)
     _grow_old(home.cluster)
     silent = home.dry_run()
@@ -104,6 +104,11 @@ def test_a_plan_agrees_with_what_then_happens_on_a_node_that_nobody_can_ask(
     assert silent.code == BLOCKED
     assert "?   default/plain" in silent.out
     assert "its agent was heard of last at " in silent.out
+
+
+def _node(**agent: Any) -> str:
+    spec = {"expose": "open", "clusters": [PROD], **agent}
+    return node("here", agent=spec, hardware={"memory": "16Gi"})
 
 
 def _here(name: str, **spec: Any) -> str:

@@ -9,12 +9,14 @@ Whoever may write a status can write anything there, so it is judged as an answe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from reconciler.agents.client import Answer, judged
 from reconciler.agents.nodes import Heard
+from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import GROUP, HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
+from reconciler.desired import Desired
 from reconciler.errors import AgentError
 from reconciler.kube.deciding.managed import put_by_others
 from reconciler.kube.objects import (
@@ -37,6 +39,15 @@ Fields = Mapping[str, Any]
 
 _WORDS = {"hold": HOLD_ANNOTATION, "prune": PRUNE_ANNOTATION}
 _DAMAGE = (AttributeError, KeyError, TypeError, ValueError)
+
+
+def agents_near(desired: Desired, documents: Collection[ObjectId]) -> frozenset[str]:
+    """The nodes with an agent that are declared in the cluster, too."""
+    return frozenset(
+        node.metadata.name
+        for node in desired.fleet.all(FleetNode)
+        if node.spec.agent is not None and node_id(node.metadata.name) in documents
+    )
 
 
 def entries_by_node(documents: Iterable[Manifest]) -> Mapping[str, Entries]:
@@ -69,11 +80,17 @@ def _as_declared(live: Manifest, entry: Fields) -> Fields:
 def heard(
     node: Manifest | None,
     entries: Entries,
-    beat: Beat,
+    beat: Beat | None,
     stood: Mapping[ObjectRef, Source],
 ) -> Heard:
     """What is known of a node by its FleetNode in a cluster and its agent's heartbeat there.
     `stood`: where each service was declared when it was applied last."""
+    if beat is None or beat.state is LeaseState.NONE:
+        return Heard(
+            None,
+            "its FleetNode states no spec.agent.url, and no agent was ever heard of in the"
+            " cluster: start `fleet-agent run --kubernetes` there",
+        )
     status = (node or {}).get("status") or {}
     observed = status.get("observed") or {}
     if beat.state is not LeaseState.RENEWED or beat.at is None:
