@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from reconciler.plan import RevisionState
 from tests.support.agents import FakeAgent, said_by
 from tests.support.client import complete
 from tests.support.fleets import node, service
+from tests.support.ports import own_ports
 from tests.support.reconciler import Fleet, Machine, Running
 
 pytestmark = pytest.mark.e2e
@@ -37,7 +37,7 @@ class Two:
 @pytest.fixture
 def two(tmp_path: Path, fleet: Fleet) -> Iterator[Two]:
     """Nodes `here` and `there`, each with a service that is ready: `a` and `b`."""
-    ports = _free_ports(2)
+    ports = own_ports(2)
     fleet.repo.publish(
         {
             **{
@@ -210,7 +210,7 @@ def test_a_token_file_that_is_not_there_is_a_wrong_command_line(
 
 
 def test_the_central_loop_goes_on_after_an_agent_comes_back(machine: Machine, fleet: Fleet) -> None:
-    (port,) = _free_ports(1)
+    (port,) = own_ports(1)
     sha = fleet.repo.publish(
         {"nodes/here.yaml": node("here", agent={"url": f"http://127.0.0.1:{port}"})}
     )
@@ -230,14 +230,6 @@ def _state_url(fleet: Fleet, agent: FakeAgent) -> str:
 
 
 def _placed(name: str, on: str, **spec: object) -> str:
+    """With a context that the model has: an agent that looked long enough shows it else."""
+    spec = {"contextSize": 256, **spec}
     return service(name, "tiny", placement={"nodes": [on]}, **spec)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for sock in sockets:
-        sock.bind(("127.0.0.1", 0))
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
