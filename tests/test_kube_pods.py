@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from posixpath import normpath
 from typing import Any
 
 import pytest
@@ -200,6 +201,8 @@ def test_what_a_command_links_to_is_mounted_under_its_name() -> None:
 
     assert mounts["/workload/gemma"]["name"] == "models"
     assert mounts["/workload/gemma"]["subPath"].startswith("ready/src-")
+    stored = normpath("/workload/gemma/../../sha256")  # where the links in that folder lead
+    assert (mounts[stored]["name"], mounts[stored]["subPath"]) == ("models", "sha256")
 
 
 def test_credentials_are_named_where_a_model_is_fetched_and_nowhere_else() -> None:

@@ -22,6 +22,8 @@ from reconciler.workload import ModelFile
 
 READY = "ready"
 """The folder in the store that has them."""
+STORED = "sha256"
+"""The folder beside it that its links lead to."""
 
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\.(gguf|safetensors)")
 _PATTERN = re.compile(r"[*?\[]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from posixpath import normpath
 from typing import Any
 
 from reconciler.kube.render.cache import MODELS, ready_folder
@@ -11,6 +12,7 @@ from reconciler.kube.render.probes import COMPANION_PORT, probes
 from reconciler.kube.render.resources import resources
 from reconciler.kube.render.service import PORT_NAME
 from reconciler.kube.render.subject import WORKLOAD, Subject
+from reconciler.models.ready import STORED
 from reconciler.runtimes import RUNTIMES
 
 ENGINE, COMPANION = "engine", "companion"
@@ -139,19 +141,19 @@ def _mounts(subject: Subject) -> list[dict[str, Any]]:
     by_path = {
         f"{MODELS}/{ready_folder(m)}": ready_folder(m) for m in subject.placed.workload.models
     }
-    found += [
-        {
-            "name": "models",
-            "mountPath": f"{WORKLOAD}/{name}",
-            "subPath": by_path[target],
-            "readOnly": True,
-        }
-        for name, target in sorted(command.links.items())
-        if target in by_path
-    ]
+    linked = {n: by_path[to] for n, to in sorted(command.links.items()) if to in by_path}
+    found += [_of_models(f"{WORKLOAD}/{name}", folder) for name, folder in linked.items()]
+    # what lies in such a folder are links out of it, `../../sha256/...`
+    stores = {normpath(f"{WORKLOAD}/{name}/../../{STORED}") for name in linked}
+    found += [_of_models(path, STORED) for path in sorted(stores)]
     if subject.placed.workload.devices > 1:
         found.append({"name": "shm", "mountPath": "/dev/shm"})  # noqa: S108 - a volume of its own
     return found
+
+
+def _of_models(path: str, folder: str) -> dict[str, Any]:
+    """A folder of the models' volume at another place."""
+    return {"name": "models", "mountPath": path, "subPath": folder, "readOnly": True}
 
 
 def _if_any(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
