@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.support import cluster_faults as faults
+from tests.support import cluster_hands as hands
 from tests.support.cluster import SYSTEM
-from tests.support.cluster_chaos import MAC, ClusterWorld
+from tests.support.cluster_chaos import ClusterWorld
+from tests.support.cluster_declared import MAC
 from tests.support.fleets import document
 from tests.support.served_node import request
 from tests.support.wait import wait_for
@@ -31,11 +33,11 @@ _ALONE = (
     faults.connections_cut,
     faults.half_open,
     faults.answers_lost,
-    faults.deleted_by_hand,
-    faults.documents_of_the_mac_deleted,
-    faults.inventory_deleted,
-    faults.marks_stripped,
-    faults.finalizer_hangs,
+    hands.deleted_by_hand,
+    hands.documents_of_the_mac_deleted,
+    hands.inventory_deleted,
+    hands.marks_stripped,
+    hands.finalizer_hangs,
     faults.reconciler_killed,
     faults.agent_killed,
 )
@@ -99,7 +101,7 @@ def test_while_definitions_are_gone_nothing_stops_and_nothing_is_removed(
     world: ClusterWorld,
 ) -> None:
     """Deleting a definition tells each of its objects as deleted first, as if people had."""
-    deployments = {n: d["metadata"]["uid"] for n, d in world.deployments().items()}
+    deployments = {n: d["metadata"]["uid"] for n, d in world.laws.deployments().items()}
     pids = {name: world.mac.wait_ready(name).pid for name in MAC}
 
     with broken(world, faults.definitions_deleted):
@@ -107,11 +109,11 @@ def test_while_definitions_are_gone_nothing_stops_and_nothing_is_removed(
         told = running.err.count("did not answer")
         wait_for(lambda: running.err.count("did not answer") > told, "it is noticed")
         world.cluster.kubectl("delete", "service", "basil")
-        assert {n: d["metadata"]["uid"] for n, d in world.deployments().items()} == deployments
+        assert {n: d["metadata"]["uid"] for n, d in world.laws.deployments().items()} == deployments
         assert {name: world.mac.wait_ready(name).pid for name in MAC} == pids
 
     world.converge()
-    assert {n: d["metadata"]["uid"] for n, d in world.deployments().items()} == deployments
+    assert {n: d["metadata"]["uid"] for n, d in world.laws.deployments().items()} == deployments
 
 
 def test_one_who_lost_the_lease_to_another_writes_nothing_and_the_other_does(
@@ -175,7 +177,7 @@ def test_who_leads_over_a_half_open_network_knows_it_before_another_may_lead(
 def test_two_fleets_that_want_one_name_do_not_fight(world: ClusterWorld) -> None:
     """Both loops run. Who was first keeps it, the other one says whose it is."""
     had = world.cluster.json("get", "fleetnode", "edge")["metadata"]
-    world.foreign.pop(f"configmaps/{SYSTEM}/fleet-other")  # their loop writes it
+    world.laws.foreign.pop(f"configmaps/{SYSTEM}/fleet-other")  # their loop writes it
 
     with world.other_loop() as other:
         theirs = {"kubernetes": {"cluster": "prod"}, "hardware": {"memory": "8Gi"}}

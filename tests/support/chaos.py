@@ -29,6 +29,7 @@ from tests.support.git_http import GitServer, git_server
 from tests.support.http import FileServer
 from tests.support.reconciler import Machine
 from tests.support.repos import Repo
+from tests.support.rounds import story, wait_converged
 
 NAMES = {"real": ("amber", "basil", "cedar"), "fake": ("delta", "ember", "fjord", "grove")}
 CONTEXTS = (256, 384, 512)
@@ -129,8 +130,8 @@ class ChaosWorld:
         self.deaths.pop(name, None)
         self.stopped.discard(name)
 
-    def let_go(self) -> None:
-        """What the round before left stopped by hand."""
+    def begin_round(self) -> None:
+        """What the round before left stopped by hand is let go."""
         for name in sorted(self.stopped):
             self.note(f"  {name} is let go")
             self.touch(name)
@@ -138,20 +139,24 @@ class ChaosWorld:
             assert done.code == 0, done.err
         self.stopped.clear()
 
+    def end_round(self) -> None:
+        for here in self.nodes.values():
+            here.start()
+
     def home(self, name: str) -> ChaosNode:
         return self.nodes[next(home for home, names in NAMES.items() if name in names)]
 
     def converge(self) -> None:
         """Wait until everything is as declared, and hold all laws. AssertionError with why."""
-        begun = time.monotonic()
-        asked = begun
-        while (why := self._missing()) is not None:
-            now = time.monotonic()
-            assert now - begun < CONVERGE_S, f"not within {CONVERGE_S:g} s: {why}"
-            if now - asked > _PATIENCE_S:
+        asked = time.monotonic()
+
+        def end_pauses() -> None:
+            nonlocal asked
+            if time.monotonic() - asked > _PATIENCE_S:
                 self._end_pauses()
                 asked = time.monotonic()
-            time.sleep(0.1)
+
+        wait_converged(self, self._missing, CONVERGE_S, end_pauses)
         pids: dict[str, int] = {}
         for here in self.nodes.values():
             assert (wrong := here.whole_store()) is None, wrong
@@ -159,7 +164,6 @@ class ChaosWorld:
         self.pids = pids
         self.touched.clear()
         self.news.clear()
-        self.slowest_s = max(self.slowest_s, time.monotonic() - begun)
         wrong = self.bugs_said()
         assert wrong is None, wrong
 
@@ -172,12 +176,11 @@ class ChaosWorld:
 
     def told(self) -> str:
         """For a person who has to find out what went wrong."""
-        parts = ["--- rounds", *self.history[-40:]]
+        files: list[Path] = []
         for here in self.nodes.values():
             logs = sorted(here.machine.root.glob("run-*.err"), key=lambda f: f.stat().st_mtime)
-            for log in [*logs[-3:], *sorted(here.machine.state.glob("logs/*/current.log"))]:
-                parts += [f"--- {log}", log.read_text(errors="replace")[-3000:]]
-        return "\n".join(parts)
+            files += [*logs[-3:], *sorted(here.machine.state.glob("logs/*/current.log"))]
+        return story(self.history, *files)
 
     def _missing(self) -> str | None:
         """What is not as declared."""

@@ -6,18 +6,28 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from reconciler.api.meta import GROUP
-from reconciler.kube.objects import FLEET_LABEL, INPUTS_ANNOTATION, PART_OF_LABEL, SERVICE_LABEL
-from tests.support.cluster import SYSTEM
-from tests.support.cluster_chaos import MAC, POOL, SPARE, TEAM, ClusterWorld, Declared
+from reconciler.kube.apiserver.errors import ClusterError
+from reconciler.kube.objects import ObjectId
+from tests.support import rounds
+from tests.support.cluster_chaos import ClusterWorld
+from tests.support.cluster_declared import POOL, SPARE, TEAM, Declared
+from tests.support.cluster_hands import (
+    deleted_by_hand,
+    documents_of_the_mac_deleted,
+    edit,
+    edited_by_hand,
+    finalizer_hangs,
+    inventory_deleted,
+    lease_deleted,
+    marks_stripped,
+)
 from tests.support.wait import wait_for
 
-Fault = Callable[[ClusterWorld], Iterator[None]]
+Fault = rounds.Fault[ClusterWorld]
 
-_FINALIZER = "tests.invalid/never"
-_APPLIED = f"{GROUP}/applied"
 _PLURALS = ("fleets", "fleetnodes", "models", "inferenceservices")
 
 
@@ -57,7 +67,9 @@ def namespace_deleted(world: ClusterWorld) -> Iterator[None]:
     yield
 
     def is_gone() -> bool:
-        return "NotFound" in world.kubectl("get", "namespace", TEAM)
+        with contextlib.suppress(ClusterError):  # not for long: what else is broken heals
+            return world.laws.api.get(ObjectId("", "Namespace", "", TEAM)) is None
+        return False
 
     wait_for(is_gone, "the namespace is gone", timeout_s=60)
     world.cluster.namespace(TEAM)
@@ -104,7 +116,7 @@ def half_open(world: ClusterWorld) -> Iterator[None]:
     """Nothing comes through, and nobody is told; then what hung is cut."""
     world.note("  nothing comes through")
     world.proxy.swallows = True
-    _edit(world)
+    edit(world)
     yield
     world.proxy.cut()
     world.proxy.swallows = False
@@ -125,80 +137,6 @@ def history_forgotten(world: ClusterWorld) -> Iterator[None]:
     world.proxy.cut()
     yield
     world.proxy.gone_watches = 0
-
-
-# What people do with kubectl
-
-
-def edited_by_hand(world: ClusterWorld) -> Iterator[None]:
-    _edit(world)
-    yield
-
-
-def deleted_by_hand(world: ClusterWorld) -> Iterator[None]:
-    name = world.in_default()
-    kind = world.random.choice(("deployment", "service", "isvc", "model", "fleetnode", "fleet"))
-    named = {"model": "phi", "fleetnode": "edge", "fleet": "home"}.get(kind, name)
-    world.note(f"  {kind} {named} is deleted")
-    if kind == "deployment":
-        world.touched.add(name)
-    world.kubectl("delete", kind, named, "--wait=false")
-    yield
-
-
-def documents_of_the_mac_deleted(world: ClusterWorld) -> Iterator[None]:
-    """They come back, and nothing stops meanwhile."""
-    name = world.random.choice(MAC)
-    kind, named = world.random.choice((("isvc", name), ("fleetnode", "mac"), ("model", "tiny")))
-    world.note(f"  {kind} {named} is deleted")
-    world.kubectl("delete", kind, named, "--wait=false")
-    yield
-
-
-def inventory_deleted(world: ClusterWorld) -> Iterator[None]:
-    world.note("  the set's parent is deleted")
-    world.kubectl("delete", "configmap", "fleet-home", "-n", SYSTEM, "--wait=false")
-    yield
-
-
-def lease_deleted(world: ClusterWorld) -> Iterator[None]:
-    world.note("  the Lease is deleted")
-    world.free_lease()
-    yield
-
-
-def marks_stripped(world: ClusterWorld) -> Iterator[None]:
-    """A label or an annotation of ours. Without the fleet's label an object is nobody's: a person
-    puts that one back."""
-    name = world.in_default()
-    kind = world.random.choice(("deployment", "service"))
-    verb, mark = world.random.choice(
-        (
-            ("label", PART_OF_LABEL),
-            ("label", SERVICE_LABEL),
-            ("label", FLEET_LABEL),
-            ("annotate", _APPLIED),
-            ("annotate", INPUTS_ANNOTATION),
-        )
-    )
-    world.note(f"  {mark} of {kind} {name} is taken away")
-    world.kubectl(verb, kind, name, f"{mark}-")
-    yield
-    if mark == FLEET_LABEL:
-        world.set_right("label", kind, name, f"{FLEET_LABEL}=home", "--overwrite")
-
-
-def finalizer_hangs(world: ClusterWorld) -> Iterator[None]:
-    """Something that is deleted and does not go, under a name that is needed."""
-    name = world.in_default()
-    world.note(f"  Service {name} is deleted and waits for a finalizer")
-    patch = f'{{"metadata": {{"finalizers": ["{_FINALIZER}"]}}}}'
-    world.kubectl("patch", "service", name, "--type=merge", "-p", patch)
-    world.kubectl("delete", "service", name, "--wait=false")
-    yield
-    free = '[{"op": "remove", "path": "/metadata/finalizers"}]'
-    if _FINALIZER in world.kubectl("get", "service", name, "-o", "jsonpath={.metadata}"):
-        world.set_right("patch", "service", name, "--type=json", "-p", free)
 
 
 # What happens to our programs
@@ -310,19 +248,3 @@ def _let_it_begin(world: ClusterWorld) -> None:
 
     with contextlib.suppress(AssertionError):
         wait_for(has_begun, timeout_s=2.0)
-
-
-def _edit(world: ClusterWorld) -> None:
-    name = world.in_default()
-    label = ("label", "service", name, f"{GROUP}/note=mine", "--overwrite")
-    words = world.random.choice(
-        (
-            ("scale", "deployment", name, "--replicas=3"),
-            ("set", "image", f"deployment/{name}", "*=registry.invalid/other:1"),
-            ("patch", "service", name, "-p", '{"spec": {"ports": [{"port": 8080, "name": "x"}]}}'),
-            ("patch", "isvc", name, "--type=merge", "-p", '{"spec": {"contextSize": 4096}}'),
-            label,
-        )
-    )
-    world.note(f"  {' '.join(words[:3])} by hand")
-    world.kubectl(*words)

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 import psutil
 
 from agent.process.identity import marker_of
+from tests.support import rounds
 from tests.support.chaos import CONTEXTS, NAMES, ChaosWorld
 from tests.support.chaos_node import ChaosNode
 from tests.support.fleets import service
 from tests.support.wait import wait_for
 
-Fault = Callable[[ChaosWorld], Iterator[None]]
+Fault = rounds.Fault[ChaosWorld]
 
 _DAY_S = 86_400
 _JUMPS_S = (_DAY_S, -_DAY_S, 3600, -3600, 30, -30)
