@@ -4,7 +4,6 @@ for each service, and a service that moves from one to the other."""
 from __future__ import annotations
 
 import signal
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.support.beside_cluster import own_address
 from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import PROD, ClusterFleet
 from tests.support.fleets import model, node, service
+from tests.support.ports import own_port
 from tests.support.reconciler import Machine, Running
 from tests.support.wait import wait_for
 
@@ -44,8 +44,7 @@ class Beside:
 @pytest.fixture
 def beside(tmp_path: Path, cluster: Cluster, machine: Machine, tiny: Path) -> Iterator[Beside]:
     home = ClusterFleet.create(tmp_path, cluster, machine)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = own_port()
     agent = {
         "url": f"http://127.0.0.1:{port}",
         "hostIP": own_address(),

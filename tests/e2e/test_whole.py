@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.support.client import complete
 from tests.support.cluster import Cluster
 from tests.support.fleets import document, model, node, service
 from tests.support.installed import kubeconfig_of
+from tests.support.ports import own_port
 from tests.support.reconciler import Finished, Machine, Running
 from tests.support.repos import Repo
 from tests.support.wait import wait_for
@@ -77,8 +77,7 @@ def whole(tmp_path: Path, cluster: Cluster, machine: Machine, tiny: Path) -> Ite
     cluster.add_node("l4-0", {"gpu": "l4"}, **nvidia)
     cluster.add_node("l4-1", {"gpu": "l4"}, **nvidia)
     repo = Repo.create(tmp_path / "git")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = own_port()
     agent = {
         "url": f"http://127.0.0.1:{port}",
         "hostIP": own_address(),

@@ -12,7 +12,6 @@ import json
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.support.certificates import self_signed
 from tests.support.cluster_wipe import SYSTEM, Wiper
 from tests.support.kube_binaries import STAGES, kube_binaries
+from tests.support.ports import own_ports
 from tests.support.wait import wait_for
 
 CONTROL = ("kube-controller-manager", "kube-scheduler", "kwok")
@@ -51,7 +51,7 @@ class Cluster:
     def start(cls, folder: Path, parts: Iterable[str] = CONTROL) -> Self:
         """The API server and `parts`, Ready: about 5 s with all."""
         folder.mkdir(parents=True, exist_ok=True)
-        ports = _free_ports(3)
+        ports = own_ports(3)
         made = cls(folder, kube_binaries(), secrets.token_hex(16), *ports)
         self_signed(folder / "tls")
         _write_key(folder / "service-account.key")
@@ -263,12 +263,6 @@ def _write_key(path: Path) -> None:
             serialization.NoEncryption(),
         )
     )
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [s.getsockname()[1] for s in taken]
 
 
 def _answers(url: str) -> bool:
