@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reconciler.plan import Action, Change, ObjectName, Plan
 from reconciler.report.news import News
+from reconciler.target import Outcome, Result
 from tests.support.builders import ref
 
 DEPLOYMENT = ObjectName("apps/v1", "Deployment", "default", "chat")
@@ -31,6 +32,19 @@ def test_an_object_that_somebody_changed_again_is_told_again() -> None:
     ]
 
     assert told == [True, False, True, False, True]
+
+
+def test_what_fails_in_each_pass_is_told_once_of_each_object_of_a_service() -> None:
+    news = News()
+    failed = [
+        Outcome(Change(Action.CREATE, "cluster/prod", ref("chat"), "Added", None, object=of),
+                Result.FAILED, f"no namespace for {of.kind}")
+        for of in (DEPLOYMENT, SERVICE)
+    ]  # fmt: skip
+
+    told = [news.applied(failed), news.applied(failed), news.applied(failed[1:])]
+
+    assert told == [tuple(failed), (), ()]
 
 
 def test_a_process_that_is_started_again_and_again_is_told_once() -> None:

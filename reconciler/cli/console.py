@@ -149,11 +149,10 @@ class Console:
             self._screen.out(plan_text(plan, time.time(), self._screen.style))
 
     def applied(self, outcomes: tuple[Outcome, ...]) -> None:
-        for outcome in self._news.applied(outcomes):
-            if outcome.result is Result.FAILED:
-                self._screen.say(
-                    f"{outcome.change.ref.label}: {printable(outcome.message)}", Tone.BAD
-                )
+        failed = (o for o in self._news.applied(outcomes) if o.result is Result.FAILED)
+        # a service says what its worst object said: one line for both
+        for text in dict.fromkeys(f"{o.change.ref.label}: {printable(o.message)}" for o in failed):
+            self._screen.say(text, Tone.BAD)
 
     def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         self._news.refused()

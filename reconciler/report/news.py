@@ -11,6 +11,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.plan import Blocked, Instance, ObjectName, Plan
 from reconciler.target import Outcome, Result
 
+_Step = tuple[str, str, ObjectRef, ObjectName | None]  # action, target, what for, and its object
 ON_ITS_WAY = ("Loading", "Downloading")  # how far it is changes too often to be news
 
 
@@ -19,10 +20,10 @@ class News:
 
     def __init__(self) -> None:
         self._revision = ""
-        self._shown: set[tuple[str, str, ObjectRef, ObjectName | None]] = set()
+        self._shown: set[_Step] = set()
         self._blocked: frozenset[tuple[ObjectRef, str, str]] = frozenset()
         self._states: dict[ObjectRef, tuple[bool, str, str]] = {}
-        self._undone: dict[tuple[str, ObjectRef], tuple[str, str]] = {}
+        self._undone: dict[_Step, tuple[str, str]] = {}
         self._lost = ""
         self._held = ""
 
@@ -87,9 +88,10 @@ class News:
         return tuple(changed), left
 
 
-def _attempt(outcome: Outcome) -> tuple[tuple[str, ObjectRef], tuple[str, str]]:
+def _attempt(outcome: Outcome) -> tuple[_Step, tuple[str, str]]:
     change = outcome.change
-    return (str(change.action), change.ref), (str(outcome.result), outcome.message)
+    step = (str(change.action), change.target, change.ref, change.object)
+    return step, (str(outcome.result), outcome.message)
 
 
 def _key(item: Blocked) -> tuple[ObjectRef, str, str]:
