@@ -69,6 +69,13 @@ def test_a_suspended_service_keeps_everything_but_its_pods() -> None:
     assert template_of(before)["spec"] == template_of(after)["spec"]
 
 
+def test_a_suspended_service_has_no_autoscaler() -> None:
+    made = one_service(suspend=True, autoscaling={"minReplicas": 2, "maxReplicas": 5})
+
+    assert "HorizontalPodAutoscaler" not in {m["kind"] for m in made}
+    assert one(made, "Deployment")["spec"]["replicas"] == 0
+
+
 def test_an_autoscaler_has_the_replicas_to_itself() -> None:
     made = one_service(autoscaling={"minReplicas": 2, "maxReplicas": 5})
     scaler = one(made, "HorizontalPodAutoscaler")["spec"]

@@ -197,19 +197,34 @@ def test_a_removed_service_leaves_nothing_behind(home: ClusterFleet) -> None:
 
 
 def test_a_suspended_service_has_no_pod_and_comes_back(home: ClusterFleet) -> None:
-    home.push(chat=chat())
-    home.once()
+    """One that is scaled from outside too: its autoscaler goes, and is given it back."""
 
-    home.push(chat=chat(suspend=True))
-    home.once()
-    pods = home.cluster.kubectl("get", "pods", "--no-headers")
-    suspended = home.cluster.json("get", "deployment", "chat")["spec"]["replicas"]
+    def pushed(**spec: Any) -> dict[str, int]:
+        scaled = service("scaled", "phi", autoscaling={"minReplicas": 2, "maxReplicas": 3}, **spec)
+        home.push(chat=chat(**spec), scaled=scaled)
+        home.once()
+        deployments = home.cluster.json("get", "deployments", "-n", "default")["items"]
+        return {d["metadata"]["name"]: d["spec"]["replicas"] for d in deployments}
+
+    def seen(kind: str) -> str:
+        return home.cluster.kubectl("get", kind, "--no-headers", "-o", "name")
+
+    scaler = "horizontalpodautoscaler.autoscaling/scaled\n"
+    pushed()
+    first = seen("hpa")
+    suspended = pushed(suspend=True)
+    left, pods = seen("hpa"), seen("pods")
     quiet = home.dry_run()
-    home.push(chat=chat())
-    home.once()
+    back = pushed()
 
-    assert (suspended, pods, quiet.code) == (0, "", OK)
-    assert home.cluster.json("get", "deployment", "chat")["spec"]["replicas"] == 1
+    assert (first, left, seen("hpa")) == (scaler, "", scaler)
+    assert (suspended, pods, quiet.code) == ({"chat": 0, "scaled": 0}, "", OK)
+    assert back["chat"] == 1
+    wait_for(
+        lambda: home.cluster.json("get", "deployment", "scaled")["spec"]["replicas"] == 2,
+        "the autoscaler acts",
+        timeout_s=60,
+    )
 
 
 def test_a_cluster_that_does_not_answer_is_unknown(home: ClusterFleet, tmp_path: Path) -> None:

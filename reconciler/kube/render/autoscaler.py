@@ -24,8 +24,9 @@ _REQUESTS_EACH = 2
 
 
 def autoscalers(subject: Subject) -> tuple[Manifest, ...]:
+    """None of a service that is suspended: there is nothing to scale."""
     scaling = subject.placed.service.spec.autoscaling
-    if scaling is None:
+    if scaling is None or subject.placed.workload.suspended:
         return ()
     metrics = [_metric(metric) for metric in scaling.metrics] or _by_runtime(subject)
     spec: dict[str, Any] = {
