@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 
+from reconciler.desired import Desired, no_facts
 from reconciler.errors import SourceError
 from reconciler.kube.apiserver.access import open_cluster
 from reconciler.kube.objects import OWNED_KINDS
 from reconciler.kube.reading.memory import Memory
 from reconciler.kube.reading.source import ClusterCheckout, ClusterSource
+from reconciler.kube.render.rendering import Renderer
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.load import load
 from tests.support.cluster import Cluster
-from tests.support.cluster_views import service_ref
+from tests.support.cluster_views import desired, service_ref
 from tests.support.crds import api_of, install_kinds, remove_kinds, small
 from tests.support.wait import wait_for
 
+CASES = Path(__file__).parent / "cases" / "source"
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
 
@@ -45,6 +49,27 @@ def test_what_kubectl_applied_is_the_fleet(cluster: Cluster) -> None:
     assert first.commit is None
     assert first.generations[service_ref()] == 1
     assert "kubectl" not in str([file.data for file in first.files])
+
+
+def test_every_field_means_the_same_in_a_cluster_and_in_git(cluster: Cluster) -> None:
+    install_kinds(cluster)
+    text = (CASES / "every-field.yaml").read_text()
+    cluster.apply(text)
+
+    there = source(cluster).fetch()
+    loaded = load(there, RUNTIMES)
+
+    assert loaded.fleet is not None, loaded.problems
+    read = Desired.of(there, loaded, loaded.fleet, no_facts)
+    from_cluster = Renderer("prod", owns_documents=False).wanted(read)
+    from_git = Renderer("prod", owns_documents=False).wanted(desired({"fleet.yaml": text}))
+    assert {oid.name for oid in from_git.objects if oid.kind == "Deployment"} == {
+        "big",
+        "chat",
+        "switch",
+    }
+    assert dict(from_cluster.objects) == dict(from_git.objects)
+    assert from_cluster.renders == from_git.renders
 
 
 def test_a_revision_moves_with_what_is_said_and_not_with_a_status(cluster: Cluster) -> None:

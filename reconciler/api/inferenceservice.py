@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from reconciler.api.fleetnode import Fraction
 from reconciler.api.meta import (
@@ -24,7 +24,14 @@ Batch = Annotated[int, Field(ge=1, le=65536)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Layers = Annotated[int, Field(ge=0, le=4096)]
 Args = Annotated[tuple[str, ...], Field(max_length=64)]
-Resources = dict[str, int | float | str]
+
+
+def _whole(amount: float | str) -> int | float | str:
+    """1e9 as an API server gives it back: a service is the same from there and from git."""
+    return int(amount) if isinstance(amount, float) and amount.is_integer() else amount
+
+
+Resources = dict[str, Annotated[int | float | str, AfterValidator(_whole)]]
 
 
 class ModelSettings(Spec):
