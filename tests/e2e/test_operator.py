@@ -126,6 +126,30 @@ def test_definitions_that_are_deleted_and_made_anew_stop_nothing(
     assert [uid(pool, "deployment", name) for name in ("chat", "embed")] == before
 
 
+def test_a_namespace_that_goes_takes_its_own_services_and_no_others(
+    pool: Cluster, machine: Machine
+) -> None:
+    there = {"namespace": pool.namespace("team-a")}
+    moved = [o for o in small("away") if o["kind"] in ("Model", "InferenceService")]
+    pool.apply(*small("chat"), *({**o, "metadata": o["metadata"] | there} for o in moved))
+    running = operate(machine, pool)
+    ready = ("--for=condition=Ready", "--timeout=60s")
+    wait_for(lambda: "chat" in names(pool, "deployments"), "the Deployment", timeout_s=60)
+    pool.kubectl("wait", "isvc/chat", *ready)
+    pool.kubectl("wait", "isvc/away", "-n", "team-a", *ready)
+    before = uid(pool, "deployment", "chat")
+
+    said = len(running.out + running.err)
+    pool.kubectl("delete", "namespace", "team-a", "--timeout=60s")
+
+    wait_for(lambda: "team-a/away" in (running.out + running.err)[said:], "a word of it")
+    pool.apply(*small("chat", "embed"))
+    wait_for(lambda: "embed" in names(pool, "deployments"), "the next service", timeout_s=60)
+    pool.kubectl("wait", "isvc/chat", "isvc/embed", *ready)
+    assert uid(pool, "deployment", "chat") == before
+    assert "team-a" not in pool.kubectl("get", "namespaces")
+
+
 def test_who_stands_by_takes_over_at_once_and_only_one_writes(
     pool: Cluster, machine: Machine, tmp_path: Path
 ) -> None:
