@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from reconciler.agents.client import Answer, judged
 from reconciler.agents.credentials import Credentials
 from reconciler.agents.lastseen import LastSeen
-from reconciler.agents.nodes import AgentNodes, Patience
+from reconciler.agents.nodes import AgentNodes, Heard, Patience
 from reconciler.fleet import Fleet
 from reconciler.plan import RevisionState, TargetState
 from reconciler.target import Result
@@ -90,6 +91,27 @@ def test_a_model_that_runs_on_a_node_needs_no_download_there(
     cached = look(nodes(tmp_path, mac=agent)).cached
 
     assert cached == {"ab" * 32, "https://models.test/gemma.gguf"}
+
+
+def test_a_node_that_gives_no_answer_is_as_it_was_heard_elsewhere(
+    tmp_path: Path, agent: FakeAgent
+) -> None:
+    agent.state = said_by("mac", instance("chat"))
+    dead = {"url": "http://127.0.0.1:1"}
+    found = nodes(tmp_path, mac=agent, attic={}, cellar={}, dead=dead, deaf=dead)
+    found.observe()
+    heard = {n: Heard(Answer(judged(said_by(n), n), 0.0), "", 5.0) for n in ("attic", "dead")}
+    stale = {name: Heard(None, "heard of last at noon", 4.0) for name in ("cellar", "deaf")}
+
+    observed = found.hear(heard | stale)
+
+    targets = {target.removeprefix("node/"): state for target, state in observed.targets.items()}
+    assert {name for name, state in targets.items() if state.reachable} == {"mac", "attic", "dead"}
+    assert (targets["cellar"].message, targets["cellar"].seen_at) == ("heard of last at noon", 4.0)
+    assert "connection refused" in targets["deaf"].message
+    assert found.states.keys() == {"node/mac", "node/attic", "node/dead"}
+    assert not found.unasked  # the cellar's agent was there, and may come back
+    assert not look(found, "attic").reachable  # it has to be heard with each look
 
 
 @pytest.mark.parametrize(

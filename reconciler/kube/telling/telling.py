@@ -16,8 +16,8 @@ from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.errors import ReconcilerError
 from reconciler.kube.known import Known
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
-from reconciler.kube.publishing.heartbeat import LEASES_PATH, LeaseState, lease_name, lease_state
-from reconciler.kube.publishing.slices import NODE_LABEL
+from reconciler.kube.publishing.heartbeat import LeaseState
+from reconciler.kube.publishing.heartbeats import Heartbeats
 from reconciler.kube.reading.source import ClusterCheckout
 from reconciler.kube.telling.asking import Pods
 from reconciler.kube.telling.events import EventWriter, happenings
@@ -52,12 +52,13 @@ class Voice:
     identity: str
     statuses: StatusWriter = field(init=False)
     events: EventWriter = field(init=False)
-    _renewals: dict[str, tuple[str, float]] = field(init=False, default_factory=dict)
+    _heartbeats: Heartbeats = field(init=False)
     _said: Known[ObjectRef, bool] = field(init=False, default_factory=Known)  # it is there already
 
     def __post_init__(self) -> None:
         self.statuses = StatusWriter(self.api)
         self.events = EventWriter(self.api, self.identity)
+        self._heartbeats = Heartbeats(self.api)
 
     def tell(
         self, desired: Desired, plan: Plan, observed: Observation, outcomes: Sequence[Outcome]
@@ -108,28 +109,8 @@ class Voice:
             for node in desired.fleet.all(FleetNode)
             if node.spec.agent is not None and self.api.name in node.spec.agent.clusters
         ]
-        if not nodes:
-            return {}
-        query = {"labelSelector": NODE_LABEL}
-        listed = self.api.raw("GET", LEASES_PATH, query=query)["items"]
-        leases = {lease["metadata"]["name"]: lease for lease in listed}
-        now = time.time()
-        states = {
-            node: lease_state(lease, now, self._renewed_at(node, lease, now))
-            for node in nodes
-            if (lease := leases.get(lease_name(node))) is not None
-        }
+        states = {node: beat.state for node, beat in self._heartbeats.look(nodes).items()}
         return {node: state for node, state in states.items() if state is not LeaseState.NONE}
-
-    def _renewed_at(self, node: str, lease: Manifest, now: float) -> float | None:
-        """When we saw the Lease renewed last, by our clock; None: not yet, its own word counts."""
-        said = str((lease.get("spec") or {}).get("renewTime", ""))
-        known = self._renewals.get(node)
-        if known is None:
-            self._renewals[node] = (said, 0.0)
-        elif known[0] != said:
-            self._renewals[node] = (said, now)
-        return self._renewals[node][1] or None
 
 
 class _Documents(Mapping[ObjectRef, Manifest]):
