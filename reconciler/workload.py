@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal
+
+import orjson
 
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model, origin
@@ -16,6 +19,7 @@ from reconciler.fleet import Fleet, Origin
 from reconciler.memory import MemoryEstimate
 
 EMPTY: Mapping[str, str] = MappingProxyType({})
+_FLOAT = re.compile(rb"[:,\[]-?[0-9]+[.e][0-9.e+-]*[,\]}]")  # in JSON, if not only there
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,5 +279,17 @@ class Command:
 
 def digest(value: object) -> str:
     """sha256 (hex) over canonical JSON: the one way that this program fingerprints data."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_canonical(value)).hexdigest()
+
+
+def _canonical(value: object) -> bytes:
+    """Sorted keys, no blanks, as json writes it. orjson takes a tenth of its time and writes all
+    the same but for floats."""
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        if not isinstance(value, float) and not _FLOAT.search(text):
+            return text
+    except TypeError:  # numbers of more than 64 bits, keys that are no text
+        pass
+    spelled = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return spelled.encode()

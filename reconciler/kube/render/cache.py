@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import PurePosixPath
 
 from reconciler.models.ready import READY, ready_file, ready_key
@@ -10,11 +11,13 @@ from reconciler.workload import ModelFile
 MODELS = "/models"  # where the volume is mounted
 
 
+@functools.lru_cache(maxsize=1024)  # services share models
 def ready_path(model: ModelFile) -> str:
     """Where a fetched, verified model is: its file, of a split one the first, or its folder."""
     return str(PurePosixPath(MODELS, ready_folder(model), ready_file(model)))
 
 
+@functools.lru_cache(maxsize=1024)
 def ready_folder(model: ModelFile) -> str:
     """The folder of a model, from the top of the volume."""
     return f"{READY}/{ready_key(model)}"

@@ -98,7 +98,7 @@ def variables(env: Mapping[str, str]) -> list[dict[str, str]]:
 
 def escaped(word: str) -> str:
     """Kubernetes would put variables in the place of `$(NAME)`."""
-    return word.replace("$(", "$$(")
+    return word.replace("$(", "$$(") if "$(" in word else word
 
 
 def every_pod(subject: Subject) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+import orjson
 
 from reconciler.kube.objects import (
     INPUTS_ANNOTATION,
@@ -32,7 +33,7 @@ def deployment(subject: Subject) -> Manifest:
     workload, template = subject.placed.workload, _template(subject)
     annotations = {
         INPUTS_DIGEST_ANNOTATION: workload.inputs_digest,
-        INPUTS_ANNOTATION: json.dumps(workload.inputs, sort_keys=True, separators=(",", ":")),
+        INPUTS_ANNOTATION: _told(workload.inputs),
         RENDER_DIGEST_ANNOTATION: digest(template),
         **_needs(workload),
     }
@@ -54,8 +55,12 @@ def deployment(subject: Subject) -> Manifest:
 def _needs(workload: Workload) -> dict[str, str]:
     """Bytes a pod takes of each pool and the pool's budget; nothing where that is not known."""
     found = {need.pool: [need.bytes, need.budget_bytes] for need in workload.needs}
-    told = json.dumps(found, sort_keys=True, separators=(",", ":"))
-    return {NEEDS_ANNOTATION: told} if found else {}
+    return {NEEDS_ANNOTATION: _told(found)} if found else {}
+
+
+def _told(value: object) -> str:
+    """As an annotation says it."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _replicas(subject: Subject) -> dict[str, int]:
