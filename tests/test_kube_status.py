@@ -164,6 +164,22 @@ def test_a_job_that_failed_after_the_model_was_there_says_nothing_of_a_service_t
     assert condition(status, "ModelsReady") == ("True", "ModelsPresent")
 
 
+@pytest.mark.parametrize("told", [(), ("ErrImagePull",)], ids=["alone", "its pod knows why"])
+def test_a_deployment_past_its_deadline_stalls_the_service(told: tuple[str, ...]) -> None:
+    late = {"type": "Progressing", "reason": "ProgressDeadlineExceeded", "message": "timed out"}
+    pods = tuple(
+        pod("chat", containerStatuses=[{"name": "engine", "state": {"waiting": {"reason": word}}}])
+        for word in told
+    )
+
+    status = said(view(CHAT, deployment(ready=0, conditions=[late]), pods={service_ref(): pods}))
+
+    reason = (*told, "ProgressDeadlineExceeded")[0]
+    assert condition(status, "Ready") == ("False", reason)
+    assert condition(status, "Stalled") == ("True", reason)
+    assert condition(status, "Reconciling") is None
+
+
 def test_a_pod_that_cannot_start_says_why() -> None:
     waits = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
     stuck = pod("chat", containerStatuses=[{"name": "engine", "state": waits}])
