@@ -1,4 +1,4 @@
-"""A cluster and a Mac beside it, to break: a git remote, a real reconciler, an agent, two fleets.
+"""A cluster and two machines beside it, to break: a git remote, real programs, two fleets.
 
     with ClusterWorld.open(tmp_path, tiny, seed=1) as world:
         world.converge()                 # and holds every law that must hold after it
@@ -26,6 +26,7 @@ from tests.support.cluster_declared import (
     CONTEXTS,
     FOREIGN,
     MAC,
+    MINI,
     POOL,
     TEAM,
     Declared,
@@ -56,11 +57,12 @@ class ClusterWorld:
     kubeconfig: Path  # the reconciler's, through the proxy
     agent_kubeconfig: Path
     machine: Machine  # where reconcilers run
-    mac: Machine
-    port: int
+    mac: Machine  # its agent follows the cluster
+    mini: Machine  # and this one git
+    ports: dict[str, int]  # where agents are read
     engine: str
     reconcilers: list[Running] = field(default_factory=list)
-    agent: Running | None = None
+    agents: dict[str, Running] = field(default_factory=dict)
     history: list[str] = field(default_factory=list)
     slowest_s: float = 0.0  # of all waits for convergence
 
@@ -68,7 +70,7 @@ class ClusterWorld:
     @contextlib.contextmanager
     def open(cls, root: Path, tiny: Path, seed: int = 0) -> Iterator[ClusterWorld]:
         """Everything runs, and has not converged yet."""
-        folders = [root / name for name in ("reconcilers", "mac")]
+        folders = [root / name for name in ("reconcilers", "mac", "mini")]
         for folder in folders:
             folder.mkdir(parents=True)
         with contextlib.ExitStack() as held:
@@ -80,7 +82,7 @@ class ClusterWorld:
             proxy = held.enter_context(FaultProxy(_grant(own, "test")))
             api = open_cluster("prod", "test", kubeconfig=cluster.kubeconfig)
             held.callback(api.close)
-            machine, mac = (held.enter_context(Machine(folder)) for folder in folders)
+            machine, mac, mini = (held.enter_context(Machine(folder)) for folder in folders)
             repo, other = Repo.create(root / "git"), Repo.create(root / "other")
             world = cls(
                 cluster,
@@ -88,19 +90,21 @@ class ClusterWorld:
                 repo,
                 other,
                 proxy,
-                ClusterLaws(api, repo, mac),
+                ClusterLaws(api, repo, mac, mini),
                 proxy.write_kubeconfig(root / "reconciler.proxied"),
                 proxy.write_kubeconfig(root / "agent.proxied", _grant(agents, None).authorization),
                 machine,
                 mac,
-                own_port(),
+                mini,
+                {"mac": own_port(), "mini": own_port()},
                 write_engine(root),
             )
             cluster.namespace(TEAM)
             world._begin_fleet(tiny)
             world._make_foreign()
             world.start_reconciler()
-            world.start_agent()
+            for name in world.ports:
+                world.start_agent(name)
             yield world
             world.heal_proxy()
 
@@ -131,7 +135,7 @@ class ClusterWorld:
         """Other inputs for a service; written, not pushed."""
         own = self.declared[name]
         own.context = self.random.choice([size for size in CONTEXTS if size != own.context])
-        if name in MAC:
+        if name in MAC + MINI:
             self.touched.add(name)
 
     def kubectl(self, *words: str) -> str:
@@ -189,11 +193,15 @@ class ClusterWorld:
         """What a person does who does not wait until the Lease of a dead one is over."""
         self.kubectl("delete", "lease", "fleet-home", "-n", SYSTEM, "--ignore-not-found")
 
-    def start_agent(self) -> None:
-        self.agent = self.mac.daemon(
-            *("--kubernetes", "--kubeconfig", str(self.agent_kubeconfig), "--node", "mac"),
-            *("--llama-server", self.engine),
-            env={"FLEET_PORT": str(self.port), "FLEET_DEBUG": "1"},
+    def start_agent(self, name: str) -> None:
+        follows = {
+            "mac": ("--kubernetes", "--kubeconfig", str(self.agent_kubeconfig)),
+            "mini": ("--fleet", str(self.repo.remote)),
+        }
+        machine = {"mac": self.mac, "mini": self.mini}[name]
+        self.agents[name] = machine.daemon(
+            *(*follows[name], "--node", name, "--llama-server", self.engine),
+            env={"FLEET_PORT": str(self.ports[name]), "FLEET_DEBUG": "1"},
         )
 
     def heal_proxy(self) -> None:
@@ -221,14 +229,13 @@ class ClusterWorld:
         """Wait until everything is as declared, and hold all laws. AssertionError with why."""
         wait_converged(self, lambda: self.laws.missing() or self._still_to_do(), CONVERGE_S)
         self.laws.hold()
-        for running in (*self.reconcilers, self.agent):
-            assert running is not None
+        for running in (*self.reconcilers, *self.agents.values()):
             assert running.process.poll() is None, running.err
 
     def told(self) -> str:
         """For a person who has to find out what went wrong."""
         logs: list[Path] = []
-        for where in (self.machine, self.mac):
+        for where in (self.machine, self.mac, self.mini):
             logs += sorted(where.root.glob("run-*.err"), key=lambda f: f.stat().st_mtime)[-3:]
         return story(self.history, *logs)
 
@@ -238,9 +245,9 @@ class ClusterWorld:
         return None if plan.code == 0 else f"a dry run says {plan.code}: {plan.out}\n{plan.err}"
 
     def _begin_fleet(self, tiny: Path) -> None:
-        for name in (*POOL, *MAC):
+        for name in (*POOL, *MAC, *MINI):
             self.declared[name] = Declared(name, self.random.choice(CONTEXTS))
-        self.repo.publish(first_files(tiny, self.port))
+        self.repo.publish(first_files(tiny, self.ports["mac"], self.ports["mini"]))
         self.push("Begin")
 
     def _make_foreign(self) -> None:

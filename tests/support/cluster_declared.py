@@ -1,4 +1,5 @@
-"""What a cluster that is broken at random is told to have: a pool, a Mac beside it, two fleets."""
+"""What a cluster that is broken at random is told to have: a pool, two machines beside it, of which
+one follows the cluster and one git, and another fleet."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from tests.support.beside_cluster import own_address
 from tests.support.fleets import document, model, node
 
 POOL, MAC, TEAM = ("amber", "basil", "cedar", "delta"), ("mica", "onyx"), "team"
+MINI = ("quartz",)  # on a machine that the cluster only reads
 SPARE = "ember"  # of the pool, and not there at first
 CONTEXTS = (256, 384, 512)
 FOREIGN = "foreign"
@@ -30,15 +32,15 @@ class Declared:
 
     @property
     def text(self) -> str:
-        is_mac = self.name in MAC
+        beside = {**dict.fromkeys(MAC, "mac"), **dict.fromkeys(MINI, "mini")}.get(self.name)
         spec: dict[str, Any] = {"contextSize": self.context}
-        spec |= {"placement": {"nodes": ["mac" if is_mac else "edge"]}}
-        spec |= {} if is_mac else {"replicas": self.replicas}
-        spec |= {"modelRef": "tiny" if is_mac else "phi"}
+        spec |= {"placement": {"nodes": [beside or "edge"]}}
+        spec |= {} if beside else {"replicas": self.replicas}
+        spec |= {"modelRef": "tiny" if beside else "phi"}
         return document("InferenceService", self.name, spec, namespace=self.namespace)
 
 
-def first_files(tiny: Path, mac_port: int) -> dict[str, str | bytes]:
+def first_files(tiny: Path, mac_port: int, mini_port: int) -> dict[str, str | bytes]:
     """All but the services."""
     pool = {"kubernetes": {"cluster": "prod", "nodeSelector": {"pool": "edge"}, "count": 2}}
     agent = {
@@ -52,6 +54,11 @@ def first_files(tiny: Path, mac_port: int) -> dict[str, str | bytes]:
         "fleet.yaml": document("Fleet", "home", {}),
         "edge.yaml": document("FleetNode", "edge", pool | {"hardware": {"memory": "64Gi"}}),
         "mac.yaml": node("mac", agent=agent, hardware={"memory": "16Gi"}),
+        "mini.yaml": node(
+            "mini",
+            agent={"url": f"http://127.0.0.1:{mini_port}"},
+            hardware={"memory": "16Gi"},
+        ),
         "phi.yaml": model("phi", sha256="ab" * 32),
         "team-phi.yaml": document("Model", "phi", phi, namespace=TEAM),
         "tiny.yaml": model("tiny", source=f"file://{tiny}"),

@@ -165,11 +165,11 @@ def second_reconciler(world: ClusterWorld) -> Iterator[None]:
 
 
 def agent_killed(world: ClusterWorld) -> Iterator[None]:
-    world.note("  the agent is killed")
-    assert world.agent is not None
-    world.agent.end(signal.SIGKILL)
+    name = world.random.choice(("mac", "mini"))
+    world.note(f"  the agent of {name} is killed")
+    world.agents[name].end(signal.SIGKILL)
     yield
-    world.start_agent()
+    world.start_agent(name)
 
 
 # What is pushed

@@ -11,7 +11,7 @@ from reconciler.api.meta import GROUP
 from reconciler.kube.apiserver.client import ApiServer
 from reconciler.kube.objects import FLEET_LABEL, INPUTS_ANNOTATION, OWNED_KINDS
 from tests.support.cluster import SYSTEM
-from tests.support.cluster_declared import FOREIGN, MAC, Declared
+from tests.support.cluster_declared import FOREIGN, MAC, MINI, Declared
 from tests.support.reconciler import Machine
 from tests.support.repos import Repo
 
@@ -23,11 +23,12 @@ class ClusterLaws:
     api: ApiServer
     repo: Repo
     mac: Machine
+    mini: Machine
     declared: dict[str, Declared] = field(default_factory=dict)
     touched: set[str] = field(default_factory=set)  # services that may be made anew
     foreign: dict[str, str] = field(default_factory=dict)  # object -> resourceVersion
     uids: dict[str, str] = field(default_factory=dict)  # of Deployments, as it converged last
-    pids: dict[str, int] = field(default_factory=dict)  # on the Mac, as it converged last
+    pids: dict[str, int] = field(default_factory=dict)  # beside the cluster, as it converged last
 
     def missing(self) -> str | None:
         """What is not as declared; None: nothing."""
@@ -35,7 +36,14 @@ class ClusterLaws:
         head, data = self.repo.head(), (inventory or {}).get("data") or {}
         if data.get("revision") != head:
             return f"applied is {data.get('revision')}, not {head}"
-        return self._missing_in_pool() or self._missing_on_mac() or self._leftover()
+        return (
+            self._missing_in_pool()
+            or self._missing_documents()
+            or self._missing_on(self.mac, MAC)
+            or self._missing_on(self.mini, MINI)
+            or self._missing_slice()
+            or self._leftover()
+        )
 
     def hold(self) -> None:
         """Whatever was broken and healed. AssertionError with what happened."""
@@ -62,7 +70,7 @@ class ClusterLaws:
 
     def _missing_in_pool(self) -> str | None:
         live = self.deployments()
-        wanted = {name: own for name, own in self.declared.items() if name not in MAC}
+        wanted = {name: own for name, own in self.declared.items() if name not in MAC + MINI}
         if live.keys() != wanted.keys():
             return f"Deployments {sorted(live)} instead of {sorted(wanted)}"
         for name, own in wanted.items():
@@ -75,25 +83,28 @@ class ClusterLaws:
                 return f"the pods of {name} are not ready"
         return None
 
-    def _missing_on_mac(self) -> str | None:
+    def _missing_documents(self) -> str | None:
         services = {o["metadata"]["name"]: o for o in self._list("inferenceservices", "")}
         theirs = {"theirs"}
-        if services.keys() - theirs != self.declared.keys():
+        if services.keys() - theirs != self.declared.keys() - set(MINI):
             return f"InferenceServices {sorted(services)}"
         for name, live in services.items():
             ready = (live.get("status") or {}).get("conditions") or ()
             states = {c["type"]: c["status"] for c in ready}
             if states.get("Ready") != "True" and name not in theirs:
                 return f"{name} is not Ready: {ready}"
-        found = self.mac.instances()
-        if found.keys() != set(MAC):
-            return f"the Mac has {sorted(found)}"
-        for name in MAC:
+        return None
+
+    def _missing_on(self, machine: Machine, names: tuple[str, ...]) -> str | None:
+        found, where = machine.instances(), machine.root.name
+        if found.keys() != set(names):
+            return f"on {where} there are {sorted(found)}"
+        for name in names:
             if not found[name].ready:
-                return f"{name} does not answer on the Mac"
+                return f"{name} does not answer on {where}"
             if found[name].inputs["settings"]["contextSize"] != self.declared[name].context:
-                return f"{name} has not the context {self.declared[name].context} on the Mac"
-        return self._missing_slice()
+                return f"{name} has not the context {self.declared[name].context} on {where}"
+        return None
 
     def _missing_slice(self) -> str | None:
         slices = self._list("endpointslices", f"{GROUP}/node=mac")
@@ -117,16 +128,17 @@ class ClusterLaws:
         assert not changed, f"somebody else's objects were touched: {changed}"
 
     def _hold_places(self) -> None:
-        """What was not deleted by hand was never made anew, and no model on the Mac was stopped."""
+        """What was not deleted by hand was never made anew, and no model beside was stopped."""
         uids = {n: str(d["metadata"]["uid"]) for n, d in self.deployments().items()}
         for name, uid in uids.items():
             if name in self.uids and name not in self.touched:
                 assert uid == self.uids[name], f"Deployment {name} was made anew"
         self.uids = uids
-        pids = {name: i.pid for name, i in self.mac.instances().items() if i.pid}
+        found = self.mac.instances() | self.mini.instances()
+        pids = {name: i.pid for name, i in found.items() if i.pid}
         for name, pid in pids.items():
             if name in self.pids and name not in self.touched:
-                assert pid == self.pids[name], f"{name} has another process on the Mac"
+                assert pid == self.pids[name], f"{name} has another process"
         self.pids = pids
 
     def _list(self, plural: str, selector: str) -> tuple[Mapping[str, Any], ...]:
