@@ -106,7 +106,9 @@ def open_together(
     targets = []
     for named in clusters_of(args):
         api = open_cluster(named.name, named.context, kubeconfig=_kubeconfig(args))
-        renderer = Renderer(named.name, url, owns_documents=named.name != fleet)
+        renderer = Renderer(
+            named.name, url, owns_documents=named.name != fleet, lasts=changed is not None
+        )
         targets.append(ClusterTarget(api, renderer, changed, documents=documents))
     return Together(agents, targets)
 

@@ -49,11 +49,13 @@ class _Rendered:
 @dataclass(slots=True)
 class Renderer:
     """What `url` names is where pods fetch the fleet's repository. `owns_documents`: the fleet's
-    own documents are ours to apply, and not some other applier's."""
+    own documents are ours to apply, and not some other applier's. `lasts`: what it makes is kept
+    for as long as a loop runs."""
 
     cluster: str
     url: str | None = None
     owns_documents: bool = True
+    lasts: bool = False
     _last: tuple[Desired, Wanted] | None = None
     _fleet: str = ""  # whose labels the next two carry
     _made: dict[ObjectRef, tuple[Placed, _Rendered]] = field(default_factory=dict)
@@ -77,7 +79,7 @@ class Renderer:
             renders |= {ref: rendered.digest} if rendered.digest else {}
         own = {ref.label for ref in self._made}
         services = [s for s in published(desired, self.cluster) if _label(s) not in own]
-        names = {id_of(service): packed(labelled(service, fleet)) for service in services}
+        names = {id_of(service): self._packed(service) for service in services}
         incomplete = _incomplete(desired, self.cluster) if self.owns_documents else ""
         every = Objects({**objects, **names})
         wanted = Wanted(fleet, every, renders, frozenset(names), incomplete)
@@ -89,15 +91,19 @@ class Renderer:
         before = self._documents.get(thing.ref)
         if before is not None and before[0] is thing:
             return before[1]
-        return packed(labelled(manifest_of(thing), self._fleet))
+        return self._packed(manifest_of(thing))
 
     def _rendered(self, found: Placed) -> _Rendered:
         """As before, where nothing that it is made from has changed."""
         before = self._made.get(found.workload.ref)
         if before is not None and _is_same(before[0], found):
             return before[1]
-        made = [labelled(child, self._fleet) for child in render(found)]
-        return _Rendered({id_of(child): packed(child) for child in made}, _digest_of(made))
+        made = render(found)
+        return _Rendered({id_of(child): self._packed(child) for child in made}, _digest_of(made))
+
+    def _packed(self, manifest: Manifest) -> Packed:
+        made = packed(labelled(manifest, self._fleet))
+        return made.smaller() if self.lasts else made
 
 
 def fleet_name(desired: Desired) -> str:

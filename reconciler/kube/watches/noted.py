@@ -79,7 +79,7 @@ class Noted(ApiServer):
         if not dry_run and "metadata" in found:
             self._notes[id_of(found)] = (
                 time.monotonic(),
-                packed(found),
+                packed(found).smaller(),
                 _version(found),
                 found["metadata"]["uid"],
             )
