@@ -67,6 +67,9 @@ def explained(
     pods: Mapping[ObjectRef, tuple[Manifest, ...]],
 ) -> tuple[Instance, ...]:
     """The same, those that are not ready with what their Jobs and pods tell of it."""
+    found = tuple(found)
+    if all(instance.ready for instance in found):
+        return found
     objects = Objects.of(objects)
     standing = defaultdict[ObjectRef, list[ObjectId]](list)
     for oid in objects:
