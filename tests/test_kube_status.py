@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -354,6 +355,33 @@ def test_a_node_is_told_all_that_it_shall_run_and_what_is_held_there_as_it_was()
         },
         {"namespace": "default", "name": "held", "inputsDigest": "x"},
     ]
+
+
+AS_IT_IS = (live_service(), deployment(), network_service())
+OTHERWISE = {
+    "its Deployment": view(CHAT, live_service(), deployment(ready=0), network_service()),
+    "its Service": view(CHAT, live_service(), deployment()),
+    "its Job": view(CHAT, *AS_IT_IS, job(Failed="True")),
+    "its document": view(CHAT, live_service(generation=2), deployment(), network_service()),
+    "the revision": view(replace(CHAT, fleet=replace(CHAT.fleet, revision="next")), *AS_IT_IS),
+    "its plan": view(CHAT, *AS_IT_IS, plan=nothing_to_do(CHAT, changes=(change(),))),
+    "what failed": view(CHAT, *AS_IT_IS, failed={service_ref(): "no quota"}),
+    "what was looked at": view(CHAT, *AS_IT_IS, generations={service_ref(): 7}),
+    "its pods": view(CHAT, *AS_IT_IS, pods={service_ref(): (pod(),)}),
+}
+
+
+@pytest.mark.parametrize("other", OTHERWISE.values(), ids=OTHERWISE)
+def test_a_status_has_other_grounds_once_anything_that_it_tells_of_changes(other: View) -> None:
+    before, again = (view(CHAT, *AS_IT_IS).grounds(service_ref()) for _ in range(2))
+
+    assert before is not None
+    assert before == again != other.grounds(service_ref())
+
+
+def test_a_status_that_tells_of_a_node_is_made_each_time() -> None:
+    assert view(ON_MAC, live_service()).grounds(service_ref()) is None
+    assert view(CHAT).grounds(service_ref("gone")) is None
 
 
 @pytest.mark.parametrize(
