@@ -42,6 +42,9 @@ def waiting(reason: str, message: str) -> list[dict[str, Any]]:
 OVERDUE = condition("Progressing", "ProgressDeadlineExceeded", "ReplicaSet has timed out", "False")
 FULL = condition("ReplicaFailure", "FailedCreate", QUOTA)
 UNPLACED = condition("PodScheduled", "Unschedulable", NOBODY_FITS, "False")
+READY = condition("Ready", "", "")
+OVER = {"exitCode": 137, "reason": "OOMKilled"}
+RECOVERED = [{"name": "engine", "state": {}, "lastState": {"terminated": OVER}}]
 LOST = '{"reason": "DownloadFailed", "message": "404 from models.test"}'
 ENDED = [{"name": "fetch", "state": {"terminated": {"exitCode": 1, "message": LOST}}}]
 RETRIES = [{"name": "fetch", "state": {}, "lastState": ENDED[0]["state"]}]
@@ -52,6 +55,19 @@ CASES: dict[str, tuple[list[Manifest], list[Manifest], tuple[str, str]]] = {
         [deployment(ready=0)],
         [pod(conditions=[UNPLACED])],
         ("Unschedulable", NOBODY_FITS),
+    ),
+    "no node for a new pod beside the old one": (
+        [deployment(ready=1, replicas=2)],
+        [
+            pod(conditions=[READY], containerStatuses=RECOVERED),
+            pod(conditions=[UNPLACED]),
+        ],
+        ("Unschedulable", NOBODY_FITS),
+    ),
+    "a new pod starts beside the old one": (
+        [deployment(ready=1, replicas=2)],
+        [pod(conditions=[READY], containerStatuses=RECOVERED)],
+        ("OldReplicas", "1 old replica is to end"),
     ),
     "no image": (
         [deployment(ready=0)],

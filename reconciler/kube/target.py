@@ -89,6 +89,7 @@ class ClusterTarget:
         self._is_known = False
         self._held = ""  # why the newest revision is not applied, where waiting does not help
         self.seen = Seen(Objects({}), None)  # the last good look
+        self._seen_at: float | None = None  # when that was, in epoch seconds
         self.wanted: Wanted | None = None
         self._followed: Desired | None = None
         self._rendered: Desired | None = None  # what `wanted` was made from
@@ -108,8 +109,8 @@ class ClusterTarget:
             self._near |= frozenset(published_nodes(self._desired, self.api.name))
             self._beats = self._heartbeats.look(self._near)
         except ClusterError as error:
-            return TargetState(self.name, reachable=False, message=str(error)), ()
-        self._is_known = True
+            return TargetState(self.name, False, self._seen_at, str(error)), ()
+        self._is_known, self._seen_at = True, time.time()
         workloads = self._desired.assignment.workloads
         meant = {w.ref: w for w in workloads if w.target == self.name}
         stood = sources_of(seen.parent)
@@ -119,7 +120,7 @@ class ClusterTarget:
         state = TargetState(
             self.name,
             reachable=True,
-            seen_at=time.time(),
+            seen_at=self._seen_at,
             message=_not_installed(seen, self.api.name),
             renders=wanted.renders,
             incomplete=wanted.incomplete,

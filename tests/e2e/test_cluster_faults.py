@@ -5,6 +5,7 @@ else's object was written, no Deployment was made anew and no model on the Mac w
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -108,6 +109,8 @@ def test_while_definitions_are_gone_nothing_stops_and_nothing_is_removed(
         running = world.reconcilers[0]
         told = running.err.count("did not answer")
         wait_for(lambda: running.err.count("did not answer") > told, "it is noticed")
+        seen = re.compile(r"^cluster \S+ \(last seen ", re.MULTILINE)
+        wait_for(lambda: seen.search(running.out), "a plan that says since when")
         world.cluster.kubectl("delete", "service", "basil")
         assert {n: d["metadata"]["uid"] for n, d in world.laws.deployments().items()} == deployments
         assert {name: world.mac.wait_ready(name).pid for name in MAC} == pids

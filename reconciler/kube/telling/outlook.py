@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from reconciler.kube.objects import Manifest
 from reconciler.kube.telling.pods import Trouble, trouble
-from reconciler.kube.telling.readiness import Progress, Readiness, readiness
+from reconciler.kube.telling.readiness import Progress, Readiness, conditions_of, readiness
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def outlook(deployment: Manifest, jobs: Iterable[Manifest], pods: Iterable[Manif
     if now.is_current:
         # What serves has its models: a Job that is gone, or that failed later, changes nothing.
         return Outlook(is_ready=True, models=Readiness(Progress.CURRENT))
-    pods = tuple(pods)
+    pods = tuple(pod for pod in pods if _is_on_its_way(pod))
     models = models_of(jobs, pods)
     why: Readiness | Trouble = now
     if models is not None and models.progress is Progress.FAILED:
@@ -46,7 +46,15 @@ def outlook(deployment: Manifest, jobs: Iterable[Manifest], pods: Iterable[Manif
     return Outlook(False, why.reason, why.message, failed, models)
 
 
-_OTHERS_TELL_MORE = frozenset({"ReplicasNotReady", "ProgressDeadlineExceeded", "NotAvailable"})
+_OTHERS_TELL_MORE = frozenset(
+    {"ReplicasNotReady", "ProgressDeadlineExceeded", "NotAvailable", "OldReplicas"}
+)
+
+
+def _is_on_its_way(pod: Manifest) -> bool:
+    """Not one that answers, whatever it went through, nor an old one that goes."""
+    ready = conditions_of(pod.get("status") or {}).get("Ready", {})
+    return ready.get("status") != "True" and not pod["metadata"].get("deletionTimestamp")
 
 
 def models_of(jobs: Iterable[Manifest], pods: Iterable[Manifest]) -> Readiness | None:
