@@ -56,9 +56,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     _checked([*build, str(REPOSITORY)])
     (wheel,) = root.glob("*.whl")
 
-    _checked([sys.executable, "-m", "venv", str(root / "venv")])
     bin_ = root / "venv" / "bin"
-    _checked([str(bin_ / "python"), "-m", "pip", "install", "--quiet", str(wheel)])
+    _checked([sys.executable, "-m", "venv", "--without-pip", str(root / "venv")])
+    pip = [sys.executable, "-m", "pip", "--python", str(bin_ / "python"), "install", "--quiet"]
+    _checked([*pip, "--no-compile", str(wheel)])  # a dozen of a thousand modules are run here
     (root / "empty").mkdir()
     return Installation(wheel, bin_, root / "empty")
 
