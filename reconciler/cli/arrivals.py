@@ -186,7 +186,7 @@ class ArrivalConsole(Console):
         self._is_told = True
         names = "; ".join(_and_why(a) for a in late)
         revision = short(self._desired.fleet.revision)
-        of = f"{len(self.arrivals) - len(late)} of {len(self.arrivals)} nodes"
+        of = f"{len(self.arrivals) - len(late)} of {len(self.arrivals)} {_word(self.arrivals)}s"
         took_s = monotonic() - self._since
         self._out.say(f"{revision}: {of} are there after {took_s:.0f} s; not {names}", Tone.BAD)
 
@@ -226,5 +226,9 @@ def _and_why(arrival: Arrival) -> str:
 
 def _nodes(arrivals: tuple[Arrival, ...]) -> str:
     """Nodes, or targets where clusters are among them."""
-    word = "node" if all(a.target.startswith("node/") for a in arrivals) else "target"
+    word = _word(arrivals)
     return f"the {word} runs" if len(arrivals) == 1 else f"all {len(arrivals)} {word}s run"
+
+
+def _word(arrivals: tuple[Arrival, ...]) -> str:
+    return "node" if all(a.target.startswith("node/") for a in arrivals) else "target"

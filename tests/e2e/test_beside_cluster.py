@@ -3,6 +3,7 @@ for each service, and a service that moves from one to the other."""
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -128,6 +129,7 @@ def test_a_service_that_moves_stays_until_it_answers_where_it_goes(beside: Besid
     assert "cluster prod (waiting): default/mini is still there until it answers on here" in (
         waiting.err
     )
+    assert re.search(r"\d of 2 targets are there after", waiting.err)
     assert "1/1" in kept
     assert in_cluster == ""
     assert on_node is not None
