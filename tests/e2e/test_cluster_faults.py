@@ -15,9 +15,9 @@ import pytest
 
 from tests.support import cluster_faults as faults
 from tests.support import cluster_hands as hands
-from tests.support.cluster import SYSTEM
 from tests.support.cluster_chaos import ClusterWorld
 from tests.support.cluster_declared import MAC
+from tests.support.cluster_wipe import SYSTEM
 from tests.support.fleets import document
 from tests.support.served_node import request
 from tests.support.wait import wait_for

@@ -21,8 +21,9 @@ import pytest
 import yaml
 
 from tests.support.beside_cluster import own_address
-from tests.support.cluster import SYSTEM, Cluster
+from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import ClusterFleet
+from tests.support.cluster_wipe import SYSTEM
 from tests.support.engines import free_port
 from tests.support.fleets import service
 from tests.support.gemma import link_gemma

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from reconciler.kube.apiserver.access import open_cluster
 from reconciler.kube.apiserver.credentials import Grant
-from tests.support.cluster import SYSTEM, Cluster, running_cluster
+from tests.support.cluster import Cluster, running_cluster
 from tests.support.cluster_declared import (
     CONTEXTS,
     FOREIGN,
@@ -34,6 +34,7 @@ from tests.support.cluster_declared import (
     other_files,
 )
 from tests.support.cluster_laws import ClusterLaws
+from tests.support.cluster_wipe import SYSTEM
 from tests.support.counting_engine import write_engine
 from tests.support.fault_proxy import FaultProxy
 from tests.support.installed import install

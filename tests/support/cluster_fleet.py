@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.cluster import SYSTEM, Cluster
+from tests.support.cluster import Cluster
+from tests.support.cluster_wipe import SYSTEM
 from tests.support.fleets import document, model
 from tests.support.reconciler import Finished, Machine, Running
 from tests.support.repos import Repo

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from reconciler.api.meta import GROUP
 from reconciler.kube.objects import FLEET_LABEL, INPUTS_ANNOTATION, PART_OF_LABEL, SERVICE_LABEL
-from tests.support.cluster import SYSTEM
 from tests.support.cluster_chaos import ClusterWorld
 from tests.support.cluster_declared import MAC
+from tests.support.cluster_wipe import SYSTEM
 
 _FINALIZER = "tests.invalid/never"
 _APPLIED = f"{GROUP}/applied"

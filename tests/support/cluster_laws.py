@@ -10,8 +10,8 @@ from typing import Any
 from reconciler.api.meta import GROUP
 from reconciler.kube.apiserver.client import ApiServer
 from reconciler.kube.objects import FLEET_LABEL, INPUTS_ANNOTATION, OWNED_KINDS
-from tests.support.cluster import SYSTEM
 from tests.support.cluster_declared import FOREIGN, MAC, MINI, Declared
+from tests.support.cluster_wipe import SYSTEM
 from tests.support.reconciler import Machine
 from tests.support.repos import Repo
 

@@ -30,7 +30,6 @@ from agent.server import served
 from agent.state import StateDir
 from agent.view import recorded_instances
 from reconciler.plan import Instance
-from tests.support import warm
 from tests.support.fleets import model, node, service
 from tests.support.repos import Repo, git_env
 from tests.support.served_node import request
@@ -254,7 +253,15 @@ class Machine:
         wait_for(lambda: not any(alive(process.pid) for process in found))
 
     def _run(self, argv: list[str], env: Mapping[str, str], timeout_s: float) -> Finished:
-        done = warm.run(argv, self.environment | dict(env), self.root, timeout_s)
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env=self.environment | dict(env),
+            cwd=self.root,
+            timeout=timeout_s,
+        )
         assert not _BUG.search(done.stderr), done.stderr
         return Finished(done.returncode, done.stdout, done.stderr)
 
