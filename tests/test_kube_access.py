@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -460,6 +461,34 @@ def test_many_who_come_at_once_cost_one_question() -> None:
         thread.join()
 
     assert len(asked) == 1
+
+
+def test_a_failure_is_told_to_all_who_waited_for_it_and_asked_about_again_by_the_next() -> None:
+    asked: list[float] = []
+    waiting = threading.Barrier(11)
+
+    def ask() -> Grant:
+        asked.append(time.monotonic())
+        if len(asked) == 1:
+            waiting.wait(10)
+            time.sleep(1)  # they wait for the lock by now
+        raise AccessError("no such file")
+
+    credentials = Credentials(ask)
+
+    def come(first: bool) -> None:
+        if not first:
+            waiting.wait(10)
+        with pytest.raises(AccessError, match="no such file"):
+            credentials.current()
+
+    with ThreadPoolExecutor(11) as pool:
+        list(pool.map(come, [True, *[False] * 10]))
+
+    assert len(asked) == 1
+    with pytest.raises(AccessError, match="no such file"):
+        credentials.current()
+    assert len(asked) == 2
 
 
 def test_the_client_costs_none_of_the_official_one() -> None:

@@ -239,6 +239,13 @@ def test_a_patch_whose_test_does_not_hold_is_a_conflict(api: ApiServer, place: s
     assert api.patch(oid, [replaced])["data"] == {"x": "2"}
 
 
+def test_a_number_that_no_server_takes_is_refused_by_the_server(api: ApiServer, place: str) -> None:
+    huge = _config_map(place) | {"immutable": 10**30}
+
+    with pytest.raises(Refused):
+        api.apply(huge)
+
+
 def test_a_replacement_of_an_older_version_is_a_conflict(api: ApiServer, place: str) -> None:
     old = api.create(_config_map(place, x="1"))
     api.apply(_config_map(place, y="2"))

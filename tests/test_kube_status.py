@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -363,7 +362,6 @@ OTHERWISE = {
     "its Service": view(CHAT, live_service(), deployment()),
     "its Job": view(CHAT, *AS_IT_IS, job(Failed="True")),
     "its document": view(CHAT, live_service(generation=2), deployment(), network_service()),
-    "the revision": view(replace(CHAT, fleet=replace(CHAT.fleet, revision="next")), *AS_IT_IS),
     "its plan": view(CHAT, *AS_IT_IS, plan=nothing_to_do(CHAT, changes=(change(),))),
     "what failed": view(CHAT, *AS_IT_IS, failed={service_ref(): "no quota"}),
     "what was looked at": view(CHAT, *AS_IT_IS, generations={service_ref(): 7}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,6 +62,17 @@ def test_a_status_is_written_once_and_not_again(api: ApiServer) -> None:
     said = live(api)["status"]
     assert said["endpoint"].endswith("/v1/chat/completions")
     assert said["advertisedModels"] == ["gemma"]
+
+
+def test_a_revision_that_changes_nothing_of_a_service_writes_no_status(api: ApiServer) -> None:
+    tell(api, view(ON_L4, deployment()))
+    later = replace(ON_L4, fleet=replace(ON_L4.fleet, revision="later"))
+
+    assert tell(api, view(later, deployment())) == 0
+
+    assert live(api)["status"]["observedRevision"] == ON_L4.fleet.revision
+    assert tell(api, view(later, deployment(ready=0))) == 1
+    assert live(api)["status"]["observedRevision"] == "later"
 
 
 def test_a_watch_that_is_behind_causes_no_second_write(api: ApiServer) -> None:

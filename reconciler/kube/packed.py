@@ -6,7 +6,6 @@ of every object in every pass (whose it is, whether it is the same as before) ne
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 import orjson
 
 from reconciler.api.meta import ObjectRef
+from reconciler.kube.json_text import to_json
 from reconciler.kube.objects import Manifest, ObjectId, ref_of, service_of
 
 _LEVEL = 1  # of zlib: the quickest
@@ -47,10 +47,7 @@ Held = Packed | Manifest
 
 
 def packed(manifest: Manifest) -> Packed:
-    try:
-        text = orjson.dumps(manifest)
-    except TypeError:  # deeper than the 254 levels that it writes; it reads 1,024
-        text = json.dumps(manifest).encode()
+    text = to_json(manifest)
     # a copy, as orjson's own bytes keep the room in which they grew: up to three times theirs
     return Packed(bytes(memoryview(text)), service_of(manifest))
 

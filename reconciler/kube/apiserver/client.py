@@ -18,6 +18,7 @@ from reconciler.kube.apiserver.answers import error_of, warning_text
 from reconciler.kube.apiserver.errors import Gone, NotFound, Unreachable
 from reconciler.kube.apiserver.stream import IDLE_S, Watch
 from reconciler.kube.apiserver.transport import Reply, Request, Transport
+from reconciler.kube.json_text import to_json
 from reconciler.kube.kinds import SERVED_KINDS
 from reconciler.kube.objects import MANAGER, Manifest, ObjectId, OwnedKind, id_of
 
@@ -265,7 +266,7 @@ class ApiServer:
         if body is not None:
             headers["Content-Type"] = content_type
         headers["Accept-Encoding"] = "gzip" if packed else "identity"
-        data = None if body is None else orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)
+        data = None if body is None else to_json(body)
         request = Request(
             method, _target(path, query), headers, data, repeatable or method == "GET"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -51,10 +52,10 @@ class Credentials:
 
     def current(self) -> Grant:
         """The grant to use now. Raises AccessError."""
+        came_at = time.monotonic()
         with self._lock:
-            if self._failure is not None:  # of the prefetch: told once, then asked again
-                failure, self._failure = self._failure, None
-                raise failure
+            if self._failure is not None and self._asked_at >= came_at:
+                raise AccessError(str(self._failure))
             if self._grant is None or (_is_over(self._grant) and self._may_ask()):
                 self._refresh()
             assert self._grant is not None
@@ -87,16 +88,20 @@ class Credentials:
         return time.monotonic() - self._asked_at >= self._ask_again_s
 
     def _refresh(self) -> None:
-        self._grant = self._ask()
-        self._asked_at = time.monotonic()
+        """A failure is told to all who waited for it: asking takes a process, and a dozen watches
+        come at once."""
+        try:
+            self._grant, self._failure = self._ask(), None
+        except AccessError as error:
+            self._failure = error
+            raise
+        finally:
+            self._asked_at = time.monotonic()
 
     def _prefetch(self) -> None:
-        with self._lock:
+        with self._lock, contextlib.suppress(AccessError):  # whoever calls next asks again
             if self._grant is None:
-                try:
-                    self._refresh()
-                except AccessError as error:
-                    self._failure = error
+                self._refresh()
 
 
 def _is_over(grant: Grant) -> bool:

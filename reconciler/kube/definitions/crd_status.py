@@ -48,7 +48,10 @@ _CONDITION = _object(
 )  # fmt: skip
 _COMMON: dict[str, Schema] = {
     "observedGeneration": {"type": "integer", "format": "int64"},
-    "observedRevision": {"type": "string", "description": "What this status was made from."},
+    "observedRevision": {
+        "type": "string",
+        "description": "What this status was made from; later ones changed nothing of it.",
+    },
     "conditions": _by("type", _CONDITION, maxItems=32),
 }
 _PLACEMENT = _object(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
+from reconciler.kube.json_text import to_json
 from reconciler.kube.objects import (
     INPUTS_ANNOTATION,
     INPUTS_DIGEST_ANNOTATION,
@@ -60,7 +59,7 @@ def _needs(workload: Workload) -> dict[str, str]:
 
 def _told(value: object) -> str:
     """As an annotation says it."""
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    return to_json(value, sort=True).decode()
 
 
 def _replicas(subject: Subject) -> dict[str, int]:

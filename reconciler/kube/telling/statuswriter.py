@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from reconciler.kube.apiserver.errors import ClusterError, Conflict, NotFound
+from reconciler.kube.json_text import to_json
 from reconciler.kube.objects import MANAGER, Manifest
 from reconciler.kube.telling.status import owned
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _WRITERS = 8  # at once; the API server is slower than any of them
 _AT_ONCE = 64  # that are made before they are written: each holds an object decoded
+
+_ANY_REVISION = {"observedRevision": None}
 
 _Written = tuple[str, bytes]
 """The version that was looked at, and what was written to it, as JSON."""
@@ -40,13 +43,15 @@ class Entry:
         """What is remembered of its having been written. Left out of what is owned means gone: so
         it must be here, too."""
         gone = {name: None for name in self.fields if name not in self.status}
-        status = orjson.dumps({**gone, **self.status})
+        status = to_json({**gone, **self.status})
         return self.live["metadata"].get("resourceVersion", ""), status
 
     @property
     def is_there(self) -> bool:
-        """Whether the live object says so already."""
-        return owned(self.live.get("status") or {}, self.fields) == self.status
+        """Whether the live object says so already. A newer revision alone is no news: a commit
+        that changes one service is one status to write, and not a thousand."""
+        there = owned(self.live.get("status") or {}, self.fields)
+        return there | _ANY_REVISION == {**self.status} | _ANY_REVISION
 
 
 class StatusWriter:

@@ -54,14 +54,14 @@ class View:
         return tuple(self.objects[oid] for oid in found)
 
     def grounds(self, ref: ObjectRef) -> tuple[object, ...] | None:
-        """All that the status of a service is made from: while it is the same, so is the status.
+        """All that the status of a service is made from, but for the revision's name: while it is
+        the same, so is what the status says.
         None: more than this cluster's objects and plan, as it does not run here alone."""
         workloads = self.workloads_of(ref)
         if not workloads or any(w.cluster != self.cluster for w in workloads):
             return None
         oid, objects = document_id(ref), self._packed
         return (
-            self.desired.fleet.revision,
             workloads,
             self.generations and self.generations.get(ref),
             [objects.state(child) for child in (oid, *self._children.get(ref, ()))],
