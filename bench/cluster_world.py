@@ -117,6 +117,11 @@ class Loop:
     def rss_mib(self) -> float:
         return float(self._program.memory_info().rss / 2**20)
 
+    def most_rss_mib(self) -> float:
+        """Of its whole life. Linux only."""
+        lines = Path(f"/proc/{self._program.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
     def cpu_s(self) -> float:
         used = self._program.cpu_times()
         return float(used.user + used.system)
