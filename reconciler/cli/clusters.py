@@ -144,7 +144,7 @@ def beside(
         return
     from agent import heap
     from reconciler.kube.leading.claiming import refused
-    from reconciler.kube.leading.operator import Member, Operator
+    from reconciler.kube.leading.operator import Operator
     from reconciler.kube.reading.source import ClusterSource
     from reconciler.kube.render.rendering import fleet_name
 
@@ -152,11 +152,7 @@ def beside(
     own = source if isinstance(source, ClusterSource) else None
     watched = own if own is not None and not args.once else None
     together = open_together(args, agents, wake.look, watched.objects if watched else None)
-    members = [
-        Member(cluster.api, cluster.objects_or_none, cluster.pods_found)
-        for cluster in together.clusters
-    ]
-    operator = Operator(report, members, wake, serves_of(args), own, speaks=args.once)
+    operator = Operator(report, together.clusters, wake, serves_of(args), own, speaks=args.once)
     together.heed(operator.leadership.why_not)
     followed: list[Desired] = []
 

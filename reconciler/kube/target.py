@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from reconciler.agents.nodes import Heard
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import ReconcilerError
 from reconciler.kube.apiserver.errors import ClusterError
@@ -16,13 +15,12 @@ from reconciler.kube.deciding.planning import ObjectPlan, Scope, plan_objects
 from reconciler.kube.instances import Running, explained, instances
 from reconciler.kube.inventory import revision_of, sources_of, write_parent
 from reconciler.kube.known import Known
+from reconciler.kube.nearby import Nearby
 from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.packed import Objects
-from reconciler.kube.publishing.heartbeats import Beat, Heartbeats
+from reconciler.kube.publishing.heartbeats import Beat
 from reconciler.kube.publishing.leaving import until_pods_are_gone
-from reconciler.kube.publishing.node_slices import published_nodes
 from reconciler.kube.publishing.upkeep import Upkeep, is_by_agent
-from reconciler.kube.reading.nodes import Entries, agents_near, entries_by_node, heard, node_id
 from reconciler.kube.render.rendering import Renderer, Wanted
 from reconciler.kube.telling.asking import PodAsker, Pods
 from reconciler.kube.watches.looking import Documents, Listing, Look, Seen, Watching, strangers
@@ -77,10 +75,7 @@ class ClusterTarget:
         self._settled = Known[ObjectId, bool]()
         self._running = Running()
         self._upkeep = Upkeep(self.api)
-        self._heartbeats = Heartbeats(self.api)
-        self._beats: Mapping[str, Beat] = {}
-        self._near: frozenset[str] = frozenset()  # nodes with an agent that this cluster is about
-        self._entries: Mapping[str, Entries] | None = None  # None: nobody asked since the last look
+        self.nearby = Nearby(self.api)
         self.pods = PodAsker(self.api)
         self.planned: Mapping[ObjectId, Manifest] = {}  # what the last plan was made from
         self._members: frozenset[ObjectId] = frozenset()  # what the last plan leads to
@@ -105,15 +100,13 @@ class ClusterTarget:
         self._is_known = False
         try:
             self.seen = seen = self._look(wanted.fleet)
-            self._near, self._entries = agents_near(self._desired, self._documents()), None
-            self._near |= frozenset(published_nodes(self._desired, self.api.name))
-            self._beats = self._heartbeats.look(self._near)
+            stood = sources_of(seen.parent)
+            self.nearby.look(self._desired, self._documents(), stood)
         except ClusterError as error:
             return TargetState(self.name, False, self._seen_at, str(error)), ()
         self._is_known, self._seen_at = True, time.time()
         workloads = self._desired.assignment.workloads
         meant = {w.ref: w for w in workloads if w.target == self.name}
-        stood = sources_of(seen.parent)
         found = instances(self.name, seen.objects, meant, stood, self._running)
         staying = {ref for ref, workload in meant.items() if not workload.suspended}
         self.pods.ask({i.ref for i in found if not i.ready}, staying)
@@ -136,21 +129,13 @@ class ClusterTarget:
             return None
         return self._documents()
 
+    def beats(self) -> Mapping[str, Beat]:
+        """The heartbeats of the agents beside it, as the last look found them."""
+        return self.nearby.beats
+
     def pods_found(self) -> Pods:
         """Those of services that the last look found not ready."""
         return self.pods.found
-
-    def heard(self, node: str) -> Heard | None:
-        """What is known here, by the last look, of a node whose agent cannot be asked; None: it is
-        none of this cluster's."""
-        if node not in self._near:
-            return None
-        documents = self._documents()
-        if self._entries is None:
-            services = (oid for oid in documents if oid.kind == "InferenceService")
-            self._entries = entries_by_node(documents[oid] for oid in services)
-        entries, stood = self._entries.get(node, {}), sources_of(self.seen.parent)
-        return heard(documents.get(node_id(node)), entries, self._beats.get(node), stood)
 
     def plan(
         self,
@@ -165,7 +150,7 @@ class ClusterTarget:
         if self._rendered is not self._followed:  # what the agents said was heard after the look
             self._render()
         seen = self.seen.objects
-        slices = self._upkeep.look(self._desired, self.wanted.fleet, observed, seen, self._beats)
+        slices = self._upkeep.look(self._desired, self.wanted.fleet, observed, seen, self.beats())
         wanted = self.wanted.objects.changed({id_of(found): found for found in slices.wanted})
         others = strangers(self.api, wanted.keys() - seen.keys())
         self._upkeep.taken(slices.wanted, others)

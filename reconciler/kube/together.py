@@ -129,7 +129,7 @@ class Together:
         told: dict[str, Heard] = {}
         for cluster in self.clusters:
             for node in self._agents.silent if clusters[cluster.name].reachable else ():
-                word, known = cluster.heard(node), told.get(node)
+                word, known = cluster.nearby.heard(node), told.get(node)
                 if word is not None and (known is None or word.answer is not None):
                     told[node] = word
         return self._agents.hear(told) if told else agents

@@ -1,6 +1,6 @@
 """A reconciler that stays beside its clusters: who leads, what clusters are told, what is served.
 
-operator = Operator(console, members, wake, serves)
+operator = Operator(console, clusters, wake, serves)
 loop = Loop(..., target=operator.gate(target), report=operator.report,
             follows=operator.follows, passed=operator.passed)
 with operator:
@@ -12,37 +12,22 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from reconciler.api.fleet import FleetPolicy
 from reconciler.kube.leading.leading import CLIENT_GO, Leadership
-from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.reading.source import ClusterCheckout, ClusterSource
 from reconciler.kube.serving import NOTHING, Serves
 from reconciler.kube.serving.board import Board
-from reconciler.kube.telling.asking import Pods
-from reconciler.kube.telling.telling import Telling, Voice
+from reconciler.kube.telling.telling import Looked, Telling, Voice
 
 if TYPE_CHECKING:
     from reconciler.desired import Desired
-    from reconciler.kube.apiserver.client import ApiServer
     from reconciler.kube.leading.lease import Times
     from reconciler.kube.serving.thread import Serving
     from reconciler.loop import Reporter, Wake
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One cluster of the loop. `objects` gives the fleet's live objects as the last pass saw them,
-    its documents (InferenceServices, FleetNodes) among them; None: not known. `pods` gives those
-    of services that were not ready then."""
-
-    api: ApiServer
-    objects: Callable[[], Mapping[ObjectId, Manifest] | None]
-    pods: Callable[[], Pods]
 
 
 class Operator:
@@ -51,7 +36,7 @@ class Operator:
     def __init__(
         self,
         report: Reporter,
-        members: Sequence[Member],
+        members: Sequence[Looked],
         wake: Wake,
         serves: Serves = NOTHING,
         source: ClusterSource | None = None,
@@ -69,10 +54,7 @@ class Operator:
         self.leadership = Leadership(
             (m.api for m in members), identity, wake.look, times, wake.fetch
         )
-        voices = [
-            Voice(m.api, m.objects, m.pods, _leads(self.leadership, m.api.name), identity)
-            for m in members
-        ]
+        voices = [Voice(m, _leads(self.leadership, m.api.name), identity) for m in members]
         telling = Telling(report, voices, self._told, self._led, speaks=speaks)
         self.report = Board(telling, lambda: self.leadership.role)
 

@@ -9,15 +9,15 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.errors import ReconcilerError
 from reconciler.kube.known import Known
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.publishing.heartbeat import LeaseState
-from reconciler.kube.publishing.heartbeats import Heartbeats
+from reconciler.kube.publishing.heartbeats import Beat
+from reconciler.kube.publishing.node_slices import published_nodes
 from reconciler.kube.reading.source import ClusterCheckout
 from reconciler.kube.telling.asking import Pods
 from reconciler.kube.telling.events import EventWriter, happenings
@@ -40,47 +40,57 @@ _TOLD = frozenset({"FleetNode", "InferenceService"})  # documents with a status 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Voice:
-    """What speaks to one cluster. `objects` gives the fleet's live ones, its documents among them,
-    as the last pass saw them; None: not known; `pods` those of services that were not ready."""
+class Looked(Protocol):
+    """One cluster as the last pass saw it."""
 
     api: ApiServer
-    objects: Callable[[], Objects | None]
-    pods: Callable[[], Pods]
+
+    def objects_or_none(self) -> Objects | None:
+        """The fleet's live objects, its documents among them; None: not known."""
+
+    def pods_found(self) -> Pods:
+        """Those of services that were not ready."""
+
+    def beats(self) -> Mapping[str, Beat]:
+        """The heartbeats of the agents beside it."""
+
+
+@dataclass(slots=True)
+class Voice:
+    """What speaks to one cluster."""
+
+    looked: Looked
     leads: Callable[[], bool]
     identity: str
     statuses: StatusWriter = field(init=False)
     events: EventWriter = field(init=False)
-    _heartbeats: Heartbeats = field(init=False)
     _said: Known[ObjectRef, bool] = field(init=False, default_factory=Known)  # it is there already
 
     def __post_init__(self) -> None:
-        self.statuses = StatusWriter(self.api)
-        self.events = EventWriter(self.api, self.identity)
-        self._heartbeats = Heartbeats(self.api)
+        self.statuses = StatusWriter(self.looked.api)
+        self.events = EventWriter(self.looked.api, self.identity)
 
     def tell(
         self, desired: Desired, plan: Plan, observed: Observation, outcomes: Sequence[Outcome]
     ) -> tuple[int, int]:
         """How many statuses and events were written. Raises ClusterError."""
-        objects = self.objects()
+        objects, cluster = self.looked.objects_or_none(), self.looked.api.name
         if objects is None or not self.leads():
             return 0, 0
         view = View(
-            cluster=self.api.name,
+            cluster=cluster,
             desired=desired,
             plan=plan,
             instances=observed.instances,
             objects=objects,
-            pods=self.pods(),
+            pods=self.looked.pods_found(),
             leases=self._leases(desired),
-            failed=_failures(outcomes, self.api.name),
-            generations=_generations(desired, self.api.name),
+            failed=_failures(outcomes, cluster),
+            generations=_generations(desired, cluster),
         )
         documents = _Documents(objects, self.statuses.current)
         written = self.statuses.write(self._entries(view, documents))
-        happened = happenings(plan, outcomes, self.api.name)
+        happened = happenings(plan, outcomes, cluster)
         return written, self.events.write(happened, documents)
 
     def _entries(self, view: View, documents: Mapping[ObjectRef, Manifest]) -> Iterator[Entry]:
@@ -104,12 +114,8 @@ class Voice:
 
     def _leases(self, desired: Desired) -> Mapping[str, LeaseState]:
         """How the heartbeats of the agents stand that this cluster hears of."""
-        nodes = [
-            node.metadata.name
-            for node in desired.fleet.all(FleetNode)
-            if node.spec.agent is not None and self.api.name in node.spec.agent.clusters
-        ]
-        states = {node: beat.state for node, beat in self._heartbeats.look(nodes).items()}
+        nodes = published_nodes(desired, self.looked.api.name)
+        states = {node: beat.state for node, beat in self.looked.beats().items() if node in nodes}
         return {node: state for node, state in states.items() if state is not LeaseState.NONE}
 
 
@@ -200,7 +206,7 @@ class Telling:
         def tell() -> None:
             self._told(*voice.tell(desired, plan, observed, outcomes))
 
-        self._guard(voice.api.name, tell)
+        self._guard(voice.looked.api.name, tell)
 
     def _guard(self, name: str, step: Callable[[], None]) -> None:
         """What cannot be told now is told after the next pass; it is said once."""
