@@ -24,7 +24,6 @@ from reconciler.kube.apiserver.access import open_cluster
 from reconciler.kube.apiserver.client import ApiServer
 from reconciler.kube.apiserver.credentials import Credentials, Grant
 from reconciler.kube.apiserver.errors import AccessError, Unreachable
-from reconciler.kube.apiserver.kubeconfig import plain_grant
 from tests.support.certificates import Authority, self_signed
 from tests.support.cluster import Cluster
 
@@ -172,58 +171,6 @@ def test_what_a_kubeconfig_holds_itself_is_decoded(tmp_path: Path) -> None:
         key.read_text(),
     )
     assert grant.authorization is None
-
-
-def test_a_plain_kubeconfig_is_read_as_the_official_client_reads_it(tmp_path: Path) -> None:
-    cert, _ = self_signed(tmp_path / "pki")
-    data = base64.b64encode(cert.read_bytes()).decode()
-    inline = {"client-certificate-data": data, "client-key-data": data}
-    files = {"client-certificate": "pki/cert.pem", "client-key": "pki/key.pem"}
-    plain = [
-        _config(),
-        _config("a", "prod", server="https://{}.example:6443/k8s/"),
-        _config(user={"token": " t1 "}, **{"insecure-skip-tls-verify": True}),
-        _config(user=inline, **{"certificate-authority-data": data, "tls-server-name": "x"}),
-        _config(user=files | {"token": ""}, **{"certificate-authority": str(cert)}),
-        _config(user=inline | files, **{"certificate-authority-data": ""}),
-        _config(server="http://127.0.0.1:8080", **{"certificate-authority": "nothing.pem"}),
-        _config(user={}),
-    ]
-
-    for number, config in enumerate(plain):
-        path = _write(tmp_path / f"config-{number}", config)
-        assert plain_grant(path, None, "prod") == _official(path), config
-
-
-@pytest.mark.parametrize(
-    ("user", "cluster"),
-    [
-        ({"exec": {"command": "aws"}}, {}),
-        ({"auth-provider": {"name": "oidc"}}, {}),
-        ({"token": "t", "as": "root"}, {}),
-        ({"tokenFile": "token"}, {}),
-        ({"username": "me", "password": "secret"}, {}),
-        ({"token": 3}, {}),
-        ({"client-certificate-data": "!"}, {}),
-        ({}, {"proxy-url": "http://proxy.example:3128"}),
-        ({}, {"certificate-authority": "nothing.pem"}),
-        ({}, {"insecure-skip-tls-verify": "yes"}),
-        ({}, {"server": ""}),
-    ],
-)
-def test_what_is_not_plain_is_left_to_the_official_client(
-    tmp_path: Path, user: Config, cluster: Config
-) -> None:
-    path = _write(tmp_path / "config", _config(user=user, **cluster))
-
-    assert plain_grant(path, None, "prod") is None
-
-
-def _official(path: Path) -> Grant:
-    module = "reconciler.kube.apiserver.access"
-    argv = [sys.executable, "-m", module, "--name=prod", f"--kubeconfig={path}"]
-    answer = subprocess.run(argv, check=True, capture_output=True).stdout
-    return Grant(**json.loads(answer))
 
 
 def test_the_options_of_a_cluster_are_heeded(tmp_path: Path) -> None:

@@ -39,16 +39,6 @@ def read_documents(path: str, data: bytes) -> Reading:
     return select(path, text, loaded)
 
 
-def read_any(data: bytes) -> list[Any] | None:
-    """Every document of a file that need not be of ours; None: it cannot be read."""
-    try:
-        text = _decode(data)
-        _refuse_hostile(text)
-        return _load(text)
-    except _Refused:
-        return None
-
-
 def decode(data: bytes) -> str:
     """The text of a file that read_documents has read."""
     return data.decode("utf-8-sig", errors="replace")
