@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from reconciler.target import Target
 
 _SCHEME = "cluster://"
+_TOLD = tuple(  # who applies, and where it answers: said once each
+    logging.getLogger(f"reconciler.kube.{room}") for room in ("leading", "serving")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,21 +176,14 @@ def beside(
         operator.passed(seconds)
         heap.trim()
 
-    for told in ("leading", "serving"):  # who applies, and where it answers: said once each
-        logging.getLogger(f"reconciler.kube.{told}").setLevel(logging.INFO)
+    for log in _TOLD:
+        log.setLevel(logging.INFO)
     if watched is not None:
         watched.watch(wake.fetch)
     try:
         with operator:
-            yield Beside(
-                together,
-                together.plan,
-                named,
-                operator.report,
-                follows,
-                passed,
-                claim,
-            )
+            report = operator.report
+            yield Beside(together, together.plan, named, report, follows, passed, claim)
     finally:
         if watched is not None:
             watched.close()

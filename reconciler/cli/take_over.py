@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.report.terminal import printable
+from reconciler.report.terminal import counted, printable
 
 if TYPE_CHECKING:
     from reconciler.kube.apiserver.client import ApiServer
@@ -34,14 +34,14 @@ def take_over(api: ApiServer, *, accept_field_loss: bool) -> bool:
     if misfits and not accept_field_loss:
         objects = len({misfit.oid for misfit in misfits})
         _say(
-            f"nothing was written: {_counted(len(misfits), 'field')} of"
-            f" {_counted(objects, 'object')} would be lost or refused; change the objects, or go"
+            f"nothing was written: {counted('field', len(misfits))} of"
+            f" {counted('object', objects)} would be lost or refused; change the objects, or go"
             " on with --accept-field-loss"
         )
         return False
     backup = write_backup(Path.cwd(), api.name, found)
-    definitions = _counted(len(found.definitions), "definition")
-    _say(f"{backup}: backup of {definitions} and {_counted(len(found.objects), 'object')}")
+    definitions = counted("definition", len(found.definitions))
+    _say(f"{backup}: backup of {definitions} and {counted('object', len(found.objects))}")
     wanted = {made["metadata"]["name"]: made for made in crds(RUNTIMES)}
     replace_definitions(api, found.definitions, wanted)
     for definition in found.definitions:
@@ -60,10 +60,6 @@ def _listed_elsewhere(definition: Manifest) -> str:
             " make the release forget it first (docs/kubernetes-install.md#taking-over-definitions)"
         )
     return f"{name} was {owner}"
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _say(text: str) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from reconciler.problem import RULES, Counts, Problem, Severity
-from reconciler.report.terminal import printable
+from reconciler.report.terminal import counted, printable
 
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {Severity.ERROR: "error", Severity.BLOCKED: "error", Severity.WARNING: "warning"}
@@ -95,18 +95,14 @@ def _line(problem: Problem) -> str:
 
 
 def _summary(problems: Sequence[Problem], counts: Counts) -> str:
-    looked_at = f"{_counted('document', counts.documents)} in {_counted('file', counts.files)}"
+    looked_at = f"{counted('document', counts.documents)} in {counted('file', counts.files)}"
     found = [(severity, sum(p.severity is severity for p in problems)) for severity in Severity]
     told = [
-        f"{count} blocked" if severity is Severity.BLOCKED else _counted(severity, count)
+        f"{count} blocked" if severity is Severity.BLOCKED else counted(severity, count)
         for severity, count in found
         if count
     ]
     return f"{'valid' if is_valid(problems) else 'not valid'}: {', '.join((*told, looked_at))}"
-
-
-def _counted(noun: str, count: int) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _message(problem: Problem) -> str:

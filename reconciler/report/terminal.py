@@ -31,3 +31,8 @@ PLAIN = Style(colour=False)
 def printable(text: str) -> str:
     """Text from a file, a model or a server with its control characters shown, not obeyed."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def counted(noun: str, count: int) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
