@@ -2,7 +2,9 @@
 #
 #   make demo    run a small fleet with a real model on this machine
 #   make test    every test, with real engines and a real model
+#   make test T=tests/test_planner.py      a part: any words that pytest takes
 #   make check   the inner loop: format, lint, types, imports, spelling, fast tests, schemas
+#   make soak    every test again and again, in new orders and with new examples, until Ctrl-C
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +15,7 @@ NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14 python; do \
 	$$python -c '$(NEW_ENOUGH)' 2>/dev/null && echo $$python && break; done)
 
-.PHONY: help demo test preflight check lint format schemas bench clean
+.PHONY: help demo test soak preflight check lint format schemas bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -22,17 +24,19 @@ help:
 demo: $(VENV)/.demo
 	@$(BIN)/reconcile demo
 
+# What a person types after a target becomes a variable of what runs: T, SEED, WORKERS.
 test: preflight $(VENV)/.dev
-	@$(BIN)/python -m tests.support.llama_server
-	@$(BIN)/python -m tests.support.kube_binaries
-	$(BIN)/python -m pytest
+	@$(BIN)/python -m tests.suite
+
+soak: preflight $(VENV)/.dev
+	@$(BIN)/python -m tests.suite.soak
 
 # The tests need more of the machine than the demo: say so before anything is installed.
 preflight: $(VENV)/.created
-	@$(BIN)/python tests/support/preflight.py
+	@$(BIN)/python -m tests.suite.preflight
 
 check: lint
-	$(BIN)/python -m pytest -q -m "not e2e and not cluster"
+	@$(BIN)/python -m tests.suite --fast
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -1,7 +1,7 @@
 """Whether a live process still is what was started here, and does what the fleet declares.
 
 Looking costs reads of the process table and one question over HTTP, so a thread does it beside the
-loop: soon after a process is ready, then once a minute. Nothing is judged by what cannot be read.
+loop: soon after a process is ready, then every `again_s`. Nothing is judged by what cannot be read.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import psutil
 from agent.clock import Clock, SystemClock
 from agent.drift_file import Known, read_drifts, write_drifts
 from agent.process.launch import InstanceState, Launch
+from agent.settings import Intervals
 from reconciler.api.meta import ObjectRef
 from reconciler.plan import Drift, DriftKind
 from reconciler.runtimes import RUNTIMES
 
-_LOOK_S = 5.0  # between two looks at who is due
-_AGAIN_S = 60.0  # between two looks at one process
+_LOOK_S = 5.0  # between two looks at who is due, at most
 _END_S = 3.0
 _STAYED = "; a restart did not change that"
 _log = logging.getLogger(__name__)
@@ -137,6 +137,7 @@ class DriftWatch:
     file: Path
     changed: Callable[[], None] = lambda: None
     clock: Clock = field(default_factory=SystemClock)
+    again_s: float = Intervals().drift_s  # between two looks at one process
     _before: Known = field(default_factory=dict)  # by an earlier life of ours
     _seen: dict[ObjectRef, _Seen] = field(default_factory=dict)
     _tried: dict[ObjectRef, frozenset[str]] = field(default_factory=dict)
@@ -186,7 +187,7 @@ class DriftWatch:
             pid, before = (seen.pid, seen.drifts) if seen else self._before.get(ref.label, (0, ()))
             before = before if pid == state.pid else ()
             drifts = self._dated(ref, differences(state.launch, state.pid, self.ask), before)
-            self._seen[ref] = _Seen(state.pid, self.clock.monotonic() + _AGAIN_S, drifts)
+            self._seen[ref] = _Seen(state.pid, self.clock.monotonic() + self.again_s, drifts)
             news |= drifts != before
         if news:
             write_drifts(self.file, {r.label: (s.pid, s.drifts) for r, s in self._seen.items()})
@@ -206,7 +207,7 @@ class DriftWatch:
         return tuple(drifts)
 
     def _run(self) -> None:
-        while not self._stop.wait(_LOOK_S):
+        while not self._stop.wait(min(_LOOK_S, self.again_s)):
             try:
                 if self.look():
                     self.changed()

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from agent.byhand.asked import ByHand
@@ -44,9 +45,9 @@ def recorded_node(node: str, settings: Settings) -> RecordedNode:
     """Look at a node without touching it. The state directory need not exist."""
     state = StateDir(settings.root.absolute())
     models = settings.model_store or state.models
-    store, ports = ModelStore(models, read_only=True), PortBook(state, read_only=True)
+    store = ModelStore(models, read_only=True)
     return RecordedNode(
-        node, state, _renderer(state, store, ports, settings, read_only=True), NodeMemory()
+        node, state, _renderer(state, store, settings, read_only=True), NodeMemory()
     )
 
 
@@ -73,17 +74,23 @@ class LocalAgent:
         self.memory = NodeMemory()
         self.processes = Processes(
             self.state,
-            timing=Timing(withdraw_s=settings.withdraw_s),
+            timing=_timing(settings),
             changed=changed,
             refuses=self.memory.refusal,
         )
         self._kept = KeptModels(self.state.desired / "models.json")
-        renderer = _renderer(self.state, self.store, PortBook(self.state), settings)
+        renderer = _renderer(self.state, self.store, settings)
         self.facts = renderer.facts
         self._renderer = renderer
         self._doubted: tuple[str, ...] = ()
         self.by_hand = ByHand(self.state)
-        self.drift = DriftWatch(self.processes.snapshot, ask, drift_file(self.state), changed)
+        self.drift = DriftWatch(
+            self.processes.snapshot,
+            ask,
+            drift_file(self.state),
+            changed,
+            again_s=settings.intervals.drift_s,
+        )
         self.handover = Handover(self.state.desired / "moves.json", settings.peers, changed=changed)
         self.target = ProcessTarget(
             node,
@@ -153,10 +160,14 @@ class LocalAgent:
         self.state.unlock()
 
 
+def _timing(settings: Settings) -> Timing:
+    usual, probe_s = Timing(withdraw_s=settings.withdraw_s), settings.intervals.probe_s
+    return replace(usual, probe_ready_s=probe_s, probe_missed_s=min(usual.probe_missed_s, probe_s))
+
+
 def _renderer(
     state: StateDir,
     store: ModelStore,
-    ports: PortBook,
     settings: Settings,
     *,
     read_only: bool = False,
@@ -164,7 +175,7 @@ def _renderer(
     return Renderer(
         state,
         store,
-        ports,
+        PortBook(state, settings.service_ports, read_only=read_only),
         performance_cores(),
         programs=settings.programs,
         only=settings.runtimes,

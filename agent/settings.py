@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from reconciler.agents.credentials import Credentials
+from reconciler.option import ALL_SERVICE_PORTS, PortRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,15 @@ class DownloadSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Intervals:
+    """How often what runs here is looked at, in seconds. A process that dies is seen at once."""
+
+    probe_s: float = 10.0  # whether a ready process still answers
+    drift_s: float = 60.0  # whether it still is what was declared
+    sample_s: float = 15.0  # tokens, temperatures, memory: asking 50 engines takes 20 ms of a core
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """One machine's own words, from options or variables. None: not said.
 
@@ -45,7 +55,9 @@ class Settings:
     runtimes: tuple[str, ...] | None = None
     host_ip: str | None = None
     api_key_file: Path | None = None  # for `expose: key`; default: in the state directory
+    service_ports: PortRange = ALL_SERVICE_PORTS  # for those that state none
     memory_fraction: float | None = None
     memory_mode: Literal["enforce", "warn"] | None = None
     peers: Credentials = field(default_factory=Credentials)  # for asking agents of other nodes
+    intervals: Intervals = Intervals()
     withdraw_s: float = 0.0  # how long others need to hear that a service goes, before it does

@@ -151,6 +151,30 @@ def source_of(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class PortRange:
+    """Ports from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+
+ALL_SERVICE_PORTS = PortRange(20000, 29999)
+
+
+def _port_range(text: str) -> PortRange:
+    ends = text.split("-")
+    if len(ends) != 2 or not all(end.isascii() and end.isdecimal() for end in ends):
+        raise ValueError("write FIRST-LAST, such as 20000-29999")
+    found = PortRange(*map(int, ends))
+    if not 1024 <= found.first <= found.last <= 65535:
+        raise ValueError("give ports from 1024 to 65535, the lower one first")
+    return found
+
+
 STATE_DIR = Option("state-dir", "where models, records and logs are kept", "DIR")
 AGENT_OPTIONS = (  # how the agents of other nodes know us
     Option(
@@ -167,6 +191,13 @@ API_KEY_FILE = Option(
     "the key for clients where the node says expose: key (default: in the state directory)",
     "FILE",
     read=file_path,
+)
+SERVICE_PORTS = Option(
+    "service-ports",
+    "where a service gets its port whose endpoint states none",
+    "FIRST-LAST",
+    read=_port_range,
+    fallback=str(ALL_SERVICE_PORTS),
 )
 INTERVAL = Option(
     "interval",

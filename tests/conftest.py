@@ -23,6 +23,20 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of a module that asks for the real llama-server wait for it, where it must be built."""
+    for item in items:
+        if item.get_closest_marker("e2e") and _asks_for_llama_server(item):
+            item.add_marker("llama_server")
+
+
+def _asks_for_llama_server(item: pytest.Item) -> bool:
+    """By what its module imports."""
+    homes = ("tests.support.llama_server", "tests.support.routers")
+    module = getattr(item, "module", None)
+    return any(getattr(each, "__module__", "") in homes for each in vars(module or object).values())
+
+
 @pytest.fixture(scope="session")
 def shared_cluster() -> Iterator[Cluster]:
     """One cluster for all tests that leave it running."""

@@ -25,7 +25,6 @@ from tests.support.owner import (
     QUICK,
     MovedClock,
     alive,
-    free_port,
     get,
     launch,
     post,
@@ -36,6 +35,7 @@ from tests.support.owner import (
     wait_reason,
     wait_state,
 )
+from tests.support.ports import own_port
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
@@ -94,7 +94,7 @@ def edit_record(state: StateDir, name: str, change: Callable[[dict[str, Any]], N
 
 
 def test_models_outlive_a_killed_owner_and_are_adopted(state: StateDir, start: Start) -> None:
-    one, two = free_port(), free_port()
+    one, two = own_port(), own_port()
     pids = killed_owner(state, f"one:{one}", f"two:{two}")
     answered = get(one, "/health"), get(two, "/health")
 
@@ -109,7 +109,7 @@ def test_models_outlive_a_killed_owner_and_are_adopted(state: StateDir, start: S
 
 
 def test_an_adopted_process_is_stopped_like_an_own_one(state: StateDir, start: Start) -> None:
-    pids = killed_owner(state, f"chat:{free_port()}")
+    pids = killed_owner(state, f"chat:{own_port()}")
     owner = start()
     wait_ready(owner, "chat")
 
@@ -120,7 +120,7 @@ def test_an_adopted_process_is_stopped_like_an_own_one(state: StateDir, start: S
 
 
 def test_a_stop_right_after_adoption_still_drains(state: StateDir, start: Start) -> None:
-    port = free_port()
+    port = own_port()
     pids = killed_owner(state, f"chat:{port}")
     post(port, "/busy/1")
 
@@ -137,7 +137,7 @@ def test_a_stop_right_after_adoption_still_drains(state: StateDir, start: Start)
 def test_an_owner_that_came_to_stop_something_starts_nothing(
     state: StateDir, clock: MovedClock
 ) -> None:
-    pids = killed_owner(state, f"down:{free_port()}", f"up:{free_port()}")
+    pids = killed_owner(state, f"down:{own_port()}", f"up:{own_port()}")
     os.kill(pids["down"], signal.SIGKILL)
     wait_for(lambda: not alive(pids["down"]))
     before = state.record_file(service("down")).read_bytes()
@@ -156,7 +156,7 @@ def test_an_owner_that_came_to_stop_something_starts_nothing(
 
 
 def test_running_an_adopted_launch_changes_nothing(state: StateDir, start: Start) -> None:
-    port = free_port()
+    port = own_port()
     pids = killed_owner(state, f"chat:{port}")
     owner = start()
 
@@ -169,7 +169,7 @@ def test_running_an_adopted_launch_changes_nothing(state: StateDir, start: Start
 def test_the_death_of_an_adopted_process_is_seen_and_has_no_exit_code(
     state: StateDir, start: Start, clock: MovedClock
 ) -> None:
-    pids = killed_owner(state, f"chat:{free_port()}")
+    pids = killed_owner(state, f"chat:{own_port()}")
     owner = start()
     wait_ready(owner, "chat")
 
@@ -186,7 +186,7 @@ def test_the_death_of_an_adopted_process_is_seen_and_has_no_exit_code(
 def test_a_process_that_died_meanwhile_is_started_again_after_the_backoff(
     state: StateDir, start: Start, clock: MovedClock
 ) -> None:
-    pids = killed_owner(state, f"chat:{free_port()}")
+    pids = killed_owner(state, f"chat:{own_port()}")
     os.kill(pids["chat"], signal.SIGKILL)
     wait_for(lambda: not alive(pids["chat"]))
 
@@ -204,7 +204,7 @@ def test_a_process_that_died_meanwhile_is_started_again_after_the_backoff(
 def test_a_child_whose_pid_was_never_recorded_is_found_by_its_marker(
     state: StateDir, start: Start
 ) -> None:
-    pids = killed_owner(state, f"chat:{free_port()}")
+    pids = killed_owner(state, f"chat:{own_port()}")
 
     def forget_pid(record: dict[str, Any]) -> None:
         record["process"] = None
@@ -217,7 +217,7 @@ def test_a_child_whose_pid_was_never_recorded_is_found_by_its_marker(
 
 
 def test_an_intent_without_a_process_starts_one_at_once(state: StateDir, start: Start) -> None:
-    pids = killed_owner(state, f"chat:{free_port()}")
+    pids = killed_owner(state, f"chat:{own_port()}")
 
     def never_spawned(record: dict[str, Any]) -> None:
         record["process"], record["marker"] = None, "0" * 32
@@ -234,7 +234,7 @@ def test_an_intent_without_a_process_starts_one_at_once(state: StateDir, start: 
 def test_a_stranger_with_a_recorded_pid_is_never_touched(
     state: StateDir, start: Start, lie: str
 ) -> None:
-    port = free_port()
+    port = own_port()
     stranger = subprocess.Popen(
         servers.argv(port),
         start_new_session=True,
@@ -272,7 +272,7 @@ def test_a_stranger_with_a_recorded_pid_is_never_touched(
 
 
 def test_a_stop_that_was_asked_for_is_carried_on(state: StateDir, start: Start) -> None:
-    pids = killed_owner(state, f"chat:{free_port()}")
+    pids = killed_owner(state, f"chat:{own_port()}")
 
     def unwanted(record: dict[str, Any]) -> None:
         record["wanted"] = False
@@ -285,7 +285,7 @@ def test_a_stop_that_was_asked_for_is_carried_on(state: StateDir, start: Start) 
 
 
 def test_after_a_reboot_services_start_at_once(state: StateDir, start: Start) -> None:
-    pids = killed_owner(state, f"chat:{free_port()}")
+    pids = killed_owner(state, f"chat:{own_port()}")
 
     def rebooted(record: dict[str, Any]) -> None:
         record["boot"] = record["process"]["boot"] = "the one before"
@@ -303,7 +303,7 @@ def test_after_a_reboot_services_start_at_once(state: StateDir, start: Start) ->
 def test_a_damaged_record_is_moved_aside_and_the_others_go_on(
     state: StateDir, start: Start, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pids = killed_owner(state, f"chat:{free_port()}")
+    pids = killed_owner(state, f"chat:{own_port()}")
     bad = state.record_file(service("bad"))
     bad.write_bytes(damage)
 
@@ -320,7 +320,7 @@ def test_a_failure_count_survives_our_own_restart(
     state: StateDir, start: Start, clock: MovedClock
 ) -> None:
     owner = start()
-    owner.run(launch("chat", free_port(), "--print", "invalid magic", "--exit-code", "1"))
+    owner.run(launch("chat", own_port(), "--print", "invalid magic", "--exit-code", "1"))
     wait_reason(owner, "chat", "ModelCorrupt")
     owner.close(stop_children=False)
 
@@ -334,7 +334,7 @@ def test_a_failure_count_survives_our_own_restart(
 
 
 def test_a_record_reads_back_as_it_was_written(state: StateDir, start: Start) -> None:
-    port = free_port()
+    port = own_port()
     owner = start()
     owner.run(launch("chat", port))
     found = wait_ready(owner, "chat")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.process.exits import PERMANENT, classify, one_line
 from tests.support.gguf_models import tiny_llama
-from tests.support.owner import free_port
+from tests.support.ports import own_port
 
 LOGS = [
     ("gguf_init_from_file: failed to open GGUF file 'a.gguf' (No such file or directory)",
@@ -109,7 +109,7 @@ def test_what_a_real_llama_cpp_prints_is_understood(
     words = [word.format(dir=tmp_path) for word in options]
 
     ended = subprocess.run(
-        [sys.executable, "-m", "agent.embedded", *words, "--port", str(free_port())],
+        [sys.executable, "-m", "agent.embedded", *words, "--port", str(own_port())],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         timeout=30,

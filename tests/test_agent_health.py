@@ -16,7 +16,8 @@ from agent.process.sockets import listening_socket, still_listens
 from reconciler.workload import Probe
 from tests.support import servers
 from tests.support.agents import FakeAgent, sends
-from tests.support.owner import alive, free_port
+from tests.support.owner import alive
+from tests.support.ports import own_port
 from tests.support.wait import wait_for
 
 PROBE = Probe(slots_path="/slots")
@@ -27,7 +28,7 @@ ROUTER = health.recogniser("llamacpp-router", ("tiny",))
 @pytest.fixture
 def server() -> Iterator[tuple[int, int]]:
     """A living server: its pid and port."""
-    port = free_port()
+    port = own_port()
     child = subprocess.Popen(servers.argv(port, "--busy", "1"))
     wait_for(lambda: not can_bind("127.0.0.1", port))
     yield child.pid, port
@@ -54,7 +55,7 @@ def test_the_right_process_with_the_right_model_is_ready(server: tuple[int, int]
 def test_a_router_is_ready_once_one_model_is_loaded(
     status: object, expected: tuple[str, str]
 ) -> None:
-    port = free_port()
+    port = own_port()
     with subprocess.Popen(servers.argv(port, "--model-status", json.dumps(status))) as router:
         wait_for(lambda: not can_bind("127.0.0.1", port))
 
@@ -114,7 +115,7 @@ def test_the_proof_of_ownership_ends_with_the_process(server: tuple[int, int]) -
 
 
 def test_nothing_on_the_port_is_loading() -> None:
-    found = health.check(os.getpid(), "127.0.0.1", free_port(), PROBE, TINY)
+    found = health.check(os.getpid(), "127.0.0.1", own_port(), PROBE, TINY)
 
     assert found == health.Verdict(False, "Loading", "does not listen yet")
 
@@ -132,4 +133,4 @@ def test_slots_that_cannot_be_read_are_unknown_and_not_zero(
     _, port = server
 
     assert health.busy_slots("127.0.0.1", port, path) is None
-    assert health.busy_slots("127.0.0.1", free_port(), "/slots") is None
+    assert health.busy_slots("127.0.0.1", own_port(), "/slots") is None

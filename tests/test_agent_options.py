@@ -12,7 +12,7 @@ from agent.cli import run as run_command
 from agent.cli.run import check_source, options_of_run, words_of
 from reconciler import option
 from reconciler.errors import UsageError
-from reconciler.option import STATE_DIR, add, program_option, programs_of
+from reconciler.option import STATE_DIR, PortRange, add, program_option, programs_of
 from reconciler.runtimes import RUNTIMES
 
 # option: (a text as a person writes it, the value that it is)
@@ -30,6 +30,10 @@ ROWS: dict[str, tuple[str, Any]] = {
     "api-key-file": ("/run/api-key", Path("/run/api-key")),
     "runtime": ("llamacpp", "llama-server"),
     "runtimes": ("llama-server, mlx-server", ("llama-server", "mlx-server")),
+    "service-ports": ("31000-31009", PortRange(31000, 31009)),
+    "probe-interval": ("2s", "2s"),
+    "drift-interval": ("5m", "5m"),
+    "sample-interval": ("500ms", "500ms"),
     "memory-fraction": ("0.5", 0.5),
     "memory-check-mode": ("warn", "warn"),
     "log-level": ("debug", "debug"),
@@ -115,6 +119,11 @@ def test_what_is_nowhere_said_needs_no_words() -> None:
         ("runtimes", "llama-server,ollama", "no runtime named ollama"),
         ("log-level", "loud", "debug, info"),
         ("interval", "soon", "soon"),
+        ("probe-interval", "0s", "100ms or more"),
+        ("drift-interval", "often", "no duration"),
+        ("service-ports", "20000", "FIRST-LAST"),
+        ("service-ports", "29999-20000", "the lower one first"),
+        ("service-ports", "80-90", "from 1024"),
     ],
 )
 @pytest.mark.parametrize("typed", [True, False])

@@ -20,7 +20,6 @@ from tests.support.owner import (
     QUICK,
     MovedClock,
     alive,
-    free_port,
     get,
     launch,
     post,
@@ -31,6 +30,7 @@ from tests.support.owner import (
     wait_reason,
     wait_state,
 )
+from tests.support.ports import own_port
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
@@ -56,7 +56,7 @@ def owner(state: StateDir, clock: MovedClock) -> Iterator[Processes]:
 
 
 def test_a_launch_becomes_a_ready_process(owner: Processes) -> None:
-    port = free_port()
+    port = own_port()
 
     owner.run(launch("chat", port))
     found = wait_ready(owner, "chat")
@@ -70,7 +70,7 @@ def test_a_launch_becomes_a_ready_process(owner: Processes) -> None:
 
 
 def test_a_process_is_not_ready_while_it_loads(owner: Processes) -> None:
-    owner.run(launch("chat", free_port(), "--load-seconds", "600"))
+    owner.run(launch("chat", own_port(), "--load-seconds", "600"))
 
     found = wait_state(owner, "chat", lambda state: "503" in state.message)
 
@@ -79,7 +79,7 @@ def test_a_process_is_not_ready_while_it_loads(owner: Processes) -> None:
 
 
 def test_a_server_of_another_model_is_not_ready(owner: Processes) -> None:
-    owner.run(launch("chat", free_port(), "--alias", "other"))
+    owner.run(launch("chat", own_port(), "--alias", "other"))
 
     found = wait_reason(owner, "chat", "WrongModel")
 
@@ -87,7 +87,7 @@ def test_a_server_of_another_model_is_not_ready(owner: Processes) -> None:
 
 
 def test_running_the_same_launch_again_changes_nothing(owner: Processes) -> None:
-    wanted = launch("chat", free_port())
+    wanted = launch("chat", own_port())
     owner.run(wanted)
     before = wait_ready(owner, "chat")
 
@@ -103,7 +103,7 @@ def test_running_the_same_launch_again_changes_nothing(owner: Processes) -> None
 def test_an_update_changes_the_record_and_not_the_process(
     owner: Processes, state: StateDir
 ) -> None:
-    wanted = launch("chat", free_port())
+    wanted = launch("chat", own_port())
     owner.run(wanted)
     before = wait_ready(owner, "chat")
 
@@ -117,7 +117,7 @@ def test_an_update_changes_the_record_and_not_the_process(
 
 
 def test_a_changed_launch_replaces_the_process(owner: Processes) -> None:
-    port = free_port()
+    port = own_port()
     owner.run(launch("chat", port))
     before = wait_ready(owner, "chat")
 
@@ -130,7 +130,7 @@ def test_a_changed_launch_replaces_the_process(owner: Processes) -> None:
 
 
 def test_a_killed_child_comes_back_after_the_backoff(owner: Processes, clock: MovedClock) -> None:
-    owner.run(launch("chat", free_port()))
+    owner.run(launch("chat", own_port()))
     before = wait_ready(owner, "chat")
     assert before.pid is not None
 
@@ -145,7 +145,7 @@ def test_a_killed_child_comes_back_after_the_backoff(owner: Processes, clock: Mo
 
 
 def test_a_crash_loop_waits_longer_each_time(owner: Processes, clock: MovedClock) -> None:
-    owner.run(launch("chat", free_port(), "--print", "sad", "--exit-code", "3"))
+    owner.run(launch("chat", own_port(), "--print", "sad", "--exit-code", "3"))
 
     failures = []
     for expected in (1, 2, 3, 4):
@@ -168,7 +168,7 @@ def test_a_corrupt_model_is_not_retried_in_a_tight_loop(
     owner: Processes, clock: MovedClock
 ) -> None:
     line = "tensor 'x' data is not within the file bounds, model is corrupted or incomplete"
-    owner.run(launch("chat", free_port(), "--print", line, "--exit-code", "1"))
+    owner.run(launch("chat", own_port(), "--print", line, "--exit-code", "1"))
 
     wait_reason(owner, "chat", "ModelCorrupt")
     clock.passed_s += 290
@@ -180,7 +180,7 @@ def test_a_corrupt_model_is_not_retried_in_a_tight_loop(
 
 
 def test_changed_inputs_end_the_wait_for_a_retry(owner: Processes) -> None:
-    port = free_port()
+    port = own_port()
     owner.run(launch("chat", port, "--print", "error: bad flag", "--exit-code", "1"))
     wait_reason(owner, "chat", "BadFlag")
 
@@ -190,7 +190,7 @@ def test_changed_inputs_end_the_wait_for_a_retry(owner: Processes) -> None:
 
 
 def test_a_missing_engine_is_a_reason_and_no_crash(owner: Processes) -> None:
-    wanted = launch("chat", free_port())
+    wanted = launch("chat", own_port())
     command = replace(wanted.command, argv=("/nowhere/llama-server",))
 
     owner.run(replace(wanted, command=command))
@@ -216,7 +216,7 @@ def test_a_taken_port_is_named_with_its_owner_and_nothing_is_spawned(owner: Proc
 
 
 def test_a_stopped_service_ends_and_is_forgotten(owner: Processes, state: StateDir) -> None:
-    owner.run(launch("chat", free_port()))
+    owner.run(launch("chat", own_port()))
     found = wait_ready(owner, "chat")
     assert found.pid is not None
 
@@ -229,7 +229,7 @@ def test_a_stopped_service_ends_and_is_forgotten(owner: Processes, state: StateD
 
 
 def test_a_stop_waits_for_requests_in_flight(owner: Processes) -> None:
-    port = free_port()
+    port = own_port()
     owner.run(launch("chat", port, "--busy", "2", drain_timeout_s=600.0))
     found = wait_ready(owner, "chat")
     assert found.pid is not None
@@ -247,7 +247,7 @@ def test_a_stop_waits_for_requests_in_flight(owner: Processes) -> None:
 def test_requests_that_outlive_the_drain_are_cut_and_counted(
     owner: Processes, clock: MovedClock
 ) -> None:
-    owner.run(launch("chat", free_port(), "--busy", "2", drain_timeout_s=600.0))
+    owner.run(launch("chat", own_port(), "--busy", "2", drain_timeout_s=600.0))
     wait_ready(owner, "chat")
 
     owner.stop(service("chat"))
@@ -261,7 +261,7 @@ def test_requests_that_outlive_the_drain_are_cut_and_counted(
 
 
 def test_a_process_that_ignores_sigterm_is_killed(owner: Processes) -> None:
-    owner.run(launch("chat", free_port(), "--ignore-sigterm"))
+    owner.run(launch("chat", own_port(), "--ignore-sigterm"))
     found = wait_ready(owner, "chat")
     assert found.pid is not None
 
@@ -273,7 +273,7 @@ def test_a_process_that_ignores_sigterm_is_killed(owner: Processes) -> None:
 
 
 def test_a_service_can_be_stopped_while_it_starts(owner: Processes) -> None:
-    owner.run(launch("chat", free_port(), "--load-seconds", "600"))
+    owner.run(launch("chat", own_port(), "--load-seconds", "600"))
     found = wait_reason(owner, "chat", "Loading")
     assert found.pid is not None
 
@@ -284,7 +284,7 @@ def test_a_service_can_be_stopped_while_it_starts(owner: Processes) -> None:
 
 
 def test_a_service_can_be_started_while_it_stops(owner: Processes) -> None:
-    port = free_port()
+    port = own_port()
     owner.run(launch("chat", port, "--ignore-sigterm"))
     before = wait_ready(owner, "chat")
 
@@ -298,11 +298,11 @@ def test_a_service_can_be_started_while_it_stops(owner: Processes) -> None:
 
 
 def test_draining_one_service_does_not_hold_up_another(owner: Processes) -> None:
-    owner.run(launch("slow", free_port(), "--busy", "1", drain_timeout_s=600.0))
+    owner.run(launch("slow", own_port(), "--busy", "1", drain_timeout_s=600.0))
     wait_ready(owner, "slow")
 
     owner.stop(service("slow"))
-    owner.run(launch("fast", free_port()))
+    owner.run(launch("fast", own_port()))
     wait_ready(owner, "fast")
 
     slow = state_of(owner, "slow")
@@ -313,7 +313,7 @@ def test_draining_one_service_does_not_hold_up_another(owner: Processes) -> None
 
 
 def test_changes_in_quick_succession_end_in_the_last_one(owner: Processes) -> None:
-    port = free_port()
+    port = own_port()
     owner.run(launch("chat", port))
     wait_ready(owner, "chat")
 
@@ -329,10 +329,10 @@ def test_changes_in_quick_succession_end_in_the_last_one(owner: Processes) -> No
 
 
 def test_services_do_not_disturb_each_other(owner: Processes) -> None:
-    owner.run(launch("one", free_port()))
+    owner.run(launch("one", own_port()))
     one = wait_ready(owner, "one")
 
-    owner.run(launch("two", free_port()))
+    owner.run(launch("two", own_port()))
     two = wait_ready(owner, "two")
     assert two.pid is not None
     os.kill(two.pid, signal.SIGKILL)
@@ -347,7 +347,7 @@ def test_services_do_not_disturb_each_other(owner: Processes) -> None:
 
 def test_children_of_a_dead_process_are_ended_too(owner: Processes, tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    owner.run(launch("router", free_port(), "--child", str(file)))
+    owner.run(launch("router", own_port(), "--child", str(file)))
     found = wait_ready(owner, "router")
     assert found.pid is not None
     grandchild = int(file.read_text())
@@ -361,7 +361,7 @@ def test_a_live_process_that_stops_answering_is_shown_and_left_running(
     owner: Processes, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken"
-    owner.run(launch("chat", free_port(), "--fail-health", str(broken)))
+    owner.run(launch("chat", own_port(), "--fail-health", str(broken)))
     before = wait_ready(owner, "chat")
 
     broken.touch()
@@ -375,7 +375,7 @@ def test_a_live_process_that_stops_answering_is_shown_and_left_running(
 
 @pytest.mark.parametrize("jump_s", [-86400.0, 7200.0, 1e9])
 def test_a_clock_jump_restarts_nothing(owner: Processes, clock: MovedClock, jump_s: float) -> None:
-    owner.run(launch("chat", free_port()))
+    owner.run(launch("chat", own_port()))
     before = wait_ready(owner, "chat")
 
     clock.slept_s += jump_s
@@ -398,7 +398,7 @@ def test_a_child_gets_a_scrubbed_environment(state: StateDir) -> None:
     }
     processes = Processes(state, timing=QUICK, environ=environ)
     processes.start()
-    port = free_port()
+    port = own_port()
     wanted = launch("chat", port)
     command = replace(wanted.command, env={"OMP_WAIT_POLICY": "passive"})
 
@@ -423,7 +423,7 @@ def test_a_child_gets_a_scrubbed_environment(state: StateDir) -> None:
 
 
 def test_files_of_the_command_are_there_before_it_starts(owner: Processes, state: StateDir) -> None:
-    wanted = launch("chat", free_port())
+    wanted = launch("chat", own_port())
     command = replace(wanted.command, files={"presets.ini": "version = 1\n"})
 
     owner.run(replace(wanted, command=command))
@@ -434,7 +434,7 @@ def test_files_of_the_command_are_there_before_it_starts(owner: Processes, state
 
 
 def test_a_file_outside_the_service_directory_is_refused(owner: Processes) -> None:
-    wanted = launch("chat", free_port())
+    wanted = launch("chat", own_port())
     command = replace(wanted.command, files={"../../agent.lock": "x"})
 
     owner.run(replace(wanted, command=command))
@@ -444,7 +444,7 @@ def test_a_file_outside_the_service_directory_is_refused(owner: Processes) -> No
 
 
 def test_what_a_process_prints_is_in_its_log(owner: Processes, state: StateDir) -> None:
-    owner.run(launch("chat", free_port(), "--print", "hello there"))
+    owner.run(launch("chat", own_port(), "--print", "hello there"))
     wait_ready(owner, "chat")
 
     assert "hello there\n" in state.log_file(service("chat")).read_text()
@@ -453,7 +453,7 @@ def test_what_a_process_prints_is_in_its_log(owner: Processes, state: StateDir) 
 def test_closing_can_leave_the_children_running(state: StateDir) -> None:
     processes = Processes(state, timing=QUICK)
     processes.start()
-    port = free_port()
+    port = own_port()
     processes.run(launch("chat", port))
     pid = wait_ready(processes, "chat").pid
     assert pid is not None
@@ -473,7 +473,7 @@ def test_closing_can_leave_the_children_running(state: StateDir) -> None:
 def test_closing_kills_what_outlives_the_deadline(state: StateDir) -> None:
     processes = Processes(state, timing=replace(QUICK, terminate_s=600.0))
     processes.start()
-    processes.run(launch("chat", free_port(), "--ignore-sigterm"))
+    processes.run(launch("chat", own_port(), "--ignore-sigterm"))
     pid = wait_ready(processes, "chat").pid
     assert pid is not None
 
@@ -500,7 +500,7 @@ def test_an_error_in_a_call_is_the_callers(owner: Processes) -> None:
     with pytest.raises(KeyError, match="mine"):
         owner.call(fail)
 
-    owner.run(launch("chat", free_port()))
+    owner.run(launch("chat", own_port()))
     assert wait_ready(owner, "chat").ready
 
 
@@ -513,7 +513,7 @@ def test_a_surprise_in_a_callback_does_not_end_the_owner(
     processes = Processes(state, timing=QUICK, changed=fail)
     processes.start()
 
-    processes.run(launch("chat", free_port()))
+    processes.run(launch("chat", own_port()))
     found = wait_ready(processes, "chat")
     processes.close(stop_children=True, deadline_s=5)
 
@@ -522,7 +522,7 @@ def test_a_surprise_in_a_callback_does_not_end_the_owner(
 
 
 def test_a_restart_gives_a_new_process_of_the_same_launch(owner: Processes) -> None:
-    owner.run(launch("chat", free_port()))
+    owner.run(launch("chat", own_port()))
     before = wait_ready(owner, "chat")
 
     owner.restart(service("chat"))
@@ -532,7 +532,7 @@ def test_a_restart_gives_a_new_process_of_the_same_launch(owner: Processes) -> N
 
 
 def test_instances_speak_the_words_of_the_planner(owner: Processes) -> None:
-    port = free_port()
+    port = own_port()
     owner.run(launch("chat", port))
     found = wait_ready(owner, "chat")
 

@@ -17,7 +17,8 @@ from agent.process.records import Records
 from agent.process.unit import Reloading, Stage
 from agent.state import StateDir
 from tests.support.gguf_models import tiny_llama
-from tests.support.owner import QUICK, free_port, wait_gone, wait_ready, wait_state
+from tests.support.owner import QUICK, wait_gone, wait_ready, wait_state
+from tests.support.ports import own_port
 from tests.support.routers import argument, ask, change, child, listed, router, states, stream
 from tests.support.wait import wait_for
 
@@ -65,7 +66,7 @@ def said(owner: Processes) -> str:
 def test_a_changed_model_is_reloaded_while_another_one_streams(
     state: StateDir, start: Callable[[], Processes], files: dict[str, Path]
 ) -> None:
-    port, owner = free_port(), start()
+    port, owner = own_port(), start()
     before = router(state, port, files, [{"name": "a"}, {"name": "b"}], router={"resident": 2})
     owner.run(before)
     pid = wait_ready(owner, "chat").pid
@@ -96,7 +97,7 @@ def test_a_changed_model_is_reloaded_while_another_one_streams(
 def test_requests_of_a_changed_model_are_finished_before_it_goes(
     state: StateDir, start: Callable[[], Processes], files: dict[str, Path]
 ) -> None:
-    port, owner = free_port(), start()
+    port, owner = own_port(), start()
     before = router(state, port, files, [{"name": "a"}])
     owner.run(before)
     wait_ready(owner, "chat")
@@ -113,7 +114,7 @@ def test_requests_of_a_changed_model_are_finished_before_it_goes(
 def test_what_the_drain_deadline_of_a_reload_cuts_is_counted(
     state: StateDir, start: Callable[[], Processes], files: dict[str, Path]
 ) -> None:
-    port, owner = free_port(), start()
+    port, owner = own_port(), start()
     short = {"rollout": {"drainTimeout": "1s"}}
     before = router(state, port, files, [{"name": "a"}], **short)
     owner.run(before)
@@ -131,7 +132,7 @@ def test_what_the_drain_deadline_of_a_reload_cuts_is_counted(
 def test_a_router_that_stops_finishes_what_its_models_work_on(
     state: StateDir, start: Callable[[], Processes], files: dict[str, Path]
 ) -> None:
-    port, owner = free_port(), start()
+    port, owner = own_port(), start()
     owner.run(router(state, port, files, [{"name": "a"}, {"name": "b"}], router={"resident": 2}))
     wait_ready(owner, "chat")
     assert ask(port, "b")[0] == 200
@@ -147,7 +148,7 @@ def test_a_router_that_stops_finishes_what_its_models_work_on(
 def test_added_and_removed_models_come_and_go_without_a_restart(
     state: StateDir, start: Callable[[], Processes], files: dict[str, Path]
 ) -> None:
-    port, owner = free_port(), start()
+    port, owner = own_port(), start()
     before = router(state, port, files, [{"name": "a"}])
     after = router(state, port, files, [{"name": "b", "preload": True}])
     owner.run(before)
@@ -164,7 +165,7 @@ def test_added_and_removed_models_come_and_go_without_a_restart(
 def test_a_corrupt_model_is_left_out_while_the_others_serve(
     state: StateDir, start: Callable[[], Processes], files: dict[str, Path]
 ) -> None:
-    port, owner = free_port(), start()
+    port, owner = own_port(), start()
     models = [{"name": "a"}, {"name": "bad"}]
     owner.run(router(state, port, files, models, router={"resident": 2}))
     pid = wait_ready(owner, "chat").pid
@@ -186,7 +187,7 @@ def test_a_corrupt_model_is_left_out_while_the_others_serve(
 def test_a_model_that_is_left_out_comes_back_with_other_bytes(
     state: StateDir, start: Callable[[], Processes], files: dict[str, Path]
 ) -> None:
-    port, owner = free_port(), start()
+    port, owner = own_port(), start()
     models: list[dict[str, Any]] = [{"name": "bad", "preload": True}, {"name": "a"}]
     before = router(state, port, files, models)
     owner.run(before)
@@ -203,7 +204,7 @@ def test_a_model_that_is_left_out_comes_back_with_other_bytes(
 def test_a_restart_lets_in_what_was_left_out(
     state: StateDir, start: Callable[[], Processes], files: dict[str, Path], tmp_path: Path
 ) -> None:
-    port, owner = free_port(), start()
+    port, owner = own_port(), start()
     mended = tmp_path / "mended.gguf"
     mended.write_bytes(files["bad"].read_bytes())
     models = [{"name": "a"}, {"name": "bad"}]
@@ -223,7 +224,7 @@ def test_a_restart_lets_in_what_was_left_out(
 def test_with_nothing_but_corrupt_models_it_is_not_ready_and_says_why(
     state: StateDir, start: Callable[[], Processes], files: dict[str, Path]
 ) -> None:
-    port, owner = free_port(), start()
+    port, owner = own_port(), start()
 
     owner.run(router(state, port, files, [{"name": "bad"}]))
 
@@ -236,7 +237,7 @@ def test_with_nothing_but_corrupt_models_it_is_not_ready_and_says_why(
 def test_a_killed_child_is_shown_and_loaded_again_by_the_next_request(
     state: StateDir, start: Callable[[], Processes], files: dict[str, Path]
 ) -> None:
-    port, owner = free_port(), start()
+    port, owner = own_port(), start()
     owner.run(router(state, port, files, [{"name": "a"}, {"name": "b"}], router={"resident": 2}))
     pid = wait_ready(owner, "chat").pid
     assert pid
@@ -254,7 +255,7 @@ def test_a_killed_child_is_shown_and_loaded_again_by_the_next_request(
 def test_a_child_that_hangs_is_shown_and_left_alone(
     state: StateDir, start: Callable[[], Processes], files: dict[str, Path]
 ) -> None:
-    port, owner = free_port(), start()
+    port, owner = own_port(), start()
     owner.run(router(state, port, files, [{"name": "a"}, {"name": "b"}], router={"resident": 2}))
     pid = wait_ready(owner, "chat").pid
     assert pid
@@ -274,7 +275,7 @@ def test_a_child_that_hangs_is_shown_and_left_alone(
 def test_an_agent_that_died_in_the_middle_of_a_reload_leaves_it_to_the_next(
     state: StateDir, start: Callable[[], Processes], files: dict[str, Path]
 ) -> None:
-    port, owner = free_port(), start()
+    port, owner = own_port(), start()
     models = [{"name": "a"}, {"name": "b"}]
     before = router(state, port, files, models, router={"resident": 2})
     owner.run(before)
@@ -298,7 +299,7 @@ def test_an_agent_that_died_in_the_middle_of_a_reload_leaves_it_to_the_next(
 def test_what_is_left_out_stays_so_for_the_next_agent(
     state: StateDir, start: Callable[[], Processes], files: dict[str, Path]
 ) -> None:
-    port, owner = free_port(), start()
+    port, owner = own_port(), start()
     owner.run(router(state, port, files, [{"name": "a"}, {"name": "bad"}]))
     wait_ready(owner, "chat")
     ask(port, "bad")
@@ -315,7 +316,7 @@ def test_what_is_left_out_stays_so_for_the_next_agent(
 def test_a_preset_that_the_router_refuses_ends_in_a_restart(
     state: StateDir, start: Callable[[], Processes], files: dict[str, Path]
 ) -> None:
-    port, owner = free_port(), start()
+    port, owner = own_port(), start()
     before = router(state, port, files, [{"name": "a"}])
     owner.run(before)
     pid = wait_ready(owner, "chat").pid

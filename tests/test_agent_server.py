@@ -18,7 +18,7 @@ import pytest
 from agent.server import ListenSettings, served
 from reconciler.loop import Wake
 from tests.support.fleets import model, service
-from tests.support.owner import free_port
+from tests.support.ports import own_port
 from tests.support.served_node import Heard, Reply, ServedNode
 from tests.support.wait import wait_for
 
@@ -306,7 +306,7 @@ def test_a_taken_port_is_named_and_had_later_and_models_run_meanwhile(tmp_path: 
 
 
 def test_where_it_listens_stands_in_the_state_directory_while_it_does(tmp_path: Path) -> None:
-    port = free_port()
+    port = own_port()
     with ServedNode.open(tmp_path, {}, ListenSettings(port=port)) as node:
         node.serving.wait()
         during = served(node.state)

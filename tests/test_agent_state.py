@@ -16,12 +16,16 @@ from pathlib import Path
 import pytest
 
 from agent.process import logs
-from agent.process.ports import FIRST_PORT, LAST_PORT, PortBook, can_bind, taken_by
+from agent.process.ports import PortBook, can_bind, taken_by
 from agent.process.records import Record, Records
 from agent.state import StateDir, atomic_write, default_root, slug
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import StateError
-from tests.support.owner import free_port, launch, service
+from reconciler.option import PortRange
+from tests.support.owner import launch, service
+from tests.support.ports import own_port, own_row
+
+FIRST, LAST = 20000, 29999  # where services get their ports, unless a person says otherwise
 
 
 @pytest.fixture
@@ -114,7 +118,7 @@ def test_a_service_keeps_its_port_for_good(state: StateDir) -> None:
         other.listen()
         again = PortBook(state).port_for(chat, None)
 
-    assert FIRST_PORT <= first <= LAST_PORT
+    assert FIRST <= first <= LAST
     assert again == first
 
 
@@ -128,7 +132,7 @@ def test_a_port_that_somebody_else_has_is_passed_over(state: StateDir) -> None:
         chosen = PortBook(state).port_for(chat, None)
 
     assert chosen != usual
-    assert FIRST_PORT <= chosen <= LAST_PORT
+    assert FIRST <= chosen <= LAST
 
 
 def test_no_two_services_share_a_port(state: StateDir) -> None:
@@ -142,6 +146,17 @@ def test_no_two_services_share_a_port(state: StateDir) -> None:
     assert stated == wanted
     assert chosen != wanted
     assert len(many | {stated, chosen}) == 202
+
+
+def test_a_person_may_say_where_ports_are_taken_from(state: StateDir) -> None:
+    kept = PortBook(state).port_for(service("old"), None)
+    with own_row() as row:
+        few = PortBook(state, PortRange(row[0], row[1]))
+
+        assert {few.port_for(service(name), None) for name in "ab"} == {row[0], row[1]}
+        with pytest.raises(StateError, match=f"no port between {row[0]} and {row[1]} is free; .*"):
+            few.port_for(service("c"), None)
+        assert few.port_for(service("old"), None) == kept
 
 
 def test_looking_at_a_port_remembers_nothing(state: StateDir) -> None:
@@ -168,7 +183,7 @@ def test_a_damaged_port_book_is_moved_aside(
 
     port = PortBook(state).port_for(service("chat"), None)
 
-    assert FIRST_PORT <= port <= LAST_PORT
+    assert FIRST <= port <= LAST
     assert "ports.json.corrupt" in caplog.text
 
 
@@ -186,7 +201,7 @@ def test_a_lost_port_book_moves_no_port_that_a_record_holds(
 
     assert book.port_for(service("chat"), None) == 21234
     assert PortBook(state).port_for(service("chat"), None) == 21234  # and it is written down again
-    assert FIRST_PORT <= book.port_for(service("fixed"), None) <= LAST_PORT  # 8080 was the fleet's
+    assert FIRST <= book.port_for(service("fixed"), None) <= LAST  # 8080 was the fleet's
 
 
 def test_looking_at_a_damaged_port_book_leaves_it_where_it_is(state: StateDir) -> None:
@@ -221,11 +236,11 @@ def test_a_taken_port_is_named_with_its_owner() -> None:
         assert not can_bind("127.0.0.1", port)
         assert f"port {port} is taken by pid {os.getpid()} (" in (taken_by("127.0.0.1", port) or "")
 
-    assert taken_by("127.0.0.1", free_port()) is None
+    assert taken_by("127.0.0.1", own_port()) is None
 
 
 def test_an_address_that_is_not_ours_is_said() -> None:
-    assert (taken_by("192.0.2.1", free_port()) or "").startswith("cannot listen on 192.0.2.1:")
+    assert (taken_by("192.0.2.1", own_port()) or "").startswith("cannot listen on 192.0.2.1:")
 
 
 def test_a_log_is_rotated_behind_the_back_of_its_writer(tmp_path: Path) -> None:

@@ -22,7 +22,8 @@ from agent.drift import DriftWatch, differences
 from agent.process.launch import InstanceState, Launch, Phase
 from agent.process.ports import can_bind
 from reconciler.plan import DriftKind
-from tests.support.owner import MovedClock, free_port, get, launch, service
+from tests.support.owner import MovedClock, get, launch, service
+from tests.support.ports import own_port
 from tests.support.wait import wait_for
 
 SETTINGS = {"contextSize": 4000, "parallelSlots": 2}
@@ -45,7 +46,7 @@ def ready(of: Launch, pid: int) -> InstanceState:
 @pytest.fixture
 def running() -> Iterator[tuple[Launch, int]]:
     """A server that runs as it was launched, and its pid."""
-    port = free_port()
+    port = own_port()
     of = declared(port, "--props", json.dumps(AS_DECLARED))
     with subprocess.Popen(of.command.argv) as child:
         wait_for(lambda: not can_bind("127.0.0.1", port))
@@ -113,7 +114,7 @@ def test_what_cannot_be_read_is_no_drift(
 def test_an_upgraded_program_is_deferred(tmp_path: Path) -> None:
     engine = tmp_path / "sleep"
     shutil.copy(shutil.which("sleep") or "", engine)
-    of = declared(free_port())
+    of = declared(own_port())
     of = replace(of, runtime="other", command=replace(of.command, argv=(str(engine), "600")))
     with subprocess.Popen(of.command.argv) as child:
         before = differences(of, child.pid, ask)

@@ -18,9 +18,10 @@ from reconciler.runtime import NodeFacts
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.llamacpp_flags import ALLOWED
 from reconciler.workload import Command
-from tests.support.engines import Server, free_port, render, service, workload
+from tests.support.engines import Server, render, service, workload
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
+from tests.support.ports import own_port
 from tests.support.wait import wait_for
 
 LLAMA = RUNTIMES["llama-server"]
@@ -161,7 +162,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _server(
     engine: EngineFound, model: Path, here: Path, port: int | None = None, **spec: Any
 ) -> Server:
-    port = port or free_port()
+    port = port or own_port()
     node = NodeFacts(
         binary=engine.argv_prefix,
         port=str(port),
@@ -269,7 +270,7 @@ def test_an_unknown_flag_ends_an_engine_with_1_and_is_named(
 ) -> None:
     command = Command((*engine.argv_prefix, "--no-such-flag"), {"XDG_CONFIG_HOME": str(tmp_path)})
 
-    with Server(command, free_port(), tmp_path) as server:
+    with Server(command, own_port(), tmp_path) as server:
         assert server.exit_code() == 1
 
     assert "--no-such-flag" in server.log

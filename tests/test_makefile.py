@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent
-PREFLIGHT = REPOSITORY / "tests/support/preflight.py"
 
 
 def test_no_python_at_all_is_said_with_how_to_get_one(tmp_path: Path) -> None:
@@ -67,9 +67,29 @@ def test_who_has_an_engine_needs_no_compiler(tmp_path: Path) -> None:
         program.write_text("#!/bin/sh")
         program.chmod(0o755)
 
-    run = _preflight(tmp_path, LLAMA_SERVER="/opt/llama-server")
+    run = _preflight(tmp_path, LLAMA_SERVER=sys.executable)
 
     assert run.returncode == 0, run.stderr
+
+
+def test_what_will_be_built_is_said_first_with_how_long_it_takes(tmp_path: Path) -> None:
+    for name in ("git", "go", "c++", "make"):
+        (tmp_path / name).symlink_to("/bin/true")
+
+    run = _preflight(tmp_path)
+
+    assert run.returncode == 0, run.stderr
+    assert re.search(r"llama-server \S+: about \d+ min", run.stdout)
+    assert re.search(r"Kubernetes \S+, etcd, .*: about \d+ min", run.stdout)
+    assert str(tmp_path / "cache") in run.stdout
+
+
+def test_a_part_of_the_tests_needs_no_more_than_it_runs(tmp_path: Path) -> None:
+    (tmp_path / "git").symlink_to("/bin/true")
+
+    run = _preflight(tmp_path, T="tests/test_planner.py")
+
+    assert (run.returncode, run.stdout) == (0, "")
 
 
 def _make(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -87,8 +107,9 @@ def _make(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 def _preflight(path: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, PREFLIGHT],
-        env={"PATH": str(path), **env},
+        [sys.executable, "-m", "tests.suite.preflight"],
+        cwd=REPOSITORY,
+        env={"PATH": str(path), "XDG_CACHE_HOME": str(path / "cache"), **env},
         capture_output=True,
         text=True,
         timeout=30,

@@ -10,9 +10,10 @@ import pytest
 from reconciler.gguf.header import read_path
 from reconciler.memory import MemorySettings, estimate
 from reconciler.workload import Command
-from tests.support.engines import Server, free_port
+from tests.support.engines import Server
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
+from tests.support.ports import own_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +44,7 @@ def test_the_real_server_allocates_what_the_estimate_says(
         "prompt_cache_bytes": 0,
     }
     told = MemorySettings(context=5000, **(plain | changes))
-    port = free_port()
+    port = own_port()
     argv = (
         *(str(llama_server()), "-m", str(model), "--port", str(port), "-c", "5000"),
         *("-np", str(told.slots), "-kvu" if told.kv_unified else "-no-kvu"),

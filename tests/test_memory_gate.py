@@ -20,7 +20,6 @@ from reconciler.workload import PoolNeed
 from tests.support.memory import GIB, kernel, machine, stated
 from tests.support.owner import (
     QUICK,
-    free_port,
     launch,
     state_of,
     wait_gone,
@@ -28,6 +27,7 @@ from tests.support.owner import (
     wait_reason,
     wait_state,
 )
+from tests.support.ports import own_port
 
 pytestmark = pytest.mark.e2e
 BUDGET = int(32 * GIB * 0.67)
@@ -35,7 +35,7 @@ TIMING = replace(QUICK, backoff_first_s=0.05, backoff_refused_s=0.1)
 
 
 def large(name: str, size: int = 12 * GIB, **changes: Any) -> Launch:
-    return launch(name, free_port(), needs=(PoolNeed("host", size, BUDGET),), **changes)
+    return launch(name, own_port(), needs=(PoolNeed("host", size, BUDGET),), **changes)
 
 
 @pytest.fixture
@@ -84,8 +84,8 @@ def test_the_second_of_two_that_fit_alone_waits_and_starts_when_the_first_has_go
 def test_a_file_that_both_map_lets_both_start(owner: Processes) -> None:
     shared = (PoolNeed("host", 12 * GIB, BUDGET, (("sha", 11 * GIB),)),)
 
-    owner.run(launch("a", free_port(), needs=shared))
-    owner.run(launch("b", free_port(), needs=shared))
+    owner.run(launch("a", own_port(), needs=shared))
+    owner.run(launch("b", own_port(), needs=shared))
 
     assert wait_ready(owner, "a").pid
     assert wait_ready(owner, "b").pid
@@ -139,14 +139,14 @@ def test_a_new_owner_counts_a_file_that_two_services_share_once(
     shared = (PoolNeed("host", 12 * GIB, BUDGET, (("sha", 11 * GIB),)),)
     before = new_owner(state, root)
     for name in ("a", "b"):
-        before.run(launch(name, free_port(), needs=shared))
+        before.run(launch(name, own_port(), needs=shared))
         wait_ready(before, name)
     before.close(stop_children=False)
 
     after = new_owner(state, root)
     try:
         assert [r.launch.needs for r in Records(state).read_all()] == [shared, shared]
-        after.run(launch("c", free_port(), needs=shared))
+        after.run(launch("c", own_port(), needs=shared))
         assert wait_ready(after, "c").pid
         after.run(large("d"))
         text = wait_reason(after, "d", "MemoryFits").message

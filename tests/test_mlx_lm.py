@@ -20,7 +20,8 @@ from reconciler.runtimes import RUNTIMES
 from reconciler.workload import digest
 from tests.support import engines
 from tests.support.mlx_models import PROGRAM, tiny_mlx
-from tests.support.owner import QUICK, free_port, wait_gone, wait_ready, wait_reason
+from tests.support.owner import QUICK, wait_gone, wait_ready, wait_reason
+from tests.support.ports import own_port
 from tests.support.wait import wait_for
 
 MLX = RUNTIMES["mlx-lm"]
@@ -84,7 +85,7 @@ def owner(tmp_path: Path) -> Iterator[Processes]:
 
 def _launch(state: Path, model: Path, name: str = "tiny-mlx", **spec: Any) -> Launch:
     wanted = engines.service(runtime="mlx-lm", modelRef=name, **spec)
-    port = free_port()
+    port = own_port()
     directory = StateDir.open(state).workload_dir(wanted.ref)
     facts = NodeFacts(
         (str(PROGRAM),), str(port), directory=str(directory), model_paths={name: str(model)}

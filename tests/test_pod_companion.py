@@ -17,10 +17,11 @@ from agent.state import StateDir
 from reconciler.runtime import NodeFacts
 from reconciler.workload import Command
 from tests.support import servers
-from tests.support.engines import Server, free_port, render, service
+from tests.support.engines import Server, render, service
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
 from tests.support.pods import Program, get, running, wait_readyz
+from tests.support.ports import own_port
 from tests.support.routers import ask, listed, router, stream
 from tests.support.wait import wait_for
 
@@ -32,7 +33,7 @@ def companion(
     folder: Path, port: int, *words: str, runtime: str = "llama-server"
 ) -> Iterator[tuple[Program, int]]:
     """Beside an engine on `port`; the port where it answers itself."""
-    own = free_port()
+    own = own_port()
     told = ("--runtime", runtime, "--port", str(port), "--listen", f"127.0.0.1:{own}")
     log = folder / "companion.log"
     settle = () if "--settle" in words else ("--settle", "0.2")
@@ -51,7 +52,7 @@ def _listens(port: int) -> bool:
 @pytest.fixture
 def engine(tmp_path: Path) -> Server:
     """A real llama-server, not started yet."""
-    port = free_port()
+    port = own_port()
     facts = NodeFacts(
         binary=(str(llama_server()),),
         port=str(port),
@@ -65,7 +66,7 @@ def engine(tmp_path: Path) -> Server:
 
 def tiny_server(folder: Path, *options: str) -> Server:
     """A small server with bad manners on demand."""
-    port = free_port()
+    port = own_port()
     return Server(Command(servers.argv(port, *options)), port, folder / "engine")
 
 
@@ -181,7 +182,7 @@ def test_a_drain_that_nobody_follows_up_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_is_not_there_is_drained_at_once(tmp_path: Path) -> None:
-    with companion(tmp_path, free_port(), "--name", "tiny") as (_, own):
+    with companion(tmp_path, own_port(), "--name", "tiny") as (_, own):
         wait_readyz(own, 503)
 
         assert get(own, "/drain", timeout_s=3)[0] == 200
@@ -222,7 +223,7 @@ def _questions(engine: Server) -> int:
 
 
 def test_a_router_is_ready_with_one_model_loaded(tmp_path: Path) -> None:
-    port = free_port()
+    port = own_port()
     files = {name: tiny_llama(tmp_path / f"{name}.gguf", name=name) for name in ("one", "two")}
     launch = router(
         StateDir.open(tmp_path / "state"), port, files, [{"name": "one"}, {"name": "two"}]
@@ -250,7 +251,7 @@ def _unload(server: Server, name: str) -> None:
 
 
 def test_a_router_without_a_model_says_why_it_is_not_ready(tmp_path: Path) -> None:
-    port = free_port()
+    port = own_port()
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF and no more")
     state = StateDir.open(tmp_path / "state")

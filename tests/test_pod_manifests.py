@@ -18,12 +18,12 @@ import pytest
 
 from agent.cli import parser_of
 from reconciler.kube.objects import Manifest
-from tests.support.engines import free_port
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
 from tests.support.llama_server import llama_server
 from tests.support.manifests import rendered
 from tests.support.pods import completion, get, run, running, wait_readyz
+from tests.support.ports import own_port
 from tests.support.routers import listed, stream
 from tests.support.wait import wait_for
 
@@ -154,7 +154,7 @@ def test_the_probes_ask_what_the_companion_answers() -> None:
 def test_a_rendered_service_comes_up_answers_drains_and_ends(tmp_path: Path, pinned: bool) -> None:
     data = tiny_llama(tmp_path / "tiny.gguf").read_bytes()
     more = f", sha256: {hashlib.sha256(data).hexdigest()}" if pinned else ""
-    port, own = free_port(), free_port()
+    port, own = own_port(), own_port()
     pod = Pod(tmp_path, own)
 
     with FileServer(data) as server:
@@ -224,7 +224,7 @@ spec:
 @pytest.mark.e2e
 def test_a_rendered_router_comes_up_with_the_model_to_be_preloaded(tmp_path: Path) -> None:
     one, two = (tiny_llama(tmp_path / f"{name}.gguf", name=name) for name in ("one", "two"))
-    port, own = free_port(), free_port()
+    port, own = own_port(), own_port()
     pod = Pod(tmp_path, own)
     text = ROUTER.format(one=one.as_uri(), two=two.as_uri(), port=port)
     manifests = rendered(text)

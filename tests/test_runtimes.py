@@ -20,9 +20,10 @@ from reconciler.runtime import NodeFacts, Runtime, ignored_fields, lifecycle, se
 from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, resolve
 from reconciler.runtimes.llamacpp_flags import ALLOWED, check_args, check_env, flags_of
 from reconciler.workload import Command
-from tests.support.engines import Server, free_port, render, service, workload
+from tests.support.engines import Server, render, service, workload
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
+from tests.support.ports import own_port
 from tests.support.wait import wait_for
 
 CASES = Path(__file__).parent / "cases" / "runtimes"
@@ -428,7 +429,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _node(row: Runtime, wanted: InferenceService, binary: str, tiny: Path, here: Path) -> NodeFacts:
     return NodeFacts(
         binary=(binary,),
-        port=str(free_port()),
+        port=str(own_port()),
         threads="1",
         directory=str(here),
         model_paths={name: str(tiny) for name in wanted.model_names},

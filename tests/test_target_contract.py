@@ -11,6 +11,7 @@ import pytest
 from agent.local import LocalAgent
 from agent.settings import Settings
 from reconciler.desired import Desired
+from reconciler.option import PortRange
 from reconciler.plan import Action, Change, Instance, Observation
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.directory import DirectorySource
@@ -18,6 +19,7 @@ from reconciler.source.load import load
 from reconciler.target import Result, Target, apply_plan
 from tests.support.fleets import model, node, service, write_fleet
 from tests.support.gguf_models import tiny_llama
+from tests.support.ports import own_row
 from tests.support.targets import InMemoryTarget
 from tests.support.wait import wait_for
 
@@ -31,12 +33,14 @@ def in_memory(_: Path) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def real(root: Path) -> Iterator[Target]:
-    agent = LocalAgent("mac", Settings(root / "state"), changed=lambda: None)
-    agent.start()
-    try:
-        yield agent.target
-    finally:
-        agent.close(stop_children=True)
+    with own_row() as row:
+        settings = Settings(root / "state", service_ports=PortRange(row[0], row[-1]))
+        agent = LocalAgent("mac", settings, changed=lambda: None)
+        agent.start()
+        try:
+            yield agent.target
+        finally:
+            agent.close(stop_children=True)
 
 
 TARGETS = [

@@ -17,6 +17,7 @@ from reconciler.option import (
     API_KEY_FILE,
     GIT_OPTIONS,
     INTERVAL,
+    SERVICE_PORTS,
     STATE_DIR,
     Option,
     add,
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from agent.daemon import Service, run
     from agent.local import state_root
     from agent.server import ListenSettings
-    from agent.settings import Settings
+    from agent.settings import Intervals, Settings
     from reconciler.api.quantity import parse_duration
     from reconciler.journal import applied_location
 
@@ -61,6 +62,10 @@ def run(args: argparse.Namespace) -> int:
         runtimes=args.runtimes,
         host_ip=args.host_ip,
         api_key_file=args.api_key_file,
+        service_ports=args.service_ports,
+        intervals=Intervals(
+            *(parse_duration(getattr(args, option.attribute)) for option in _INTERVALS)
+        ),
         memory_fraction=args.memory_fraction,
         memory_mode=args.memory_check_mode,
         peers=credentials_of(args),
@@ -120,6 +125,7 @@ def _groups() -> dict[str, tuple[Option, ...]]:
         "engines": program_options(),
         "agents of other nodes (a service that moves waits for theirs)": AGENT_OPTIONS,
         "the agent": _AGENT,
+        "how often it looks": _INTERVALS,
     }
 
 
@@ -170,6 +176,14 @@ def _fraction(text: str) -> float:
     return share
 
 
+def _pause(text: str) -> str:
+    from reconciler.api.quantity import parse_duration
+
+    if parse_duration(text) < 0.1:
+        raise ValueError("give 100ms or more")
+    return text
+
+
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise ValueError("give a number up to 65535; 0 takes a free port")
@@ -211,6 +225,7 @@ _MACHINE = (
     Option("host-ip", "the address of this machine for clients elsewhere", "ADDRESS",
            read=_address),
     API_KEY_FILE,
+    SERVICE_PORTS,
     Option("runtime", "for services that name none (default: llama-server)", "NAME",
            read=_runtime),
     Option("runtimes", "what this machine can run, with commas between", "NAMES",
@@ -227,6 +242,14 @@ _MACHINE = (
         "MODE",
         names=("enforce", "warn"),
     ),
+)  # fmt: skip
+_INTERVALS = (  # as Intervals has them
+    Option("probe-interval", "whether a ready process still answers; a death is seen at once",
+           "TIME", read=_pause, fallback="10s"),
+    Option("drift-interval", "whether it still is what was declared", "TIME", read=_pause,
+           fallback="60s"),
+    Option("sample-interval", "tokens, temperatures and memory, for metrics", "TIME",
+           read=_pause, fallback="15s"),
 )  # fmt: skip
 _AGENT = (
     Option("port", "of the agent's state, health and metrics (default: 9090)", "PORT",

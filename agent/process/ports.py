@@ -19,9 +19,8 @@ from agent.process.sockets import listener
 from agent.state import StateDir, atomic_write, set_aside
 from reconciler.api.meta import ObjectRef
 from reconciler.errors import StateError
+from reconciler.option import ALL_SERVICE_PORTS, PortRange
 
-FIRST_PORT = 20000
-LAST_PORT = 29999
 _log = logging.getLogger(__name__)
 
 
@@ -38,11 +37,15 @@ class PortBook:
     """The ports of one state directory. Safe to use from any thread.
 
     A lost book begins with the ports that the records of this node's services hold, so that none
-    moves. `read_only`: for looking at a node; a damaged book stays where it is.
+    moves. New ones are found `among` a range; others stay. `read_only`: for looking at a node; a
+    damaged book stays where it is.
     """
 
-    def __init__(self, state: StateDir, *, read_only: bool = False) -> None:
+    def __init__(
+        self, state: StateDir, among: PortRange = ALL_SERVICE_PORTS, *, read_only: bool = False
+    ) -> None:
         self._path = state.ports
+        self._among = among
         self._read_only = read_only
         self._lock = threading.Lock()
         self._on_disk = self._load()
@@ -73,16 +76,17 @@ class PortBook:
         return self._book.allocated[label]
 
     def _free_port(self, label: str) -> int:
-        count = LAST_PORT - FIRST_PORT + 1
+        first, last = self._among.first, self._among.last
+        count = last - first + 1
         taken = {*self._book.allocated.values(), *self._book.stated.values()}
         start = int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], "big") % count
         for offset in range(count):
-            port = FIRST_PORT + (start + offset) % count
+            port = first + (start + offset) % count
             if port not in taken and can_bind("127.0.0.1", port):
                 return port
         raise StateError(
-            f"{label}: no port between {FIRST_PORT} and {LAST_PORT} is free;"
-            " state one as spec.endpoint.port"
+            f"{label}: no port between {first} and {last} is free;"
+            " state one as spec.endpoint.port, or give more by --service-ports"
         )
 
     def _load(self) -> _Book | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from agent import heap
 from agent.machine.pressure import PressureWatch
-from agent.server.sampler import EVERY_S, Sampler, Shown
+from agent.server.sampler import Sampler, Shown
 from reconciler.api.nodestate import StoredState
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from agent.server.board import StateBoard
 
 
-def sampler(node: Node, board: StateBoard, *, every_s: float = EVERY_S) -> Sampler:
+def sampler(node: Node, board: StateBoard) -> Sampler:
     """Of this node: its engines, its store, its memory."""
     pressure = PressureWatch()
 
@@ -33,4 +33,6 @@ def sampler(node: Node, board: StateBoard, *, every_s: float = EVERY_S) -> Sampl
         board.pump()
         heap.trim()
 
-    return Sampler(node.agent.processes.snapshot, look, after, every_s=every_s)
+    return Sampler(
+        node.agent.processes.snapshot, look, after, every_s=node.settings.intervals.sample_s
+    )

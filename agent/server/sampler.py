@@ -13,6 +13,7 @@ from urllib.parse import quote
 from agent.apikey import sent_key
 from agent.server.rates import Rates
 from agent.server.scrape import read_counter
+from agent.settings import Intervals
 from reconciler.runtimes import RUNTIMES
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from reconciler.api.meta import ObjectRef
     from reconciler.api.nodestate import Pressure, StoredState
 
-EVERY_S = 15.0  # asking 50 engines takes 20 ms of a core
 _ASKED_AT_ONCE = 2  # each thread costs memory, and they wait for loopback only
 _END_S = 2.0
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, not listened on
@@ -60,7 +60,7 @@ class Sampler:
         look: Callable[[], Shown] = Shown,
         after: Callable[[], None] = lambda: None,
         *,
-        every_s: float = EVERY_S,
+        every_s: float = Intervals().sample_s,
     ) -> None:
         self._processes, self._look, self._after = processes, look, after
         self._every_s = every_s

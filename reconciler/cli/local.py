@@ -26,6 +26,7 @@ def settings(args: argparse.Namespace) -> Settings:
         root=state_root(args.state_dir),
         programs=programs_of(args),
         api_key_file=args.api_key_file,
+        service_ports=args.service_ports,
     )
 
 

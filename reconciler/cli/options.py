@@ -10,6 +10,7 @@ from reconciler.option import (
     API_KEY_FILE,
     GIT_OPTIONS,
     LISTEN_OPTIONS,
+    SERVICE_PORTS,
     STATE_DIR,
     add,
     file_path,
@@ -83,5 +84,5 @@ def add_cluster_loop_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_node_options(group: argparse._ActionsContainer) -> None:
-    """Where this machine keeps its state and its key, and the engines that a person chose."""
-    add(group, (STATE_DIR, API_KEY_FILE, *program_options()))
+    """Where this machine keeps its state and its key, the ports and engines that a person chose."""
+    add(group, (STATE_DIR, API_KEY_FILE, SERVICE_PORTS, *program_options()))

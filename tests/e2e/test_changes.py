@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from tests.support.client import complete
-from tests.support.engines import free_port
 from tests.support.fleets import model, node, service
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
+from tests.support.ports import own_port
 from tests.support.reconciler import Fleet, Machine
 from tests.support.wait import wait_for
 
@@ -290,7 +290,7 @@ def test_a_lost_port_book_moves_no_port_and_a_dry_run_leaves_it_alone(
     machine: Machine, fleet: Fleet
 ) -> None:
     look = ("-C", fleet.url, "--dry-run", "--local", "-o", "json")
-    fleet.push_service("chat", endpoint={"port": free_port()})
+    fleet.push_service("chat", endpoint={"port": own_port()})
     fleet.push_service("more")
     first = machine.start("-C", fleet.url, "--local")
     before = {name: machine.wait_ready(name) for name in ("chat", "more")}

@@ -19,6 +19,7 @@ from tests.support import engines
 from tests.support.client import complete
 from tests.support.owner import QUICK, MovedClock, wait_ready
 from tests.support.owner import service as ref_of
+from tests.support.ports import own_port
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
@@ -40,7 +41,7 @@ def owner(tmp_path: Path, clock: MovedClock) -> Iterator[Processes]:
 def _launch(model: Path, folder: Path) -> Launch:
     wanted = engines.service("chat", contextSize=512)
     workload = engines.workload(wanted)
-    port = engines.free_port()
+    port = own_port()
     facts = NodeFacts(
         binary=find_engine(RUNTIMES["llama-server"], {}).argv_prefix,
         port=str(port),

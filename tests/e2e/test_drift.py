@@ -17,7 +17,7 @@ from agent.process.ports import can_bind
 from tests.support import servers
 from tests.support.fleets import document
 from tests.support.llama_server import llama_server
-from tests.support.owner import free_port
+from tests.support.ports import own_port
 from tests.support.reconciler import Fleet, Machine, alive
 from tests.support.wait import wait_for
 
@@ -106,7 +106,7 @@ def test_on_upgrade_restart_applies_it_at_once(
 @pytest.fixture
 def stranger() -> Iterator[tuple[int, int]]:
     """A program of somebody else, and the port that it has."""
-    port = free_port()
+    port = own_port()
     with subprocess.Popen(servers.argv(port)) as child:
         wait_for(lambda: not can_bind("127.0.0.1", port))
         yield child.pid, port

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.engines import free_port
 from tests.support.gemma import link_gemma
+from tests.support.ports import own_port
 from tests.support.reconciler import Machine
 from tests.support.typed_pages import Line, Page, Shell, shape, shell
 from tests.support.wait import wait_for
@@ -51,7 +51,7 @@ def _shell(machine: Machine, port: int) -> Iterator[Shell]:
 )
 def test_every_command_of_the_first_node_does_what_the_page_says(machine: Machine) -> None:
     said: list[tuple[str, str]] = []
-    port = free_port()
+    port = own_port()
 
     with _shell(machine, port) as opened:
         try:

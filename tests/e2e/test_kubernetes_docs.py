@@ -24,13 +24,13 @@ from tests.support.beside_cluster import own_address
 from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import ClusterFleet
 from tests.support.cluster_wipe import SYSTEM
-from tests.support.engines import free_port
 from tests.support.fleets import service
 from tests.support.gemma import link_gemma
 from tests.support.git_http import git_server
 from tests.support.installed import kubeconfig_of
 from tests.support.llmkube import NAMESPACE as LLMKUBE
 from tests.support.llmkube import install_llmkube, start_controller
+from tests.support.ports import own_port
 from tests.support.reconciler import Machine, Running
 from tests.support.repos import run_git
 from tests.support.typed_pages import File, Page, Shell, shape, shell
@@ -114,7 +114,7 @@ def typist(tmp_path: Path, cluster: Cluster, machine: Machine) -> Iterator[Typis
     environment = machine.environment | {
         "PATH": os.pathsep.join([str(PROGRAMS), str(cluster.programs), os.environ["PATH"]]),
         "KUBECONFIG": str(kubeconfig),
-        "FLEET_PORT": str(free_port()),
+        "FLEET_PORT": str(own_port()),
     }
     with ExitStack() as stack:
         server = stack.enter_context(git_server(tmp_path))

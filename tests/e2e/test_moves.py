@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.client import complete
 from tests.support.fleets import node, service
-from tests.support.owner import free_port
+from tests.support.ports import own_port
 from tests.support.reconciler import Fleet, Machine, Running, alive
 from tests.support.served_node import request
 from tests.support.wait import wait_for
@@ -29,7 +29,7 @@ class Home:
 
     name: str
     machine: Machine
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=own_port)
 
     @property
     def url(self) -> str:

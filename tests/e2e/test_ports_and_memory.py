@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.client import complete, get
-from tests.support.engines import free_port
 from tests.support.fleets import model
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
+from tests.support.ports import own_port
 from tests.support.reconciler import Fleet, Machine
 
 pytestmark = pytest.mark.e2e
@@ -49,7 +49,7 @@ def test_a_service_keeps_its_allocated_port_and_moves_to_a_stated_one(
     second = machine.wait_ready("chat")
 
     assert second.port == first.port
-    stated = free_port()
+    stated = own_port()
     fleet.push_service("chat", endpoint={"port": stated})
     third = machine.wait_ready("chat", not_pid=second.pid)
     assert third.port == stated

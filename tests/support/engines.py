@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -60,13 +59,6 @@ def render(wanted: InferenceService, node: NodeFacts | None = None) -> Command:
     runtime = resolve(made.runtime)
     assert runtime is not None
     return runtime.command(made, node or NodeFacts())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 from agent.models.store import DownloadState, ModelStore
 from reconciler.workload import ModelFile
+from tests.support.cache import cache_folder
 from tests.support.wait import wait_for
 
 GEMMA = ModelFile(
@@ -26,7 +26,7 @@ _DEADLINE_S = 900.0
 
 def gemma_store() -> Path:
     """The root of a model store that holds Gemma, kept across test runs."""
-    root = _cache_folder() / "test-store"
+    root = cache_folder() / "test-store"
     root.mkdir(parents=True, exist_ok=True)
     store = ModelStore(root)
     try:
@@ -61,11 +61,3 @@ def _arrived(store: ModelStore) -> bool:
     if download and download.state is DownloadState.FAILED:
         raise AssertionError(f"Gemma cannot be downloaded: {download.message}")
     return store.lookup(GEMMA) is not None
-
-
-def _cache_folder() -> Path:
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "fleet-reconciler"
-    stated = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(stated) if Path(stated).is_absolute() else Path.home() / ".cache"
-    return base / "fleet-reconciler"

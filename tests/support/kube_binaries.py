@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.preflight import GO, missing
+from tests.support.cache import cache_folder
+from tests.support.tools import GO, missing
 
 KUBERNETES = "1.36.3"
 STAGES = "kwok-stages.yaml"  # what makes kwok's nodes and their pods Ready at once
@@ -59,24 +60,24 @@ def kube_binaries(environment: Mapping[str, str] = os.environ) -> Path:
     """The folder with every program and STAGES, built now as far as it must be. Programs that
     KUBEBUILDER_ASSETS has are linked from there. Raises SystemExit with what to do."""
     folder = _kept_folder(environment)
-    if not _lacking(folder):
+    if not lacking(environment):
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "kubernetes.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # whoever comes second waits, and finds it built
         _link_given(folder, environment)
-        if _lacking(folder):
+        if lacking(environment):
             _build(folder)
     return folder
 
 
 def _kept_folder(environment: Mapping[str, str]) -> Path:
-    stated = environment.get("XDG_CACHE_HOME")
-    base = Path(stated) if stated else Path.home() / ".cache"
-    return base / "fleet-reconciler" / f"kubernetes-{KUBERNETES}"
+    return cache_folder(environment) / f"kubernetes-{KUBERNETES}"
 
 
-def _lacking(folder: Path) -> list[str]:
+def lacking(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The names of what is not there yet."""
+    folder = _kept_folder(environment)
     names = [*(program.name for program in PROGRAMS), STAGES]
     return [name for name in names if not (folder / name).exists()]
 
@@ -84,7 +85,7 @@ def _lacking(folder: Path) -> list[str]:
 def _link_given(folder: Path, environment: Mapping[str, str]) -> None:
     """envtest's folder has kube-apiserver, etcd and kubectl."""
     given = environment.get("KUBEBUILDER_ASSETS")
-    for name in _lacking(folder) if given else ():
+    for name in lacking(environment) if given else ():
         assert given is not None
         if (program := Path(given, name).absolute()).exists():
             (folder / name).symlink_to(program)

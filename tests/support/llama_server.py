@@ -19,7 +19,8 @@ import venv
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.support.preflight import COMPILER, MAKE, missing
+from tests.support.cache import cache_folder
+from tests.support.tools import COMPILER, MAKE, missing
 
 VERSION = "11434.0.0"
 # Not for the very processor that builds it: the cache folder may meet another one, where a program
@@ -49,9 +50,7 @@ def found_llama_server(environment: Mapping[str, str] = os.environ) -> Path | No
 
 
 def _kept_folder(environment: Mapping[str, str]) -> Path:
-    stated = environment.get("XDG_CACHE_HOME")
-    base = Path(stated) if stated else Path.home() / ".cache"
-    return base / "fleet-reconciler" / f"llama-server-{VERSION}-portable"
+    return cache_folder(environment) / f"llama-server-{VERSION}-portable"
 
 
 def _built(folder: Path) -> Path:

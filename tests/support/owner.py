@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import time
 import urllib.request
@@ -61,13 +60,6 @@ def launch(name: str, port: int, *options: str, **changes: Any) -> Launch:
         drain_timeout_s=5.0,
     )
     return replace(made, **changes)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def state_of(processes: Processes, name: str) -> InstanceState | None:

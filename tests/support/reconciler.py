@@ -31,6 +31,7 @@ from agent.state import StateDir
 from agent.view import recorded_instances
 from reconciler.plan import Instance
 from tests.support.fleets import model, node, service
+from tests.support.ports import own_row
 from tests.support.repos import Repo, git_env
 from tests.support.served_node import request
 from tests.support.wait import wait_for
@@ -104,11 +105,15 @@ class Machine:
     root: Path
     state: Path = field(init=False)
     _started: list[Running] = field(default_factory=list)
+    _held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _service_ports: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.state = self.root / "state"
 
     def __enter__(self) -> Self:
+        row = self._held.enter_context(own_row())
+        self._service_ports = f"{row[0]}-{row[-1]}"
         return self
 
     def __exit__(
@@ -122,6 +127,7 @@ class Machine:
                 running.process.kill()
             running.process.wait()
         self._kill_leftovers()
+        self._held.close()
         if kind is not None:
             return
         for running in self._started:
@@ -142,6 +148,7 @@ class Machine:
             "XDG_STATE_HOME": str(self.root / "xdg-state"),
             "XDG_CONFIG_HOME": str(self.root / "config"),
             "FLEET_STATE_DIR": str(self.state),
+            "FLEET_SERVICE_PORTS": self._service_ports,
             "FLEET_POLL_INTERVAL": "300ms",
             "PYTHONUNBUFFERED": "1",
         }

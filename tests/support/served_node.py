@@ -24,9 +24,10 @@ from agent.server import ListenSettings
 from agent.server.board import StateBoard
 from agent.server.measure import sampler
 from agent.server.serving import Serving
-from agent.settings import Settings
+from agent.settings import Intervals, Settings
 from reconciler.desired import Desired
 from reconciler.loop import Timing, Wake
+from reconciler.option import PortRange
 from reconciler.plan import Observation, Plan
 from reconciler.problem import Problem
 from reconciler.source.directory import DirectorySource
@@ -34,6 +35,7 @@ from reconciler.target import Outcome
 from tests.support.counting_engine import write_engine
 from tests.support.fleets import model, node, write_fleet
 from tests.support.gguf_models import tiny_llama
+from tests.support.ports import own_row
 from tests.support.wait import wait_for
 
 
@@ -106,19 +108,27 @@ class ServedNode:
         write_fleet(fleet, own | dict(files))
         programs = {"llama-server": write_engine(root, *engine)}
         wake, board = wake or Wake(), StateBoard(Silent())
-        with owned(
-            DirectorySource(fleet),
-            "mac",
-            Settings(root / "state", programs=programs),
-            wake,
-            board,
-            Following(Timing(poll_s=3600, resync_s=0.5)),
-            stop_children=True,
-        ) as here:
+        with (
+            own_row() as row,
+            owned(
+                DirectorySource(fleet),
+                "mac",
+                Settings(
+                    root / "state",
+                    programs,
+                    service_ports=PortRange(row[0], row[-1]),
+                    intervals=Intervals(sample_s=every_s),
+                ),
+                wake,
+                board,
+                Following(Timing(poll_s=3600, resync_s=0.5)),
+                stop_children=True,
+            ) as here,
+        ):
             board.processes, here.loop.passed = here.agent.processes, board.passed
             serving = Serving(
                 *(here, board, listen or ListenSettings(port=0), wake),
-                sampler=sampler(here, board, every_s=every_s),
+                sampler=sampler(here, board),
                 retry_s=0.05,
                 heartbeat_s=0.2,
             )

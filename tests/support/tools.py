@@ -1,11 +1,9 @@
-"""What `make test` needs and cannot install itself. Only the standard library: runs before pip."""
+"""Programs that the tests need and cannot install. Only the standard library: pip comes later."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -29,7 +27,6 @@ COMPILER = Tool(
     "apt install g++, or on macOS: xcode-select --install; or set LLAMA_SERVER=/path/to/it",
 )
 MAKE = Tool(("make", "gmake"), "llama-server is built with it", "apt install make")
-
 GO = Tool(
     ("go",),
     "the programs of a real cluster are built from their Go modules once",
@@ -37,24 +34,10 @@ GO = Tool(
 )
 
 
-def missing(tools: Sequence[Tool]) -> list[str]:
+def missing(tools: Iterable[Tool]) -> list[str]:
     """One line for each tool that PATH lacks: what for, and how to get it."""
     return [
         f"  {tool.names[0]}: {tool.purpose}. Get it: {tool.how}"
         for tool in tools
         if not any(shutil.which(name) for name in tool.names)
     ]
-
-
-def main() -> int:
-    has_engine = bool(os.environ.get("LLAMA_SERVER") or shutil.which("llama-server"))
-    lines = missing([GIT, GO] if has_engine else [GIT, GO, COMPILER, MAKE])
-    if not lines:
-        return 0
-
-    print("make test cannot start; this machine lacks:", *lines, sep="\n", file=sys.stderr)
-    return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
