@@ -114,6 +114,15 @@ def file_path(text: str) -> Path:
     return Path(text).expanduser().absolute()
 
 
+def _lease_duration(text: str) -> str:
+    from reconciler.api.quantity import parse_duration
+
+    seconds = parse_duration(text)
+    if seconds < 3 or seconds != int(seconds):
+        raise ValueError("give whole seconds, 3 or more")
+    return text
+
+
 def _interval(text: str) -> str:
     from reconciler.api.quantity import parse_duration
 
@@ -207,6 +216,13 @@ INTERVAL = Option(
     fallback="30s",
     stated_variable="FLEET_POLL_INTERVAL",
 )
+DEBOUNCE = Option(
+    "debounce",
+    "with --watch: how long files must be still before anything is removed",
+    "TIME",
+    read=_interval,
+    fallback="2s",
+)
 GIT_OPTIONS = (
     Option("git-token-file", "a file with the token for an https remote", "FILE", read=file_path),
     Option("ssh-key-file", "the private key for an ssh remote", "FILE", read=file_path),
@@ -226,6 +242,13 @@ LISTEN_OPTIONS = (
         "serve /healthz, /readyz, /metrics and the webhook there (default: nothing is served)",
         "HOST:PORT",
         read=lambda text: listen_address(text),
+    ),
+    Option(
+        "lease-duration",
+        "how long others leave the fleet to a reconciler that is silent; it renews much sooner",
+        "TIME",
+        read=lambda text: _lease_duration(text),
+        fallback="15s",
     ),
     Option(
         "webhook-secret-file",

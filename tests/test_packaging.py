@@ -24,7 +24,7 @@ EXAMPLE = sorted(path for path in (REPOSITORY / "fleet-example").rglob("*") if p
 CHART = sorted(path for path in (REPOSITORY / "deploy/chart").rglob("*") if path.is_file())
 USAGE = 64
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.together]
 
 
 @dataclass(frozen=True)

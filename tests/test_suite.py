@@ -34,6 +34,8 @@ def test_tests_of_a_file_stay_together_unless_they_take_long() -> None:
     found = units([*short, *long])
 
     assert [unit.cases for unit in found] == [*((case,) for case in long), tuple(short)]
+    shared = [Case(f"c.py::{n}", 10.0, is_together=True) for n in range(3)]
+    assert [unit.cases for unit in units(shared)] == [tuple(shared)]
 
 
 def test_what_waits_for_a_build_comes_when_it_is_there() -> None:

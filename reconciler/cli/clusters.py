@@ -146,7 +146,9 @@ def beside(
         yield Beside(agents, Desired.plan, adjusts, report)
         return
     from agent import heap
+    from reconciler.api.quantity import parse_duration
     from reconciler.kube.leading.claiming import refused
+    from reconciler.kube.leading.lease import Times
     from reconciler.kube.leading.operator import Operator
     from reconciler.kube.reading.source import ClusterSource
     from reconciler.kube.render.rendering import fleet_name
@@ -155,7 +157,11 @@ def beside(
     own = source if isinstance(source, ClusterSource) else None
     watched = own if own is not None and not args.once else None
     together = open_together(args, agents, wake.look, watched.objects if watched else None)
-    operator = Operator(report, together.clusters, wake, serves_of(args), own, speaks=args.once)
+    operator = Operator(
+        *(report, together.clusters, wake, serves_of(args), own),
+        times=Times.of(parse_duration(args.lease_duration)),
+        speaks=args.once,
+    )
     together.heed(operator.leadership.why_not)
     followed: list[Desired] = []
 

@@ -12,7 +12,7 @@ from reconciler.cli.options import (
     check_output,
 )
 from reconciler.errors import UsageError
-from reconciler.option import INTERVAL, add
+from reconciler.option import DEBOUNCE, INTERVAL, add
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="how long nodes and clusters are waited for (10m)",
     )
-    add(parser, (INTERVAL,))
+    add(parser, (INTERVAL, DEBOUNCE))
     parser.add_argument("--stop-on-exit", action="store_true", help="stop the models too")
     add_cluster_loop_options(parser)
     add_agent_options(parser)
@@ -67,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
         return central(args, interval_s=interval_s, timeout_s=timeout_s)
     from reconciler.cli.serve import Service, serve
 
-    return serve(args, Service(interval_s=interval_s, timeout_s=timeout_s))
+    debounce_s = _seconds(args.debounce, "--debounce")
+    return serve(args, Service(interval_s, timeout_s, debounce_s))
 
 
 def _seconds(text: str, option: str) -> float:

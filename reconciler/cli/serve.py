@@ -27,7 +27,6 @@ from reconciler.source.directory import DirectorySource
 from reconciler.source.worktree import WorktreeSource
 from reconciler.target import Outcome
 
-_QUIET_S = 2.0  # of --watch: removals wait out an editor, a rebase, a stash
 _WATCH_POLL_S = 30.0  # should the watcher miss something
 _STILL_THERE_MS = 5000  # how often the watched folder is looked for
 _REWATCH_S = 1.0
@@ -42,6 +41,7 @@ class Service:
 
     interval_s: float = 30.0
     timeout_s: float = 600.0
+    debounce_s: float = 2.0  # of --watch: removals wait out an editor, a rebase, a stash
     on_ready: Callable[[Instance, Screen], bool] | None = None
     deadline_s: float | None = None  # stop after so long, whatever happened
 
@@ -59,7 +59,7 @@ def serve(args: argparse.Namespace, service: Service) -> int:
     following = Following(
         Timing(
             poll_s=_WATCH_POLL_S if args.watch else service.interval_s,
-            quiet_s=_QUIET_S if args.watch else 0.0,
+            quiet_s=service.debounce_s if args.watch else 0.0,
         ),
         confirmed=frozenset(args.confirm),
         busy=_busy(source) if args.watch else lambda: None,

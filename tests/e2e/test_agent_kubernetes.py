@@ -58,12 +58,12 @@ def test_what_a_cluster_declares_runs_here_and_is_found_there(
     assert found["metadata"]["labels"]["kubernetes.io/service-name"] == "chat"
     assert chat.endpoint
     assert complete(chat.endpoint)
-    wait_for(lambda: beside.instance("chat").get("ready") is True, timeout_s=30)
+    wait_for(lambda: beside.instance("chat").get("ready") is True)
     assert beside.instance("chat")["port"] == chat.port
-    wait_for(lambda: beside.observed().get("revision") == "r1", timeout_s=30)
-    wait_for(lambda: beside.lease() is not None, timeout_s=30)
+    wait_for(lambda: beside.observed().get("revision") == "r1")
+    wait_for(lambda: beside.lease() is not None)
     process = psutil.Process(running.pid)
-    wait_for(lambda: process.memory_info().rss < MOST_RSS, "idle below 60 MiB", timeout_s=40)
+    wait_for(lambda: process.memory_info().rss < MOST_RSS, "idle below 60 MiB")
 
 
 def test_an_address_that_is_not_this_machines_is_said_and_never_published(
@@ -76,22 +76,20 @@ def test_an_address_that_is_not_this_machines_is_said_and_never_published(
 
     _start(machine, cluster)
 
-    wait_for(lambda: bool(beside.observed().get("unpublished")), timeout_s=60)
+    wait_for(lambda: bool(beside.observed().get("unpublished")))
     assert beside.observed()["unpublished"][0]["reason"] == "HostIPNotLocal"
     assert beside.slice("chat") is None
-    wait_for(lambda: beside.instance("chat").get("reason") == "HostIPNotLocal", timeout_s=30)
+    wait_for(lambda: beside.instance("chat").get("reason") == "HostIPNotLocal")
 
 
-def test_it_ends_at_once_and_leaves_its_models_and_their_endpoints(
+def test_it_ends_and_leaves_its_models_and_their_endpoints(
     machine: Machine, cluster: Cluster, tiny: Path
 ) -> None:
     beside = _serving(machine, cluster, tiny, "chat")
     chat = machine.wait_ready("chat")
-    began = time.monotonic()
 
     assert machine.running()[-1].end() == 0
 
-    assert time.monotonic() - began < 5
     assert machine.wait_ready("chat").pid == chat.pid
     assert beside.conditions("chat")["ready"] is True  # until the Lease is stale
 
@@ -132,9 +130,9 @@ def test_the_rights_that_install_gives_it_are_all_that_it_needs(
 
     machine.wait_ready("chat")
     beside.wait_published("chat")
-    wait_for(lambda: beside.instance("chat").get("ready") is True, timeout_s=30)
-    wait_for(lambda: beside.observed().get("revision") == "r1", timeout_s=30)
-    wait_for(lambda: (beside.lease() or {})["spec"].get("renewTime") != before, timeout_s=30)
+    wait_for(lambda: beside.instance("chat").get("ready") is True)
+    wait_for(lambda: beside.observed().get("revision") == "r1")
+    wait_for(lambda: (beside.lease() or {})["spec"].get("renewTime") != before)
     beside.say("r2")
     machine.wait_gone("chat")
     beside.wait_withdrawn("chat")
@@ -146,13 +144,13 @@ def test_a_list_without_a_service_stops_it_and_its_slice_goes(
 ) -> None:
     beside = _serving(machine, cluster, tiny, "chat", "embed")
     embed = machine.wait_ready("embed")
-    wait_for(lambda: beside.instance("chat").get("ready") is True, timeout_s=30)
+    wait_for(lambda: beside.instance("chat").get("ready") is True)
 
     beside.say("r2", "embed")
 
     machine.wait_gone("chat")
     beside.wait_withdrawn("chat")
-    wait_for(lambda: not beside.instance("chat"), "its entry gone", timeout_s=30)
+    wait_for(lambda: not beside.instance("chat"), "its entry gone")
     assert machine.wait_ready("embed").pid == embed.pid
 
 
@@ -160,12 +158,12 @@ def test_an_idle_agent_writes_nothing_but_its_lease(
     machine: Machine, cluster: Cluster, tiny: Path
 ) -> None:
     beside = _serving(machine, cluster, tiny, "chat")
-    wait_for(lambda: beside.observed().get("revision") == "r1", timeout_s=30)
-    wait_for(lambda: beside.instance("chat").get("ready") is True, timeout_s=30)
+    wait_for(lambda: beside.observed().get("revision") == "r1")
+    wait_for(lambda: beside.instance("chat").get("ready") is True)
     versions = _versions(cluster)
     renewed = (beside.lease() or {})["spec"]["renewTime"]
 
-    wait_for(lambda: (beside.lease() or {})["spec"]["renewTime"] != renewed, timeout_s=30)
+    wait_for(lambda: (beside.lease() or {})["spec"]["renewTime"] != renewed)
 
     assert _versions(cluster) == versions
 
@@ -237,7 +235,7 @@ def test_a_killed_agent_is_stale_and_its_endpoints_are_to_be_withdrawn(
     machine: Machine, cluster: Cluster, tiny: Path
 ) -> None:
     beside = _serving(machine, cluster, tiny, "chat")
-    wait_for(lambda: beside.lease() is not None, timeout_s=30)
+    wait_for(lambda: beside.lease() is not None)
     now = time.time()
     assert lease_state(beside.lease(), now) is LeaseState.RENEWED
 
@@ -268,14 +266,14 @@ def test_alone_it_serves_what_asks_for_metal_and_makes_its_service_known(
     made = cluster.json("get", "service", "chat")["spec"]
     assert "selector" not in made
     assert made["ports"][0]["port"] == 8080
-    wait_for(lambda: beside.instance("chat").get("ready") is True, timeout_s=30)
+    wait_for(lambda: beside.instance("chat").get("ready") is True)
 
     cluster.kubectl("delete", "inferenceservice", "chat")
 
     machine.wait_gone("chat")
     beside.wait_withdrawn("chat")
     gone = ("get", "service", "chat", "--ignore-not-found")
-    wait_for(lambda: cluster.kubectl(*gone) == "", "its Service gone", timeout_s=30)
+    wait_for(lambda: cluster.kubectl(*gone) == "", "its Service gone")
 
 
 def test_alone_neither_new_definitions_nor_a_namespace_that_goes_stop_anything(

@@ -58,7 +58,7 @@ def unasked(tmp_path: Path, cluster: Cluster, machine: Machine, tiny: Path) -> I
         words = ("--kubernetes", "--kubeconfig", str(cluster.kubeconfig), "--node", "here")
         running = mac.daemon(*words, "--host-ip", own_address())
         lease = ("get", "lease", lease_name("here"), "-n", SYSTEM_NAMESPACE, "--ignore-not-found")
-        wait_for(lambda: cluster.kubectl(*lease), "a heartbeat of the node", timeout_s=30)
+        wait_for(lambda: cluster.kubectl(*lease), "a heartbeat of the node")
         yield Unasked(home, mac, running)
 
 

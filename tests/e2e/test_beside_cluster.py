@@ -159,7 +159,7 @@ def test_the_name_of_a_service_that_left_the_cluster_leads_to_the_node_alone(
     def selector() -> object:
         return home.cluster.json("get", "service", "mini")["spec"].get("selector")
 
-    wait_for(lambda: addresses() == {own_address()}, "the pods' addresses gone", timeout_s=30)
-    wait_for(lambda: selector() is None, "a Service without a selector", timeout_s=30)
+    wait_for(lambda: addresses() == {own_address()}, "the pods' addresses gone")
+    wait_for(lambda: selector() is None, "a Service without a selector")
     assert addresses() == {own_address()}
     assert running.process.poll() is None

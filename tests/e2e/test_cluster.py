@@ -44,7 +44,7 @@ def test_a_pushed_service_is_planned_applied_and_ready_and_then_nothing_is_to_do
     assert f"InferenceService default/chat            chat.yaml:1   {sha[:7]}" in before.out
     assert "everything answers" in done.err
     assert (after.code, "nothing to do" in after.out) == (OK, True)
-    home.cluster.kubectl("wait", "--for=condition=Ready", "isvc/chat", "--timeout=20s")
+    home.cluster.wait("--for=condition=Ready", "isvc/chat")
     deployment = home.cluster.json("get", "deployment", "chat")
     assert deployment["spec"]["replicas"] == 1
     (port,) = home.cluster.json("get", "service", "chat")["spec"]["ports"]
@@ -223,7 +223,6 @@ def test_a_suspended_service_has_no_pod_and_comes_back(home: ClusterFleet) -> No
     wait_for(
         lambda: home.cluster.json("get", "deployment", "scaled")["spec"]["replicas"] == 2,
         "the autoscaler acts",
-        timeout_s=60,
     )
 
 
@@ -267,7 +266,7 @@ def test_a_loop_applies_what_is_pushed_and_takes_back_what_is_edited(home: Clust
     home.cluster.kubectl("delete", "service", "chat")
 
     wait_for(lambda: home.cluster.kubectl("get", "service", "chat", check=False).count("8080") > 0)
-    home.cluster.kubectl("wait", "--for=condition=Ready", "isvc/chat", "--timeout=20s")
+    home.cluster.wait("--for=condition=Ready", "isvc/chat")
 
 
 def test_an_object_of_somebody_else_stays_and_is_named(home: ClusterFleet) -> None:

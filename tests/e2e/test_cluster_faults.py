@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,12 +18,10 @@ from tests.support.cluster_chaos import ClusterWorld
 from tests.support.cluster_declared import MAC
 from tests.support.cluster_wipe import SYSTEM
 from tests.support.fleets import document
-from tests.support.served_node import request
 from tests.support.wait import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
+pytestmark = [pytest.mark.e2e, pytest.mark.cluster, pytest.mark.together]
 
-_LEASE_S = 15.0  # how long others leave a Lease alone
 _ALONE = (
     faults.api_server_killed,
     faults.etcd_killed,
@@ -126,6 +123,7 @@ def test_one_who_lost_the_lease_to_another_writes_nothing_and_the_other_does(
     second = world.start_reconciler()
     second.wait_said("served on port")
     first.process.send_signal(signal.SIGSTOP)
+    world.shorten_lease()
     world.change("basil")
     world.push("While the first one sleeps")
 
@@ -160,21 +158,23 @@ def test_an_object_without_its_fleets_label_is_left_alone_until_it_has_it_again(
 def test_who_leads_over_a_half_open_network_knows_it_before_another_may_lead(
     world: ClusterWorld,
 ) -> None:
-    running = world.reconcilers[0]
-    url = f"http://127.0.0.1:{running.err.partition('served on port ')[2].split()[0]}"
-    assert request(url, "GET", "/readyz").json()["role"] == "leader"
+    world.end_reconciler(world.reconcilers[0], signal.SIGTERM)
+    short = ("--lease-duration", "5s")
+    cut_off = world.start_reconciler(*short)
+    wait_for(lambda: world.is_leader(cut_off), "it leads")
+    other = world.start_reconciler(*short, kubeconfig=world.cluster.kubeconfig)
+    assert not world.is_leader(other)
 
     world.proxy.swallows = True
-    role = "leader"
-    began = time.monotonic()
-    while role == "leader":
-        assert time.monotonic() - began < _LEASE_S, "another one may lead by now"
-        role = request(url, "GET", "/readyz").json()["role"]
-        time.sleep(0.1)
+    wait_for(lambda: world.is_leader(other), "the other one leads")
+    assert not world.is_leader(cut_off)
     world.proxy.cut()
     world.proxy.swallows = False
 
-    wait_for(lambda: request(url, "GET", "/readyz").json()["role"] == "leader", "it leads again")
+    world.end_reconciler(other, signal.SIGTERM)
+    wait_for(lambda: world.is_leader(cut_off), "it leads again")
+    world.end_reconciler(cut_off, signal.SIGTERM)
+    world.start_reconciler()
 
 
 def test_two_fleets_that_want_one_name_do_not_fight(world: ClusterWorld) -> None:

@@ -111,10 +111,7 @@ def test_the_program_passes_the_strictest_pod_security(
 
     assert run.code == OK
     # kwok calls the pod ready; admission of the pod is the API server's own.
-    cluster.kubectl(
-        *("wait", "--for=condition=Available", "deploy/fleet-reconciler", "-n", NAMESPACE),
-        "--timeout=60s",
-    )
+    cluster.wait("--for=condition=Available", "deploy/fleet-reconciler", "-n", NAMESPACE)
     [pod] = cluster.json("get", "pods", "-n", NAMESPACE)["items"]
     assert pod["spec"]["containers"][0]["args"] == [
         *("-C", URL, "--cluster", "prod", "--listen", "0.0.0.0:8080"),
@@ -244,7 +241,6 @@ def agent(cluster: Cluster, reconcile: Reconcile, tmp_path: Path) -> Agent:
             and "status.desired" in made.apply(slice_of("mac-1", "kubernetes"))
         ),
         "policies in force",
-        timeout_s=60,
     )
     return made
 
@@ -446,7 +442,6 @@ def _restore(cluster: Cluster, documents: list[dict[str, Any]]) -> None:
     wait_for(
         lambda: "rich serverside-applied" in cluster.kubectl(*words, text=text, check=False),
         "the objects restored",
-        timeout_s=30,
     )
 
 
@@ -484,7 +479,7 @@ def test_an_uninstallation_takes_documents_that_nothing_runs_by_with_it(
     run = reconcile("uninstall")
 
     assert run.code == OK, run.err
-    wait_for(lambda: ours(cluster) == set(), "everything gone", timeout_s=60)
+    wait_for(lambda: ours(cluster) == set(), "everything gone")
 
 
 def test_an_uninstallation_with_the_token_leaves_nothing_behind(
@@ -502,7 +497,7 @@ def test_an_uninstallation_with_the_token_leaves_nothing_behind(
     run = reconcile("uninstall", "--confirm", token)
 
     assert run.code == OK, run.err
-    wait_for(lambda: ours(cluster) == set(), "everything gone", timeout_s=60)
+    wait_for(lambda: ours(cluster) == set(), "everything gone")
     assert "configmap/foreign" in names(cluster, "cm", "-n", "default")
     again = reconcile("uninstall")
     assert (again.code, again.out) == (OK, "cluster prod: nothing of ours is there\n")

@@ -56,7 +56,7 @@ def test_a_services_whole_life_needs_no_more_than_these_rights(
     cluster: Cluster, repository: Repo, reconcile: Callable[..., Finished]
 ) -> None:
     first = reconcile("--once", "--timeout", "60s")
-    cluster.kubectl("wait", "--for=condition=Ready", "isvc/chat", "--timeout=30s")
+    cluster.wait("--for=condition=Ready", "isvc/chat")
     cluster.kubectl("scale", "deploy/chat", "--replicas=3")
     back = reconcile("--once", "--timeout", "60s")
     replicas = cluster.json("get", "deploy", "chat")["spec"]["replicas"]
@@ -113,14 +113,14 @@ def test_an_agents_kubeconfig_is_enough_for_a_real_agent(
 
     machine.wait_ready("chat")
     beside.wait_published("chat")
-    wait_for(lambda: beside.instance("chat").get("ready") is True, timeout_s=30)
-    wait_for(lambda: beside.observed().get("revision") == "r1", timeout_s=30)
-    wait_for(lambda: bool(_holder(beside)), "the Lease is held", timeout_s=30)
+    wait_for(lambda: beside.instance("chat").get("ready") is True)
+    wait_for(lambda: beside.observed().get("revision") == "r1")
+    wait_for(lambda: bool(_holder(beside)), "the Lease is held")
     assert main(["install", "--agent", NODE, *at]) == OK  # once more, while it is at work
     assert capfd.readouterr() == (printed, "")
     beside.say("r2")  # a newer, complete list without it
     beside.wait_withdrawn("chat")
-    wait_for(lambda: beside.instance("chat") == {}, "its entry is gone", timeout_s=30)
+    wait_for(lambda: beside.instance("chat") == {}, "its entry is gone")
     assert "forbidden" not in running.err
     assert "denied" not in running.err
 
@@ -145,4 +145,4 @@ def test_operator_mode_needs_no_more_than_these_rights(
 
     assert run.code == OK, run.out + run.err
     assert "forbidden" not in run.err
-    cluster.kubectl("wait", "--for=condition=Ready", "isvc/chat", "--timeout=30s")
+    cluster.wait("--for=condition=Ready", "isvc/chat")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,8 +21,9 @@ from reconciler.source.mistakes import explain
 from reconciler.source.validators import schema_text, validator
 from tests.support.cluster import Cluster, running_cluster
 from tests.support.schema_probes import probes
+from tests.support.wait import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
+pytestmark = [pytest.mark.e2e, pytest.mark.cluster, pytest.mark.together]
 
 REPOSITORY = Path(__file__).parent.parent.parent
 CASES = REPOSITORY / "tests" / "cases"
@@ -65,13 +65,11 @@ class Server:
 def server() -> Iterator[Server]:
     with running_cluster() as cluster:
         cluster.apply(*crds(RUNTIMES))  # client-side: it must fit into the annotation
-        cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        cluster.wait("--for=condition=Established", "crd", "--all")
         asked = Server(cluster)
-        until = time.monotonic() + 30
-        while time.monotonic() < until and not all(
-            _is_served(cluster, OWNED_KINDS[GROUP, kind].plural) for kind in KINDS
-        ):
-            time.sleep(0.1)  # discovery of a new kind follows its condition a moment later
+        # discovery of a new kind follows its condition a moment later
+        plurals = [OWNED_KINDS[GROUP, kind].plural for kind in KINDS]
+        wait_for(lambda: all(_is_served(cluster, plural) for plural in plurals), "all served")
         yield asked
 
 

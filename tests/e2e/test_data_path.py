@@ -17,7 +17,7 @@ import reconciler
 from tests.support.client import get
 from tests.support.reconciler import Fleet, Machine
 from tests.support.steady import Fate, asking, long_requests
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -127,7 +127,7 @@ def test_with_a_generous_drain_timeout_a_replace_cuts_nothing(
 
 
 def _metrics(endpoint: str) -> str:
-    with urllib.request.urlopen(f"{endpoint}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"{endpoint}/metrics", timeout=PATIENCE_S) as answer:
         text: str = answer.read().decode()
         return text
 

@@ -23,8 +23,8 @@ from tests.support.client import complete, context_size
 from tests.support.fleets import model
 from tests.support.gemma import link_gemma
 from tests.support.http import FileServer
-from tests.support.reconciler import DEADLINE_S, Fleet, Machine
-from tests.support.wait import wait_for
+from tests.support.reconciler import Fleet, Machine
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.e2e
 PROGRAM = Path(sys.executable).parent / "reconcile"
@@ -70,7 +70,7 @@ def test_two_demos_run_at_once_and_beside_an_agent_that_is_at_work(
     demos = [machine.start("demo", "--state-dir", str(folder)) for folder in folders]
 
     for demo in demos:
-        assert demo.process.wait(timeout=120) == 0, demo.err
+        assert demo.process.wait(timeout=PATIENCE_S) == 0, demo.err
         assert "chat: Paris" in demo.out
     after = machine.instance("chat")
     assert after
@@ -100,7 +100,7 @@ class Terminal:
             while data := os.read(descriptor, 65536):
                 self._shown += data
 
-    def wait_shown(self, text: str, timeout_s: float = DEADLINE_S) -> None:
+    def wait_shown(self, text: str, timeout_s: float = PATIENCE_S) -> None:
         try:
             wait_for(
                 lambda: text in self.plain or self.process.poll() is not None, timeout_s=timeout_s
@@ -133,7 +133,7 @@ def _terminal(machine: Machine, *words: str) -> Iterator[Terminal]:
         if process.poll() is None:
             process.kill()
         process.wait()
-        reader.join(timeout=10)
+        reader.join(timeout=PATIENCE_S)
         os.close(outer)
 
 
@@ -165,11 +165,11 @@ def test_on_a_terminal_it_shows_plan_and_address_follows_an_edit_and_ctrl_c_stop
         assert "contextSize: 8192" in text
         file.write_text(text.replace("contextSize: 8192", "contextSize: 4096"))
         terminal.wait_shown("8192 -> 4096")
-        wait_for(lambda: _context(endpoint) == 4096, timeout_s=DEADLINE_S)
+        wait_for(lambda: _context(endpoint) == 4096)
         assert re.search(r"contextSize\s+8192 -> 4096\s+restart", terminal.plain)
 
         terminal.process.send_signal(signal.SIGINT)
-        assert terminal.process.wait(timeout=DEADLINE_S) == 0
+        assert terminal.process.wait(timeout=PATIENCE_S) == 0
 
     assert machine.processes() == []
     assert "Traceback" not in terminal.plain
@@ -191,4 +191,4 @@ def test_a_download_on_a_terminal_has_a_progress_bar(machine: Machine, fleet: Fl
         with _terminal(machine, "-C", fleet.url, "--local") as terminal:
             terminal.wait_shown("slow [#---------------------------] 6 %")
             terminal.process.send_signal(signal.SIGTERM)
-            assert terminal.process.wait(timeout=DEADLINE_S) == 0
+            assert terminal.process.wait(timeout=PATIENCE_S) == 0

@@ -41,7 +41,7 @@ def upgrade(engine: Path) -> None:
 
 
 def follow(machine: Machine, fleet: Fleet, *words: str) -> None:
-    machine.daemon("--fleet", fleet.url, "--node", "here", *words)
+    machine.daemon("--fleet", fleet.url, "--node", "here", "--drift-interval", "500ms", *words)
 
 
 def drift_of(machine: Machine, name: str) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ def test_a_replaced_engine_is_deferred_with_since_when_until_a_restart_by_hand(
     before = machine.wait_ready("chat")
 
     upgrade(engine)
-    wait_for(lambda: bool(drift_of(machine, "chat")), "the drift in NodeState", timeout_s=90)
+    wait_for(lambda: bool(drift_of(machine, "chat")), "the drift in NodeState")
 
     (drift,) = drift_of(machine, "chat")
     assert (drift["kind"], drift["message"]) == (
@@ -79,7 +79,7 @@ def test_a_replaced_engine_is_deferred_with_since_when_until_a_restart_by_hand(
     # Since when does not begin again with another life of the agent.
     machine.running()[0].end()
     follow(machine, fleet, *words)
-    wait_for(lambda: bool(drift_of(machine, "chat")), "the drift again", timeout_s=90)
+    wait_for(lambda: bool(drift_of(machine, "chat")), "the drift again")
     assert drift_of(machine, "chat")[0]["since"] == drift["since"]
 
     assert machine.agent("restart", "chat").code == 0
@@ -157,7 +157,7 @@ def test_a_context_beyond_what_the_model_was_trained_for_is_shown_and_restarts_n
     follow(machine, fleet, "--llama-server", str(llama_server()))
     before = machine.wait_ready("chat")
 
-    wait_for(lambda: bool(drift_of(machine, "chat")), "the drift in NodeState", timeout_s=90)
+    wait_for(lambda: bool(drift_of(machine, "chat")), "the drift in NodeState")
 
     (drift,) = drift_of(machine, "chat")
     assert drift["kind"] == "cosmetic"
@@ -189,14 +189,13 @@ def test_another_command_line_is_mended_once_or_only_shown(
     follow(machine, fleet, "--llama-server", str(rewriting))
     before = machine.wait_ready("chat")
 
-    wait_for(lambda: bool(drift_of(machine, "chat")), "the drift in NodeState", timeout_s=90)
+    wait_for(lambda: bool(drift_of(machine, "chat")), "the drift in NodeState")
 
     if restarts:
         after = machine.wait_ready("chat", not_pid=before.pid)
         wait_for(
             lambda: "a restart did not change that" in str(drift_of(machine, "chat")),
             "that it is shown only",
-            timeout_s=90,
         )
         assert machine.wait_ready("chat").pid == after.pid
     else:

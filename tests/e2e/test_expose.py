@@ -12,6 +12,7 @@ import pytest
 from tests.support.fleets import node
 from tests.support.gguf_models import tiny_llama
 from tests.support.reconciler import Fleet, Machine
+from tests.support.wait import PATIENCE_S
 
 pytestmark = pytest.mark.e2e
 
@@ -37,7 +38,7 @@ def _status(url: str, key: str | None = None) -> int | None:
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     try:
         with urllib.request.urlopen(
-            urllib.request.Request(f"{url}/v1/models", headers=headers), timeout=10
+            urllib.request.Request(f"{url}/v1/models", headers=headers), timeout=PATIENCE_S
         ) as answer:
             json.load(answer)
             return int(answer.status)

@@ -12,6 +12,7 @@ from tests.support.client import complete
 from tests.support.fleets import model
 from tests.support.gemma import GEMMA, link_gemma
 from tests.support.reconciler import Fleet, Machine
+from tests.support.wait import PATIENCE_S
 
 pytestmark = pytest.mark.e2e
 
@@ -51,7 +52,7 @@ def _stream(endpoint: str, question: str) -> Iterator[str]:
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         for line in answer:
             word = line.decode().strip().removeprefix("data: ")
             if word and word != "[DONE]":

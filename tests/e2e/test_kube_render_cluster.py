@@ -59,7 +59,7 @@ def test_its_pods_are_scheduled_and_get_ready(
 
     cluster.kubectl(*SERVER_SIDE, "-f", "-", text=dump_all(made))
 
-    wait_for(lambda: cluster.json("get", *where)["status"].get("readyReplicas"), timeout_s=60)
+    wait_for(lambda: cluster.json("get", *where)["status"].get("readyReplicas"))
     (service,) = [m["metadata"] for m in made if m["kind"] == "Service"]
     chosen = f"kubernetes.io/service-name={service['name']}"
     slices = cluster.json("get", "endpointslices", "-n", service["namespace"], "-l", chosen)[

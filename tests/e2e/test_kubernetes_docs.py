@@ -162,7 +162,7 @@ def test_from_nothing_to_a_cluster_and_a_mac_and_back_to_nothing(typist: Typist)
 
     assert program.process.poll() is None  # it stands by: no kubelet ends it
     program.end()
-    wait_for(lambda: ours(typist.cluster) == set(), "nothing of ours", timeout_s=60)
+    wait_for(lambda: ours(typist.cluster) == set(), "nothing of ours")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_rendered_files_are_another_programs_and_have_no_difference_after_it(
 
     apply_as(typist, manager, typist.folder / "rendered/prod")
 
-    cluster.kubectl("wait", "--for=condition=Available", "deployment/gemma-270m", "--timeout=60s")
+    cluster.wait("--for=condition=Available", "deployment/gemma-270m")
     again = typist.type("reconcile render -o rendered")
     assert "0 written" in again
     words = ("diff", "--server-side", f"--field-manager={manager}", "-R", "-f")
@@ -222,9 +222,7 @@ def test_documents_that_another_program_applies_stay_its_own_and_are_served(
 
     applied = apply_as(typist, manager, typist.folder, mark)
 
-    cluster.kubectl(
-        *("wait", "--for=condition=Ready", "inferenceservice/gemma-270m", "--timeout=60s")
-    )
+    cluster.wait("--for=condition=Ready", "inferenceservice/gemma-270m")
     for kind in ("inferenceservice", "model"):
         entries = managed_fields(cluster, kind, "gemma-270m")
         writers = {(e["manager"], e.get("subresource", "")) for e in entries}
@@ -240,7 +238,7 @@ def test_documents_that_another_program_applies_stay_its_own_and_are_served(
 
     cluster.kubectl("delete", "inferenceservice", "gemma-270m")  # as its prune would
 
-    cluster.kubectl("wait", "--for=delete", "deployment/gemma-270m", "--timeout=60s")
+    cluster.wait("--for=delete", "deployment/gemma-270m")
     assert program.process.poll() is None
 
 
@@ -261,7 +259,7 @@ def test_coming_from_llmkube(typist: Typist, tmp_path: Path) -> None:
     assert "NotOurs: InferenceService default/plain is there" in home.dry_run().out
     cluster.kubectl("delete", "inferenceservice", "plain")
     home.once()
-    cluster.kubectl("wait", "--for=condition=Ready", "inferenceservice/plain", "--timeout=20s")
+    cluster.wait("--for=condition=Ready", "inferenceservice/plain")
 
 
 def test_the_network_policy_of_the_page_is_taken_and_means_our_pods(pushed: Typist) -> None:

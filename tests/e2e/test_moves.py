@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from tests.support.fleets import node, service
 from tests.support.ports import own_port
 from tests.support.reconciler import Fleet, Machine, Running, alive
 from tests.support.served_node import request
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -109,7 +108,7 @@ class Client(threading.Thread):
 
     def stop(self) -> None:
         self._end.set()
-        self.join(60)
+        self.join(PATIENCE_S)
 
 
 @contextmanager
@@ -154,18 +153,17 @@ def test_without_its_successors_agent_a_copy_stays_until_the_handover_is_over(
 ) -> None:
     a, b = homes
     declare(fleet, a, b)
-    place(fleet, "chat", on=a, rollout={"handover": "12s"})
+    place(fleet, "chat", on=a, rollout={"handover": "10m"})
     on_a = a.begin(fleet)
     before = a.machine.wait_ready("chat")
 
-    place(fleet, "chat", on=b, rollout={"handover": "12s"})
+    place(fleet, "chat", on=b, rollout={"handover": "10m"})
     on_a.wait_said("action=move")
-    moved_at = time.monotonic()
     on_a.wait_said("stays until node b answers for it, at most until ")
     assert a.machine.wait_ready("chat").pid == before.pid
-    a.machine.wait_gone("chat", before.pid)
+    place(fleet, "chat", on=b, rollout={"handover": "1s"})
 
-    assert time.monotonic() - moved_at > 8
+    a.machine.wait_gone("chat", before.pid)
     on_a.wait_said("b did not take over in time")
     assert on_a.err.count("msg=skipped") <= 3  # said when it changes, not in every pass
 

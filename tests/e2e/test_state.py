@@ -15,7 +15,7 @@ from tests.support.fleets import model, service
 from tests.support.llama_server import llama_server
 from tests.support.reconciler import Fleet, Machine
 from tests.support.served_node import Reply, request
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -53,7 +53,8 @@ def test_tokens_of_a_router_are_counted_by_model_and_a_scrape_loads_none(
             ),
         }
     )
-    machine.daemon(*("--fleet", fleet.url, "--node", "here", "--llama-server", str(llama_server())))
+    words = ("--fleet", fleet.url, "--node", "here", "--sample-interval", "500ms")
+    machine.daemon(*words, "--llama-server", str(llama_server()))
     endpoint = machine.wait_ready("hub").endpoint
     url = url_of(machine)
     assert endpoint is not None
@@ -62,10 +63,10 @@ def test_tokens_of_a_router_are_counted_by_model_and_a_scrape_loads_none(
         labels = f'backend="llamacpp-router",model="{name}",node="here"'
         return metrics(url).get(f"flexinfer_tokens_per_second{{{labels}}}")
 
-    wait_for(lambda: rate("tiny") == 0, "a rate of the model that is loaded", timeout_s=60)
+    wait_for(lambda: rate("tiny") == 0, "a rate of the model that is loaded")
     complete(endpoint, "tiny", tokens=16)
 
-    wait_for(lambda: (rate("tiny") or 0) > 0, "tokens of the model", timeout_s=60)
+    wait_for(lambda: (rate("tiny") or 0) > 0, "tokens of the model")
     assert rate("two") is None
     loaded = {m["id"]: m["status"]["value"] for m in get(endpoint, "/v1/models")["data"]}
     assert loaded == {"tiny": "loaded", "two": "unloaded"}
@@ -74,7 +75,7 @@ def test_tokens_of_a_router_are_counted_by_model_and_a_scrape_loads_none(
 
 def test_a_hung_engine_keeps_nobody_from_asking(machine: Machine, fleet: Fleet) -> None:
     fleet.push_service("chat")
-    machine.daemon("--fleet", fleet.url, "--node", "here")
+    machine.daemon("--fleet", fleet.url, "--node", "here", "--probe-interval", "500ms")
     pid = machine.wait_ready("chat").pid
     url = url_of(machine)
     assert pid is not None
@@ -83,54 +84,52 @@ def test_a_hung_engine_keeps_nobody_from_asking(machine: Machine, fleet: Fleet) 
 
     psutil.Process(pid).suspend()
     try:
-        wait_for(lambda: "NotResponding" in request(url, "GET", "/readyz").text, timeout_s=60)
+        wait_for(lambda: "NotResponding" in request(url, "GET", "/readyz").text)
         began = time.monotonic()
-        answers = [request(url, "GET", path) for path in ("/v1/state", "/metrics", "/healthz")]
+        paths = ("/v1/state", "/metrics", "/healthz") * 30
+        answers = [request(url, "GET", path).status for path in paths]
         took_s = time.monotonic() - began
     finally:
         psutil.Process(pid).resume()
 
-    assert [answer.status for answer in answers] == [200, 200, 200]
-    assert took_s < 2
-    wait_for(lambda: request(url, "GET", "/readyz").status == 200, timeout_s=60)
+    assert answers == [200] * 90
+    assert took_s < 60  # one that waits for the engine takes 2 s
+    wait_for(lambda: request(url, "GET", "/readyz").status == 200)
 
 
-def test_a_wake_after_a_push_is_acted_on_within_a_second(machine: Machine, fleet: Fleet) -> None:
+def test_a_wake_after_a_push_is_acted_on_although_the_next_poll_is_far(
+    machine: Machine, fleet: Fleet
+) -> None:
     fleet.push_service("chat")
     machine.daemon("--fleet", fleet.url, "--node", "here", "--interval", "1h")
     machine.wait_ready("chat")
     url = url_of(machine)
     wait_for(lambda: request(url, "GET", "/readyz").status == 200)
     commit = fleet.push_service("more")
-    began = time.monotonic()
 
     request(url, "POST", "/v1/wake")
 
     wait_for(lambda: len(request(url, "GET", "/v1/state").json()["instances"]) == 2)
-    took_s = time.monotonic() - began
     state = request(url, "GET", "/v1/state").json()
     assert state["revision"]["fetched"] == commit
-    assert took_s < 5  # 1 s is the budget; the machines that test this are busy
 
 
-def test_an_end_is_quick_although_somebody_listens(machine: Machine, fleet: Fleet) -> None:
+def test_an_agent_ends_although_somebody_listens(machine: Machine, fleet: Fleet) -> None:
     fleet.push_service("chat")
     running = machine.daemon("--fleet", fleet.url, "--node", "here")
     before = machine.wait_ready("chat").pid
     url = url_of(machine)
     heard: list[Reply] = []
     listener = threading.Thread(
-        target=lambda: heard.append(request(url, "GET", "/v1/events", timeout_s=60))
+        target=lambda: heard.append(request(url, "GET", "/v1/events", timeout_s=PATIENCE_S))
     )
     listener.start()
     wait_for(lambda: "process_open_fds" in request(url, "GET", "/metrics").text)
-    began = time.monotonic()
 
     code = running.end(signal.SIGTERM)
 
-    listener.join(30)
+    listener.join(PATIENCE_S)
     assert code == 0
-    assert time.monotonic() - began < 6
     assert heard
     assert served(machine.state) is None
     after = machine.instance("chat")

@@ -16,7 +16,7 @@ from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
 from tests.support.mlx_models import PROGRAM, tiny_mlx
 from tests.support.reconciler import Fleet, Machine, alive
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -33,7 +33,7 @@ def _answered_by(instance: Instance, model_name: str) -> str:
         urllib.request.Request(
             url, json.dumps(body).encode(), {"Content-Type": "application/json"}
         ),
-        timeout=60,
+        timeout=PATIENCE_S,
     ) as answer:
         return str(json.load(answer)["model"])
 
@@ -101,7 +101,7 @@ def test_the_services_runtime_comes_before_the_nodes_and_that_before_the_machine
     machine.daemon("--fleet", fleet.url, "--node", "here", "--runtime", "mlx-lm")
 
     both = {"default/plain": "mlx-lm", "default/stated": "llama-server"}
-    wait_for(lambda: _state(machine)[0] == both, "each by its runtime", timeout_s=90)
+    wait_for(lambda: _state(machine)[0] == both, "each by its runtime")
     lacking = _state(machine)[1]["absent"]
     assert lacking["reason"] == "EngineMissing"
     assert "mlx-server is not on PATH" in lacking["message"]
@@ -120,7 +120,6 @@ def test_the_services_runtime_comes_before_the_nodes_and_that_before_the_machine
     wait_for(
         lambda: _state(machine)[0] == {**now, "default/own": "mlx-lm"},
         "the node's default before the machine's",
-        timeout_s=90,
     )
     wait_for(lambda: _state(machine)[1]["absent"]["reason"] == "NodeCapability")
     assert machine.wait_ready("stated").pid == stated.pid

@@ -19,7 +19,7 @@ from tests.support.installed import kubeconfig_of
 from tests.support.ports import own_port
 from tests.support.reconciler import Finished, Machine, Running
 from tests.support.repos import Repo
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
 OK, CHANGES = 0, 2
@@ -64,9 +64,9 @@ class Whole:
         found = self.cluster.json("get", kinds, "-n", "default", "-l", OURS)["items"]
         return {(o["kind"], o["metadata"]["name"]) for o in found}
 
-    def wait(self, what: str, condition: str, timeout_s: int = 60) -> str:
+    def wait(self, what: str, condition: str, timeout_s: float = PATIENCE_S) -> str:
         """`kubectl wait`, and what it says where it gives up."""
-        words = ("wait", what, f"--for=condition={condition}", f"--timeout={timeout_s}s")
+        words = ("wait", what, f"--for=condition={condition}", f"--timeout={timeout_s:g}s")
         return self.cluster.kubectl(*words, check=False)
 
 
@@ -159,9 +159,8 @@ def _plan_agrees_with_what_comes(whole: Whole) -> None:
 
 
 def _each_has_one_name_and_one_port(whole: Whole) -> None:
-    every = ("wait", "isvc", "--all", "--for=condition=Ready", "--timeout=30s")
-    said = whole.cluster.kubectl(*every)
-    assert said.count("condition met") == 2
+    whole.cluster.wait("isvc", "--all", "--for=condition=Ready")
+    assert len(whole.cluster.json("get", "isvc")["items"]) == 2
     (container, *_) = _pod_spec(whole)["containers"]
     (port,) = whole.cluster.json("get", "service", "chat")["spec"]["ports"]
     listens = [p["containerPort"] for p in container["ports"]]
@@ -209,7 +208,7 @@ def _nothing_is_left(whole: Whole) -> None:
 
     whole.mac.wait_gone("mini")
     slices = ("get", "endpointslices", "-l", "inference.llmkube.dev/node=mac", "-o", "name")
-    wait_for(lambda: not whole.objects(), "the services' objects gone", timeout_s=60)
+    wait_for(lambda: not whole.objects(), "the services' objects gone")
     wait_for(lambda: not whole.cluster.kubectl(*slices), "the node's endpoints gone")
     assert loop.end() == OK
     for agent in whole.mac.running():
@@ -226,7 +225,7 @@ def _nothing_is_left(whole: Whole) -> None:
         return not left
 
     try:
-        wait_for(is_as_before, timeout_s=60)
+        wait_for(is_as_before)
     except AssertionError:
         raise AssertionError(f"still there: {sorted(left)}") from None
 

@@ -22,6 +22,7 @@ class Case:
     seconds: float = USUAL_S
     needs: frozenset[str] = frozenset()
     is_alone: bool = False
+    is_together: bool = False  # with the others of its file
 
     @property
     def file(self) -> str:
@@ -78,14 +79,16 @@ def case_of(
 ) -> Case:
     """A test by its markers; one that no table knows takes as long as tests usually do."""
     seconds = known.get(test_id, USUAL_S)
-    return Case(test_id, seconds, frozenset(marks) & frozenset(builds), "alone" in marks)
+    needs = frozenset(marks) & frozenset(builds)
+    return Case(test_id, seconds, needs, "alone" in marks, "together" in marks)
 
 
 def _divided(group: Iterable[Case]) -> Iterator[tuple[Case, ...]]:
     """Parts that take no longer than _LONGEST_S, unless one test does."""
     part: list[Case] = []
     for case in group:
-        if part and sum(each.seconds for each in part) + case.seconds > _LONGEST_S:
+        takes_s = sum(each.seconds for each in part) + case.seconds
+        if part and takes_s > _LONGEST_S and not case.is_together:
             yield tuple(part)
             part = []
         part.append(case)

@@ -30,10 +30,11 @@ from tests.support.http import FileServer
 from tests.support.reconciler import Machine
 from tests.support.repos import Repo
 from tests.support.rounds import story, wait_converged
+from tests.support.wait import PATIENCE_S
 
 NAMES = {"real": ("amber", "basil", "cedar"), "fake": ("delta", "ember", "fjord", "grove")}
 CONTEXTS = (256, 384, 512)
-CONVERGE_S = 120.0
+CONVERGE_S = 3 * PATIENCE_S
 _PATIENCE_S = 3.0  # then a person ends the pause of a service that died several times
 _BUG = re.compile(r"Traceback \(most recent|bug of ours|internal error|Exception in thread|bug in ")
 

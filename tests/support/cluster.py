@@ -29,7 +29,7 @@ from tests.support.certificates import self_signed
 from tests.support.cluster_wipe import SYSTEM, Wiper
 from tests.support.kube_binaries import STAGES, kube_binaries
 from tests.support.ports import own_ports
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 CONTROL = ("kube-controller-manager", "kube-scheduler", "kwok")
 _PR_SET_PDEATHSIG = 1
@@ -85,11 +85,16 @@ class Cluster:
             input=text,
             capture_output=True,
             text=True,
+            timeout=2 * PATIENCE_S,
         )
         if not check:
             return ended.stdout + ended.stderr
         assert ended.returncode == 0, f"kubectl {' '.join(words)}: {ended.stderr}"
         return ended.stdout
+
+    def wait(self, *words: str) -> None:
+        """`kubectl wait ...`: AssertionError when it does not come true."""
+        self.kubectl("wait", *words, f"--timeout={PATIENCE_S:g}s")
 
     def json(self, *words: str) -> Any:
         """`kubectl ... -o json`, parsed."""
@@ -142,7 +147,7 @@ class Cluster:
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", f"test={peer}", "--log-level", "error"),
         )
-        wait_for(lambda: _answers(f"{client}/readyz"), "etcd ready", timeout_s=60)
+        wait_for(lambda: _answers(f"{client}/readyz"), "etcd ready")
 
     def start_api(self) -> None:
         key = str(self.folder / "service-account.key")
@@ -162,7 +167,7 @@ class Cluster:
             "--shutdown-delay-duration=0s",
             "--v=1",
         )
-        wait_for(self._is_ready, "kube-apiserver ready", timeout_s=90)
+        wait_for(self._is_ready, "kube-apiserver ready")
 
     def start_part(self, name: str) -> None:
         """kube-controller-manager, kube-scheduler or kwok."""
@@ -171,6 +176,7 @@ class Cluster:
             "kube-controller-manager": (
                 config,
                 *("--leader-elect=false", "--secure-port=0"),
+                "--horizontal-pod-autoscaler-sync-period=1s",
                 # kwok sends no heartbeat
                 *("--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"),
                 f"--service-account-private-key-file={self.folder / 'service-account.key'}",
@@ -185,7 +191,7 @@ class Cluster:
         """Any part, by the name of its program. Its data stay."""
         part = self.parts.pop(name)
         part.kill() if kill else part.terminate()
-        part.wait(60)
+        part.wait(PATIENCE_S)
 
     def stop(self) -> None:
         for name in reversed(tuple(self.parts)):
@@ -201,7 +207,7 @@ class Cluster:
 
     def _is_ready(self) -> bool:
         assert self.parts["kube-apiserver"].poll() is None, self.log("kube-apiserver")
-        said = self.kubectl("get", "--raw", "/readyz", "--request-timeout=2s", check=False)
+        said = self.kubectl("get", "--raw", "/readyz", "--request-timeout=10s", check=False)
         return said.strip() == "ok"
 
     def log(self, part: str) -> str:
@@ -267,7 +273,7 @@ def _write_key(path: Path) -> None:
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=1) as answer:
+        with urllib.request.urlopen(url, timeout=10) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

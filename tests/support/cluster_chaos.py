@@ -42,9 +42,10 @@ from tests.support.ports import own_port
 from tests.support.reconciler import Finished, Machine, Running
 from tests.support.repos import Repo
 from tests.support.rounds import story, wait_converged
-from tests.support.wait import wait_for
+from tests.support.served_node import request
+from tests.support.wait import PATIENCE_S, wait_for
 
-CONVERGE_S = 90.0
+CONVERGE_S = 3 * PATIENCE_S
 
 
 @dataclass
@@ -141,7 +142,7 @@ class ClusterWorld:
 
     def kubectl(self, *words: str) -> str:
         """A person's hand, which minds no failure."""
-        return self.cluster.kubectl(*words, "--request-timeout=5s", check=False)
+        return self.cluster.kubectl(*words, "--request-timeout=20s", check=False)
 
     def set_right(self, *words: str) -> None:
         """A person's hand that tries until the server answers; "not found" is an answer."""
@@ -150,7 +151,7 @@ class ClusterWorld:
             said = self.kubectl(*words)
             return "rror" not in said or "NotFound" in said
 
-        wait_for(is_answered, f"kubectl {' '.join(words)}", timeout_s=60)
+        wait_for(is_answered, f"kubectl {' '.join(words)}")
 
     def in_default(self) -> str:
         """A service of the pool, of the namespace that never goes."""
@@ -165,15 +166,27 @@ class ClusterWorld:
         )
         assert done.code == 0, done.out + done.err
 
-    def start_reconciler(self) -> Running:
+    def start_reconciler(self, *words: str, kubeconfig: Path | None = None) -> Running:
+        """Its way to the cluster is the proxy, unless a kubeconfig says otherwise."""
         running = self.machine.start(
             *("-C", str(self.repo.remote), "--cluster", "prod=test"),
-            *("--kubeconfig", str(self.kubeconfig), "--interval", "500ms"),
-            *("--listen", "127.0.0.1:0"),
+            *("--kubeconfig", str(kubeconfig or self.kubeconfig), "--interval", "500ms"),
+            *("--listen", "127.0.0.1:0", *words),
             env={"FLEET_DEBUG": "1"},
         )
         self.reconcilers.append(running)
         return running
+
+    def is_leader(self, running: Running) -> bool:
+        """By its own word."""
+        running.wait_said("served on port ")
+        url = f"http://127.0.0.1:{running.err.partition('served on port ')[2].split()[0]}"
+        return bool(request(url, "GET", "/readyz").json()["role"] == "leader")
+
+    def shorten_lease(self) -> None:
+        """What a person does who does not wait for the end of one whose holder sleeps."""
+        spec = '{"spec": {"leaseDurationSeconds": 2}}'
+        self.kubectl("patch", "lease", "fleet-home", "-n", SYSTEM, "--type=merge", "-p", spec)
 
     def end_reconciler(self, running: Running, number: signal.Signals) -> None:
         if number is not signal.SIGKILL:

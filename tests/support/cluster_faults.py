@@ -71,7 +71,7 @@ def namespace_deleted(world: ClusterWorld) -> Iterator[None]:
             return world.laws.api.get(ObjectId("", "Namespace", "", TEAM)) is None
         return False
 
-    wait_for(is_gone, "the namespace is gone", timeout_s=60)
+    wait_for(is_gone, "the namespace is gone")
     world.cluster.namespace(TEAM)
 
 

@@ -93,7 +93,7 @@ class ClusterFleet:
 
     def cluster_has_holder(self) -> None:
         """Wait until somebody has the fleet's Lease."""
-        wait_for(lambda: bool(self.holder()), "a holder of the fleet's Lease", timeout_s=60)
+        wait_for(lambda: bool(self.holder()), "a holder of the fleet's Lease")
 
     def holder(self) -> str:
         """Who applies the fleet now; empty: nobody."""

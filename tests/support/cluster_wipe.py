@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 SYSTEM = "fleet-reconciler"
 _GROUP = "inference.llmkube.dev"
@@ -91,7 +91,7 @@ class Wiper:
                 list(pool.map(lambda one: self._end(*one), left))
                 return not left
 
-            wait_for(is_empty, "what a test made is gone", timeout_s=60)
+            wait_for(is_empty, "what a test made is gone")
         for path, item in self._found(_NODES):  # last: kwok ends pods only while theirs is there
             self._end(path, item)
 
@@ -130,7 +130,9 @@ class Wiper:
         found: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
         if found is None:
             context = ssl.create_default_context(cafile=self.ca)
-            found = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=context)
+            found = http.client.HTTPSConnection(
+                "127.0.0.1", self.port, timeout=PATIENCE_S, context=context
+            )
             self._local.connection = found
             self._open.append(found)
         return found

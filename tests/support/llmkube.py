@@ -46,7 +46,6 @@ def install_llmkube(cluster: Cluster) -> None:
     wait_for(
         lambda: "No resources" in cluster.kubectl("get", "inferenceservices", check=False),
         "the definition is served",
-        timeout_s=30,
     )
     cluster.apply(
         _service("plain", {"modelRef": "gemma", "replicas": 1}),

@@ -34,9 +34,8 @@ from tests.support.fleets import model, node, service
 from tests.support.ports import own_row
 from tests.support.repos import Repo, git_env
 from tests.support.served_node import request
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
-DEADLINE_S = 60.0
 _PROGRAMS = Path(sys.executable).parent
 _PASSED_ON = ("PATH", "LANG", "TMPDIR", "PYTHONPATH", "PYTHONWARNINGS")
 # Words that only a bug of ours prints.
@@ -86,11 +85,11 @@ class Running:
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and wait for the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(timeout=DEADLINE_S)
+        return self.process.wait(timeout=PATIENCE_S)
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         try:
-            wait_for(lambda: condition() or self.process.poll() is not None, timeout_s=DEADLINE_S)
+            wait_for(lambda: condition() or self.process.poll() is not None)
             assert condition(), f"ended with {self.process.returncode}"
         except AssertionError as error:
             raise AssertionError(
@@ -184,14 +183,14 @@ class Machine:
         *words: str,
         env: Mapping[str, str] | None = None,
         prefix: tuple[str, ...] = (),
-        timeout_s: float = 120.0,
+        timeout_s: float = 2 * PATIENCE_S,
     ) -> Finished:
         """Run `reconcile` to its end."""
         return self._run([*prefix, str(_PROGRAMS / "reconcile"), *words], env or {}, timeout_s)
 
     def agent(self, *words: str, env: Mapping[str, str] | None = None) -> Finished:
         """Run `fleet-agent` on this machine's state directory."""
-        return self._run([str(_PROGRAMS / "fleet-agent"), *words], env or {}, 120.0)
+        return self._run([str(_PROGRAMS / "fleet-agent"), *words], env or {}, 2 * PATIENCE_S)
 
     def node_state(self) -> dict[str, Any]:
         """What the agent of this machine says of itself; empty while it serves nothing."""
@@ -281,7 +280,7 @@ class Machine:
             return condition() or (not ended_before and last is not None and _ended(last))
 
         try:
-            wait_for(over, timeout_s=DEADLINE_S)
+            wait_for(over)
             assert condition(), f"ended with {last and last.returncode}"
         except AssertionError as error:
             said = "\n".join(

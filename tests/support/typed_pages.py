@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.wait import PATIENCE_S
+
 REPOSITORY = Path(__file__).parent.parent.parent
-LINE_DEADLINE_S = 180.0  # `until ...` waits for a real model
 _END = "--- exit"
 _BLOCK = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NO_DIGITS = str.maketrans(dict.fromkeys("0123456789"))
@@ -99,7 +100,7 @@ class Shell:
         """Its exit code, and what it printed to both streams."""
         assert self.process.stdin
         assert self.process.stdout
-        deadline = threading.Timer(LINE_DEADLINE_S, self.process.kill)
+        deadline = threading.Timer(PATIENCE_S, self.process.kill)
         deadline.start()
         printed: list[str] = []
         try:
@@ -111,7 +112,7 @@ class Shell:
                 printed.append(text)
         finally:
             deadline.cancel()
-        raise AssertionError(f"{line!r} did not end in {LINE_DEADLINE_S:.0f} s: {printed}")
+        raise AssertionError(f"{line!r} did not end in {PATIENCE_S:.0f} s: {printed}")
 
 
 @contextmanager

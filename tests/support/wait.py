@@ -11,17 +11,20 @@ from pathlib import Path
 # Of every deadline whose point is not to be short: ten times what the longest step of any test
 # takes on a machine that does nothing else, so that a busy one breaks none.
 PATIENCE_S = 120.0
+_SHORTEST_S, _LONGEST_S = 0.005, 0.5  # between two questions
 
 
 def wait_for(
     condition: Callable[[], bool], what: str = "", *, timeout_s: float = PATIENCE_S
 ) -> None:
     """Return as soon as the condition holds. AssertionError with `what`: it did not in time."""
-    began = time.monotonic()
+    began = asked = time.monotonic()
     while not condition():
-        took_s = time.monotonic() - began
-        assert took_s < timeout_s, f"not within {timeout_s:g} s: {what or condition}"
-        time.sleep(0.005)
+        now = time.monotonic()
+        assert now - began < timeout_s, f"not within {timeout_s:g} s: {what or condition}"
+        # What costs much to ask, such as a whole process, is asked seldom: others want to run, too.
+        time.sleep(min(max(_SHORTEST_S, 2 * (now - asked)), _LONGEST_S))
+        asked = time.monotonic()
     _note(time.monotonic() - began, timeout_s, what)
 
 

@@ -40,6 +40,11 @@ class Times:
     renew_s: float = 10.0  # without a renewal for so long it is lost
     retry_s: float = 2.0  # between two renewals, and between two looks at somebody else's
 
+    @classmethod
+    def of(cls, lease_s: float) -> Self:
+        """Another length, divided as client-go's is."""
+        return cls(int(lease_s), lease_s * 2 / 3, lease_s * 2 / 15)
+
 
 class Holder:
     """Our claim to one Lease. `identity` must be of this process alone, such as host_uuid.
