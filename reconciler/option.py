@@ -236,19 +236,19 @@ GIT_OPTIONS = (
 )
 
 
+LEASE_DURATION = Option(
+    "lease-duration",
+    "how long others leave the fleet to a reconciler that is silent; it renews much sooner",
+    "TIME",
+    read=_lease_duration,
+    fallback="15s",
+)
 LISTEN_OPTIONS = (
     Option(
         "listen",
         "serve /healthz, /readyz, /metrics and the webhook there (default: nothing is served)",
         "HOST:PORT",
         read=lambda text: listen_address(text),
-    ),
-    Option(
-        "lease-duration",
-        "how long others leave the fleet to a reconciler that is silent; it renews much sooner",
-        "TIME",
-        read=lambda text: _lease_duration(text),
-        fallback="15s",
     ),
     Option(
         "webhook-secret-file",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
+import shlex
+import subprocess
 from dataclasses import dataclass, field
 
 from hypothesis import given
@@ -71,8 +73,13 @@ def test_a_worker_that_dies_costs_no_test_but_the_one_it_ran(
 
 
 def test_the_command_that_repeats_a_test_survives_a_shell_and_make() -> None:
-    assert repeating("a.py::test", 7) == "make test SEED=7 T=a.py::test"
-    assert repeating("a.py::t[x y-$z]", 7) == """make test SEED=7 T=''"'"'a.py::t[x y-$$z]'"'"''"""
+    assert repeating("a.py::test", 7) == 'make test SEED=7 T="a.py::test"'
+    assert repeating("a.py::t[x y]", 7) == """make test SEED=7 T="'a.py::t[x y]'\""""
+    for name in ("a.py::t[x y]", "a.py::t[$z 'q' \"d\" `b` \\ !]"):
+        typed = repeating(name, 7).replace("make test", "make -s -f - test")
+        makefile = 'test:\n\t@printf %s "$$T"\n'
+        said = subprocess.run(typed, shell=True, input=makefile, text=True, capture_output=True)
+        assert shlex.split(said.stdout) == [name], said
 
 
 def test_a_line_says_how_far_a_run_is_and_what_runs_longest() -> None:

@@ -9,6 +9,7 @@ from reconciler.option import (
     AGENT_OPTIONS,
     API_KEY_FILE,
     GIT_OPTIONS,
+    LEASE_DURATION,
     LISTEN_OPTIONS,
     SERVICE_PORTS,
     STATE_DIR,
@@ -80,7 +81,7 @@ def add_agent_options(parser: argparse.ArgumentParser) -> None:
 def add_cluster_loop_options(parser: argparse.ArgumentParser) -> None:
     """What a loop over clusters answers over HTTP."""
     group = parser.add_argument_group("a loop over clusters (each also an environment variable)")
-    add(group, LISTEN_OPTIONS)
+    add(group, (*LISTEN_OPTIONS, LEASE_DURATION))
 
 
 def add_node_options(group: argparse._ActionsContainer) -> None:

@@ -118,5 +118,6 @@ def _told(failures: Iterable[Failure], left: Iterable[str], seed: int, folder: P
 
 def repeating(words: str, seed: int) -> str:
     """What to type to run a test again with the same seed. Read by a shell, by make and by us."""
-    quoted = shlex.quote(shlex.quote(words)).replace("$", "$$")
-    return f"make test SEED={seed} T={quoted}"
+    once = shlex.quote(words)
+    twice = shlex.quote(once) if set(once) & set('"`$\\!') else f'"{once}"'
+    return f"make test SEED={seed} T={twice.replace('$', '$$')}"

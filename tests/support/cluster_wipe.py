@@ -69,8 +69,8 @@ class Wiper:
 
     def wipe(self) -> None:
         """Nothing is left of what a test made, whatever finalizers it has, but emptied namespaces:
-        SYSTEM stays, as one that is deleted stays for 5 s more; others go by themselves, and their
-        names do not come again."""
+        SYSTEM stays, as one that is deleted stays for 5 s more, unless a test deleted it; others
+        go by themselves, and their names do not come again."""
         try:
             self._wipe()
         finally:
@@ -89,11 +89,16 @@ class Wiper:
                     (path, item) for each in found for path, item in each if _is_made(path, item)
                 ]
                 list(pool.map(lambda one: self._end(*one), left))
-                return not left
+                return not left and not self._is_system_going()
 
             wait_for(is_empty, "what a test made is gone")
         for path, item in self._found(_NODES):  # last: kwok ends pods only while theirs is there
             self._end(path, item)
+
+    def _is_system_going(self) -> bool:
+        """Nothing can be made in it then."""
+        named = {item["metadata"]["name"]: item["metadata"] for _, item in self._found(_NAMESPACES)}
+        return "deletionTimestamp" in named.get(SYSTEM, {})
 
     def _found(self, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """What is there, each with its own path."""
