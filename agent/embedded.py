@@ -20,8 +20,8 @@ from collections.abc import Sequence
 import xllamacpp
 
 from agent.embedded_flags import FlagError, params_from
-from reconciler.runtimes.llamacpp_model import KEY_VARIABLE
 
+KEY_VARIABLE = "LLAMA_API_KEY"  # as llama-server has it; the runtimes' table is 20 MiB to import
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 

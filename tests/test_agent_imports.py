@@ -36,5 +36,14 @@ def test_an_agent_that_begins_does_not_load(package: str, loaded: set[str]) -> N
     assert package not in loaded, f"only for {NOT_LOADED[package]}"
 
 
+def test_an_embedded_engine_loads_nothing_of_ours_that_is_large() -> None:
+    code = "import sys, agent.embedded; print(*sys.modules)"
+    argv = [sys.executable, "-c", code]
+    names = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split()
+
+    assert "pydantic" not in names
+    assert "reconciler" not in names
+
+
 def test_the_agent_serves_with_uvicorn(loaded: set[str]) -> None:
     assert {"uvicorn", "starlette", "pydantic"} <= loaded

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent import embedded
 from agent.embedded_flags import FlagError, params_from
 from agent.engines.engine import EngineFound, find_engine
 from reconciler.errors import EngineError
@@ -319,3 +320,7 @@ def test_a_killed_engine_frees_its_port_for_the_next(
 
         with _server(engine, tiny, tmp_path / "second", port=first.port) as second:
             second.wait_ready()
+
+
+def test_an_embedded_engine_takes_its_key_from_where_the_agent_puts_it() -> None:
+    assert LLAMA.key_variable == embedded.KEY_VARIABLE

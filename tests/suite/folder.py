@@ -13,7 +13,8 @@ from typing import Self
 
 import psutil
 
-VARIABLE = "FLEET_TESTS_RUN"  # the folder, for workers of the tests
+from tests.support.wait import RUN_FOLDER
+
 _DEADLINE_S = 10.0
 
 
@@ -45,7 +46,7 @@ class RunFolder:
         """For the tests. Whatever they make with `tempfile` is in the folder, too."""
         other = self.temporary / "other"
         other.mkdir(exist_ok=True)
-        return {**os.environ, VARIABLE: str(self.path), "TMPDIR": str(other)}
+        return {**os.environ, RUN_FOLDER: str(self.path), "TMPDIR": str(other)}
 
     def processes(self) -> list[psutil.Process]:
         """Those that live, were started by this run's tests, and have not ended with them."""

@@ -12,14 +12,14 @@ import pytest
 from tests.suite import durations
 from tests.suite.builds import BUILDS, pending
 from tests.suite.distribution import Distribution
-from tests.suite.folder import VARIABLE
 from tests.suite.progress import Printer, Progress
 from tests.suite.results import Results
 from tests.suite.schedule import Case, case_of
+from tests.support.wait import RUN_FOLDER
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    results = Results(Path(os.environ[VARIABLE]))
+    results = Results(Path(os.environ[RUN_FOLDER]))
     worker = getattr(config, "workerinput", None)
     if worker is None:
         config.pluginmanager.register(_Controller(config, results))

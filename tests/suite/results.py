@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.wait import CLOSE_FILE
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -24,6 +26,7 @@ class Results:
         self._ended = folder / "ended.jsonl"
         self._failed = folder / "failed.jsonl"
         self._details = folder / "failures"
+        self._close = folder / CLOSE_FILE
 
     def write_marks(self, marks: Mapping[str, Sequence[str]]) -> None:
         """Test -> names of its markers."""
@@ -48,6 +51,14 @@ class Results:
         path.write_text(f"{test}\n\n{text}\n")
         _add(self._failed, {"test": test, "details": str(path), "folder": folder})
         return path
+
+    def close(self) -> tuple[str, ...]:
+        """A line for each wait that took more than a tenth of what it was given."""
+        rows = sorted(_rows(self._close), key=lambda row: -row["took_s"] / row["timeout_s"])
+        return tuple(
+            f"{row['took_s']:6.1f} of {row['timeout_s']:g} s  {row['test']}  {row['what']}"
+            for row in rows
+        )
 
     def seconds(self) -> dict[str, float]:
         """Test -> how long it took, of those that ended."""

@@ -61,6 +61,8 @@ def play(options: Options, folder: RunFolder) -> int:
                     raise SystemExit(build.failure)
 
     left = [shlex.join(process.cmdline()) for process in folder.processes()]
+    if close := results.close():
+        print("", "took more than a tenth of its deadline:", *close[:20], sep="\n")
     if options.records and code == 0:
         durations.record(results.seconds())
     if code or left:

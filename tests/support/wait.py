@@ -11,6 +11,8 @@ from pathlib import Path
 # Of every deadline whose point is not to be short: ten times what the longest step of any test
 # takes on a machine that does nothing else, so that a busy one breaks none.
 PATIENCE_S = 120.0
+CLOSE_FILE = "close.jsonl"  # in the folder of a whole run: what came close to a deadline
+RUN_FOLDER = "FLEET_TESTS_RUN"  # the variable that names this folder
 _SHORTEST_S, _LONGEST_S = 0.005, 0.5  # between two questions
 
 
@@ -29,10 +31,10 @@ def wait_for(
 
 
 def _note(took_s: float, timeout_s: float, what: str) -> None:
-    """In the folder of a whole run, which says at its end what came close to a deadline."""
-    folder = os.environ.get("FLEET_TESTS_RUN")
+    """A whole run says at its end what came close to a deadline."""
+    folder = os.environ.get(RUN_FOLDER)
     if folder and took_s * 10 > timeout_s:
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
         row = {"test": test, "what": what, "took_s": took_s, "timeout_s": timeout_s}
-        with Path(folder, "close.jsonl").open("a") as file:
+        with Path(folder, CLOSE_FILE).open("a") as file:
             file.write(json.dumps(row) + "\n")
