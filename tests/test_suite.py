@@ -48,6 +48,16 @@ def test_what_waits_for_a_build_comes_when_it_is_there() -> None:
     assert choose([slow], set()) is slow  # who has nothing else to do waits for it
 
 
+def test_who_has_a_cluster_runs_what_needs_one_while_others_do_the_rest() -> None:
+    needs = frozenset({"cluster"})
+    dear, plain = Unit((Case("a", 9.0, needs),)), Unit((Case("b", 5.0),))
+
+    assert choose([dear, plain], needs, likes=needs) is dear
+    assert choose([dear, plain], needs) is plain
+    assert choose([dear], needs) is dear
+    assert choose([plain], needs, likes=needs) is plain
+
+
 @given(_CASES, st.integers(1, 5), st.integers(0, 99))
 def test_every_test_runs_once_and_what_is_to_run_alone_runs_alone(
     cases: list[Case], workers: int, seed: int

@@ -31,6 +31,7 @@ class Distribution:
         self._there = there
         self._collections: dict[WorkerController, list[str]] = {}
         self._pending: dict[WorkerController, list[str]] = {}  # the first is running, or will
+        self._likes: dict[WorkerController, frozenset[str]] = {}
         self._waiting: list[Unit] = []
         self._alone: list[Case] = []
         self._last: WorkerController | None = None  # who runs what runs alone
@@ -53,6 +54,9 @@ class Distribution:
         return bool(self._waiting or self._alone or any(self._pending.values()))
 
     def add_node(self, node: WorkerController) -> None:
+        """Half of the workers, and not more, run what needs a cluster while there is other work."""
+        half = len(self._likes) % 2 == 0
+        self._likes[node] = frozenset({"cluster"}) if half else frozenset()
         self._pending[node] = []
 
     def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
@@ -103,7 +107,7 @@ class Distribution:
             if node is self._last and (self._waiting or len(self._pending) > 1):
                 return  # until the others are gone
             if self._waiting:
-                unit = schedule.choose(self._waiting, self._there())
+                unit = schedule.choose(self._waiting, self._there(), self._likes[node])
                 self._waiting.remove(unit)
                 self._send(node, unit.cases)
             elif self._alone and self._last in (None, node):

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 USUAL_S = 0.05  # of a test that no table knows
+_DEAR = "cluster"
 _LONGEST_S = 15.0  # of a unit with more than one test
 
 
@@ -61,9 +62,12 @@ def alone(cases: Iterable[Case]) -> tuple[Case, ...]:
     return tuple(case for case in cases if case.is_alone)
 
 
-def choose(waiting: Sequence[Unit], there: Collection[str]) -> Unit:
-    """The first whose builds are there, else the first, which then waits."""
-    return next((unit for unit in waiting if unit.needs <= {*there}), waiting[0])
+def choose(waiting: Sequence[Unit], there: Collection[str], likes: Collection[str] = ()) -> Unit:
+    """The first whose builds are there, else the first, which then waits. A worker `likes` what it
+    has started already: a cluster takes some seconds, and work while it idles."""
+    can = [unit for unit in waiting if unit.needs <= {*there}]
+    liked = (unit for unit in can if (_DEAR in unit.needs) == (_DEAR in likes))
+    return next(liked, None) or next(iter(can), waiting[0])
 
 
 def seconds_left(cases: Iterable[Case], workers: int) -> float:
