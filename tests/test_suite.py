@@ -41,10 +41,10 @@ def test_tests_of_a_file_stay_together_unless_they_take_long() -> None:
 
 
 def test_what_waits_for_a_build_comes_when_it_is_there() -> None:
-    slow, quick = Unit((Case("a", 9.0, frozenset({"cluster"})),)), Unit((Case("b"),))
+    slow, quick = Unit((Case("a", 9.0, frozenset({"llama_server"})),)), Unit((Case("b"),))
 
     assert choose([slow, quick], set()) is quick
-    assert choose([slow, quick], {"cluster"}) is slow
+    assert choose([slow, quick], {"llama_server"}) is slow
     assert choose([slow], set()) is slow  # who has nothing else to do waits for it
 
 

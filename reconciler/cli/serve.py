@@ -28,7 +28,7 @@ from reconciler.source.worktree import WorktreeSource
 from reconciler.target import Outcome
 
 _WATCH_POLL_S = 30.0  # should the watcher miss something
-_STILL_THERE_MS = 5000  # how often the watched folder is looked for
+_STILL_THERE_MS = 1000  # how often the watched folder is looked for
 _REWATCH_S = 1.0
 
 log = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ def _is_final(instance: Instance | None) -> bool:
 def _follow(loop: Loop, source: Source, watch: bool, received: list[int]) -> int:
     stop = threading.Event()
     watcher = threading.Thread(
-        target=_watch_files,
+        target=watch_files,
         args=(Path(source.location), loop.wake, stop),
         name="watch",
         daemon=True,
@@ -236,7 +236,7 @@ def _follow(loop: Loop, source: Source, watch: bool, received: list[int]) -> int
     return Exit.INTERRUPTED if signal.SIGINT in received else Exit.OK
 
 
-def _watch_files(folder: Path, wake: Wake, stop: threading.Event) -> None:
+def watch_files(folder: Path, wake: Wake, stop: threading.Event) -> None:
     """Wake the loop on every change below the folder; git's own bookkeeping says nothing.
 
     A folder that is taken away and put back is another folder: it is watched anew.
@@ -256,9 +256,11 @@ def _watch_files(folder: Path, wake: Wake, stop: threading.Event) -> None:
                 stop_event=stop,
                 raise_interrupt=False,
             )
+            is_new = True
             for change in changes:
-                if change:
+                if change or is_new:  # what changed before the watch was there, nobody has seen
                     wake.fetch()
+                is_new = False
                 if folder.stat().st_ino != watched:
                     break
         except OSError as error:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from reconciler.cli.serve import watch_files
+from reconciler.loop import Wake
 from tests.support.client import complete, context_size
 from tests.support.fleets import service
 from tests.support.reconciler import Fleet, Machine, Running
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -42,6 +47,18 @@ def test_a_saved_file_is_planned_and_applied(
     assert "services/chat.yaml:6   uncommitted" in watching.out
     assert after.endpoint
     assert context_size(after.endpoint) == 2048
+
+
+def test_what_was_saved_before_the_watch_began_is_read(tmp_path: Path) -> None:
+    wake, stop = Wake(), threading.Event()
+    wake.wait(0)  # a new one asks for a fetch by itself
+    watching = threading.Thread(target=watch_files, args=(tmp_path, wake, stop))
+
+    watching.start()
+
+    wait_for(lambda: wake.wait(0.1), "a fetch without a change")
+    stop.set()
+    watching.join(PATIENCE_S)
 
 
 def test_two_saves_in_a_row_end_in_the_last_one(
