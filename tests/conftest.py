@@ -45,10 +45,31 @@ def shared_cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+def bare_cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
     """A cluster with nothing in it; what a test makes goes with it."""
+    if shared_cluster.kept:
+        shared_cluster.wipe(wholly=True)
     yield shared_cluster
     shared_cluster.wipe()
+
+
+@pytest.fixture
+def installed_cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """A cluster where `reconcile install` was run, and nothing else is. The next test finds it as
+    this one did: definitions that come and go cost an API server a second."""
+    from tests.support.installed import install
+
+    if not shared_cluster.kept:
+        install(shared_cluster)
+        shared_cluster.keep()
+    yield shared_cluster
+    shared_cluster.wipe()
+
+
+@pytest.fixture
+def cluster(bare_cluster: Cluster) -> Cluster:
+    """Modules whose tests all need what `reconcile install` makes say so by overriding it."""
+    return bare_cluster
 
 
 @pytest.fixture

@@ -26,6 +26,11 @@ CASES = Path(__file__).parent / "cases" / "source"
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
 
+@pytest.fixture
+def cluster(installed_cluster: Cluster) -> Cluster:
+    return installed_cluster
+
+
 def source(cluster: Cluster) -> ClusterSource:
     """As a new process has it."""
     api = api_of(cluster)
@@ -39,7 +44,6 @@ def services(checkout: ClusterCheckout) -> set[str]:
 
 
 def test_what_kubectl_applied_is_the_fleet(cluster: Cluster) -> None:
-    install_kinds(cluster)
     cluster.apply(*small("chat", "embed"))
 
     first = source(cluster).fetch()
@@ -52,7 +56,6 @@ def test_what_kubectl_applied_is_the_fleet(cluster: Cluster) -> None:
 
 
 def test_every_field_means_the_same_in_a_cluster_and_in_git(cluster: Cluster) -> None:
-    install_kinds(cluster)
     text = (CASES / "every-field.yaml").read_text()
     cluster.apply(text)
 
@@ -73,7 +76,6 @@ def test_every_field_means_the_same_in_a_cluster_and_in_git(cluster: Cluster) ->
 
 
 def test_a_revision_moves_with_what_is_said_and_not_with_a_status(cluster: Cluster) -> None:
-    install_kinds(cluster)
     cluster.apply(*small("chat"))
     looks = source(cluster)
     first = looks.fetch().revision
@@ -91,7 +93,8 @@ def test_a_revision_moves_with_what_is_said_and_not_with_a_status(cluster: Clust
     assert looks.fetch().revision not in (first, changed.revision)
 
 
-def test_a_cluster_without_a_fleet_object_is_no_fleet(cluster: Cluster) -> None:
+def test_a_cluster_without_a_fleet_object_is_no_fleet(bare_cluster: Cluster) -> None:
+    cluster = bare_cluster
     with pytest.raises(SourceError, match="fleets"):
         source(cluster).fetch()
 
@@ -102,7 +105,6 @@ def test_a_cluster_without_a_fleet_object_is_no_fleet(cluster: Cluster) -> None:
 
 
 def test_a_service_that_is_deleted_is_gone_also_the_last_one(cluster: Cluster) -> None:
-    install_kinds(cluster)
     cluster.apply(*small("chat", "embed"))
     looks = source(cluster)
     looks.remember(looks.fetch())
@@ -116,7 +118,6 @@ def test_a_service_that_is_deleted_is_gone_also_the_last_one(cluster: Cluster) -
 
 
 def test_definitions_that_were_made_anew_remove_nothing_until_all_is_back(cluster: Cluster) -> None:
-    install_kinds(cluster)
     cluster.apply(*small("chat", "embed"))
     looks = source(cluster)
     looks.remember(looks.fetch())
@@ -137,7 +138,6 @@ def test_definitions_that_were_made_anew_remove_nothing_until_all_is_back(cluste
 
 
 def test_a_person_can_say_that_what_did_not_come_back_is_meant_to_be_gone(cluster: Cluster) -> None:
-    install_kinds(cluster)
     cluster.apply(*small("chat", "embed"))
     looks = source(cluster)
     looks.remember(looks.fetch())
@@ -155,7 +155,6 @@ def test_a_person_can_say_that_what_did_not_come_back_is_meant_to_be_gone(cluste
 
 
 def test_one_definition_made_anew_is_noticed_as_well(cluster: Cluster) -> None:
-    install_kinds(cluster)
     cluster.apply(*small("chat"))
     looks = source(cluster)
     looks.remember(looks.fetch())
@@ -171,7 +170,6 @@ def test_one_definition_made_anew_is_noticed_as_well(cluster: Cluster) -> None:
 
 
 def test_what_another_fleet_applied_is_not_ours(cluster: Cluster) -> None:
-    install_kinds(cluster)
     cluster.apply(*small("chat", "theirs"))
     cluster.kubectl("label", "isvc", "theirs", "inference.llmkube.dev/fleet=other")
 
@@ -179,7 +177,6 @@ def test_what_another_fleet_applied_is_not_ours(cluster: Cluster) -> None:
 
 
 def test_what_is_watched_is_fetched_without_listing_it_again(cluster: Cluster) -> None:
-    install_kinds(cluster)
     cluster.apply(*small("chat"))
     looks, changed = source(cluster), threading.Event()
     looks.watch(changed.set)

@@ -24,7 +24,7 @@ from tests.support.cluster_views import (
     service_ref,
     view,
 )
-from tests.support.crds import api_of, install_kinds, small
+from tests.support.crds import api_of, small
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
@@ -36,8 +36,12 @@ MAC = ObjectId("inference.llmkube.dev", "FleetNode", "", "mac")
 
 
 @pytest.fixture
+def cluster(installed_cluster: Cluster) -> Cluster:
+    return installed_cluster
+
+
+@pytest.fixture
 def api(cluster: Cluster) -> ApiServer:
-    install_kinds(cluster)
     cluster.apply(*small("chat"))
     return api_of(cluster)
 

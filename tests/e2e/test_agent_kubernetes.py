@@ -24,6 +24,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
 MOST_RSS = 60 << 20
 
 
+@pytest.fixture
+def cluster(installed_cluster: Cluster) -> Cluster:
+    return installed_cluster
+
+
 def _start(machine: Machine, cluster: Cluster, *words: str) -> Running:
     place = ("--kubernetes", "--kubeconfig", str(cluster.kubeconfig), "--node", NODE)
     return machine.daemon(*place, *words)

@@ -44,6 +44,11 @@ class Unasked:
 
 
 @pytest.fixture
+def cluster(installed_cluster: Cluster) -> Cluster:
+    return installed_cluster
+
+
+@pytest.fixture
 def unasked(tmp_path: Path, cluster: Cluster, machine: Machine, tiny: Path) -> Iterator[Unasked]:
     home = ClusterFleet.create(tmp_path, cluster, machine)
     home.repo.publish(

@@ -43,6 +43,11 @@ class Beside:
 
 
 @pytest.fixture
+def cluster(installed_cluster: Cluster) -> Cluster:
+    return installed_cluster
+
+
+@pytest.fixture
 def beside(tmp_path: Path, cluster: Cluster, machine: Machine, tiny: Path) -> Iterator[Beside]:
     home = ClusterFleet.create(tmp_path, cluster, machine)
     port = own_port()

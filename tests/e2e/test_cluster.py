@@ -22,6 +22,11 @@ SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "plan.json").read_t
 
 
 @pytest.fixture
+def cluster(installed_cluster: Cluster) -> Cluster:
+    return installed_cluster
+
+
+@pytest.fixture
 def home(tmp_path: Path, cluster: Cluster, machine: Machine) -> ClusterFleet:
     """The fleet with its kinds installed, and no service yet."""
     return ClusterFleet.create(tmp_path, cluster, machine)
@@ -317,9 +322,9 @@ def _ready(home: ClusterFleet, name: str) -> dict[str, str]:
 
 
 def test_without_the_kinds_a_plan_says_what_installs_them(
-    tmp_path: Path, cluster: Cluster, machine: Machine
+    tmp_path: Path, bare_cluster: Cluster, machine: Machine
 ) -> None:
-    bare = ClusterFleet.create(tmp_path, cluster, machine, install=False)
+    bare = ClusterFleet.create(tmp_path, bare_cluster, machine)
 
     shown = bare.dry_run()
 

@@ -120,7 +120,7 @@ def test_one_who_lost_the_lease_to_another_writes_nothing_and_the_other_does(
     world: ClusterWorld,
 ) -> None:
     first = world.reconcilers[0]
-    second = world.start_reconciler()
+    second = world.start_reconciler(elsewhere=True)
     second.wait_said("served on port")
     first.process.send_signal(signal.SIGSTOP)
     world.shorten_lease()

@@ -11,7 +11,7 @@ from reconciler.cli import main
 from tests.support.beside_cluster import NODE, BesideCluster
 from tests.support.cluster import Cluster
 from tests.support.fleets import document, model, service
-from tests.support.installed import install
+from tests.support.installed import rights_of
 from tests.support.reconciler import Finished, Machine
 from tests.support.repos import Repo
 from tests.support.wait import wait_for
@@ -37,12 +37,17 @@ def repository(tmp_path: Path) -> Repo:
 
 
 @pytest.fixture
+def cluster(installed_cluster: Cluster) -> Cluster:
+    return installed_cluster
+
+
+@pytest.fixture
 def reconcile(
     cluster: Cluster, machine: Machine, repository: Repo, tmp_path: Path
 ) -> Callable[..., Finished]:
     """Run the program as its pod would: by its ServiceAccount's rights alone."""
     cluster.add_node("worker")
-    own = install(cluster, tmp_path)
+    own = rights_of(cluster, tmp_path)
 
     def run(*words: str, kubeconfig: Path = own) -> Finished:
         fleet = ("-C", str(repository.work)) if "uninstall" not in words else ()
@@ -97,7 +102,6 @@ def test_an_agents_kubeconfig_is_enough_for_a_real_agent(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    install(cluster, tmp_path)
     capfd.readouterr()
     at = ("--cluster", "prod=test", "--kubeconfig", str(cluster.kubeconfig))
     assert main(["install", "--agent", NODE, *at]) == OK
@@ -134,7 +138,7 @@ def test_operator_mode_needs_no_more_than_these_rights(
     cluster: Cluster, machine: Machine, tmp_path: Path
 ) -> None:
     cluster.add_node("worker")
-    own = install(cluster, tmp_path)
+    own = rights_of(cluster, tmp_path)
     chat = service("chat", "gemma", placement={"nodes": ["edge"]})
     cluster.apply(*FLEET.values(), chat)  # as Flux or Argo CD would
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.fleets import document, model, service
-from tests.support.installed import install
+from tests.support.installed import rights_of
 from tests.support.reconciler import Finished, Machine
 from tests.support.repos import Repo
 from tests.support.wait import wait_for
@@ -27,10 +27,11 @@ HOLD = "inference.llmkube.dev/hold"
 
 
 def test_a_secret_in_an_edited_object_is_repeated_nowhere(
-    cluster: Cluster, machine: Machine, tmp_path: Path
+    installed_cluster: Cluster, machine: Machine, tmp_path: Path
 ) -> None:
+    cluster = installed_cluster
     cluster.add_node("worker")
-    own = install(cluster, tmp_path)
+    own = rights_of(cluster, tmp_path)
     repository = Repo.create(tmp_path)
     repository.publish(
         {

@@ -19,6 +19,11 @@ SILENT = "https://127.0.0.1:1"  # nobody listens there
 
 
 @pytest.fixture
+def cluster(installed_cluster: Cluster) -> Cluster:
+    return installed_cluster
+
+
+@pytest.fixture
 def home(tmp_path: Path, cluster: Cluster, machine: Machine) -> ClusterFleet:
     return ClusterFleet.create(tmp_path, cluster, machine)
 

@@ -253,7 +253,7 @@ def test_coming_from_llmkube(typist: Typist, tmp_path: Path) -> None:
 
     said = dict(typist.said)
     assert "plain" in said["kubectl get inferenceservices"]
-    home = ClusterFleet.create(tmp_path / "home", cluster, typist.machine, install=False)
+    home = ClusterFleet.create(tmp_path / "home", cluster, typist.machine)
     cluster.add_node("edge-1", {"pool": "edge"})
     home.push(plain=service("plain", "phi"))
     assert "NotOurs: InferenceService default/plain is there" in home.dry_run().out

@@ -63,9 +63,13 @@ def holder(cluster: Cluster) -> str:
 
 
 @pytest.fixture
+def cluster(installed_cluster: Cluster) -> Cluster:
+    return installed_cluster
+
+
+@pytest.fixture
 def pool(cluster: Cluster) -> Cluster:
-    """Kinds and a node with devices."""
-    install_kinds(cluster)
+    """With a node that has devices."""
     cluster.add_node("l4-0", **{"nvidia.com/gpu": "8"})
     return cluster
 

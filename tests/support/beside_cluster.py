@@ -49,9 +49,11 @@ class BesideCluster:
 
     @classmethod
     def install(cls, cluster: Cluster, gguf: Path, **model_hardware: Any) -> Self:
+        """With the definitions, where nobody has installed them."""
         made = cls(cluster, gguf)
-        made.define()
-        cluster.namespace(SYSTEM_NAMESPACE)
+        if not cluster.kept:
+            made.define()
+            cluster.namespace(SYSTEM_NAMESPACE)
         made.put_node()
         made.put_model(**model_hardware)
         return made

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.support.certificates import self_signed
-from tests.support.cluster_wipe import SYSTEM, Wiper
+from tests.support.cluster_wipe import SYSTEM, Identity, Wiper
 from tests.support.kube_binaries import STAGES, kube_binaries
 from tests.support.ports import own_ports
 from tests.support.wait import PATIENCE_S, wait_for
@@ -46,6 +46,7 @@ class Cluster:
     etcd_peer_port: int
     api_port: int
     parts: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    kept: dict[str, Identity] = field(default_factory=dict)
 
     @classmethod
     def start(cls, folder: Path, parts: Iterable[str] = CONTROL) -> Self:
@@ -197,9 +198,19 @@ class Cluster:
         for name in reversed(tuple(self.parts)):
             self.stop_part(name, kill=True)
 
-    def wipe(self) -> None:
-        """Nothing is left of what a test made, but the namespace SYSTEM, emptied."""
-        Wiper(self.api_port, self.ca, self.token).wipe()
+    def wipe(self, *, wholly: bool = False) -> None:
+        """Nothing is left of what a test made, but the namespace SYSTEM, emptied; and what is kept
+        between tests, unless one of them changed it or it is to go `wholly`."""
+        kept = {} if wholly else self.kept
+        Wiper(self.api_port, self.ca, self.token, kept).wipe()
+        if kept and Wiper(self.api_port, self.ca, self.token).there() != kept:
+            Wiper(self.api_port, self.ca, self.token).wipe()
+            kept = {}
+        self.kept = kept
+
+    def keep(self) -> None:
+        """What is there now stays for the tests that follow."""
+        self.kept = Wiper(self.api_port, self.ca, self.token).there()
 
     def remove_system(self) -> None:
         """For tests of what an installation makes: another test may have left SYSTEM, emptied."""

@@ -37,7 +37,7 @@ from tests.support.cluster_laws import ClusterLaws
 from tests.support.cluster_wipe import SYSTEM
 from tests.support.counting_engine import write_engine
 from tests.support.fault_proxy import FaultProxy
-from tests.support.installed import install
+from tests.support.installed import install, rights_of
 from tests.support.ports import own_port
 from tests.support.reconciler import Finished, Machine, Running
 from tests.support.repos import Repo
@@ -79,7 +79,8 @@ class ClusterWorld:
             cluster = held.enter_context(running_cluster())
             for name in ("edge-1", "edge-2"):
                 cluster.add_node(name, {"pool": "edge"})
-            own = install(cluster, root)
+            install(cluster)
+            own = rights_of(cluster, root)
             agents = _agent_kubeconfig(cluster, root)
             proxy = held.enter_context(FaultProxy(_grant(own, "test")))
             api = open_cluster("prod", "test", kubeconfig=cluster.kubeconfig)
@@ -166,13 +167,17 @@ class ClusterWorld:
         )
         assert done.code == 0, done.out + done.err
 
-    def start_reconciler(self, *words: str, kubeconfig: Path | None = None) -> Running:
-        """Its way to the cluster is the proxy, unless a kubeconfig says otherwise."""
+    def start_reconciler(
+        self, *words: str, kubeconfig: Path | None = None, elsewhere: bool = False
+    ) -> Running:
+        """Its way to the cluster is the proxy, unless a kubeconfig says otherwise. `elsewhere`: on
+        another machine, so that it never waits for a lock of one that sleeps here."""
+        cache = {"XDG_CACHE_HOME": str(self.machine.root / "elsewhere")} if elsewhere else {}
         running = self.machine.start(
             *("-C", str(self.repo.remote), "--cluster", "prod=test"),
             *("--kubeconfig", str(kubeconfig or self.kubeconfig), "--interval", "500ms"),
             *("--listen", "127.0.0.1:0", *words),
-            env={"FLEET_DEBUG": "1"},
+            env={"FLEET_DEBUG": "1"} | cache,
         )
         self.reconcilers.append(running)
         return running

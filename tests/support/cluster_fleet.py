@@ -1,6 +1,6 @@
 """A fleet with a pool in a real cluster, and the commands that are run against it.
 
-fleet = ClusterFleet.create(tmp_path, cluster, machine)
+fleet = ClusterFleet.create(tmp_path, installed_cluster, machine)
 fleet.push(chat=service("chat", "phi"))
 fleet.once()
 """
@@ -35,10 +35,8 @@ class ClusterFleet:
     machine: Machine
 
     @classmethod
-    def create(
-        cls, folder: Path, cluster: Cluster, machine: Machine, *, install: bool = True
-    ) -> Self:
-        """Push it; the kinds are installed, and a node of the pool is there."""
+    def create(cls, folder: Path, cluster: Cluster, machine: Machine) -> Self:
+        """Push it; a node of the pool is there."""
         made = cls(Repo.create(folder / "git"), cluster, machine)
         pool = {"kubernetes": {"cluster": PROD, "nodeSelector": {"pool": "edge"}, "count": 2}}
         made.repo.publish(
@@ -49,10 +47,7 @@ class ClusterFleet:
             },
             "Begin",
         )
-        if install:
-            cluster.add_node("edge-1", {"pool": "edge"})
-            done = made.run("install")
-            assert done.code == 0, done.err
+        cluster.add_node("edge-1", {"pool": "edge"})
         return made
 
     @property

@@ -57,15 +57,27 @@ _AGAIN = (404, 409, 422, 429)
 _ACCEPT = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 
 
+Identity = tuple[str, int | None]  # an object's uid, and its generation where it has one
+
+
 @dataclass(frozen=True, slots=True)
 class Wiper:
-    """Takes away what a test made in one cluster."""
+    """Takes away what a test made in one cluster, but `kept`: path -> what is there."""
 
     port: int
     ca: Path
     token: str
+    kept: Mapping[str, Identity] = field(default_factory=dict)
     _local: threading.local = field(default_factory=threading.local)
     _open: list[http.client.HTTPSConnection] = field(default_factory=list)
+
+    def there(self) -> dict[str, Identity]:
+        """All that a test made, as far as it is not bound to go."""
+        try:
+            found = (each for path in _CLUSTER_WIDE + _NAMESPACED for each in self._found(path))
+            return {path: _identity(item) for path, item in found if _is_made(path, item)}
+        finally:
+            self._close()
 
     def wipe(self) -> None:
         """Nothing is left of what a test made, whatever finalizers it has, but emptied namespaces:
@@ -74,8 +86,11 @@ class Wiper:
         try:
             self._wipe()
         finally:
-            for connection in self._open:
-                connection.close()
+            self._close()
+
+    def _close(self) -> None:
+        for connection in self._open:
+            connection.close()
 
     def _wipe(self) -> None:
         for path, item in self._found(_NAMESPACES):
@@ -86,7 +101,10 @@ class Wiper:
             def is_empty() -> bool:
                 found = pool.map(lambda path: [*self._found(path)], _CLUSTER_WIDE + _NAMESPACED)
                 left = [
-                    (path, item) for each in found for path, item in each if _is_made(path, item)
+                    (path, item)
+                    for each in found
+                    for path, item in each
+                    if _is_made(path, item) and self.kept.get(path) != _identity(item)
                 ]
                 list(pool.map(lambda one: self._end(*one), left))
                 return not left and not self._is_system_going()
@@ -141,6 +159,11 @@ class Wiper:
             self._local.connection = found
             self._open.append(found)
         return found
+
+
+def _identity(item: Mapping[str, Any]) -> Identity:
+    metadata = item["metadata"]
+    return metadata["uid"], metadata.get("generation")
 
 
 def _is_made(path: str, item: Mapping[str, Any]) -> bool:

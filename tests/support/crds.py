@@ -16,10 +16,11 @@ from tests.support.cluster import Cluster
 
 
 def install_kinds(cluster: Cluster) -> None:
-    """The definitions, served, and the reconciler's namespace."""
+    """The definitions, served, and the reconciler's namespace; whoever had made some of them."""
     names = [f"crd/{OWNED_KINDS[GROUP, kind].plural}.{GROUP}" for kind in KINDS]
     texts = [json.dumps(made) for made in crds(RUNTIMES)]
-    cluster.kubectl("apply", "--server-side", "-f", "-", text="\n---\n".join(texts))
+    apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+    cluster.kubectl(*apply, text="\n---\n".join(texts))
     cluster.wait("--for=condition=Established", *names)
     made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
     cluster.apply(made)

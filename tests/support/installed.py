@@ -1,6 +1,7 @@
-"""A cluster with `reconcile install` done, and a kubeconfig with the reconciler's own rights.
+"""`reconcile install` in a cluster, and a kubeconfig with the reconciler's own rights.
 
-kubeconfig = install(cluster, tmp_path)      # who uses it may do what the rendered RBAC says
+install(cluster)                                   # the fixture `installed_cluster` has it already
+kubeconfig = rights_of(cluster, tmp_path)          # who uses it may do what the rendered RBAC says
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from tests.support.cluster import Cluster
 NAMESPACE = "fleet-reconciler"
 
 
-def install(cluster: Cluster, folder: Path, *words: str) -> Path:
-    """Everything but what runs, unless `words` name a git URL."""
-    code = main(
-        ["install", "--cluster", "prod=test", "--kubeconfig", str(cluster.kubeconfig), *words]
-    )
+def install(cluster: Cluster) -> None:
+    """Everything but what runs."""
+    code = main(["install", "--cluster", "prod=test", "--kubeconfig", str(cluster.kubeconfig)])
     assert code == 0
+
+
+def rights_of(cluster: Cluster, folder: Path) -> Path:
+    """A kubeconfig of the reconciler's own account."""
     return kubeconfig_of(cluster, "fleet-reconciler", folder)
 
 
