@@ -44,6 +44,8 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(BIN)/shellcheck --external-sources .ci/run tests/ci/*.sh
+	$(BIN)/zizmor --offline --quiet .github
 	$(BIN)/reconcile schema --chart deploy/chart --check
 
 format: $(VENV)/.dev
