@@ -41,7 +41,8 @@ check: lint
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy --platform linux
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/shellcheck --external-sources .ci/run tests/ci/*.sh
