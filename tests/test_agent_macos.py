@@ -121,6 +121,31 @@ def test_a_clock_that_is_set_makes_no_process_a_stranger(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="e2e/test_launchd.py has the real one")
+def test_a_job_is_installed_with_a_private_folder_for_its_log(tmp_path: Path) -> None:
+    """Symptom: on a Mac where no agent ever ran launchd started none: its log could not be made."""
+    log = tmp_path / "state/agent.log"
+    launchctl = tmp_path / "launchctl"
+    launchctl.write_text(
+        f'#!/bin/sh\n[ "$1" != print ] || exit 113\n[ "$1" != bootstrap ] || : > {log}\n'
+    )
+    launchctl.chmod(0o755)
+
+    run(
+        f"""
+        from agent.cli import main
+        words = ["--fleet", "https://git.lan/fleet.git", "--state-dir", "{log.parent}"]
+        assert main(["install", *words]) == 0
+        """,
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        HOME=str(tmp_path),
+    )
+
+    assert log.parent.stat().st_mode & 0o777 == 0o700
+    assert log.exists()
+    assert (tmp_path / "Library/LaunchAgents/dev.llmkube.fleet-agent.plist").is_file()
+
+
 @pytest.mark.e2e
 @pytest.mark.skipif(sys.platform == "darwin", reason="it runs as it is on a Mac")
 def test_processes_are_found_again_by_what_a_mac_knows_of_them(tmp_path: Path) -> None:
