@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from agent.machine.memory_host import host_memory
+from agent.machine.pressure import read_pressure
 
 REPOSITORY = Path(__file__).parent.parent
 _BEGIN = """
@@ -119,6 +123,23 @@ def test_a_clock_that_is_set_makes_no_process_a_stranger(tmp_path: Path) -> None
         """,
         PATH=f"{tmp_path}:{os.environ['PATH']}",
     )
+
+
+@pytest.mark.skipif(sys.platform != "darwin", reason="only a Mac has vm_stat and its levels")
+def test_memory_is_what_the_tools_of_a_mac_say() -> None:
+    pages = subprocess.run(("vm_stat",), capture_output=True, text=True, check=True).stdout
+    (page_bytes,) = map(int, re.findall(r"page size of (\d+) bytes", pages))
+    counted = {n: int(c) for n, c in re.findall(r"^Pages (.+?): +(\d+)\.$", pages, re.MULTILINE)}
+    total = subprocess.run(("sysctl", "-n", "hw.memsize"), capture_output=True, text=True)
+
+    found, pressure = host_memory(), read_pressure()
+
+    assert found is not None
+    assert found.total == int(total.stdout)
+    free = (counted["free"] + counted["inactive"] + counted["speculative"]) * page_bytes
+    assert abs(found.total - found.in_use - free) < found.total / 10
+    assert pressure is not None
+    assert pressure.level in ("normal", "warning", "critical")
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="e2e/test_launchd.py has the real one")

@@ -93,6 +93,33 @@ def test_a_step_of_the_kind_job_that_fails_is_named_with_what_was_there(
     assert "ci-node" in (tmp_path / "cluster-at-the-end.txt").read_text()
 
 
+def test_the_macos_job_says_what_another_machine_cannot_show_and_runs_the_rest(
+    tmp_path: Path,
+) -> None:
+    done = run("macos.sh", "tests/test_pressure.py", LOGS=str(tmp_path))
+
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE)
+    if sys.platform != "darwin":
+        assert re.search(r"^not here: launchd, kqueue, .*needs macOS", done.stdout, re.MULTILINE)
+    assert (tmp_path / "macos.log").read_text() == done.stdout
+
+
+def test_a_test_of_the_macos_job_that_fails_fails_it_and_leaves_its_files(tmp_path: Path) -> None:
+    wrong = tmp_path / "test_wrong.py"
+    wrong.write_text("def test_it(tmp_path):\n (tmp_path / 'kept').write_text('x'); assert 0\n")
+
+    done = run("macos.sh", str(wrong), "-c", str(REPOSITORY / "pyproject.toml"),
+               LOGS=str(tmp_path / "logs"))  # fmt: skip
+
+    assert done.returncode == 1, done.stdout
+    assert "macos.sh: failed: tests" in done.stdout
+    (kept,) = (tmp_path / "logs").glob("*.tgz")
+    listed = subprocess.run(("tar", "-tzf", kept), capture_output=True, text=True, check=True)
+    assert re.search(r"/kept$", listed.stdout, re.MULTILINE)
+    assert re.search(r"/failures/1\.txt$", listed.stdout, re.MULTILINE)
+
+
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Server]:
     """A real llama-server with a small model, as a pod has it."""
