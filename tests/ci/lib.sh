@@ -107,6 +107,20 @@ have_venv() {
 	[ -x "$VENV/bin/reconcile" ] || make "$VENV/.dev"
 }
 
+# keeping_failures COMMAND...: runs of tests.suite. What those that failed have kept goes to LOGS, but
+# for models, which are large, and known.
+keeping_failures() {
+	local code=0 folder
+	mkdir "$work/runs"
+	TMPDIR="$work/runs" "$@" || code=$?
+	for folder in "$work"/runs/fleet-tests-*; do
+		[ -d "$folder" ] || continue
+		find "$folder" -type f -size -2048 ! -path '*/models/*' -print0 |
+			tar --null -T - -czf "$LOGS/$(basename "$folder").tgz" || true
+	done
+	return "$code"
+}
+
 # At the very end, whatever happened: which of all this was not shown.
 finish() {
 	local code="$1"

@@ -78,17 +78,8 @@ have_another_address() {
 }
 
 tests() {
-	local code=0 folder
 	ulimit -n 4096 || true # a Mac gives 256
-	mkdir "$work/tests"
-	TMPDIR="$work/tests" "$VENV/bin/python" -m tests.suite -m "not cluster" "$@" || code=$?
-	for folder in "$work"/tests/fleet-tests-*; do
-		if [ -d "$folder" ]; then # of a run that failed; models are large, and known
-			find "$folder" -type f -size -2048 ! -path '*/models/*' -print0 |
-				tar --null -T - -czf "$LOGS/$(basename "$folder").tgz" || true
-		fi
-	done
-	return "$code"
+	keeping_failures "$VENV/bin/python" -m tests.suite -m "not cluster" "$@"
 }
 
 main "$@" 2>&1 | tee "$LOGS/macos.log"

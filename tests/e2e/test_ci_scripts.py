@@ -168,7 +168,7 @@ def test_the_long_answer_of_the_kind_job_is_one_that_a_drain_waits_for(
 
     with running(log, "companion", *words, "--listen", f"127.0.0.1:{own}", "--settle", "0.2"):
         wait_readyz(own, 200)
-        with ask(engine, "tiny", "--seconds", "4", "--most", "7000") as client:
+        with ask(engine, "tiny", "--seconds", "2", "--most", "2000") as client:
             wait_begun(client)
             drain = threading.Thread(target=get, args=(own, "/drain"))
             drain.start()
