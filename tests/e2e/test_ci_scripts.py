@@ -120,6 +120,21 @@ def test_a_test_of_the_macos_job_that_fails_fails_it_and_leaves_its_files(tmp_pa
     assert re.search(r"/failures/1\.txt$", listed.stdout, re.MULTILINE)
 
 
+def test_the_soak_plays_its_rounds_and_refuses_to_take_the_same_examples_in_each(
+    tmp_path: Path,
+) -> None:
+    variables = {"LOGS": str(tmp_path), "ROUNDS": "2", "T": "tests/test_pressure.py"}
+
+    played = run("soak.sh", CI="", **variables)
+    refused = run("soak.sh", CI="true", **variables)
+
+    assert played.returncode == 0, played.stdout
+    seeds = set(re.findall(r"^ +[12] .* seed (\d+) +passed$", played.stdout, re.MULTILINE))
+    assert len(seeds) == 2
+    assert refused.returncode == 1
+    assert "every round would take the same examples" in refused.stdout
+
+
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Server]:
     """A real llama-server with a small model, as a pod has it."""
