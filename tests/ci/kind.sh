@@ -401,9 +401,9 @@ a_rollout_cuts_no_request() {
 	kubectl wait pod/long --for='jsonpath={.status.phase}=Succeeded' --timeout=150s || asked_in_vain long
 	kubectl logs long
 	kubectl wait --for=delete "pod/$old" --timeout=60s
+	until_true 10 "the drain saw the request" grep -q 'waiting for 1 request' "$LOGS/companion-of-old.log"
+	until_true 10 "the drain came to its end" grep -q 'nothing was cut' "$LOGS/companion-of-old.log"
 	cat "$LOGS/companion-of-old.log"
-	grep -q 'waiting for 1 request' "$LOGS/companion-of-old.log" || die "the drain saw no request"
-	grep -q 'nothing was cut' "$LOGS/companion-of-old.log" || die "the drain did not come to its end"
 	kubectl get events --field-selector "involvedObject.name=$old" | tee "$LOGS/events-of-old.log"
 	if grep -q FailedPreStopHook "$LOGS/events-of-old.log"; then
 		die "the preStop hook failed"
