@@ -41,9 +41,12 @@ check: lint
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy --platform linux
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(BIN)/shellcheck --external-sources .ci/run tests/ci/*.sh
+	$(BIN)/zizmor --offline --quiet .github
 	$(BIN)/reconcile schema --chart deploy/chart --check
 
 format: $(VENV)/.dev

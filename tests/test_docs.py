@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
+import yaml
 
 from reconciler.problem import RULES, Severity
 from reconciler.reasons import REASONS
@@ -29,6 +31,22 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text())
 
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_job_that_a_page_names_is_one_of_its_workflow() -> None:
+    named = {job for page in (*PAGES, REPOSITORY / "README.md") for job in _jobs_named(page)}
+
+    assert {("macos", "platforms.yml"), ("kind", "platforms.yml")} <= named
+    assert [f"{job} of {file}" for job, file in named if job not in _jobs_of(file)] == []
+
+
+def test_what_only_a_mac_or_a_kubelet_shows_has_a_job_or_says_that_none_does() -> None:
+    """And never as proven: a row that is done has its test on this platform."""
+    text = (REPOSITORY / "docs/seeds.md").read_text()
+    lines = re.findall(r"^\| Mac +\|.*$|^\| .*kubelet.*\|$", text, re.MULTILINE)
+
+    assert len(lines) > 4
+    assert [each for each in lines if not re.search(r"shown by the job|no job has it", each)] == []
 
 
 def test_the_page_of_requirements_has_a_test_in_every_row_that_it_calls_done() -> None:
@@ -67,6 +85,16 @@ def test_the_readme_leads_to_every_page() -> None:
     pages = [page.relative_to(REPOSITORY) for page in PAGES if page.parent.name == "docs"]
 
     assert [str(page) for page in pages if f"({page})" not in readme] == []
+
+
+def _jobs_named(page: Path) -> list[tuple[str, str]]:
+    text = " ".join(page.read_text().split())
+    return re.findall(r"job `(\w+)` of \[?(\w+\.yml)", text)
+
+
+def _jobs_of(file: str) -> Collection[str]:
+    path = REPOSITORY / ".github/workflows" / file
+    return yaml.safe_load(path.read_text())["jobs"].keys() if path.is_file() else ()
 
 
 def _tests_of(file: str) -> set[str]:

@@ -23,6 +23,7 @@ from agent.process.launch import InstanceState, Launch, Phase
 from agent.process.ports import can_bind
 from reconciler.plan import DriftKind
 from tests.support.owner import MovedClock, get, launch, service
+from tests.support.platforms import sees_upgrades
 from tests.support.ports import own_port
 from tests.support.wait import wait_for
 
@@ -111,6 +112,7 @@ def test_what_cannot_be_read_is_no_drift(
     assert differences(of, 2**22 + 1, ask) == ()  # no such process
 
 
+@sees_upgrades
 def test_an_upgraded_program_is_deferred(tmp_path: Path) -> None:
     engine = tmp_path / "sleep"
     shutil.copy(shutil.which("sleep") or "", engine)

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from agent.cli import main as agent_main
+from agent.cli.install import carry_out
 from agent.install import Wanted, launchd, systemd
+from reconciler.errors import StateError
 
 WANTED = Wanted(
     scope="user",
@@ -97,9 +99,56 @@ def test_the_machines_own_job_runs_as_the_user_at_boot() -> None:
     assert unit.starts == "models start when the machine boots"
 
 
+_LAUNCHCTL = """#!/bin/sh
+# A job that takes a moment to end, as an agent does: until then no other is taken in its place.
+echo "$@" >> said
+case "$1" in
+bootout) echo "Boot-out failed: 36: Operation now in progress" >&2; exit 36 ;;
+print) [ "$(grep -c ^print said)" -lt 3 ] || exit 113 ;;
+bootstrap)
+    [ "$(grep -c ^print said)" -ge 3 ] && [ "$(grep -c ^bootstrap said)" -ge 2 ] && exit 0
+    echo "Bootstrap failed: 5: Input/output error" >&2; exit 5 ;;
+esac
+"""
+
+
+def test_another_job_is_given_to_launchd_once_the_agent_before_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Symptom: `install` with another option ended with "Bootstrap failed: 5: Input/output error",
+    and no agent was left."""
+    program = tmp_path / "launchctl"
+    program.write_text(_LAUNCHCTL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    unit = launchd.unit(WANTED)
+
+    carry_out(unit.load)
+
+    job, file = f"gui/501/{launchd.LABEL}", str(unit.file)
+    assert (tmp_path / "said").read_text().splitlines() == [
+        f"bootout {job}",
+        *[f"print {job}"] * 3,
+        *[f"bootstrap gui/501 {file}"] * 2,
+    ]
+
+
+def test_a_job_that_does_not_end_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "launchctl"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    with pytest.raises(StateError, match=r"launchctl print gui/501/\S+: it is still there"):
+        carry_out(replace(step, tried_for_s=0.0) for step in launchd.unit(WANTED).unload)
+
+
 @pytest.fixture
 def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine whose systemctl writes down what it is told: returns that file."""
+    if sys.platform == "darwin":
+        pytest.skip("a Mac has launchd: e2e/test_launchd.py; Linux shows this with systemctl")
     said = tmp_path / "said"
     program = tmp_path / "bin" / "systemctl"
     program.parent.mkdir()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent
+TRUE = shutil.which("true") or "/usr/bin/true"  # /bin has none on a Mac
 
 
 def test_no_python_at_all_is_said_with_how_to_get_one(tmp_path: Path) -> None:
@@ -74,7 +76,7 @@ def test_who_has_an_engine_needs_no_compiler(tmp_path: Path) -> None:
 
 def test_what_will_be_built_is_said_first_with_how_long_it_takes(tmp_path: Path) -> None:
     for name in ("git", "go", "c++", "make"):
-        (tmp_path / name).symlink_to("/bin/true")
+        (tmp_path / name).symlink_to(TRUE)
 
     run = _preflight(tmp_path)
 
@@ -85,7 +87,7 @@ def test_what_will_be_built_is_said_first_with_how_long_it_takes(tmp_path: Path)
 
 
 def test_a_part_of_the_tests_needs_no_more_than_it_runs(tmp_path: Path) -> None:
-    (tmp_path / "git").symlink_to("/bin/true")
+    (tmp_path / "git").symlink_to(TRUE)
 
     run = _preflight(tmp_path, T="tests/test_planner.py")
 

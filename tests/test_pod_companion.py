@@ -20,6 +20,7 @@ from tests.support import servers
 from tests.support.engines import Server, render, service
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
+from tests.support.platforms import IS_LINUX
 from tests.support.pods import Program, get, running, wait_readyz
 from tests.support.ports import own_port
 from tests.support.routers import ask, listed, router, stream
@@ -321,6 +322,7 @@ def _asked(port: int) -> int:
         return 0
 
 
+@pytest.mark.skipif(not IS_LINUX, reason="pods are Linux, which says what of a program is its own")
 def test_it_takes_little_of_the_pod(tmp_path: Path, engine: Server) -> None:
     with engine, companion(tmp_path, engine.port, "--name", "tiny") as (program, own):
         wait_readyz(own, 200)

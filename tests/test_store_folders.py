@@ -22,6 +22,7 @@ from reconciler.models.tree import check_paths, entry_of, matching, shards_of, t
 from reconciler.workload import ModelFile
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
+from tests.support.platforms import IS_LINUX
 from tests.support.wait import wait_for
 
 FOLDER = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 1000, "sub/a b.json": b"1"}
@@ -107,6 +108,7 @@ def test_a_folder_of_this_machine_is_copied_without_what_is_hidden(tmp_path: Pat
     assert found.weights_bytes == len(FOLDER["model.safetensors"])
 
 
+@pytest.mark.skipif(not IS_LINUX, reason="the line is for the xargs and sha256sum of Linux")
 def test_the_digest_of_several_files_is_what_the_shell_says(tmp_path: Path) -> None:
     store, source = ModelStore(tmp_path / "store"), make_folder(tmp_path / "m")
     told = subprocess.run(

@@ -12,6 +12,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from agent.install import Step, Unit
 
 _DEADLINE_S = 90.0  # a manager waits for the agent to end, which it does within seconds
+_AGAIN_S = 0.2
 _USUAL = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
 
 
@@ -71,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"{unit.file}: is current; {unit.starts}", file=sys.stderr)
         return Exit.OK
     try:
+        _make_folders(unit, _owner(args.scope))
         unit.file.parent.mkdir(parents=True, exist_ok=True)
         unit.file.write_text(unit.text, encoding="utf-8")
     except OSError as error:
@@ -101,7 +104,8 @@ def unit_for(args: argparse.Namespace, words: Iterable[str]) -> Unit:
     )
     if odd := [word for word in (*wanted.argv, wanted.path) if not word.isprintable()]:
         raise UsageError(f"{odd[0]!r}: a service's file cannot carry this; write it without that")
-    if sys.platform == "darwin":
+    is_mac = sys.platform == "darwin"  # by a name: mypy takes no part of this for unreachable
+    if is_mac:
         return launchd.unit(wanted)
     if shutil.which("systemctl") is None:
         raise UsageError(
@@ -125,15 +129,35 @@ def root_of(args: argparse.Namespace) -> Path:
 def carry_out(steps: Iterable[Step]) -> None:
     """Run a manager's commands. Raises StateError with what it says."""
     for step in steps:
-        try:
-            done = subprocess.run(
-                step.argv, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise StateError(f"{' '.join(step.argv)}: {error}") from error
-        if done.returncode != 0 and not step.may_fail:
-            said = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
-            raise StateError(f"{' '.join(step.argv)}: {said}")
+        until = time.monotonic() + step.tried_for_s
+        while (wrong := _wrong_with(step)) is not None:
+            if time.monotonic() >= until:
+                raise StateError(f"{' '.join(step.argv)}: {wrong}")
+            time.sleep(_AGAIN_S)
+
+
+def _wrong_with(step: Step) -> str | None:
+    """Run it once: why what it is to bring about is not so."""
+    try:
+        done = subprocess.run(
+            step.argv, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise StateError(f"{' '.join(step.argv)}: {error}") from error
+    if step.must_fail:
+        return None if done.returncode != 0 else "it is still there"
+    if done.returncode == 0 or step.may_fail:
+        return None
+    return (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+
+
+def _make_folders(unit: Unit, owner: pwd.struct_passwd) -> None:
+    """Private to whoever the service runs as."""
+    for folder in unit.folders:
+        if not folder.exists():
+            folder.mkdir(mode=0o700, parents=True)
+            if os.getuid() == 0:
+                os.chown(folder, owner.pw_uid, owner.pw_gid)
 
 
 def _put_back(file: Path, text: str | None) -> None:

@@ -25,10 +25,13 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command of the service manager. `may_fail`: what it is to bring about may be so already."""
+    """A command of the service manager. `may_fail`: what it is to bring about may be so already.
+    `must_fail`: it asks for what is to be gone. Tried again for `tried_for_s` until it is so."""
 
     argv: tuple[str, ...]
     may_fail: bool = False
+    must_fail: bool = False
+    tried_for_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class Unit:
     """A service as its manager wants it: a file, and commands.
 
     `load` makes a new or changed file live and starts the agent; `unload` ends the agent and leaves
-    the models running. Both may be run again.
+    the models running. Both may be run again. `folders` are to be there before `load`.
     """
 
     file: Path
@@ -45,3 +48,4 @@ class Unit:
     unload: tuple[Step, ...]
     after: tuple[Step, ...]  # once the file is removed
     starts: str  # when models come up, for people
+    folders: tuple[Path, ...] = ()

@@ -12,6 +12,8 @@ from pathlib import Path
 from agent.install import Step, Unit, Wanted
 
 LABEL = "dev.llmkube.fleet-agent"
+_ENDS_S = 60.0  # the agent ends within seconds; launchd kills it after 20
+_BEGINS_S = 10.0
 
 
 def unit(wanted: Wanted) -> Unit:
@@ -19,13 +21,19 @@ def unit(wanted: Wanted) -> Unit:
     system = wanted.scope == "system"
     file = _folder(wanted) / f"{LABEL}.plist"
     domain = "system" if system else f"gui/{wanted.uid}"
-    leave = Step(("launchctl", "bootout", f"{domain}/{LABEL}"), may_fail=True)
+    leave = (
+        Step(("launchctl", "bootout", f"{domain}/{LABEL}"), may_fail=True),
+        # bootout returns while the agent still ends; until then launchd takes no job of its name.
+        Step(("launchctl", "print", f"{domain}/{LABEL}"), must_fail=True, tried_for_s=_ENDS_S),
+    )
+    begin = Step(("launchctl", "bootstrap", domain, str(file)), tried_for_s=_BEGINS_S)
     return Unit(
         file=file,
         text=_text(wanted),
-        load=(leave, Step(("launchctl", "bootstrap", domain, str(file)))),
-        unload=(leave,),
+        load=(*leave, begin),
+        unload=leave,
         after=(),
+        folders=(wanted.log.parent,),  # launchd starts no job whose log it cannot open
         starts="models start when the machine boots"
         if system
         else f"models start when {wanted.user} logs in; use --system to have them start at boot",

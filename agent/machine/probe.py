@@ -44,7 +44,8 @@ def performance_cores() -> int:
         text = run_tool("sysctl", "-n", "hw.perflevel0.physicalcpu")
         if text and text.strip().isdigit():
             return max(1, int(text))
-    allowed = len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else 0
+    affinity = getattr(psutil.Process(), "cpu_affinity", None)  # Linux has it
+    allowed = len(affinity()) if affinity else 0
     physical = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     return max(1, min(physical, allowed or physical))
 

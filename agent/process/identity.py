@@ -7,6 +7,7 @@ recorded, and is demanded on top wherever the platform shows it.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Iterator
@@ -100,10 +101,17 @@ if sys.platform == "linux":
         fields = text[text.rindex(")") + 2 :].split()
         return None if fields[0] in "ZX" else fields[19]
 
-else:  # macOS; not exercised by the tests on Linux
+else:  # macOS
 
+    @functools.cache
     def boot_id() -> str:
-        """Names this boot of the machine."""
+        """Names this boot of the machine. Not its time: macOS counts that back from the clock, so
+        that it is another one whenever the clock is set."""
+        from agent.machine.devices import run_tool
+
+        said = (run_tool("sysctl", "-n", "kern.bootsessionuuid") or "").strip()
+        if said:
+            return said
         import psutil
 
         return str(int(psutil.boot_time()))
@@ -123,6 +131,10 @@ else:  # macOS; not exercised by the tests on Linux
 
         try:
             process = psutil.Process(pid)
-            return None if process.status() == psutil.STATUS_ZOMBIE else repr(process.create_time())
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return None
         except psutil.Error:
             return None
+        # `create_time()` is moved with the clock; what psutil itself knows a process by is not.
+        _, started = process._ident  # type: ignore[attr-defined]
+        return None if started is None else repr(started)

@@ -1,7 +1,7 @@
 """See processes end at once, and signal them without ever hitting a stranger.
 
 Linux has pidfds: a descriptor that names one process for good. macOS has kqueue, where the
-identity is checked once more before each signal (untested here: the tests run on Linux).
+identity is checked once more before each signal (on Linux the tests have a kqueue made of pidfds).
 """
 
 from __future__ import annotations
@@ -104,6 +104,7 @@ if sys.platform == "linux":
             os.close(descriptor)
 
 else:
+    _AGAIN_S = 0.01
 
     class PidWatch:
         """Waits for the end of any of several processes, and for a wake-up byte."""
@@ -113,28 +114,31 @@ else:
             self._queue.control(
                 [select.kevent(wake, select.KQ_FILTER_READ, select.KQ_EV_ADD)], 0, 0
             )
-            self._pids: set[int] = set()
+            self._children: dict[int, Child] = {}
+            self._ending: set[int] = set()  # of their pids: the kernel says so once
 
         def add(self, child: Child) -> bool:
             """Watch a process; False when it is not, or not any more, the one that we mean."""
-            event = select.kevent(
-                child.identity.pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT
-            )
+            pid = child.identity.pid
+            event = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
             try:
                 self._queue.control([event], 0, 0)
             except ProcessLookupError:
-                return False
+                if child.adopted:
+                    return False
+                self._ending.add(pid)  # our own, ended already: a zombie cannot be watched
             if child.adopted and not is_ours(child):
                 return False
-            self._pids.add(child.identity.pid)
+            self._children[pid] = child
             return True
 
         def remove(self, pid: int) -> None:
-            self._pids.discard(pid)  # the kernel drops the filter with the process
+            self._children.pop(pid, None)  # the kernel drops the filter with the process
+            self._ending.discard(pid)
 
         def signal(self, child: Child, number: signal.Signals) -> None:
             """Signal a watched process and its group; nothing happens when it has ended."""
-            if child.identity.pid in self._pids and is_ours(child):
+            if child.identity.pid in self._children and is_ours(child):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(child.identity.pid, number)
 
@@ -142,15 +146,19 @@ else:
             """Pids of watched processes that have ended, as soon as there are any, the wake-up
             byte comes or the time is over."""
             timeout_s = _LONGEST_WAIT_S if timeout_s is None else min(timeout_s, _LONGEST_WAIT_S)
+            # The kernel tells of an end before the process can be reaped: then it is looked at
+            # again until it can.
+            timeout_s = min(timeout_s, _AGAIN_S) if self._ending else timeout_s
             events = self._queue.control(None, 64, max(0.0, timeout_s))
-            return tuple(
-                event.ident
-                for event in events
-                if event.filter == select.KQ_FILTER_PROC and event.ident in self._pids
-            )
+            noted = {event.ident for event in events if event.filter == select.KQ_FILTER_PROC}
+            self._ending |= noted & self._children.keys()
+            return tuple(pid for pid in self._ending if self._has_ended(pid))
 
         def close(self) -> None:
             self._queue.close()
+
+        def _has_ended(self, pid: int) -> bool:
+            return identity_of(pid) != self._children[pid].identity
 
     def _kill(identity: Identity) -> None:
         if identity_of(identity.pid) == identity:

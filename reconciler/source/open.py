@@ -74,9 +74,8 @@ def cache_dir() -> Path:
     stated = os.environ.get("XDG_CACHE_HOME", "")
     if Path(stated).is_absolute():
         return Path(stated) / "fleet-reconciler"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "fleet-reconciler"
-    return Path.home() / ".cache" / "fleet-reconciler"
+    usual = "Library/Caches" if sys.platform == "darwin" else ".cache"
+    return Path.home() / usual / "fleet-reconciler"
 
 
 def _git(

@@ -17,6 +17,7 @@ from agent.process.ports import can_bind
 from tests.support import servers
 from tests.support.fleets import document
 from tests.support.llama_server import llama_server
+from tests.support.platforms import sees_upgrades
 from tests.support.ports import own_port
 from tests.support.reconciler import Fleet, Machine, alive
 from tests.support.wait import wait_for
@@ -26,10 +27,15 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Path:
-    """A llama-server of this machine's own, that a test may replace."""
-    folder = tmp_path / "engine"
-    shutil.copytree(llama_server().parent, folder, symlinks=True)
-    return folder / "llama-server"
+    """A llama-server of this machine's own, that a test may replace. Its libraries lie beside it,
+    or in a folder `lib` beside its own."""
+    program = llama_server().resolve()
+    folder = tmp_path / "engine/bin"
+    folder.mkdir(parents=True)
+    for file in (program, *program.parent.glob("lib*")):
+        shutil.copy2(file, folder, follow_symlinks=False)
+    (tmp_path / "engine/lib").symlink_to(program.parent.parent / "lib")
+    return folder / program.name
 
 
 def upgrade(engine: Path) -> None:
@@ -50,6 +56,7 @@ def drift_of(machine: Machine, name: str) -> list[dict[str, Any]]:
     return [d for i in instances if i["name"] == f"default/{name}" for d in i.get("drift", [])]
 
 
+@sees_upgrades
 def test_a_replaced_engine_is_deferred_with_since_when_until_a_restart_by_hand(
     machine: Machine, fleet: Fleet, engine: Path
 ) -> None:
@@ -89,6 +96,7 @@ def test_a_replaced_engine_is_deferred_with_since_when_until_a_restart_by_hand(
     assert "= " not in plan.out
 
 
+@sees_upgrades
 def test_on_upgrade_restart_applies_it_at_once(
     machine: Machine, fleet: Fleet, engine: Path
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.process.ports import not_local
 from tests.support.fleets import node
 from tests.support.gguf_models import tiny_llama
 from tests.support.reconciler import Fleet, Machine
@@ -17,6 +18,10 @@ from tests.support.wait import PATIENCE_S
 pytestmark = pytest.mark.e2e
 
 ELSEWHERE = "127.0.0.2"  # an address of this machine that is not the usual loopback
+has_elsewhere = pytest.mark.skipif(
+    not_local(ELSEWHERE) is not None,
+    reason=f"on a Mac: sudo ifconfig lo0 alias {ELSEWHERE}; Linux has it",
+)
 
 
 @pytest.fixture
@@ -49,6 +54,7 @@ def _status(url: str, key: str | None = None) -> int | None:
         return None
 
 
+@has_elsewhere
 def test_a_service_moves_to_the_nodes_address_and_then_asks_for_a_key(
     tmp_path: Path, gguf: Path
 ) -> None:
@@ -77,6 +83,7 @@ def test_a_service_moves_to_the_nodes_address_and_then_asks_for_a_key(
         assert all(key not in word for p in machine.processes() for word in p.cmdline())
 
 
+@has_elsewhere
 def test_a_key_that_was_changed_holds_from_the_next_start(tmp_path: Path, gguf: Path) -> None:
     with Machine(tmp_path) as machine:
         machine.state.mkdir()
@@ -96,6 +103,7 @@ def test_a_key_that_was_changed_holds_from_the_next_start(tmp_path: Path, gguf: 
         assert _status(str(second.endpoint), "second-key") == 200
 
 
+@has_elsewhere
 def test_the_key_of_a_machine_may_lie_elsewhere(tmp_path: Path, gguf: Path) -> None:
     with Machine(tmp_path) as machine:
         own = tmp_path / "own-key"
@@ -120,6 +128,7 @@ def test_the_key_of_a_machine_may_lie_elsewhere(tmp_path: Path, gguf: Path) -> N
         assert not (machine.state / "api-key").exists()
 
 
+@has_elsewhere
 def test_an_agent_and_reconcile_local_make_one_key(tmp_path: Path, gguf: Path) -> None:
     with Machine(tmp_path) as machine:
         fleet = Fleet.create(tmp_path, gguf, "chat", agent={"expose": "key", "hostIP": ELSEWHERE})

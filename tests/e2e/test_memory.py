@@ -65,7 +65,7 @@ def test_a_foreign_program_decides_and_is_named(machine: Machine, fleet: Fleet) 
         assert full.code == 3, full.out
         (refused,) = [line for line in full.out.splitlines() if "MemoryFits: needs " in line]
         assert " in use by others); " in refused
-        assert f"(the largest: pid {pid} (python" in refused
+        assert f"(the largest: pid {pid} (python" in refused.lower()
 
     in_quiet(fleet, look)
 

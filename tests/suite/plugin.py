@@ -88,7 +88,7 @@ class _Controller:
         if report.failed:
             return "failed" if report.when == "call" else "error", "", "FAILED"
         if report.when == "call" or report.skipped:
-            return report.outcome, "", ""
+            return report.outcome, "", "SKIPPED" if report.skipped else ""
         return "", "", ""
 
     def _builds_waited_for(self) -> list[str]:

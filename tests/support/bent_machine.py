@@ -17,6 +17,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.platforms import needs_preload
+
 _SOURCE = Path(__file__).with_suffix(".c")
 _LAYOUT = struct.Struct("qq")
 
@@ -33,6 +35,7 @@ class BentMachine:
     @classmethod
     def create(cls, folder: Path) -> BentMachine:
         """Compile the library into the folder; AssertionError with what the compiler says."""
+        needs_preload("the clock jumps and the disk is full")
         bent = cls(folder / "bent_machine.so", folder / "bent_machine")
         words = ["cc", "-shared", "-fPIC", "-O1", "-o", str(bent.preloaded), str(_SOURCE), "-ldl"]
         done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -34,13 +34,13 @@ class Authority:
         return cert, key_file
 
 
-def self_signed(folder: Path) -> tuple[Path, Path]:
-    """The files of a certificate for 127.0.0.1, which is its own authority, and of its key."""
+def self_signed(folder: Path, address: str = "127.0.0.1") -> tuple[Path, Path]:
+    """The files of a certificate for an address, which is its own authority, and of its key."""
     folder.mkdir(parents=True, exist_ok=True)
     key, name = ec.generate_private_key(_CURVE), _name("fleet-agent")
-    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    named = x509.IPAddress(ipaddress.ip_address(address))
     made = _unsigned(name, name, key.public_key(), ca=True).add_extension(
-        x509.SubjectAlternativeName([address]), critical=False
+        x509.SubjectAlternativeName([named]), critical=False
     )
     cert, key_file = folder / "cert.pem", folder / "key.pem"
     _write(cert, made, key)

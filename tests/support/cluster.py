@@ -292,6 +292,7 @@ def _answers(url: str) -> bool:
 
 if __name__ == "__main__":
     began = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # scripts end it so
     with running_cluster() as cluster:
         took = f"{time.monotonic() - began:.1f} s"
         print(f"export KUBECONFIG={cluster.kubeconfig}   # {took}", flush=True)

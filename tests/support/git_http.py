@@ -2,12 +2,21 @@
 
 with git_server(repo.remote.parent) as server:
     url = server.url("fleet.git")
+
+    python -m tests.support.git_http FOLDER --address 172.18.0.1
+
+serves a folder over https there until it is ended. It prints the URL; clients must trust
+FOLDER/tls/cert.pem.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import signal
+import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,25 +25,37 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.support.certificates import self_signed
 from tests.support.repos import git_env
 
 
 @dataclass
 class GitServer:
-    """Serves the bare repositories in a folder, and counts who asked for their refs."""
+    """Serves the bare repositories in a folder, and counts who asked for their refs. `certificate`:
+    over https, with the files of a certificate and of its key."""
 
     root: Path
     port: int = 0
+    address: str = "127.0.0.1"
+    certificate: tuple[Path, Path] | None = None
     asked: list[str] = field(default_factory=list)  # paths, as they came
     _server: ThreadingHTTPServer | None = None
 
     def url(self, name: str) -> str:
-        return f"http://127.0.0.1:{self.port}/{name}"
+        scheme = "https" if self.certificate else "http"
+        return f"{scheme}://{self.address}:{self.port}/{name}"
 
     def start(self) -> None:
         """Begin, or begin again on the same port."""
-        self._server = _Server(("127.0.0.1", self.port), _Handler)
+        self._server = _Server((self.address, self.port), _Handler)
         self._server.owner = self
+        if self.certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*self.certificate)
+            # a client that hangs in its handshake must not keep the others from being accepted
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
@@ -97,10 +118,29 @@ class _Handler(BaseHTTPRequestHandler):
         status = next((value for name, value in fields if name == "Status"), "200 OK")
         self.send_response(int(status.split()[0]))
         for name, value in fields:
-            if name != "Status":
+            if name not in ("Status", "Content-Length"):
                 self.send_header(name, value)
+        # over TLS, where the connection ends is no proof that the answer does
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.support.git_http")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--address", default="127.0.0.1")
+    args = parser.parse_args()
+    certificate = self_signed(args.folder / "tls", args.address)
+    server = GitServer(args.folder, address=args.address, certificate=certificate)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    server.start()
+    print(server.url(""), flush=True)
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main()

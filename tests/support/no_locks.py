@@ -6,11 +6,14 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support.platforms import needs_preload
+
 _SOURCE = Path(__file__).with_suffix(".c")
 
 
 def without_locks(folder: Path) -> Mapping[str, str]:
     """Variables for such a program. AssertionError with what the compiler says."""
+    needs_preload("files cannot be locked")
     library = folder / "no_locks.so"
     words = ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(_SOURCE)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from agent.process.events import Timing
 from agent.process.launch import InstanceState, Launch
 from agent.process.owner import Processes
@@ -108,11 +110,11 @@ def post(port: int, path: str) -> None:
 
 
 def alive(pid: int) -> bool:
+    """Whether the process runs; one that ended and is not yet reaped does not."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
         return False
-    return state not in "ZX"
 
 
 def main() -> None:
