@@ -22,7 +22,7 @@ from reconciler.kube.publishing.slices import unroutable
 from reconciler.runtimes import RUNTIMES
 from reconciler.workload import digest
 from tests.support.cluster import Cluster
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 NODE = "mac"
 
@@ -60,7 +60,7 @@ class BesideCluster:
         """The CustomResourceDefinitions, until they are served."""
         self.cluster.apply(*crds(RUNTIMES))
         names = [f"crd/{made['metadata']['name']}" for made in crds(RUNTIMES)]
-        self.cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
+        self.cluster.kubectl("wait", "--for=condition=Established", f"--timeout={PATIENCE_S:g}s", *names)
 
     def undefine(self) -> None:
         """They are deleted, and all their objects with them."""
@@ -102,13 +102,13 @@ class BesideCluster:
 
     def wait_published(self, service: str, *, ready: bool = True) -> dict[str, Any]:
         what = f"a slice of {service} with ready={ready}"
-        wait_for(lambda: self.conditions(service).get("ready") is ready, what, timeout_s=60)
+        wait_for(lambda: self.conditions(service).get("ready") is ready, what)
         found = self.slice(service)
         assert found
         return found
 
     def wait_withdrawn(self, service: str) -> None:
-        wait_for(lambda: self.slice(service) is None, f"no slice of {service}", timeout_s=60)
+        wait_for(lambda: self.slice(service) is None, f"no slice of {service}")
 
     def instance(self, service: str, node: str = NODE) -> dict[str, Any]:
         """The node's entry in the service's status; empty where there is none."""

@@ -6,10 +6,12 @@ import json
 import urllib.request
 from typing import Any
 
+from tests.support.wait import PATIENCE_S
+
 
 def get(endpoint: str, path: str) -> Any:
     """The JSON that a server answers."""
-    with urllib.request.urlopen(f"{endpoint}{path}", timeout=20) as answer:
+    with urllib.request.urlopen(f"{endpoint}{path}", timeout=PATIENCE_S) as answer:
         return json.load(answer)
 
 
@@ -21,7 +23,7 @@ def complete(endpoint: str, model: str = "tiny", prompt: str = "w1 w2", tokens: 
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         reply = json.load(answer)
     assert reply["usage"]["completion_tokens"] > 0, reply
     return str(reply["choices"][0]["text"])

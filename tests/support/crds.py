@@ -13,6 +13,7 @@ from reconciler.kube.definitions.crd import crds
 from reconciler.kube.objects import OWNED_KINDS, SYSTEM_NAMESPACE
 from reconciler.runtimes import RUNTIMES
 from tests.support.cluster import Cluster
+from tests.support.wait import PATIENCE_S
 
 
 def install_kinds(cluster: Cluster) -> None:
@@ -20,7 +21,7 @@ def install_kinds(cluster: Cluster) -> None:
     names = [f"crd/{OWNED_KINDS[GROUP, kind].plural}.{GROUP}" for kind in KINDS]
     texts = [json.dumps(made) for made in crds(RUNTIMES)]
     cluster.kubectl("apply", "--server-side", "-f", "-", text="\n---\n".join(texts))
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
+    cluster.kubectl("wait", "--for=condition=Established", f"--timeout={PATIENCE_S:g}s", *names)
     made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
     cluster.apply(made)
 
@@ -28,7 +29,7 @@ def install_kinds(cluster: Cluster) -> None:
 def remove_kinds(cluster: Cluster) -> None:
     """Every definition, and with them every object of ours."""
     names = [f"{OWNED_KINDS[GROUP, kind].plural}.{GROUP}" for kind in KINDS]
-    cluster.kubectl("delete", "crd", *names, "--timeout=60s")
+    cluster.kubectl("delete", "crd", *names, f"--timeout={PATIENCE_S:g}s")
 
 
 def api_of(cluster: Cluster, name: str = "prod") -> ApiServer:

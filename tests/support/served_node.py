@@ -36,7 +36,7 @@ from tests.support.counting_engine import write_engine
 from tests.support.fleets import model, node, write_fleet
 from tests.support.gguf_models import tiny_llama
 from tests.support.ports import own_row
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 
 class Silent:
@@ -179,7 +179,7 @@ class ServedNode:
         """The stream of events, as a listener has it."""
         parts = urlsplit(self.url)
         headers = {} if since is None else {"Last-Event-ID": since}
-        connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+        connection = http.client.HTTPConnection(parts.netloc, timeout=PATIENCE_S)
         with contextlib.closing(connection):
             connection.request("GET", "/v1/events", headers=headers)
             answer = connection.getresponse()
@@ -212,7 +212,7 @@ def request(
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
     context: ssl.SSLContext | None = None,
-    timeout_s: float = 10.0,
+    timeout_s: float = PATIENCE_S,
 ) -> Reply:
     """One request on a connection of its own, whatever the status."""
     parts = urlsplit(url)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tests.support.client import complete
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 _PAUSE_S = 0.05
 
@@ -81,7 +81,7 @@ def _ask_for(endpoint: str, model: str, tokens: int) -> Fate:
         {"Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             reply = json.load(answer)
     except urllib.error.HTTPError:  # an answer, and none that we want
         raise
