@@ -60,7 +60,9 @@ class BesideCluster:
         """The CustomResourceDefinitions, until they are served."""
         self.cluster.apply(*crds(RUNTIMES))
         names = [f"crd/{made['metadata']['name']}" for made in crds(RUNTIMES)]
-        self.cluster.kubectl("wait", "--for=condition=Established", f"--timeout={PATIENCE_S:g}s", *names)
+        self.cluster.kubectl(
+            "wait", "--for=condition=Established", f"--timeout={PATIENCE_S:g}s", *names
+        )
 
     def undefine(self) -> None:
         """They are deleted, and all their objects with them."""

@@ -91,7 +91,9 @@ def ready_at(store: Path, model: ModelFile) -> Path:
     return store / READY / ready_key(model) / ready_file(model)
 
 
-def get(port: int, path: str, *, post: bool = False, timeout_s: float = PATIENCE_S) -> tuple[int, str]:
+def get(
+    port: int, path: str, *, post: bool = False, timeout_s: float = PATIENCE_S
+) -> tuple[int, str]:
     """Status and text of an answer."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}{path}", method="POST" if post else "GET"
