@@ -20,7 +20,7 @@ from reconciler.loop import Wake
 from tests.support.fleets import model, service
 from tests.support.ports import own_port
 from tests.support.served_node import Heard, Reply, ServedNode
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 SCHEMA = Path(__file__).parent.parent / "schemas" / "nodestate.json"
 CHAT = {"chat.yaml": service("chat", "tiny")}
@@ -221,7 +221,7 @@ def test_many_wakes_are_one(tmp_path: Path) -> None:
 def test_what_is_too_long_is_refused(
     node: ServedNode, headers: dict[str, str], body: bytes
 ) -> None:
-    with socket.create_connection(("127.0.0.1", node.port), timeout=10) as raw:
+    with socket.create_connection(("127.0.0.1", node.port), timeout=PATIENCE_S) as raw:
         lines = [f"{name}: {value}" for name, value in headers.items()]
         head = "\r\n".join(["POST /v1/wake HTTP/1.1", "Host: localhost", *lines, "", ""])
         raw.sendall(head.encode() + body)
@@ -285,18 +285,18 @@ def test_a_listener_that_does_not_read_is_dropped_and_holds_nothing_up(node: Ser
 
 
 def test_a_taken_port_is_named_and_had_later_and_models_run_meanwhile(tmp_path: Path) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        with ServedNode.open(tmp_path, CHAT, ListenSettings(port=port)) as node:
-            said = node.serving.wait()
-            wait_for(lambda: any(s.ready for s in node.node.agent.processes.snapshot()))
-            on_disk = served(node.state)
-            other.close()
-            wait_for(lambda: node.serving.now.url is not None, "the port")
+    port = own_port()
+    with (
+        socket.create_server(("127.0.0.1", port)) as other,
+        ServedNode.open(tmp_path, CHAT, ListenSettings(port=port)) as node,
+    ):
+        said = node.serving.wait()
+        wait_for(lambda: any(s.ready for s in node.node.agent.processes.snapshot()))
+        on_disk = served(node.state)
+        other.close()
+        wait_for(lambda: node.serving.now.url is not None, "the port")
 
-            answer = node.get("/readyz")
+        answer = node.get("/readyz")
 
     assert said.url is None
     assert said.problem is not None

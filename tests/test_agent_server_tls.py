@@ -20,7 +20,7 @@ from reconciler.agents.client import AgentClient
 from reconciler.agents.credentials import Credentials
 from tests.support.certificates import Authority
 from tests.support.served_node import Reply, ServedNode, request
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 EVERYWHERE = "0.0.0.0"
 
@@ -63,7 +63,7 @@ def test_a_refusal_says_where_the_token_is_and_not_what(node: ServedNode) -> Non
 
 
 def test_off_loopback_nothing_is_said_in_the_clear(node: ServedNode) -> None:
-    with socket.create_connection(("127.0.0.1", node.port), timeout=5) as raw:
+    with socket.create_connection(("127.0.0.1", node.port), timeout=PATIENCE_S) as raw:
         raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
         assert b"200" not in raw.recv(4096)
@@ -110,8 +110,8 @@ def test_our_own_client_reads_the_state_with_pin_and_token(node: ServedNode) -> 
     credentials = Credentials(token_file=node.state / "tls" / "token")
     client = AgentClient("mac", f"https://127.0.0.1:{node.port}", pinned, credentials)
 
-    answer = client.state(time.monotonic() + 10)
-    client.wake(time.monotonic() + 10)
+    answer = client.state(time.monotonic() + PATIENCE_S)
+    client.wake(time.monotonic() + PATIENCE_S)
 
     assert answer.state.node == "mac"
 

@@ -14,7 +14,7 @@ from reconciler.agents.credentials import Credentials
 from reconciler.errors import AgentError
 from tests.support.agents import FakeAgent
 from tests.support.served_node import ServedNode
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 
 @pytest.fixture(params=["scripted", "real"])
@@ -65,4 +65,4 @@ def test_another_nodes_reader_does_not_believe_it(client: AgentClient) -> None:
 
 
 def _soon() -> float:
-    return time.monotonic() + 10
+    return time.monotonic() + PATIENCE_S

@@ -28,7 +28,8 @@ from reconciler.problem import Problem
 from reconciler.target import Outcome, Result
 from tests.support.builders import instance, ref
 from tests.support.cluster_views import desired, fleet, nothing_to_do
-from tests.support.wait import wait_for
+from tests.support.ports import own_port
+from tests.support.wait import PATIENCE_S, wait_for
 
 SECRET = b"hunter2"
 BODY = b'{"ref": "refs/heads/main"}'
@@ -56,7 +57,7 @@ class Served:
     def ask(
         self, method: str, path: str, body: bytes = b"", **headers: str
     ) -> tuple[int, dict[str, Any]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         try:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, body, named)
@@ -161,7 +162,7 @@ def test_a_signed_call_wakes_the_loop(secret: Path) -> None:
     with serving(secret) as served:
         assert served.hook() == 202
 
-        assert served.woken.wait(5.0)
+        assert served.woken.wait(PATIENCE_S)
         assert served.board.hooks == {"taken": 1}
 
 
@@ -217,7 +218,7 @@ def _no_length(port: int) -> bytes:
 
 
 def _raw(port: int, rest: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
         with contextlib.suppress(OSError):  # it has answered and closed before all was sent
             connection.sendall(b"POST /hook HTTP/1.1\r\nHost: x\r\n" + rest)
         try:
@@ -253,8 +254,8 @@ def test_only_what_is_there_is_answered(secret: Path) -> None:
 
 
 def test_a_port_that_is_taken_stops_nothing_and_is_tried_again() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
+    port = own_port()
+    with socket.create_server(("127.0.0.1", port)) as other:
         board = Board(Silent(), lambda: Role(leads=True))
         server = Serving(board, Serves(Listen("127.0.0.1", port)), lambda: None, retry_s=0.05)
         server.start()

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.wait import PATIENCE_S
+
 REPOSITORY = Path(__file__).parent.parent
 
 
@@ -100,7 +102,7 @@ def _make(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
         env=clean | {"MAKEFLAGS": ""} | env,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -112,6 +114,6 @@ def _preflight(path: Path, **env: str) -> subprocess.CompletedProcess[str]:
         env={"PATH": str(path), "XDG_CACHE_HOME": str(path / "cache"), **env},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )

@@ -222,15 +222,13 @@ def test_a_stop_kills_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         socket.create_server(("127.0.0.1", 0)) as index,
         ThreadPoolExecutor(1) as pool,
         Partial(tmp_path / "m", cancelled=cancelled) as partial,
-        pytest.raises(DownloadFailed, match="stopped"),
     ):
         index.settimeout(PATIENCE_S)
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{index.getsockname()[1]}/simple")
         pool.submit(stop)
-        try:
+        with pytest.raises(DownloadFailed, match="stopped"):
             fetch(FetchRequest("pypi://absent==2.0", partial))
-        finally:
-            stopped.set()
+        stopped.set()
 
     living = [c for c in psutil.Process().children() if c.status() != psutil.STATUS_ZOMBIE]
     assert [c for c in living if "pip" in c.cmdline()] == []

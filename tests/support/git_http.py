@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.support.ports import own_port
 from tests.support.repos import git_env
 
 
@@ -24,7 +25,7 @@ class GitServer:
     """Serves the bare repositories in a folder, and counts who asked for their refs."""
 
     root: Path
-    port: int = 0
+    port: int = field(default_factory=own_port)
     asked: list[str] = field(default_factory=list)  # paths, as they came
     _server: ThreadingHTTPServer | None = None
 
@@ -35,7 +36,6 @@ class GitServer:
         """Begin, or begin again on the same port."""
         self._server = _Server(("127.0.0.1", self.port), _Handler)
         self._server.owner = self
-        self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def stop(self) -> None:
