@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.agents.client import AgentClient
+from reconciler.agents.client import STALE_AFTER_S, AgentClient
 from reconciler.agents.credentials import Credentials
 from reconciler.errors import AgentError
 from tests.support.agents import FakeAgent
@@ -35,7 +35,7 @@ def test_its_state_is_that_of_its_node_and_new(client: AgentClient) -> None:
 
     assert answer.state.node == "mac"
     assert answer.state.agent_version
-    assert answer.age_s < 30
+    assert answer.age_s < STALE_AFTER_S
     assert answer.etag
 
 
