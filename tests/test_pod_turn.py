@@ -17,7 +17,7 @@ from reconciler.workload import ModelFile
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
 from tests.support.no_locks import without_locks
-from tests.support.owner import HOUR_S
+from tests.support.owner import HOUR_S, LookedAtClock
 from tests.support.pods import fetch_words, ready_at, run, running
 from tests.support.wait import PATIENCE_S, wait_for
 
@@ -32,20 +32,6 @@ def turn(
 ) -> Turn:
     quick = {"beat_s": 0.05, "look_s": 0.01, "stale_s": HOUR_S}
     return Turn(folder, "key", waits, stop or threading.Event(), clock=clock, **quick)
-
-
-class LookedAtClock:
-    """A clock that is moved by hand, and counts how often it is looked at."""
-
-    def __init__(self) -> None:
-        self.now, self.looks = 0.0, 0
-
-    def monotonic(self) -> float:
-        self.looks += 1
-        return self.now
-
-    def time(self) -> float:
-        return self.now
 
 
 def test_one_has_the_turn_at_a_time(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
@@ -48,6 +49,22 @@ class MovedClock:
 
     def time(self) -> float:
         return time.time() + self.passed_s + self.slept_s
+
+
+class LookedAtClock:
+    """A clock that stands until it is moved by hand, and counts how often it is looked at."""
+
+    def __init__(self) -> None:
+        self.now, self.looks = 0.0, 0
+        self._lock = threading.Lock()
+
+    def monotonic(self) -> float:
+        with self._lock:
+            self.looks += 1
+            return self.now
+
+    def time(self) -> float:
+        return self.now
 
 
 def service(name: str) -> ObjectRef:
