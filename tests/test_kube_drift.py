@@ -226,7 +226,7 @@ def test_replicas_are_ours_again_once_the_autoscaler_goes(world: World) -> None:
 def test_what_an_autoscaler_set_is_taken_back_once_it_goes(cluster: Cluster, world: World) -> None:
     world.declare(deployment(world.namespace, replicas=None), autoscaler(world.namespace, low=3))
     world.settle()
-    wait_for(lambda: world.one()["spec"]["replicas"] == 3, "the autoscaler acts", timeout_s=60)
+    wait_for(lambda: world.one()["spec"]["replicas"] == 3, "the autoscaler acts")
     world.desired.clear()
     world.declare(deployment(world.namespace, replicas=2))
 
@@ -243,14 +243,14 @@ def test_a_service_that_was_switched_off_wakes_under_its_autoscaler(world: World
 
     world.settle()
 
-    wait_for(lambda: world.one()["spec"]["replicas"] == 2, "the autoscaler acts", timeout_s=60)
+    wait_for(lambda: world.one()["spec"]["replicas"] == 2, "the autoscaler acts")
 
 
 def test_what_a_controller_sets_is_shown_and_left(cluster: Cluster, world: World) -> None:
     world.declare(deployment(world.namespace, replicas=1))
     world.settle()
     cluster.apply(autoscaler(world.namespace, low=3))  # somebody's own
-    wait_for(lambda: world.one()["spec"]["replicas"] == 3, "the autoscaler acts", timeout_s=60)
+    wait_for(lambda: world.one()["spec"]["replicas"] == 3, "the autoscaler acts")
 
     (change,) = world.plan().changes
 
