@@ -140,8 +140,9 @@ def test_kubectl_waits_for_the_generation_that_is_asked_for(
         cluster.kubectl("wait", "isvc/chat", "--for=condition=Ready", "--timeout=1s")
 
     words = ("wait", "isvc/chat", "--for=condition=Ready", f"--timeout={PATIENCE_S:g}s")
-    programs = (cluster.programs / "kubectl", "--kubeconfig", cluster.kubeconfig)
-    with subprocess.Popen((*programs, *words), stdout=subprocess.DEVNULL) as waits:
+    own = ("--kubeconfig", cluster.kubeconfig, "--cache-dir", cluster.folder / "kubectl")
+    program = (cluster.programs / "kubectl", *own, *words)
+    with subprocess.Popen(program, stdout=subprocess.DEVNULL) as waits:
         tell(api, view(ON_L4, deployment()))
         assert waits.wait(PATIENCE_S) == 0
 

@@ -450,10 +450,11 @@ def test_whoever_changes_an_object_of_the_mirror_changes_a_copy(place: Place) ->
 
 def test_a_stopped_mirror_ends_at_once_and_tells_nothing_more(place: Place) -> None:
     told = Told()
+    before = set(threading.enumerate())
     with mirrored(place.api, place, CONFIG_MAPS, SERVICES, changed=told) as mirror:
         mirror.stop()
 
-        assert not [t for t in threading.enumerate() if t.name.startswith("mirror-")]
+        assert not set(threading.enumerate()) - before
         count = told.count
     with mirrored(place.api, place) as another:
         place.put("late")
