@@ -26,7 +26,6 @@ from reconciler.plan import Drift, DriftKind
 from reconciler.runtimes import RUNTIMES
 
 _LOOK_S = 5.0  # between two looks at who is due, at most
-_END_S = 3.0
 _STAYED = "; a restart did not change that"
 _log = logging.getLogger(__name__)
 
@@ -138,6 +137,7 @@ class DriftWatch:
     changed: Callable[[], None] = lambda: None
     clock: Clock = field(default_factory=SystemClock)
     again_s: float = Intervals().drift_s  # between two looks at one process
+    end_s: float = 3.0  # for a look to end when we do
     _before: Known = field(default_factory=dict)  # by an earlier life of ours
     _seen: dict[ObjectRef, _Seen] = field(default_factory=dict)
     _tried: dict[ObjectRef, frozenset[str]] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class DriftWatch:
         """A process that is slow to answer holds up nobody: the thread is a daemon."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(_END_S)
+            self._thread.join(self.end_s)
 
     def of(self, state: InstanceState) -> tuple[Drift, ...]:
         """What is known of one process now."""

@@ -25,7 +25,6 @@ from reconciler.errors import AgentError
 from reconciler.fleet import Fleet
 from reconciler.plan import Change
 
-_ASK_S = 2.0
 _ANSWER_S = 3.0
 _DEFAULT_S = 1800.0  # rollout.handover, where what runs does not say
 _log = logging.getLogger(__name__)
@@ -55,6 +54,7 @@ class Handover:
     credentials: Credentials = field(default_factory=Credentials)
     changed: Callable[[], None] = lambda: None
     clock: Clock = field(default_factory=SystemClock)
+    again_s: float = 2.0  # between two questions
     _clients: Mapping[str, AgentClient] = field(default_factory=dict)
     _leaving: dict[ObjectRef, _Leaving] = field(default_factory=dict)
     _before: dict[str, _Entry] = field(default_factory=dict)  # of an earlier life, by label
@@ -146,7 +146,7 @@ class Handover:
                 self._ask(home, {r: e for r, e in waiting.items() if e.home == home})
             if any(entry.answers for entry in waiting.values()):
                 self.changed()
-            if self._stop.wait(_ASK_S):
+            if self._stop.wait(self.again_s):
                 return
 
     def _ask(self, home: str, waiting: Mapping[ObjectRef, _Leaving]) -> None:

@@ -16,7 +16,9 @@ from reconciler.api.meta import ObjectRef
 from reconciler.errors import StateError
 
 _FOLDERS = ("records", "logs", "desired", "models", "workloads")
-_LOCK_TRIES, _LOCK_PAUSE_S = 10, 0.02
+_LOCK_PAUSE_S = 0.02
+_OWNED_TRIES = 10  # while another process ends that had the lock
+_LOOKED_TRIES = 500  # while others only look: a moment, which may be long on a busy machine
 _LONGEST_SLUG = 200  # a file name may have 255 bytes
 
 
@@ -110,11 +112,28 @@ class StateDir:
 
 def _lock_exclusively(descriptor: int) -> None:
     """OSError when another process has it for longer than `holder` takes to look."""
-    for _ in range(_LOCK_TRIES - 1):
-        with contextlib.suppress(BlockingIOError):
+    owned = looked = 0
+    while True:
+        try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if _is_shared(descriptor):
+                looked += 1
+            else:
+                owned += 1
+            if owned == _OWNED_TRIES or looked == _LOOKED_TRIES:
+                raise
         time.sleep(_LOCK_PAUSE_S)
-    return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_shared(descriptor: int) -> bool:
+    """Whether those who have the lock only look."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True
 
 
 def default_root(environ: Mapping[str, str], platform: str = sys.platform) -> Path:

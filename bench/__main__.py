@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench import agent, header, idle, plan, spawn, start, swap, threads, validate, wake
+from bench import agent, central, header, idle, plan, spawn, start, swap, threads, validate, wake
 from bench.table import Row, show
 
-BENCHMARKS = (start, validate, plan, header, idle, agent, spawn, wake, threads, swap)
+BENCHMARKS = (start, validate, plan, header, idle, agent, central, spawn, wake, threads, swap)
 
 
 def rows() -> Iterator[Row]:

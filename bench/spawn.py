@@ -26,9 +26,10 @@ from bench.table import Row, show
 from reconciler.runtime import NodeFacts
 from reconciler.runtimes import RUNTIMES
 from reconciler.workload import digest
-from tests.support.engines import free_port, service, workload
+from tests.support.engines import service, workload
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import found_llama_server
+from tests.support.ports import own_port
 
 ROUNDS = 9
 DEADLINE_S = 120.0
@@ -91,7 +92,7 @@ def _owner(folder: Path) -> Iterator[Processes]:
 
 def _launch(engine: EngineFound, model: Path, folder: Path, name: str) -> Launch:
     """What the agent would start for a service."""
-    port = free_port()
+    port = own_port()
     row = RUNTIMES["llama-server"]
     wanted = workload(service(name, contextSize=512))
     node = NodeFacts(

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from bench.table import Row, show
 from reconciler.runtime import NodeFacts
-from tests.support.engines import free_port, render, service
+from tests.support.engines import render, service
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import found_llama_server
+from tests.support.ports import own_port
 from tests.support.wait import wait_for
 
 ROUNDS = 6
@@ -63,7 +64,7 @@ def _measured(program: Path, files: dict[str, Path], folder: Path) -> Iterator[R
 @contextlib.contextmanager
 def _router(program: Path, files: dict[str, Path], folder: Path, mode: str) -> Iterator[int]:
     """What the agent would start, with room for one model."""
-    port = free_port()
+    port = own_port()
     wanted = service(
         runtime="llamacpp-router",
         models=[{"name": name} for name in files],

@@ -25,9 +25,10 @@ from bench.table import Row, show
 from reconciler.runtime import NodeFacts
 from reconciler.runtimes import RUNTIMES
 from reconciler.workload import Command
-from tests.support.engines import free_port, service, workload
+from tests.support.engines import service, workload
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import found_llama_server
+from tests.support.ports import own_port
 from tests.support.wait import wait_for
 
 SERVERS = 6
@@ -76,7 +77,7 @@ def _measured(engine: EngineFound, variant: Variant, folder: Path, model: Path) 
     )
     what = f"{SERVERS} servers, {variant.name}"
     with contextlib.ExitStack() as stack:
-        ports = [free_port() for _ in range(SERVERS)]
+        ports = [own_port() for _ in range(SERVERS)]
         begin = time.perf_counter()
         for port in ports:
             stack.enter_context(_server(engine, variant, folder, model, port))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support.cluster import Cluster, running_cluster
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 # A machine with other work to do may take any time for one example; and where a result decides
 # about a change (CI=true), the same examples are tried each time. Locally every run tries new ones.
 # GitHub's machines too: Hypothesis would take them for CI by itself, where `make soak` runs.
-settings.register_profile("here", deadline=None, derandomize=False)
-settings.register_profile("ci", deadline=None, derandomize=True)
+_ANY_TIME = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("here", **_ANY_TIME, derandomize=False)
+settings.register_profile("ci", **_ANY_TIME, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 

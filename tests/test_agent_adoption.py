@@ -22,6 +22,8 @@ from agent.state import StateDir
 from reconciler.errors import StateError
 from tests.support import servers
 from tests.support.owner import (
+    BACKOFF_S,
+    LONGEST_BACKOFF_S,
     QUICK,
     MovedClock,
     alive,
@@ -144,7 +146,7 @@ def test_an_owner_that_came_to_stop_something_starts_nothing(
     owner = Processes(state, clock=clock, timing=QUICK)
 
     owner.start(revive=False)
-    clock.passed_s += 1000
+    clock.passed_s += LONGEST_BACKOFF_S
     owner.stop(service("up"))
     wait_gone(owner, "up")
     down = state_of(owner, "down")
@@ -175,7 +177,7 @@ def test_the_death_of_an_adopted_process_is_seen_and_has_no_exit_code(
 
     os.kill(pids["chat"], signal.SIGKILL)
     down = wait_state(owner, "chat", lambda s: s.phase is Phase.WAITING)
-    clock.passed_s += 2
+    clock.passed_s += BACKOFF_S
     owner.call(lambda: None)
     after = wait_ready(owner, "chat")
 
@@ -192,7 +194,7 @@ def test_a_process_that_died_meanwhile_is_started_again_after_the_backoff(
 
     owner = start()
     down = state_of(owner, "chat")
-    clock.passed_s += 2
+    clock.passed_s += BACKOFF_S
     owner.call(lambda: None)
     after = wait_ready(owner, "chat")
 
@@ -325,7 +327,7 @@ def test_a_failure_count_survives_our_own_restart(
     owner.close(stop_children=False)
 
     again = start()
-    clock.passed_s += 200
+    clock.passed_s += LONGEST_BACKOFF_S - BACKOFF_S
     again.call(lambda: None)
 
     still = state_of(again, "chat")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from agent.process.exits import PERMANENT, classify, one_line
 from tests.support.gguf_models import tiny_llama
 from tests.support.ports import own_port
+from tests.support.wait import PATIENCE_S
 
 LOGS = [
     ("gguf_init_from_file: failed to open GGUF file 'a.gguf' (No such file or directory)",
@@ -112,7 +113,7 @@ def test_what_a_real_llama_cpp_prints_is_understood(
         [sys.executable, "-m", "agent.embedded", *words, "--port", str(own_port())],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=30,
+        timeout=PATIENCE_S,
     )
 
     found = classify(ended.returncode, ended.stdout.decode(errors="replace"))

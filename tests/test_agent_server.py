@@ -20,7 +20,7 @@ from reconciler.loop import Wake
 from tests.support.fleets import model, service
 from tests.support.ports import own_port
 from tests.support.served_node import Heard, Reply, ServedNode
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 SCHEMA = Path(__file__).parent.parent / "schemas" / "nodestate.json"
 CHAT = {"chat.yaml": service("chat", "tiny")}
@@ -81,14 +81,18 @@ def test_before_the_first_revision_the_node_says_so(tmp_path: Path) -> None:
 
 
 def test_a_poller_reads_the_state_again_only_when_it_says_something_new(node: ServedNode) -> None:
-    def before_and_after_two_looks() -> tuple[str, Reply]:
+    looks: list[tuple[str, Reply]] = []
+
+    def is_the_same_after_two_looks() -> bool:
         before, passes = tag(node), node.board.passes
         wait_for(lambda: node.board.passes > passes + 1, "two more looks")
-        return before, node.get("/v1/state", headers={"If-None-Match": f'"other", {before}'})
+        after = node.get("/v1/state", headers={"If-None-Match": f'"other", {before}'})
+        looks.append((before, after))
+        return after.status == 304
 
     # What the service really takes of the memory may change meanwhile, which is news.
-    looks = (before_and_after_two_looks() for _ in range(20))
-    before, same = next(look for look in looks if look[1].status == 304)
+    wait_for(is_the_same_after_two_looks)
+    before, same = looks[-1]
     node.write({"more.yaml": service("more", "tiny")})
     wait_for(lambda: len(node.state_now()["instances"]) == 2)
     other = node.get("/v1/state", headers={"If-None-Match": before})
@@ -102,7 +106,7 @@ def test_a_poller_reads_the_state_again_only_when_it_says_something_new(node: Se
 def test_a_service_that_dies_is_not_shown_as_ready_while_the_loop_is_busy(
     node: ServedNode,
 ) -> None:
-    node.wake.stop()  # as in a long fetch: nobody looks
+    node.stop_loop()  # as in a long fetch
     wait_for(lambda: node.state_now()["instances"][0]["ready"])
 
     node.node.agent.processes.stop(node.node.agent.processes.snapshot()[0].ref)
@@ -114,8 +118,7 @@ def test_a_service_that_dies_is_not_shown_as_ready_while_the_loop_is_busy(
 def test_an_agent_whose_loop_hangs_is_not_healthy_and_pollers_hear_of_it(node: ServedNode) -> None:
     healthy, before = node.get("/healthz"), tag(node)
 
-    node.wake.stop()
-    wait_for(lambda: node.get("/healthz").status == 200)
+    node.stop_loop()
     assert node.board.passed_mono is not None
     node.board.passed_mono -= 1000
     hung = node.get("/healthz")
@@ -127,7 +130,7 @@ def test_an_agent_whose_loop_hangs_is_not_healthy_and_pollers_hear_of_it(node: S
 
 
 def test_readiness_lists_what_does_not_answer_yet(tmp_path: Path) -> None:
-    with ServedNode.open(tmp_path, CHAT, engine=("--load-seconds", "60")) as node:
+    with ServedNode.open(tmp_path, CHAT, engine=("--load-seconds", "3600")) as node:
         wait_for(lambda: "Loading" in node.get("/readyz").text)
 
         answer = node.get("/readyz")
@@ -221,7 +224,7 @@ def test_many_wakes_are_one(tmp_path: Path) -> None:
 def test_what_is_too_long_is_refused(
     node: ServedNode, headers: dict[str, str], body: bytes
 ) -> None:
-    with socket.create_connection(("127.0.0.1", node.port), timeout=10) as raw:
+    with socket.create_connection(("127.0.0.1", node.port), timeout=PATIENCE_S) as raw:
         lines = [f"{name}: {value}" for name, value in headers.items()]
         head = "\r\n".join(["POST /v1/wake HTTP/1.1", "Host: localhost", *lines, "", ""])
         raw.sendall(head.encode() + body)
@@ -261,9 +264,9 @@ def test_a_listener_from_an_earlier_life_is_told_to_read_the_state(
 
 def test_a_quiet_stream_beats(node: ServedNode) -> None:
     with node.events() as heard:
-        beats = [event for event in islice(heard, 20) if event.kind == ""]
+        comments = list(islice((event for event in heard if event.kind == ""), 4))
 
-    assert len(beats) >= 3
+    assert len(comments) == 4  # hello, and three beats
 
 
 def test_a_listener_that_does_not_read_is_dropped_and_holds_nothing_up(node: ServedNode) -> None:
@@ -272,31 +275,28 @@ def test_a_listener_that_does_not_read_is_dropped_and_holds_nothing_up(node: Ser
         deaf.connect(("127.0.0.1", node.port))
         deaf.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         deaf.recv(1)
-        began = time.monotonic()
         for number in range(3000):
             node.board.feed.publish("notice", {"message": "x" * 10_000, "number": number})
-        took_s = time.monotonic() - began
 
         assert node.get("/healthz").status == 200
-        assert took_s < 5
-        deaf.settimeout(20)
+        deaf.settimeout(PATIENCE_S)
         while deaf.recv(1 << 20):
             pass  # until it is closed
 
 
 def test_a_taken_port_is_named_and_had_later_and_models_run_meanwhile(tmp_path: Path) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        with ServedNode.open(tmp_path, CHAT, ListenSettings(port=port)) as node:
-            said = node.serving.wait()
-            wait_for(lambda: any(s.ready for s in node.node.agent.processes.snapshot()))
-            on_disk = served(node.state)
-            other.close()
-            wait_for(lambda: node.serving.now.url is not None, "the port")
+    port = own_port()
+    with (
+        socket.create_server(("127.0.0.1", port)) as other,
+        ServedNode.open(tmp_path, CHAT, ListenSettings(port=port)) as node,
+    ):
+        said = node.serving.wait(PATIENCE_S)
+        wait_for(lambda: any(s.ready for s in node.node.agent.processes.snapshot()))
+        on_disk = served(node.state)
+        other.close()
+        wait_for(lambda: node.serving.now.url is not None, "the port")
 
-            answer = node.get("/readyz")
+        answer = node.get("/readyz")
 
     assert said.url is None
     assert said.problem is not None
@@ -308,7 +308,7 @@ def test_a_taken_port_is_named_and_had_later_and_models_run_meanwhile(tmp_path: 
 def test_where_it_listens_stands_in_the_state_directory_while_it_does(tmp_path: Path) -> None:
     port = own_port()
     with ServedNode.open(tmp_path, {}, ListenSettings(port=port)) as node:
-        node.serving.wait()
+        node.serving.wait(PATIENCE_S)
         during = served(node.state)
 
     assert during is not None
@@ -329,8 +329,7 @@ def test_connections_without_end_leave_the_agent_files_to_work_with(node: Served
     before = psutil.Process().num_fds()
     silent = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(400)]
     try:
-        # sooner than one that merely asks nothing is closed
-        wait_for(lambda: _is_closed(silent[-1]), "the last one refused", timeout_s=5.0)
+        wait_for(lambda: _is_refused(silent[-1], silent[0]), "the last one refused")
 
         here = psutil.Process().num_fds() - before - len(silent)
     finally:
@@ -348,12 +347,12 @@ def test_an_answer_that_nobody_reads_is_dropped(node: ServedNode) -> None:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect(("127.0.0.1", node.port))
         asked = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        deaf.settimeout(5)
+        deaf.settimeout(PATIENCE_S)
         with contextlib.suppress(OSError):  # dropped while we still ask
             for _ in range(2000):
                 deaf.sendall(asked)
 
-        wait_for(lambda: psutil.Process().num_fds() <= before + 1, "dropped", timeout_s=60)
+        wait_for(lambda: psutil.Process().num_fds() <= before + 1, "dropped")
 
 
 def _answers(node: ServedNode) -> bool:
@@ -362,6 +361,12 @@ def _answers(node: ServedNode) -> bool:
         return node.get("/healthz").status == 200
     except OSError:
         return False
+
+
+def _is_refused(last: socket.socket, first: socket.socket) -> bool:
+    """Before one is closed that came earlier, and merely asks nothing."""
+    assert not _is_closed(first)
+    return _is_closed(last)
 
 
 def _is_closed(connection: socket.socket) -> bool:

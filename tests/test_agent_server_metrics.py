@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as text_fami
 
 from agent.server.exposition import total
 from agent.server.rates import WINDOW_S, Rates
+from agent.settings import Intervals
 from tests.support.counting_engine import METRIC, asked, tell
 from tests.support.fleets import model, service
 from tests.support.fleets import node as fleet_node
@@ -42,11 +43,12 @@ def test_an_engine_that_hangs_has_no_rate_and_delays_no_other(tmp_path: Path) ->
     with ServedNode.open(tmp_path, CHAT | other) as node:
         node.wait_ready()
         tell(node.engine_port("chat"), "/hang")
-        wait_for(lambda: len(asked(node.engine_port("chat"))) > 0)
-        seen = len(asked(node.engine_port("two")))
+        hangs, other_port = node.engine_port("chat"), node.engine_port("two")
+        before, seen = len(asked(hangs)), len(asked(other_port))
 
-        wait_for(lambda: len(asked(node.engine_port("two"))) > seen + 5, timeout_s=1.5)
+        wait_for(lambda: len(asked(other_port)) > seen + 20)
 
+        assert len(asked(hangs)) - before < 10, "it was asked in each round"
         assert any('model="two"' in name for name in node.metrics())
 
 
@@ -82,19 +84,20 @@ def test_a_scrape_loads_no_model_of_a_router(tmp_path: Path) -> None:
             models=[{"name": "tiny"}, {"name": "two"}],
         ),
     }
-    with ServedNode.open(tmp_path, files) as node:
+    with ServedNode.open(tmp_path, files, intervals=Intervals(0.1, sample_s=0.05)) as node:
         node.wait_ready()
         port = node.engine_port("hub")
         wait_for(lambda: len(asked(port)) > 3)
-        before = node.metrics()
+        before, paths = node.metrics(), asked(port)
 
-        tell(port, "/load/two")
+        tell(port, "/load/two")  # as somebody's request does
 
-        assert all("autoload=false" in path for path in asked(port))
-        assert {path for path in asked(port) if "model=two" in path} == set()
-        assert [name for name in before if "tokens" in name and '"two"' in name] == []
-        # the other model's series comes once the probe has seen that it is loaded
+        assert all("autoload=false" in path for path in paths)
+        assert {path for path in paths if "model=two" in path} == set()
         assert not any(name.startswith("flexinfer_model_load") for name in before)
+        assert [name for name in before if "tokens" in name and '"two"' in name] == []
+        wait_for(lambda: any("tokens" in n and '"two"' in n for n in node.metrics()), "its series")
+        assert all("autoload=false" in path for path in asked(port))
 
 
 def test_the_exposition_is_well_formed_in_both_formats(tmp_path: Path) -> None:

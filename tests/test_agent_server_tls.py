@@ -20,7 +20,7 @@ from reconciler.agents.client import AgentClient
 from reconciler.agents.credentials import Credentials
 from tests.support.certificates import Authority
 from tests.support.served_node import Reply, ServedNode, request
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 EVERYWHERE = "0.0.0.0"
 
@@ -29,7 +29,7 @@ EVERYWHERE = "0.0.0.0"
 def node(tmp_path: Path) -> Iterator[ServedNode]:
     listen = ListenSettings(EVERYWHERE, 0, host_ip="192.0.2.7")
     with ServedNode.open(tmp_path, {}, listen) as opened:
-        opened.serving.wait()
+        opened.serving.wait(PATIENCE_S)
         yield opened
 
 
@@ -63,7 +63,7 @@ def test_a_refusal_says_where_the_token_is_and_not_what(node: ServedNode) -> Non
 
 
 def test_off_loopback_nothing_is_said_in_the_clear(node: ServedNode) -> None:
-    with socket.create_connection(("127.0.0.1", node.port), timeout=5) as raw:
+    with socket.create_connection(("127.0.0.1", node.port), timeout=PATIENCE_S) as raw:
         raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
         assert b"200" not in raw.recv(4096)
@@ -110,8 +110,8 @@ def test_our_own_client_reads_the_state_with_pin_and_token(node: ServedNode) -> 
     credentials = Credentials(token_file=node.state / "tls" / "token")
     client = AgentClient("mac", f"https://127.0.0.1:{node.port}", pinned, credentials)
 
-    answer = client.state(time.monotonic() + 10)
-    client.wake(time.monotonic() + 10)
+    answer = client.state(time.monotonic() + PATIENCE_S)
+    client.wake(time.monotonic() + PATIENCE_S)
 
     assert answer.state.node == "mac"
 
@@ -121,7 +121,7 @@ def test_secrets_are_for_their_owner_only_and_in_no_log(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     with ServedNode.open(tmp_path, {}, ListenSettings(EVERYWHERE, 0)) as node:
-        node.serving.wait()
+        node.serving.wait(PATIENCE_S)
         folder = node.state / "tls"
         token = (folder / "token").read_text().strip()
         ask(node, "/v1/state", authorization=f"Bearer {token}")
@@ -139,7 +139,7 @@ def test_certificate_and_token_stay_over_a_restart(tmp_path: Path) -> None:
     seen = []
     for _ in range(2):
         with ServedNode.open(tmp_path, {}, ListenSettings(EVERYWHERE, 0)) as node:
-            node.serving.wait()
+            node.serving.wait(PATIENCE_S)
             token = (node.state / "tls" / "token").read_text()
             seen.append((node.serving.now.cert_sha256, token))
 
@@ -150,7 +150,7 @@ def test_a_client_certificate_of_the_given_authority_does_as_well(tmp_path: Path
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
     listen = ListenSettings(EVERYWHERE, 0, client_ca_file=ours.cert)
     with ServedNode.open(tmp_path, {}, listen) as node:
-        node.serving.wait()
+        node.serving.wait(PATIENCE_S)
 
         known = ask(node, "/v1/state", client=ours.client("central"))
         nobody = ask(node, "/v1/state")
@@ -165,11 +165,11 @@ def test_a_client_certificate_of_the_given_authority_does_as_well(tmp_path: Path
 def test_what_is_damaged_is_named_and_the_agent_goes_on(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "state" / "tls"
     with ServedNode.open(tmp_path, {}, ListenSettings(EVERYWHERE, 0)) as node:
-        node.serving.wait()
+        node.serving.wait(PATIENCE_S)
     (folder / name).write_text("x")
 
     with ServedNode.open(tmp_path, {}, ListenSettings(EVERYWHERE, 0)) as node:
-        said = node.serving.wait().problem
+        said = node.serving.wait(PATIENCE_S).problem
         wait_for(lambda: node.board.passes > 0, "the loop goes on")
 
     assert said is not None
@@ -180,7 +180,7 @@ def test_what_is_damaged_is_named_and_the_agent_goes_on(tmp_path: Path, name: st
 def test_a_client_ca_that_is_not_there_is_named(tmp_path: Path) -> None:
     listen = ListenSettings(EVERYWHERE, 0, client_ca_file=tmp_path / "nobody.pem")
     with ServedNode.open(tmp_path, {}, listen) as node:
-        said = node.serving.wait().problem
+        said = node.serving.wait(PATIENCE_S).problem
 
     assert said is not None
     assert f"--client-ca-file {tmp_path / 'nobody.pem'}" in said
@@ -188,7 +188,7 @@ def test_a_client_ca_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_an_address_that_is_not_ours_is_said(tmp_path: Path) -> None:
     with ServedNode.open(tmp_path, {}, ListenSettings("192.0.2.1", 0)) as node:
-        said = node.serving.wait().problem
+        said = node.serving.wait(PATIENCE_S).problem
 
     assert said is not None
     assert "192.0.2.1" in said

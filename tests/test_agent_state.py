@@ -219,7 +219,8 @@ def test_somebody_who_only_looks_keeps_no_owner_from_starting(state: StateDir) -
     state.lock_file.touch()
     with state.lock_file.open() as looker:
         fcntl.flock(looker, fcntl.LOCK_SH)  # as StateDir.holder does for a moment
-        threading.Timer(0.01, fcntl.flock, (looker.fileno(), fcntl.LOCK_UN)).start()
+        # which is a long one where nobody lets it go on
+        threading.Timer(0.5, fcntl.flock, (looker.fileno(), fcntl.LOCK_UN)).start()
 
         state.lock()
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.agents.client import AgentClient
+from reconciler.agents.client import STALE_AFTER_S, AgentClient
 from reconciler.agents.credentials import Credentials
 from reconciler.errors import AgentError
 from tests.support.agents import FakeAgent
 from tests.support.served_node import ServedNode
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 
 @pytest.fixture(params=["scripted", "real"])
@@ -35,7 +35,7 @@ def test_its_state_is_that_of_its_node_and_new(client: AgentClient) -> None:
 
     assert answer.state.node == "mac"
     assert answer.state.agent_version
-    assert answer.age_s < 30
+    assert answer.age_s < STALE_AFTER_S
     assert answer.etag
 
 
@@ -65,4 +65,4 @@ def test_another_nodes_reader_does_not_believe_it(client: AgentClient) -> None:
 
 
 def _soon() -> float:
-    return time.monotonic() + 10
+    return time.monotonic() + PATIENCE_S

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.wait import PATIENCE_S
+
 REPOSITORY = Path(__file__).parent.parent
 LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
 LINTER = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]
@@ -106,7 +108,7 @@ def _lint_imports(directory: Path, *options: str) -> subprocess.CompletedProcess
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 

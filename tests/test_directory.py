@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from reconciler.errors import SourceError
 from reconciler.source.directory import DirectorySource
 from reconciler.source.tree import MAX_FILE_BYTES, ignore_matcher, is_candidate, repository_path
 from tests.support.fleets import model, node, service, small_fleet, write_fleet
+from tests.support.wait import wait_for
 
 
 def paths(root: Path, subdir: str | None = None, held: frozenset[str] = frozenset()) -> list[str]:
@@ -208,18 +208,17 @@ def test_a_checkout_is_a_snapshot(tmp_path: Path) -> None:
 def test_unchanged_files_are_not_read_again_once_their_clock_has_moved(tmp_path: Path) -> None:
     write_fleet(tmp_path, small_fleet())
     source = DirectorySource(tmp_path)
-    deadline = time.monotonic() + 10
+    seen: dict[str, bytes] = {}
 
-    while time.monotonic() < deadline:
-        before = {file.path: file.data for file in source.fetch().yaml_files()}
-        after = {file.path: file.data for file in source.fetch().yaml_files()}
-        if all(after[path] is before[path] for path in before):
-            break
+    def is_not_read_again() -> bool:
+        before = dict(seen)
+        seen.update({file.path: file.data for file in source.fetch().yaml_files()})
+        return all(seen[path] is before.get(path) for path in seen)
 
-    assert after["model.yaml"] is before["model.yaml"]
+    wait_for(is_not_read_again)
     write_fleet(tmp_path, {"node.yaml": node("new")})
     again = {file.path: file.data for file in source.fetch().yaml_files()}
-    assert again["model.yaml"] is after["model.yaml"]
+    assert again["model.yaml"] is seen["model.yaml"]
     assert b"new" in again["node.yaml"]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +15,6 @@ from tests.support.fleets import model, service
 
 HEAD = f"apiVersion: {API_VERSION}\nkind: Model\n"
 OTHER = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n"
-DEADLINE_S = 2.0  # generous: the machine may be busy; without the caps some take a minute or more
 
 
 def read(text: str | bytes) -> dict[str, object]:
@@ -133,32 +130,38 @@ def bomb(levels: int, width: int) -> str:
     return first + "".join(rest)
 
 
+ALIASES = "its aliases stand for more than 50,000 values"
+DEPTH = "nested deeper than 128 levels"
+# Of each the cap that refuses it; without them some take minutes, and more memory than there is.
 HOSTILE = {
-    "alias bomb": bomb(9, 9),
-    "one long list, often": f"a: &a [{'x, ' * 20_000}x]\nb: [{'*a, ' * 20_000}*a]\n",
-    "an alias of itself": "a: &a [*a]\n",
-    "flow nesting": "[" * 500_000,
-    "balanced flow nesting": "[" * 20_000 + "]" * 20_000,
-    "mapping nesting": "{a: " * 20_000,
-    "block nesting": "- " * 400_000,
-    "key nesting": "? " * 400_000,
-    "indented nesting": "".join(" " * n + "a:\n" for n in range(1_400)),
-    "anchors in nesting": "".join(f"[&a{n} x," for n in range(50_000)),
-    "documents": "---\na: 1\n" * (MAX_DOCUMENTS + 1),
-    "size": "#" * MAX_FILE_BYTES,
+    "alias bomb": (bomb(9, 9), ALIASES),
+    "one long list, often": (
+        f"a: &a [{'x, ' * 20_000}x]\nb: [{'*a, ' * 20_000}*a]\n",
+        ALIASES,
+    ),
+    "an alias of itself": ("a: &a [*a]\n", ALIASES),
+    "flow nesting": ("[" * 500_000, DEPTH),
+    "balanced flow nesting": ("[" * 20_000 + "]" * 20_000, DEPTH),
+    "mapping nesting": ("{a: " * 20_000, DEPTH),
+    "block nesting": ("- " * 400_000, DEPTH),
+    "key nesting": ("? " * 400_000, DEPTH),
+    "indented nesting": ("".join(" " * n + "a:\n" for n in range(1_400)), DEPTH),
+    "anchors in nesting": ("".join(f"[&a{n} x," for n in range(50_000)), DEPTH),
+    "documents": ("---\na: 1\n" * (MAX_DOCUMENTS + 1), "more than 1,000 documents"),
+    "size": ("#" * MAX_FILE_BYTES, "larger than 1024 KiB"),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_are_refused_at_once(name: str) -> None:
-    data = (HEAD + HOSTILE[name]).encode() if name != "documents" else HOSTILE[name].encode()
-    begin = time.process_time()
+    text, why = HOSTILE[name]
+    data = (HEAD + text if name != "documents" else text).encode()
 
-    found = read_documents("a.yaml", data).problems
+    (found,) = read_documents("a.yaml", data).problems
 
-    assert time.process_time() - begin < DEADLINE_S
-    assert [p.rule for p in found] in (["FileUnreadable"], ["YamlSyntax"])
-    assert len(found[0].message) < 300
+    assert found.rule == "FileUnreadable"
+    assert found.message.startswith(why)
+    assert len(found.message) < 300
 
 
 def test_a_few_aliases_are_fine() -> None:

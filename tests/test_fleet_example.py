@@ -18,6 +18,7 @@ from reconciler.placement import assign
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.load import load
 from reconciler.source.open import open_source
+from tests.support.wait import PATIENCE_S
 
 REPOSITORY = Path(__file__).parent.parent
 RECONCILE = Path(sys.executable).parent / "reconcile"
@@ -131,7 +132,7 @@ def _reconcile(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -142,4 +143,4 @@ def _changes(plan: dict[str, Any]) -> set[tuple[str, str]]:
 
 def _git(directory: Path, *argv: str) -> None:
     identity = ["-c", "user.name=Test", "-c", "user.email=test@example.org"]
-    subprocess.run(["git", *identity, *argv], cwd=directory, check=True, timeout=30)
+    subprocess.run(["git", *identity, *argv], cwd=directory, check=True, timeout=PATIENCE_S)

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from reconciler.source.commit import GitCheckout
 from reconciler.source.git import GitSource
 from reconciler.source.open import open_source
 from tests.support.repos import Repo, run_git
+from tests.support.wait import PATIENCE_S
 
 MODEL = """\
 apiVersion: inference.llmkube.dev/v1alpha1
@@ -327,14 +327,10 @@ def test_a_remote_that_never_answers_is_cut_off_by_the_deadline(tmp_path: Path) 
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/fleet.git"
         source = GitSource(url, cache_dir=tmp_path, deadline_s=0.3)
-        began = time.monotonic()
 
-        with pytest.raises(SourceError, match=r"no answer within 0\.3 s"):
-            source.fetch()
-
-        assert time.monotonic() - began < 10
-        with pytest.raises(SourceError):  # and leaves nothing that blocks the next
-            source.fetch()
+        for _ in range(2):  # it leaves nothing that blocks the next
+            with pytest.raises(SourceError, match=r"no answer within 0\.3 s"):
+                source.fetch()
 
 
 def test_a_token_goes_to_its_host_in_a_header_and_nowhere_else(tmp_path: Path) -> None:
@@ -352,7 +348,7 @@ def test_a_token_goes_to_its_host_in_a_header_and_nowhere_else(tmp_path: Path) -
         )
         with pytest.raises(SourceError) as caught:
             source.fetch()
-        thread.join(10)
+        thread.join(PATIENCE_S)
 
     assert b"Authorization: Basic eC1hY2Nlc3MtdG9rZW46czNjcmV0" in seen[0]
     assert "s3cret" not in str(caught.value)

@@ -28,7 +28,7 @@ def peer() -> Iterator[FakeAgent]:
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Handover]:
-    handover = Handover(tmp_path / "moves.json")
+    handover = Handover(tmp_path / "moves.json", again_s=0.01)
     yield handover
     handover.close()
 

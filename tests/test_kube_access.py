@@ -26,6 +26,8 @@ from reconciler.kube.apiserver.credentials import Credentials, Grant
 from reconciler.kube.apiserver.errors import AccessError, Unreachable
 from tests.support.certificates import Authority, self_signed
 from tests.support.cluster import Cluster
+from tests.support.owner import HOUR_S, LookedAtClock
+from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e  # nearly every test starts a process that loads the official client
 
@@ -260,7 +262,7 @@ def test_tokens_that_are_over_at_once_are_not_asked_for_with_every_call() -> Non
         asked.append(Grant("https://a.example", expires_at=time.time()))
         return asked[-1]
 
-    credentials = Credentials(ask)
+    credentials = Credentials(ask, ask_again_s=HOUR_S)
 
     assert {id(credentials.current()) for _ in range(5)} == {id(asked[0])}
 
@@ -393,14 +395,15 @@ def test_a_token_that_its_file_no_longer_has_is_read_again(tmp_path: Path) -> No
 
 
 def test_many_who_come_at_once_cost_one_question() -> None:
-    asked: list[float] = []
+    asked: list[Grant] = []
+    clock = LookedAtClock()
 
     def ask() -> Grant:
-        asked.append(time.monotonic())
-        time.sleep(0.1)
-        return Grant("https://prod.example")
+        asked.append(Grant("https://prod.example"))
+        wait_for(lambda: clock.looks >= 10, "all have come")
+        return asked[-1]
 
-    credentials = Credentials(ask)
+    credentials = Credentials(ask, clock=clock.monotonic)
     threads = [threading.Thread(target=credentials.current) for _ in range(10)]
     for thread in threads:
         thread.start()
@@ -412,27 +415,24 @@ def test_many_who_come_at_once_cost_one_question() -> None:
 
 def test_a_failure_is_told_to_all_who_waited_for_it_and_asked_about_again_by_the_next() -> None:
     asked: list[float] = []
-    waiting = threading.Barrier(11)
+    clock = LookedAtClock()
 
     def ask() -> Grant:
-        asked.append(time.monotonic())
-        if len(asked) == 1:
-            waiting.wait(10)
-            time.sleep(1)  # they wait for the lock by now
+        wait_for(lambda: clock.looks >= 11, "all have come")
+        asked.append(clock.now)
         raise AccessError("no such file")
 
-    credentials = Credentials(ask)
+    credentials = Credentials(ask, clock=clock.monotonic)
 
-    def come(first: bool) -> None:
-        if not first:
-            waiting.wait(10)
+    def come(_: int) -> None:
         with pytest.raises(AccessError, match="no such file"):
             credentials.current()
 
     with ThreadPoolExecutor(11) as pool:
-        list(pool.map(come, [True, *[False] * 10]))
+        list(pool.map(come, range(11)))
 
     assert len(asked) == 1
+    clock.now += 1
     with pytest.raises(AccessError, match="no such file"):
         credentials.current()
     assert len(asked) == 2

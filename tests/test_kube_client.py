@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -32,6 +31,7 @@ from tests.support.certificates import self_signed
 from tests.support.cluster import Cluster
 from tests.support.fault_proxy import FaultProxy
 from tests.support.http import FileServer
+from tests.support.owner import HOUR_S
 from tests.support.wait import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
@@ -176,7 +176,9 @@ def test_credentials_that_are_refused_are_asked_for_once_more(api: ApiServer) ->
 
 def test_credentials_that_stay_refused_are_not_asked_for_each_time(api: ApiServer) -> None:
     asked = []
-    credentials = Credentials(lambda: asked.append(0) or _with(api.grant(), "Bearer expired"))
+    credentials = Credentials(
+        lambda: asked.append(0) or _with(api.grant(), "Bearer expired"), ask_again_s=HOUR_S
+    )
     refused = ApiServer.of("prod", credentials)
 
     for _ in range(3):
@@ -273,7 +275,7 @@ def test_a_watch_tells_what_happens_after_the_list(api: ApiServer, place: str) -
         selector="app=client-test",
         namespace=place,
         resource_version=version,
-        timeout_s=2,
+        timeout_s=1,
     )
 
     events = [(e.type, e.object["metadata"]["name"]) for e in watch if e.type != "BOOKMARK"]
@@ -284,10 +286,8 @@ def test_a_watch_that_is_closed_ends_at_once(api: ApiServer) -> None:
     version = api.list(CONFIG_MAPS).resource_version
     watch = api.watch(CONFIG_MAPS, selector="app=nothing", resource_version=version)
     threading.Timer(0.1, watch.close).start()
-    began = time.monotonic()
 
-    assert list(watch) == []
-    assert time.monotonic() - began < 5
+    assert list(watch) == []  # one that is not closed breaks off when it was silent for too long
 
 
 def test_a_server_that_wants_a_pause_is_heard(proxy: FaultProxy) -> None:
@@ -309,21 +309,24 @@ def test_a_forgotten_version_is_gone(proxy: FaultProxy) -> None:
 
 def test_a_server_that_swallows_is_left_after_the_deadline(proxy: FaultProxy) -> None:
     proxy.swallows = True
-    began = time.monotonic()
 
     with pytest.raises(Unreachable, match=r"no answer within 0\.3 s"):
         proxy.api().raw("GET", "/version", timeout_s=0.3)
-
-    assert time.monotonic() - began < 3
 
 
 def test_a_silent_watch_is_left_after_the_time_of_a_bookmark(proxy: FaultProxy) -> None:
     api = proxy.api()
     version = api.list(CONFIG_MAPS).resource_version
-    watch = api.watch(CONFIG_MAPS, selector="app=none", resource_version=version, idle_s=0.3)
 
-    with pytest.raises(Unreachable):
-        next(watch)
+    with pytest.raises(Unreachable, match=r"no answer within 0\.3 s"):
+        next(api.watch(CONFIG_MAPS, selector="app=none", resource_version=version, idle_s=0.3))
+
+
+def test_a_watch_that_does_not_begin_is_left_as_early(proxy: FaultProxy) -> None:
+    proxy.swallows = True
+
+    with pytest.raises(Unreachable, match=r"no answer within 0\.3 s"):
+        proxy.api().watch(CONFIG_MAPS, selector="", resource_version="1", idle_s=0.3)
 
 
 def test_a_server_that_is_away_is_unreachable_and_found_again(proxy: FaultProxy) -> None:

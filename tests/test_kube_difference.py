@@ -140,6 +140,11 @@ def test_paths_read_as_people_write_them_and_as_the_server_does() -> None:
         ({}, {"app": "chat"}, "f:spec/f:selector", False),
         (["a"], ["a", "b"], "f:args", False),
         ({"a": 1}, {"a": 1, "b": 2}, "f:anything", False),
+        ({"a": 1}, {"a": 1, "b": ""}, "f:anything", True),
+        ({"a": "x"}, {"a": "x", "b": ""}, "f:spec/f:nodeSelector", False),
+        ({"matchLabels": {"a": "x"}}, {"matchLabels": {"a": "x", "b": ""}}, "f:selector", False),
+        ("", None, "f:spec/f:nodeSelector/f:a", False),
+        ("", None, "f:metadata/f:labels/f:a", False),
         (True, None, "f:spec/f:suspend", False),
     ],
 )

@@ -105,6 +105,91 @@ def test_a_field_that_somebody_removed_comes_back(cluster: Cluster, world: World
     assert {"name": "LANG", "value": "C"} in env
 
 
+_SELECTED = "spec.template.spec.nodeSelector"
+
+
+def _on(namespace: str, **nodes: str) -> dict[str, Any]:
+    made = deployment(namespace)
+    made["spec"]["template"]["spec"]["nodeSelector"] = nodes
+    return made
+
+
+def _select(cluster: Cluster, world: World, nodes: dict[str, str | None] | None) -> None:
+    patch = json.dumps({"spec": {"template": {"spec": {"nodeSelector": nodes}}}})
+    cluster.kubectl("patch", "deploy", "chat", "-n", world.namespace, "-p", patch)
+
+
+@pytest.mark.parametrize(
+    ("declared", "edit"),
+    [
+        ({"disk": "ssd"}, {"zone": "a"}),
+        ({"disk": "ssd"}, {"node-role.kubernetes.io/x": ""}),
+        ({"disk": "ssd"}, {"disk": "hdd"}),
+        ({"disk": "ssd"}, None),
+        ({"gpu": ""}, None),
+        ({"gpu": "", "disk": "ssd"}, {"gpu": None}),
+    ],
+    ids=["key", "empty", "value", "gone", "empty-gone", "one-gone"],
+)
+def test_a_value_that_is_one_piece_is_taken_back_whole(
+    cluster: Cluster, world: World, declared: dict[str, str], edit: dict[str, str | None] | None
+) -> None:
+    world.declare(_on(world.namespace, **declared))
+    world.settle()
+    _select(cluster, world, edit)
+
+    (change,) = world.plan().changes
+
+    assert change.action is Action.DRIFT
+    assert all(field.path.startswith(_SELECTED) for field in change.fields)
+    world.settle()
+    assert world.one()["spec"]["template"]["spec"]["nodeSelector"] == declared
+
+
+def test_a_value_that_is_one_piece_is_still_ours_where_it_is_to_have_other_keys(
+    cluster: Cluster, world: World
+) -> None:
+    world.declare(_on(world.namespace, disk="ssd"))
+    world.settle()
+    _select(cluster, world, {"zone": "a"})
+    world.declare(_on(world.namespace, gpu="l4"))
+
+    (change,) = world.plan().changes
+
+    assert [(field.path, field.after) for field in change.fields] == [(_SELECTED, {"gpu": "l4"})]
+    world.settle()
+    assert world.one()["spec"]["template"]["spec"]["nodeSelector"] == {"gpu": "l4"}
+
+
+def test_a_value_that_is_one_piece_and_was_never_ours_is_left_and_then_a_conflict(
+    cluster: Cluster, world: World
+) -> None:
+    world.declare(deployment(world.namespace))
+    world.settle()
+    _select(cluster, world, {"zone": "a"})
+
+    assert world.plan().changes == ()
+    world.declare(_on(world.namespace, disk="ssd"))
+    (blocked,) = world.plan().blocked
+    assert blocked.reason == "FieldConflict"
+    assert f"{_SELECTED} is " in blocked.message
+    assert world.apply() == ()
+
+
+def test_an_empty_text_that_somebody_removed_comes_back(cluster: Cluster, world: World) -> None:
+    world.declare(config_map(world.namespace, empty="", other="x"))
+    world.settle()
+    patch = '{"data":{"empty":null}}'
+    cluster.kubectl("patch", "cm", "chat", "-n", world.namespace, "--type=merge", "-p", patch)
+
+    (change,) = world.plan().changes
+
+    assert change.action is Action.DRIFT
+    world.settle()
+    live = world.one(ObjectId("", "ConfigMap", world.namespace, "chat"))
+    assert live["data"] == {"empty": "", "other": "x"}
+
+
 def test_drift_is_only_reported_where_the_fleet_says_so(cluster: Cluster, world: World) -> None:
     world.policy = Policy(drift_enforced=False)
     world.declare(deployment(world.namespace))
@@ -226,7 +311,7 @@ def test_replicas_are_ours_again_once_the_autoscaler_goes(world: World) -> None:
 def test_what_an_autoscaler_set_is_taken_back_once_it_goes(cluster: Cluster, world: World) -> None:
     world.declare(deployment(world.namespace, replicas=None), autoscaler(world.namespace, low=3))
     world.settle()
-    wait_for(lambda: world.one()["spec"]["replicas"] == 3, "the autoscaler acts", timeout_s=60)
+    wait_for(lambda: world.one()["spec"]["replicas"] == 3, "the autoscaler acts")
     world.desired.clear()
     world.declare(deployment(world.namespace, replicas=2))
 
@@ -243,14 +328,14 @@ def test_a_service_that_was_switched_off_wakes_under_its_autoscaler(world: World
 
     world.settle()
 
-    wait_for(lambda: world.one()["spec"]["replicas"] == 2, "the autoscaler acts", timeout_s=60)
+    wait_for(lambda: world.one()["spec"]["replicas"] == 2, "the autoscaler acts")
 
 
 def test_what_a_controller_sets_is_shown_and_left(cluster: Cluster, world: World) -> None:
     world.declare(deployment(world.namespace, replicas=1))
     world.settle()
     cluster.apply(autoscaler(world.namespace, low=3))  # somebody's own
-    wait_for(lambda: world.one()["spec"]["replicas"] == 3, "the autoscaler acts", timeout_s=60)
+    wait_for(lambda: world.one()["spec"]["replicas"] == 3, "the autoscaler acts")
 
     (change,) = world.plan().changes
 

@@ -22,6 +22,7 @@ from tests.support.fleets import document, model, service, write_fleet
 from tests.support.gguf_models import tiny_llama
 from tests.support.manifests import URL, pool
 from tests.support.repos import Repo
+from tests.support.wait import PATIENCE_S
 
 RECONCILE = Path(sys.executable).parent / "reconcile"
 ON: dict[str, Any] = {"placement": {"nodes": ["edge"]}}
@@ -41,7 +42,7 @@ def out(tmp_path: Path) -> Path:
 
 def reconcile(*words: str | Path, rc: int = 0) -> str:
     done = subprocess.run(
-        [RECONCILE, *words], capture_output=True, text=True, timeout=60, check=False
+        [RECONCILE, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == rc, done.stdout + done.stderr
     return done.stdout + done.stderr

@@ -12,7 +12,7 @@ from reconciler.kube.apiserver.errors import ClusterError
 from reconciler.target import Outcome, Result
 from tests.support.cluster import Cluster
 from tests.support.kube_world import World, config_map, deployment, service
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
@@ -33,18 +33,18 @@ def test_a_part_that_dies_while_objects_are_written_loses_nothing(
     applying = threading.Thread(target=lambda: outcomes.extend(world.apply()))
 
     applying.start()
-    wait_for(lambda: len(world.live()) > 10, "some are written", timeout_s=30)
+    wait_for(lambda: len(world.live()) > 10, "some are written")
     own_cluster.stop_part(part, kill=True)
     if part == "etcd":
         own_cluster.start_etcd()
     else:
         own_cluster.start_api()
-    applying.join(120)
+    applying.join(PATIENCE_S)
 
     assert not applying.is_alive()
     assert {o.result for o in outcomes} <= set(Result)
     assert len(outcomes) == 3 * _SERVICES  # each is told of, whatever became of it
-    wait_for(lambda: _answers(api), "the server answers", timeout_s=60)
+    wait_for(lambda: _answers(api), "the server answers")
     world.settle()
     assert len(world.live()) == 3 * _SERVICES
     api.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from pathlib import Path
 
@@ -20,7 +19,8 @@ from reconciler.source.load import load
 from tests.support.cluster import Cluster
 from tests.support.cluster_views import desired, service_ref
 from tests.support.crds import api_of, install_kinds, remove_kinds, small
-from tests.support.wait import wait_for
+from tests.support.ports import own_port
+from tests.support.wait import PATIENCE_S, wait_for
 
 CASES = Path(__file__).parent / "cases" / "source"
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
@@ -160,7 +160,7 @@ def test_one_definition_made_anew_is_noticed_as_well(cluster: Cluster) -> None:
     looks.remember(looks.fetch())
 
     row = OWNED_KINDS["inference.llmkube.dev", "InferenceService"]
-    cluster.kubectl("delete", "crd", f"{row.plural}.{row.group}", "--timeout=60s")
+    cluster.kubectl("delete", "crd", f"{row.plural}.{row.group}", f"--timeout={PATIENCE_S:g}s")
     with pytest.raises(SourceError):
         looks.fetch()
     install_kinds(cluster)
@@ -189,17 +189,16 @@ def test_what_is_watched_is_fetched_without_listing_it_again(cluster: Cluster) -
         assert cluster.calls().get(("LIST", "inferenceservices"), 0) == before
         changed.clear()
         cluster.kubectl("delete", "isvc", "chat")
-        assert changed.wait(10)
+        assert changed.wait(PATIENCE_S)
         wait_for(lambda: services(looks.fetch()) == set(), "its end")
     finally:
         looks.close()
 
 
 def test_an_api_that_does_not_answer_is_a_source_that_is_lost(cluster: Cluster) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
     config = cluster.folder / "gone"
-    config.write_text(cluster.kubeconfig.read_text().replace(str(cluster.api_port), str(port)))
+    text = cluster.kubeconfig.read_text()
+    config.write_text(text.replace(str(cluster.api_port), str(own_port())))
     api = open_cluster("prod", "test", kubeconfig=config)
 
     with pytest.raises(SourceError, match="cluster://prod"):

@@ -25,6 +25,7 @@ from tests.support.cluster_views import (
     view,
 )
 from tests.support.crds import api_of, small
+from tests.support.wait import PATIENCE_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
@@ -135,18 +136,19 @@ def test_kubectl_waits_for_the_generation_that_is_asked_for(
     cluster: Cluster, api: ApiServer
 ) -> None:
     tell(api, view(ON_L4, deployment()))
-    cluster.kubectl("wait", "isvc/chat", "--for=condition=Ready", "--timeout=10s")
+    cluster.kubectl("wait", "isvc/chat", "--for=condition=Ready", f"--timeout={PATIENCE_S:g}s")
 
     patch = '{"spec": {"contextSize": 4096}}'
     cluster.kubectl("patch", "isvc", "chat", "--type=merge", "-p", patch)
     with pytest.raises(AssertionError, match="timed out"):
         cluster.kubectl("wait", "isvc/chat", "--for=condition=Ready", "--timeout=1s")
 
-    words = ("wait", "isvc/chat", "--for=condition=Ready", "--timeout=20s")
-    programs = (cluster.programs / "kubectl", "--kubeconfig", cluster.kubeconfig)
-    with subprocess.Popen((*programs, *words), stdout=subprocess.DEVNULL) as waits:
+    words = ("wait", "isvc/chat", "--for=condition=Ready", f"--timeout={PATIENCE_S:g}s")
+    own = ("--kubeconfig", cluster.kubeconfig, "--cache-dir", cluster.folder / "kubectl")
+    program = (cluster.programs / "kubectl", *own, *words)
+    with subprocess.Popen(program, stdout=subprocess.DEVNULL) as waits:
         tell(api, view(ON_L4, deployment()))
-        assert waits.wait(20) == 0
+        assert waits.wait(PATIENCE_S) == 0
 
 
 def test_a_status_edited_by_hand_is_ours_again_with_the_next_pass(

@@ -258,7 +258,7 @@ def test_a_full_quota_is_told_and_blocks_only_its_own(cluster: Cluster, world: W
     def quota() -> bool:
         return "hard" in cluster.json("get", "quota", "tight", "-n", ns)["status"]
 
-    wait_for(quota, "the quota counts", timeout_s=30)
+    wait_for(quota, "the quota counts")
     world.declare(service(ns), deployment(ns))
     world.declare(deployment(ns, "other"), service="other")
 

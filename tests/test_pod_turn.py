@@ -5,38 +5,47 @@ from __future__ import annotations
 import hashlib
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from agent.clock import Clock
 from agent.pod.turn import Turn
 from reconciler.errors import DownloadFailed
 from reconciler.workload import ModelFile
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
 from tests.support.no_locks import without_locks
+from tests.support.owner import HOUR_S, LookedAtClock
 from tests.support.pods import fetch_words, ready_at, run, running
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 ELSEWHERE = "another-machine 0123"
 
 
-def turn(folder: Path, stop: threading.Event | None = None, **pace: float) -> Turn:
-    quick = {"beat_s": 0.05, "stale_s": 0.5, **pace}
-    return Turn(folder, "key", lambda text: None, stop or threading.Event(), **quick)
+def turn(
+    folder: Path,
+    stop: threading.Event | None = None,
+    waits: Callable[[str], None] = lambda text: None,
+    clock: Clock | None = None,
+) -> Turn:
+    quick = {"beat_s": 0.05, "look_s": 0.01, "stale_s": HOUR_S}
+    return Turn(folder, "key", waits, stop or threading.Event(), clock=clock, **quick)
 
 
 def test_one_has_the_turn_at_a_time(tmp_path: Path) -> None:
     at_once: list[int] = []
+    waiting: list[str] = []
     here = 0
 
     def contend() -> None:
         nonlocal here
         for _ in range(3):
-            with turn(tmp_path, stale_s=60):
+            with turn(tmp_path, waits=waiting.append):
                 here += 1
                 at_once.append(here)
-                threading.Event().wait(0.01)
+                wait_for(lambda: len(waiting) >= 4, "all the others want it, too")
                 here -= 1
 
     contenders = [threading.Thread(target=contend) for _ in range(5)]
@@ -53,21 +62,28 @@ def test_who_shows_life_on_another_machine_is_waited_for(tmp_path: Path) -> None
     held = tmp_path / "key.1"
     held.write_text(f"{ELSEWHERE} 0\n")
     had = threading.Event()
-    lives = threading.Event()
+    clock = LookedAtClock()
 
     def contend() -> None:
-        with turn(tmp_path) as mine:
+        with turn(tmp_path, clock=clock) as mine:
             assert mine.taken_over
             had.set()
 
+    def is_looked_at() -> None:
+        enough = clock.looks + 4  # the clock is read twice in one look, at most
+        wait_for(lambda: clock.looks >= enough, "a whole look")
+
     waiter = threading.Thread(target=contend)
     waiter.start()
-    for beat in range(20):  # twice as long as whoever is silent would be given
+    for beat in range(5):
         held.write_text(f"{ELSEWHERE} {beat}\n")
-        assert not lives.wait(0.05)
+        is_looked_at()
+        clock.now += 0.9 * HOUR_S
+        is_looked_at()
         assert not had.is_set()
 
-    assert had.wait(10), "and then it is silent"
+    clock.now += 0.2 * HOUR_S
+    assert had.wait(PATIENCE_S), "and then it is silent"
     waiter.join()
 
 
@@ -84,7 +100,7 @@ def test_whoever_is_asked_to_stop_waits_no_longer(tmp_path: Path) -> None:
     stop = threading.Event()
     stop.set()
 
-    with turn(tmp_path), pytest.raises(DownloadFailed), turn(tmp_path, stop, stale_s=60):
+    with turn(tmp_path), pytest.raises(DownloadFailed), turn(tmp_path, stop):
         pass
 
 
@@ -101,7 +117,10 @@ def test_a_killed_one_on_this_machine_is_followed_at_once(tmp_path: Path) -> Non
             program.ended()
         server.go_on.set()
 
-        assert run(*fetch_words(store, model), timeout_s=20).code == 0
+        done = run(*fetch_words(store, model))
+
+    assert done.code == 0
+    assert "another process" not in done.err, "it waits for nobody"
 
 
 @pytest.mark.e2e

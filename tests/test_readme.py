@@ -12,6 +12,7 @@ import pytest
 from reconciler.runtime import Runtime
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.llamacpp_flags import ALLOWED
+from tests.support.wait import PATIENCE_S
 
 REPOSITORY = Path(__file__).parent.parent
 README = (REPOSITORY / "README.md").read_text()
@@ -79,5 +80,5 @@ def test_every_argument_that_a_manifest_may_give_is_documented() -> None:
 
 def _reconcile(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [RECONCILE, *argv], capture_output=True, text=True, timeout=60, check=False
+        [RECONCILE, *argv], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )

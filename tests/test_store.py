@@ -24,7 +24,7 @@ from reconciler.workload import ModelFile
 from tests.support.gemma import GEMMA, gemma_store
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 
 class HandClock:
@@ -451,13 +451,13 @@ def test_every_end_of_a_download_wakes_the_loop(tmp_path: Path, tiny: bytes) -> 
     with FileServer(tiny) as server:
         server.status = 404
         store.ensure(model(server.url))
-        assert woken.wait(10)
+        assert woken.wait(PATIENCE_S)
 
         woken.clear()
         server.status = None
         clock.now += 3600
         store.ensure(model(server.url))
-        assert woken.wait(10)
+        assert woken.wait(PATIENCE_S)
     store.close()
 
 
@@ -492,6 +492,8 @@ def test_a_kill_loses_no_more_than_the_last_seconds_of_a_slow_download(tmp_path:
     with FileServer(path.read_bytes()) as server:
         wanted = model(server.url)
         server.pace_s = 0.1  # far from 64 MiB: time alone makes it durable
+        server.stop_after = path.stat().st_size // 2
+        server.go_on.clear()
         child = context.Process(target=_fetch_in_child, args=(root, wanted))
         child.start()
         wait_for(lambda: _sure_bytes(root) > 0)
@@ -500,6 +502,7 @@ def test_a_kill_loses_no_more_than_the_last_seconds_of_a_slow_download(tmp_path:
         child.join()
         sure = _sure_bytes(root)
         server.pace_s = 0.0
+        server.go_on.set()
 
         with opened(root) as store:
             store.ensure(wanted)
@@ -526,7 +529,7 @@ def test_two_processes_share_one_store_and_one_download(tmp_path: Path, tiny: by
         for child in children:
             child.start()
         for child in children:
-            child.join(60)
+            child.join(PATIENCE_S)
 
         assert [child.exitcode for child in children] == [0, 0, 0]
         assert len(server.requests) == 1
@@ -549,4 +552,4 @@ def test_gemma_comes_out_of_its_packages() -> None:
 def _fetch_in_child(root: Path, wanted: ModelFile) -> None:
     with opened(root) as store:
         store.ensure(wanted)
-        wait_for(lambda: store.lookup(wanted) is not None, timeout_s=60)
+        wait_for(lambda: store.lookup(wanted) is not None)

@@ -214,7 +214,8 @@ def test_a_kill_between_two_files_does_not_fetch_the_first_again(tmp_path: Path)
     shards = split_model(tmp_path)
     with FileServer(b"") as server:
         wanted = serve_split(server, shards)
-        server.pace_s = 0.3
+        server.stop_paths = {f"/files/{shards[0].name}": shards[0].stat().st_size + 1}
+        server.go_on.clear()
         child = multiprocessing.get_context("spawn").Process(
             target=_fetch_in_child, args=(tmp_path / "store", wanted)
         )
@@ -223,7 +224,7 @@ def test_a_kill_between_two_files_does_not_fetch_the_first_again(tmp_path: Path)
         assert child.pid is not None
         os.kill(child.pid, signal.SIGKILL)
         child.join()
-        server.pace_s = 0.0
+        server.go_on.set()
         before = len(server.requests)
 
         store = ModelStore(tmp_path / "store")

@@ -88,7 +88,7 @@ class World:
             assert all(o.result is not Result.FAILED for o in outcomes), outcomes
             return not plan.changes and all(i.ready for i in now.instances)
 
-        wait_for(settled, timeout_s=30)
+        wait_for(settled)
         return {i.ref.name: i for i in self.observe().instances}
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from agent.clock import Clock, SystemClock
 from agent.pod.engine import Engine
 from agent.process.health import Verdict
 from agent.process.stopping import cut, waits_for
@@ -59,8 +59,10 @@ class Companion:
         preload: tuple[str, ...] = (),
         drain_timeout_s: float = 60.0,
         pace: Pace = Pace(),
+        clock: Clock | None = None,
     ) -> None:
         self._engine, self._tell, self._pace = engine, tell, pace
+        self._clock: Clock = clock or SystemClock()
         self._preload = preload or engine.launch.models[:1]
         self._drain_timeout_s = drain_timeout_s
         self._lock = threading.Lock()
@@ -97,7 +99,7 @@ class Companion:
         with self._lock:
             drain = self._drain
             if drain is None:
-                drain = self._drain = _Drain(self._engine.identity(), time.monotonic())
+                drain = self._drain = _Drain(self._engine.identity(), self._clock.monotonic())
                 self._tell("drains: ready no more")
                 threading.Thread(
                     target=self._empty, args=(drain,), name="drain", daemon=True
@@ -138,7 +140,8 @@ class Companion:
         drain = self._drain
         if drain is None or not drain.done.is_set() or not identity:
             return
-        if identity != drain.identity or time.monotonic() >= drain.ended + self._pace.forget_s:
+        now = self._clock.monotonic()
+        if identity != drain.identity or now >= drain.ended + self._pace.forget_s:
             self._tell("the drain is over: the engine serves on, or was started again")
             self._drain = None
 
@@ -147,7 +150,7 @@ class Companion:
         if self._engine.many is None or verdict.ready or not verdict.served:
             self._load_at, self._load_pause_s = None, self._pace.load_first_s
             return
-        now = time.monotonic()
+        now = self._clock.monotonic()
         if any(model.state == "loading" for model in verdict.served):
             return
         if self._load_at is None:
@@ -169,7 +172,7 @@ class Companion:
             _log.exception("bug in the drain")
             text = f"requests in flight are unknown: {type(error).__name__}: {error}"
         self._tell(text)
-        drain.text, drain.ended = text, time.monotonic()
+        drain.text, drain.ended = text, self._clock.monotonic()
         drain.done.set()
 
     def _wait_for_requests(self, drain: _Drain) -> str:
@@ -181,7 +184,7 @@ class Companion:
         while not self._stop.is_set():
             if self._engine.identity() != drain.identity:
                 return "drained: the engine has ended"
-            now = time.monotonic()
+            now = self._clock.monotonic()
             if not self._works_on_requests(drain):
                 found: int | None = 0
             else:

@@ -13,17 +13,15 @@ import contextlib
 import fcntl
 import os
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from agent.clock import Clock, SystemClock
 from agent.process.identity import boot_id
 from reconciler.errors import DownloadFailed
-
-_LOOK_EVERY_S = 0.5
 
 
 class Turn:
@@ -39,9 +37,12 @@ class Turn:
         *,
         beat_s: float = 5.0,
         stale_s: float = 45.0,
+        look_s: float = 0.5,
+        clock: Clock | None = None,
     ) -> None:
         self._folder, self._name, self._waits, self._stop = folder, name, waits, stop
-        self._beat_s, self._stale_s = beat_s, stale_s
+        self._beat_s, self._stale_s, self._look_s = beat_s, stale_s, look_s
+        self._clock: Clock = clock or SystemClock()
         self._me = f"{boot_id()} {uuid.uuid4().hex}"  # the machine, and this process
         self._number = 0
         self._beats = 0
@@ -71,14 +72,14 @@ class Turn:
 
     def _take(self) -> None:
         seen: tuple[int, str] | None = None
-        since, told = time.monotonic(), False
+        since, told = self._clock.monotonic(), False
         while True:
             top = max(self._numbers(), default=0)
             found = (top, self._read(top)) if top else None
             if found != seen:
-                seen, since = found, time.monotonic()
+                seen, since = found, self._clock.monotonic()
             gone = found is None or self._is_dead(*found)
-            if gone or time.monotonic() - since >= self._stale_s:
+            if gone or self._clock.monotonic() - since >= self._stale_s:
                 if self._create(top + 1):
                     self.taken_over = found is not None
                     return
@@ -86,7 +87,7 @@ class Turn:
             if not told:
                 self._waits("another process brings it")
                 told = True
-            if self._stop.wait(_LOOK_EVERY_S):
+            if self._stop.wait(self._look_s):
                 raise DownloadFailed("stopped while it waited for another process")
 
     def _create(self, number: int) -> bool:

@@ -81,8 +81,9 @@ class Cluster:
     def kubectl(self, *words: str, text: str | None = None, check: bool = True) -> str:
         """What kubectl prints. AssertionError with what it said: it failed, unless `check` is off
         (then stdout and stderr together)."""
+        own = ("--kubeconfig", self.kubeconfig, "--cache-dir", self.folder / "kubectl")
         ended = subprocess.run(
-            (self.programs / "kubectl", "--kubeconfig", self.kubeconfig, *words),
+            (self.programs / "kubectl", *own, *words),
             input=text,
             capture_output=True,
             text=True,

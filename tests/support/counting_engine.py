@@ -37,15 +37,20 @@ def write_engine(folder: Path, *options: str) -> str:
 
 def tell(port: int, path: str) -> None:
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data=b"", method="POST")
-    with urllib.request.urlopen(request, timeout=5):
-        pass
+    _answer(request)
 
 
 def asked(port: int) -> list[str]:
     """The paths that were asked of /metrics."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/asked", timeout=5) as answer:
-        paths: list[str] = json.load(answer)
-        return paths
+    paths: list[str] = _answer(urllib.request.Request(f"http://127.0.0.1:{port}/asked"))
+    return paths
+
+
+def _answer(request: urllib.request.Request) -> Any:
+    from tests.support.wait import PATIENCE_S  # not for the engine, which finds no package of ours
+
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        return json.load(answer)
 
 
 class _Server(ThreadingHTTPServer):

@@ -21,7 +21,7 @@ from reconciler.fleet import Origin
 from reconciler.runtime import NodeFacts, lifecycle, settings
 from reconciler.runtimes import DEFAULT_RUNTIME, resolve
 from reconciler.workload import Command, ModelFile, Workload
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 
 def service(name: str = "chat", **spec: Any) -> InferenceService:
@@ -133,7 +133,7 @@ class Server(AbstractContextManager["Server"]):
             headers={"Content-Type": "application/json", **(headers or {})},
         )
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read().decode(), dict(answer.headers)
         except urllib.error.HTTPError as error:
             with error:
@@ -142,10 +142,10 @@ class Server(AbstractContextManager["Server"]):
     def terminate(self) -> int:
         """SIGTERM, and the exit code: negative for a signal."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=10)
+        return self.process.wait(timeout=PATIENCE_S)
 
     def exit_code(self) -> int:
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=PATIENCE_S)
 
     def _ended(self) -> bool:
         return self.process.poll() is not None

@@ -43,10 +43,14 @@ class FaultProxy:
         self.swallows = False  # take requests, and let nothing back, watches included
         self.refuses = False  # no new connections: they are reset
         self.gone_watches = 0  # that many watches more are answered with 410
+        self.forgets: set[str] = set()  # plurals: the next watch of each is answered with 410
+        self.ends_watches = False  # a watch ends as soon as it has begun
         self.not_served: set[str] = set()  # plurals that are answered with 404, as without the kind
         self.lose_answers = 0  # that many writes more are passed on, and their answer is lost
         self.before: Callable[[str, str], None] | None = None  # (method, path): to act just then
         self.requests: list[tuple[str, str]] = []  # (method, path with query)
+        self.resets: set[str] = set()  # plurals: who asks for them gets a reset, and no answer
+        self.watches = 0  # that have begun: their head was passed on
         self.opened = 0  # connections that came, ever
         self.refused = 0  # and those that were not let in
         self._throttled = 0
@@ -94,6 +98,14 @@ class FaultProxy:
             connections = tuple(self._connections)
         for sock in connections:
             _reset(sock)
+
+    def hang_up(self) -> None:
+        """End every open connection: what was sent before arrives, which a reset may destroy."""
+        with self._lock:
+            connections = tuple(self._connections)
+        for sock in connections:
+            with contextlib.suppress(OSError):  # it has ended already
+                sock.shutdown(socket.SHUT_WR)
 
     def count(self, method: str, part: str = "") -> int:
         """How many requests of a method came whose path has `part` in it."""
@@ -147,6 +159,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a head and its body would come 40 ms apart
     server: _Server
 
     def setup(self) -> None:
@@ -175,18 +188,22 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(0.01)
         is_watch = "watch=1" in self.path
         plural = self.path.partition("?")[0].rpartition("/")[2]
-        if proxy.take("_throttled"):
+        if plural in proxy.resets:
+            _reset(self.connection)
+            self.close_connection = True
+        elif proxy.take("_throttled"):
             self._status(429, "TooManyRequests", retry_after_s=proxy._retry_after_s)
-        elif is_watch and proxy.take("gone_watches"):
+        elif is_watch and (proxy.take("gone_watches") or plural in proxy.forgets):
+            proxy.forgets.discard(plural)
             self._status(410, "Expired")
         elif plural in proxy.not_served:
             self._send(404, {"Content-Type": "text/plain"}, b"404 page not found\n")
         else:
-            self._pass_on(body)
+            self._pass_on(body, is_watch=is_watch)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
-    def _pass_on(self, body: bytes) -> None:
+    def _pass_on(self, body: bytes, *, is_watch: bool) -> None:
         proxy = self.server.proxy
         response = self._asked(body)
         if self.command != "GET" and proxy.take("lose_answers"):
@@ -199,6 +216,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(response.status, headers, response.read())
             return
         self._head(response.status, headers | {"Transfer-Encoding": "chunked"})
+        with proxy._lock:
+            proxy.watches += is_watch
+        if is_watch and proxy.ends_watches:
+            response.close()
+            self.wfile.write(b"0\r\n\r\n")
+            return
         while data := response.read1(1 << 16):
             while proxy.swallows:
                 time.sleep(0.01)

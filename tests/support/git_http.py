@@ -26,6 +26,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.support.certificates import self_signed
+from tests.support.ports import own_port
 from tests.support.repos import git_env
 
 
@@ -35,7 +36,7 @@ class GitServer:
     over https, with the files of a certificate and of its key."""
 
     root: Path
-    port: int = 0
+    port: int = field(default_factory=own_port)
     address: str = "127.0.0.1"
     certificate: tuple[Path, Path] | None = None
     asked: list[str] = field(default_factory=list)  # paths, as they came
@@ -56,7 +57,6 @@ class GitServer:
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
-        self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def stop(self) -> None:

@@ -40,8 +40,10 @@ class FileServer:
         self.redirect_to: str | None = None
         self.status: int | None = None
         self.extra_length = 0  # Content-Length promises that much more
-        self.go_on = threading.Event()  # cleared: every body stops after its first chunk
+        self.go_on = threading.Event()  # cleared: a body stops after its first chunk
         self.go_on.set()
+        self.stop_after = 0  # bytes of a body that come before that all the same
+        self.stop_paths: dict[str, int] = {}  # as stop_after, for one path each
         self.pace_s = 0.0  # pause after each chunk of 64 KiB
         self.requests: list[str] = []  # paths
         self.ranges: list[str | None] = []
@@ -105,7 +107,7 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
                 headers["Content-Range"] = f"bytes {start}-{end - 1}/{total}"
             self._head(200 if start is None else 206, headers)
             cut_after = server.cut_paths.get(path, server.cut_after)
-            self._body(body[:cut_after])
+            self._body(body[:cut_after], server.stop_paths.get(path, server.stop_after))
             if server.resets and cut_after is not None:
                 self._reset()
 
@@ -126,11 +128,12 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
                     self.send_header(name, value)
             self.end_headers()
 
-        def _body(self, body: bytes) -> None:
+        def _body(self, body: bytes, stop_after: int) -> None:
             try:
                 for at in range(0, len(body), _CHUNK):
-                    self.wfile.write(body[at : at + _CHUNK])
-                    server.go_on.wait()
+                    sent = self.wfile.write(body[at : at + _CHUNK])
+                    if at + sent >= stop_after:
+                        server.go_on.wait()
                     time.sleep(server.pace_s)
             except ConnectionError:  # the client has seen enough
                 self.close_connection = True

@@ -7,7 +7,7 @@ from typing import Any
 
 from reconciler.api.meta import API_VERSION, GROUP
 from tests.support.cluster import Cluster
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 NAMESPACE = "llmkube-system"
 _ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -42,7 +42,8 @@ DEFINITION: dict[str, Any] = {
 def install_llmkube(cluster: Cluster) -> None:
     """The definition, served; two services, one with a field that ours does not know."""
     cluster.apply(DEFINITION)
-    cluster.kubectl("wait", "--for=condition=Established", "crd", DEFINITION["metadata"]["name"])
+    words = ("--for=condition=Established", f"--timeout={PATIENCE_S:g}s")
+    cluster.kubectl("wait", *words, "crd", DEFINITION["metadata"]["name"])
     wait_for(
         lambda: "No resources" in cluster.kubectl("get", "inferenceservices", check=False),
         "the definition is served",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
@@ -22,9 +23,19 @@ from agent.state import StateDir
 from reconciler.api.meta import ObjectRef
 from reconciler.workload import Command, Probe, digest
 from tests.support import servers
+from tests.support.wait import PATIENCE_S
 
-DEADLINE_S = 20.0
-QUICK = Timing(probe_ready_s=0.2, probe_missed_s=0.05, terminate_s=0.5, slots_s=0.05)
+HOUR_S = 3600.0  # never, for a test: what waits so long waits for something else
+BACKOFF_S = 100.0  # a clock that is moved passes it, and nobody misses what is shown meanwhile
+LONGEST_BACKOFF_S = 30 * BACKOFF_S
+QUICK = Timing(
+    probe_ready_s=0.2,
+    probe_missed_s=0.05,
+    terminate_s=0.5,
+    slots_s=0.05,
+    backoff_first_s=BACKOFF_S,
+    backoff_max_s=LONGEST_BACKOFF_S,
+)
 PROBE = Probe(slots_path="/slots")
 
 
@@ -40,6 +51,22 @@ class MovedClock:
 
     def time(self) -> float:
         return time.time() + self.passed_s + self.slept_s
+
+
+class LookedAtClock:
+    """A clock that stands until it is moved by hand, and counts how often it is looked at."""
+
+    def __init__(self) -> None:
+        self.now, self.looks = 0.0, 0
+        self._lock = threading.Lock()
+
+    def monotonic(self) -> float:
+        with self._lock:
+            self.looks += 1
+            return self.now
+
+    def time(self) -> float:
+        return self.now
 
 
 def service(name: str) -> ObjectRef:
@@ -59,7 +86,7 @@ def launch(name: str, port: int, *options: str, **changes: Any) -> Launch:
         runtime="tiny",
         port=port,
         models=("tiny",),
-        drain_timeout_s=5.0,
+        drain_timeout_s=HOUR_S,
     )
     return replace(made, **changes)
 
@@ -78,7 +105,7 @@ def wait_state(
         found[:] = [s for s in states if s.ref == service(name) and condition(s)]
         return bool(found)
 
-    if not processes.wait_for(check, DEADLINE_S):
+    if not processes.wait_for(check, PATIENCE_S):
         raise AssertionError(f"{name}: still {state_of(processes, name)}")
     return found[0]
 
@@ -93,19 +120,19 @@ def wait_reason(processes: Processes, name: str, reason: str) -> InstanceState:
 
 def wait_gone(processes: Processes, name: str) -> None:
     gone = processes.wait_for(
-        lambda states: all(state.ref != service(name) for state in states), DEADLINE_S
+        lambda states: all(state.ref != service(name) for state in states), PATIENCE_S
     )
     assert gone, state_of(processes, name)
 
 
 def get(port: int, path: str) -> Any:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as answer:
         return json.load(answer)
 
 
 def post(port: int, path: str) -> None:
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data=b"", method="POST")
-    with urllib.request.urlopen(request, timeout=5):
+    with urllib.request.urlopen(request, timeout=PATIENCE_S):
         pass
 
 

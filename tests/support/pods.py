@@ -14,7 +14,7 @@ from pathlib import Path
 
 from reconciler.models.ready import READY, ready_file, ready_key
 from reconciler.workload import ModelFile
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 _MAIN = "import sys; from agent.cli import main; sys.exit(main())"
 
@@ -29,7 +29,7 @@ class Ended:
     err: str
 
 
-def run(*words: str, timeout_s: float = 60.0, env: Mapping[str, str] | None = None) -> Ended:
+def run(*words: str, timeout_s: float = PATIENCE_S, env: Mapping[str, str] | None = None) -> Ended:
     """To its end."""
     done = subprocess.run(
         argv(*words), capture_output=True, text=True, timeout=timeout_s, check=False, env=_env(env)
@@ -50,7 +50,7 @@ class Program:
     def said(self) -> str:
         return self.log.read_text()
 
-    def ended(self, timeout_s: float = 30.0) -> int:
+    def ended(self, timeout_s: float = PATIENCE_S) -> int:
         return self.process.wait(timeout_s)
 
 
@@ -91,7 +91,9 @@ def ready_at(store: Path, model: ModelFile) -> Path:
     return store / READY / ready_key(model) / ready_file(model)
 
 
-def get(port: int, path: str, *, post: bool = False, timeout_s: float = 60.0) -> tuple[int, str]:
+def get(
+    port: int, path: str, *, post: bool = False, timeout_s: float = PATIENCE_S
+) -> tuple[int, str]:
     """Status and text of an answer."""
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}{path}", method="POST" if post else "GET"
@@ -104,7 +106,7 @@ def get(port: int, path: str, *, post: bool = False, timeout_s: float = 60.0) ->
             return error.code, error.read().decode().strip()
 
 
-def wait_readyz(port: int, status: int, timeout_s: float = 30.0) -> str:
+def wait_readyz(port: int, status: int, timeout_s: float = PATIENCE_S) -> str:
     """Until the companion answers so; what it says then."""
     told: list[str] = []
 
@@ -130,7 +132,7 @@ def completion(port: int, model: str, tokens: int = 4) -> str:
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         return str(json.load(answer)["choices"][0]["text"])
 
 

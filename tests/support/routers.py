@@ -22,6 +22,7 @@ from reconciler.runtimes import RUNTIMES
 from reconciler.workload import ServedModel
 from tests.support.engines import service, workload
 from tests.support.llama_server import llama_server
+from tests.support.wait import PATIENCE_S
 
 
 def router(
@@ -33,7 +34,7 @@ def router(
         models=models,
         **{
             "contextSize": 512,
-            "rollout": {"drainTimeout": "10s"},
+            "rollout": {"drainTimeout": "1h"},
             "extraArgs": ["--context-shift"],  # a stream may go on for ever
             **spec,
         },
@@ -76,7 +77,7 @@ def ask(port: int, model: str, tokens: int = 2) -> tuple[int, str]:
         {"Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -85,7 +86,7 @@ def ask(port: int, model: str, tokens: int = 2) -> tuple[int, str]:
 
 def listed(port: int) -> dict[str, dict[str, Any]]:
     """The status of each model that the router knows, as it says it."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/models", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/models", timeout=PATIENCE_S) as answer:
         return {entry["id"]: entry["status"] for entry in json.load(answer)["data"]}
 
 
@@ -125,7 +126,7 @@ def stream(port: int, model: str, tokens: int = 100_000) -> Iterator[Stream]:
     thread = threading.Thread(target=_read, args=(port, model, tokens, seen))
     thread.start()
     try:
-        assert seen.started.wait(30), seen.ended
+        assert seen.started.wait(PATIENCE_S), seen.ended
         yield seen
     finally:
         seen.stop.set()
@@ -134,7 +135,7 @@ def stream(port: int, model: str, tokens: int = 100_000) -> Iterator[Stream]:
 
 def _read(port: int, model: str, tokens: int, seen: Stream) -> None:
     body = {"model": model, "prompt": "w1", "n_predict": tokens, "stream": True, "ignore_eos": True}
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
         connection.request(
             "POST", "/completion", json.dumps(body), {"Content-Type": "application/json"}

@@ -36,7 +36,9 @@ from tests.support.counting_engine import write_engine
 from tests.support.fleets import model, node, write_fleet
 from tests.support.gguf_models import tiny_llama
 from tests.support.ports import own_row
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
+
+_INTERVALS = Intervals(sample_s=0.05)
 
 
 class Silent:
@@ -84,6 +86,7 @@ class ServedNode:
     node: Node
     board: StateBoard
     wake: Wake
+    loop: threading.Thread
     serving: Serving
     fleet: Path
     state: Path
@@ -97,7 +100,7 @@ class ServedNode:
         listen: ListenSettings | None = None,
         *,
         engine: tuple[str, ...] = (),
-        every_s: float = 0.05,
+        intervals: Intervals = _INTERVALS,
         wake: Wake | None = None,
     ) -> Iterator[ServedNode]:
         """`files` beside a node `mac` and a model `tiny`; `engine` are options of the engine."""
@@ -117,7 +120,7 @@ class ServedNode:
                     root / "state",
                     programs,
                     service_ports=PortRange(row[0], row[-1]),
-                    intervals=Intervals(sample_s=every_s),
+                    intervals=intervals,
                 ),
                 wake,
                 board,
@@ -130,13 +133,13 @@ class ServedNode:
                 *(here, board, listen or ListenSettings(port=0), wake),
                 sampler=sampler(here, board),
                 retry_s=0.05,
-                heartbeat_s=0.2,
+                heartbeat_s=0.05,
             )
             serving.start()
             loop = threading.Thread(target=here.loop.run, name="loop")
             loop.start()
             try:
-                yield cls(here, board, wake, serving, fleet, root / "state")
+                yield cls(here, board, wake, loop, serving, fleet, root / "state")
             finally:
                 wake.stop()
                 loop.join()
@@ -144,7 +147,7 @@ class ServedNode:
 
     @property
     def url(self) -> str:
-        found = self.serving.wait().url
+        found = self.serving.wait(PATIENCE_S).url
         assert found is not None, self.serving.now
         return found
 
@@ -153,6 +156,11 @@ class ServedNode:
         port = urlsplit(self.url).port
         assert port is not None
         return port
+
+    def stop_loop(self) -> None:
+        """Nobody looks any more; the processes and the server go on."""
+        self.wake.stop()
+        self.loop.join()
 
     def write(self, files: Mapping[str, str]) -> None:
         write_fleet(self.fleet, files)
@@ -179,7 +187,7 @@ class ServedNode:
         """The stream of events, as a listener has it."""
         parts = urlsplit(self.url)
         headers = {} if since is None else {"Last-Event-ID": since}
-        connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+        connection = http.client.HTTPConnection(parts.netloc, timeout=PATIENCE_S)
         with contextlib.closing(connection):
             connection.request("GET", "/v1/events", headers=headers)
             answer = connection.getresponse()
@@ -212,7 +220,7 @@ def request(
     headers: Mapping[str, str] | None = None,
     body: bytes | None = None,
     context: ssl.SSLContext | None = None,
-    timeout_s: float = 10.0,
+    timeout_s: float = PATIENCE_S,
 ) -> Reply:
     """One request on a connection of its own, whatever the status."""
     parts = urlsplit(url)

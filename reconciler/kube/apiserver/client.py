@@ -180,7 +180,8 @@ class ApiServer:
     ) -> Watch:
         """Changes since `resource_version`, until the server ends it after `timeout_s`.
 
-        Raises as it is read: Gone (list again), Unreachable (broken off, or silent for `idle_s`).
+        Raises as it is read: Gone (list again), Unreachable (broken off, or silent for `idle_s`);
+        and at once where it does not begin.
         """
         query = {
             "watch": "1",
@@ -191,7 +192,7 @@ class ApiServer:
         query |= {"labelSelector": selector} if selector else {}
         request = Request("GET", _target(kind.path(namespace), query), {}, repeatable=True)
         what = f"watch {kind.plural}"
-        answer = self._transport.stream(request, timeout_s=TIMEOUT_S)
+        answer = self._transport.stream(request, timeout_s=min(TIMEOUT_S, idle_s))
         if isinstance(answer, Reply):
             raise self._error(answer, what)
         self._warned(answer.warnings)

@@ -36,10 +36,17 @@ class Grant:
 class Credentials:
     """The grant in force. Thread-safe; whoever comes while it is asked for waits for the answer."""
 
-    def __init__(self, ask: Callable[[], Grant], *, ask_again_s: float = ASK_AGAIN_S) -> None:
+    def __init__(
+        self,
+        ask: Callable[[], Grant],
+        *,
+        ask_again_s: float = ASK_AGAIN_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`ask` may take seconds and raise AccessError: it reads files and may run a program."""
         self._ask = ask
         self._ask_again_s = ask_again_s
+        self._clock = clock
         self._lock = threading.Lock()
         self._grant: Grant | None = None
         self._failure: AccessError | None = None
@@ -52,7 +59,7 @@ class Credentials:
 
     def current(self) -> Grant:
         """The grant to use now. Raises AccessError."""
-        came_at = time.monotonic()
+        came_at = self._clock()
         with self._lock:
             if self._failure is not None and self._asked_at >= came_at:
                 raise AccessError(str(self._failure))
@@ -66,8 +73,8 @@ class Credentials:
         if grant.token_file is None:
             return grant.authorization
         with self._lock:
-            if self._token is None or time.monotonic() - self._token[0] > _FILE_S:
-                self._token = (time.monotonic(), _read_token(Path(grant.token_file)))
+            if self._token is None or self._clock() - self._token[0] > _FILE_S:
+                self._token = (self._clock(), _read_token(Path(grant.token_file)))
             return f"Bearer {self._token[1]}"
 
     def refused(self, grant: Grant, authorization: str | None) -> bool:
@@ -77,7 +84,7 @@ class Credentials:
                 return True  # somebody else has asked since
             if grant.token_file is not None:
                 token = _read_token(Path(grant.token_file))
-                self._token = (time.monotonic(), token)
+                self._token = (self._clock(), token)
                 return f"Bearer {token}" != authorization
             if not self._may_ask():
                 return False
@@ -85,7 +92,7 @@ class Credentials:
             return self._grant != grant
 
     def _may_ask(self) -> bool:
-        return time.monotonic() - self._asked_at >= self._ask_again_s
+        return self._clock() - self._asked_at >= self._ask_again_s
 
     def _refresh(self) -> None:
         """A failure is told to all who waited for it: asking takes a process, and a dozen watches
@@ -96,7 +103,7 @@ class Credentials:
             self._failure = error
             raise
         finally:
-            self._asked_at = time.monotonic()
+            self._asked_at = self._clock()
 
     def _prefetch(self) -> None:
         with self._lock, contextlib.suppress(AccessError):  # whoever calls next asks again

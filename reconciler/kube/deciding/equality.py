@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from reconciler.kube.deciding.managed import Json
+from reconciler.kube.deciding.managed import ATOMIC_MAPS, Json
 
 # Fields that hold quantities, by their parent's or their own name: elsewhere "1" is not "1000m".
 _QUANTITY_PARENTS = frozenset({"limits", "requests", "capacity"})
@@ -19,7 +19,7 @@ _SUFFIXES = {
 }
 _QUANTITY = re.compile(r"^([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)(|[numkMGTPE]|[KMGTPE]i)$")
 _OMITTED: tuple[Any, ...] = (None, "", 0, False)  # what Go's omitempty leaves out
-_ATOMIC_MAPS = frozenset({"f:selector", "f:nodeSelector", "f:matchLabels"})
+_TEXT_MAPS = ATOMIC_MAPS | {"f:labels", "f:annotations", "f:data"}  # keeps empty values, too
 
 
 def same(want: Json, have: Json, path: tuple[str, ...] = ()) -> bool:
@@ -27,12 +27,16 @@ def same(want: Json, have: Json, path: tuple[str, ...] = ()) -> bool:
     if want is None or want == have:
         return True
     if have is None:
+        if want == "" and len(path) > 1 and path[-2] in _TEXT_MAPS:
+            return False
         return want in _OMITTED or (isinstance(want, Mapping | list) and not want)
     if isinstance(want, Mapping) and isinstance(have, Mapping):
+        is_atomic = bool(path) and path[-1] in ATOMIC_MAPS
         if not want:  # what is in it are defaults
-            return not path or path[-1] not in _ATOMIC_MAPS
-        more = (have[name] for name in have.keys() - want.keys())
-        return not any(more) and all(
+            return not is_atomic
+        more = have.keys() - want.keys()
+        is_more = bool(more) if is_atomic else any(have[name] for name in more)
+        return not is_more and all(
             same(part, have.get(name), (*path, f"f:{name}")) for name, part in want.items()
         )
     if isinstance(want, list) and isinstance(have, list):

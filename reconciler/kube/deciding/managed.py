@@ -21,6 +21,9 @@ Json = Any  # any value of a manifest
 FieldSet = Mapping[str, Any]  # one FieldsV1, or a node inside of it
 Path = tuple[str, ...]
 
+# Maps of texts that a server keeps as one piece: who changes a key of one has all of it.
+ATOMIC_MAPS = frozenset({"f:selector", "f:nodeSelector", "f:matchLabels"})
+
 HANDOVER_MANAGER = f"{MANAGER}-handover"  # keeps a released field's value until its new owner acts
 OWN_MANAGERS = (MANAGER, AGENT_MANAGER, HANDOVER_MANAGER)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reconciler.api.meta import GROUP
-from reconciler.kube.deciding.managed import Json, Path, show
+from reconciler.kube.deciding.managed import ATOMIC_MAPS, Json, Path, show
 from reconciler.kube.objects import Manifest
 from reconciler.workload import digest
 
@@ -47,7 +47,7 @@ class Record:
 
     def has(self, path: Path, value: Json) -> bool:
         """Whether we set a field before, or a part of what is its value now."""
-        return any(_hash(leaf) in self.paths for leaf in _leaves(value, path))
+        return any(_hash(part) in self.paths for part in (path, *_leaves(value, path)))
 
 
 def record_of(live: Manifest) -> Record:
@@ -96,6 +96,8 @@ def _leaves(value: Json, path: Path) -> list[Path]:
 
 def _collect(value: Json, path: Path, found: list[Path]) -> None:
     if isinstance(value, dict) and value:
+        if path and path[-1] in ATOMIC_MAPS:  # with other keys it is still the same field
+            found.append(path)
         for name, part in value.items():
             _collect(part, (*path, f"f:{name}"), found)
     elif keys := _keys(value, path):

@@ -65,9 +65,11 @@ class Holder:
         asked: Callable[[], None] = lambda: None,
         times: Times = Times(),
         manager: str = MANAGER,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         """`lost` is called once, from the thread that renews, when the lease is no longer ours;
-        `asked` when somebody who stands by has news for us."""
+        `asked` when somebody who stands by has news for us. `clock`: seconds that go on while the
+        machine sleeps."""
         self.identity = identity
         self.holder = ""  # who had it when we looked last; "": nobody
         self.transitions = 0  # how often it has changed hands
@@ -77,6 +79,7 @@ class Holder:
         self._asked = asked
         self._times = times
         self._manager = manager
+        self._clock = clock or _seconds
         self._seen: tuple[Mapping[str, Any], float] | None = None  # somebody's spec, since when
         self._lease: dict[str, Any] | None = None  # as we wrote it last; None: not ours
         self._renewed_at = 0.0
@@ -87,7 +90,8 @@ class Holder:
     @property
     def is_held(self) -> bool:
         """Whether it is ours now. Ask before every write that needs it."""
-        return self._lease is not None and _now() - self._renewed_at < self._times.renew_s
+        since_s = self._clock() - self._renewed_at
+        return self._lease is not None and since_s < self._times.renew_s
 
     def acquire(self, stopped: threading.Event) -> bool:
         """Wait until it is ours, through any outage; False: stopped before."""
@@ -119,7 +123,7 @@ class Holder:
         """One look, and the claim if it is free. Raises ClusterError."""
         if self.is_held:
             return True
-        began = _now()
+        began = self._clock()
         live = self._read()
         if live is None:
             written = self._written(self._create)
@@ -202,7 +206,7 @@ class Holder:
     def _renew_once(self) -> bool:
         """Whether it is still ours, as far as anybody knows. Somebody may write news to it at the
         same moment."""
-        began = _now()
+        began = self._clock()
         for _ in range(_TRIES):
             assert self._lease is not None
             try:
@@ -303,8 +307,8 @@ def _news(lease: Mapping[str, Any]) -> str:
     return str((lease.get("metadata", {}).get("annotations") or {}).get(_NEWS, ""))
 
 
-def _now() -> float:
-    """Seconds that go on while the machine sleeps: Linux's monotonic clock does not."""
+def _seconds() -> float:
+    """That go on while the machine sleeps: Linux's monotonic clock does not."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 

@@ -33,9 +33,14 @@ _MOST_SECRET_BYTES = 64 << 10
 _log = logging.getLogger(__name__)
 
 
-def make_app(board: Board, secret_file: Path | None, wake: Callable[[], None]) -> ASGIApp:
+def make_app(
+    board: Board,
+    secret_file: Path | None,
+    wake: Callable[[], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> ASGIApp:
     """The whole server. `wake` is called from its thread."""
-    hook = _Hook(board, secret_file, Gentle(wake))
+    hook = _Hook(board, secret_file, Gentle(wake), clock)
     state = _State(board)
     routes = [
         Route("/healthz", state.healthz),
@@ -84,11 +89,18 @@ class _Hook:
     """A forge says that it has something new. Who cannot prove to know the secret learns nothing
     but that."""
 
-    def __init__(self, board: Board, secret_file: Path | None, wake: Gentle) -> None:
+    def __init__(
+        self,
+        board: Board,
+        secret_file: Path | None,
+        wake: Gentle,
+        clock: Callable[[], float],
+    ) -> None:
         self._board = board
         self._secret_file = secret_file
         self._wake = wake
-        self._left, self._at = float(_BURST), time.monotonic()
+        self._clock = clock
+        self._left, self._at = float(_BURST), clock()
         self._bodies = 0
 
     async def receive(self, request: Request) -> Response:
@@ -127,7 +139,7 @@ class _Hook:
             return ()
 
     def _may_come(self) -> bool:
-        now = time.monotonic()
+        now = self._clock()
         self._left = min(float(_BURST), self._left + (now - self._at) * _PER_S)
         self._at = now
         if self._left < 1:

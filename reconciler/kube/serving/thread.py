@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from reconciler.kube.serving.app import make_app
@@ -33,8 +34,10 @@ class Serving:
         wake: Callable[[], None],
         *,
         retry_s: float = _RETRY_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._board, self._serves, self._wake = board, serves, wake
+        self._clock = clock
         self._retry_s = retry_s
         self._ending = threading.Event()
         self._begun = threading.Event()
@@ -81,7 +84,7 @@ class Serving:
     def _serve(self, listen: Listen) -> None:
         """Until `close`. Raises OSError."""
         with bound(listen.host, listen.port) as listener:
-            app = make_app(self._board, self._serves.secret_file, self._wake)
+            app = make_app(self._board, self._serves.secret_file, self._wake, self._clock)
 
             async def serve() -> None:
                 server = Server(app, None, begun=begun, ends=lambda: None)

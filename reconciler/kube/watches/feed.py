@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LIFE_S = 300.0  # of one watch; the server ends it, so that load spreads over its replicas
 LONGEST_PAUSE_S = 30.0
-_PROVEN_S = 1.0  # a watch that lived so long has worked
+PROVEN_S = 1.0  # a watch that lived so long has worked
 _PASSING_S = 2.0  # one attempt that failed, and the next one follows so soon, is no outage
 _RELIST_AFTER = 5  # watches that failed in a row: the server may have lost what it knew
 
@@ -60,6 +60,7 @@ class View:
     idle_s: float
     first_pause_s: float
     look_again_s: float  # for a kind that is not installed
+    proven_s: float  # a watch that lived so long has worked
 
 
 class Feed:
@@ -181,7 +182,7 @@ class Feed:
             with self._lock:
                 self._watch = None
             watch.release()
-            has_worked = time.monotonic() - began > _PROVEN_S
+            has_worked = time.monotonic() - began > view.proven_s
             self._is_new = self._is_new and not has_worked
         if has_worked:
             self._failures = 0
@@ -258,8 +259,9 @@ class Feed:
         """Full jitter: a restarted server is not asked by everybody at once."""
         if self._failures == 0:
             return 0.0
-        longest = min(self._view.first_pause_s * 2.0 ** (self._failures - 1), LONGEST_PAUSE_S)
-        return random.uniform(0, longest)  # noqa: S311 - no secret
+        first_s = self._view.first_pause_s
+        grown_s = min(first_s * 2.0 ** (self._failures - 1), max(LONGEST_PAUSE_S, first_s))
+        return random.uniform(0, grown_s)  # noqa: S311 - no secret
 
     def _now(self, freshness: Freshness, problem: ClusterError | None) -> None:
         is_new = freshness is not self.freshness

@@ -15,12 +15,12 @@ from reconciler.kube.apiserver.errors import ClusterError
 from reconciler.kube.apiserver.stream import IDLE_S
 from reconciler.kube.objects import Manifest, ObjectId, OwnedKind
 from reconciler.kube.packed import Objects, Packed
-from reconciler.kube.watches.feed import Feed, Freshness, View
+from reconciler.kube.watches.feed import PROVEN_S, Feed, Freshness, View
 
 if TYPE_CHECKING:
     from reconciler.kube.apiserver.client import ApiServer
 
-COALESCE_S = 0.05  # changes that come within it are told as one
+COALESCE_S = 0.05
 FIRST_PAUSE_S = 0.5  # the most that is waited before the second attempt; it doubles
 LOOK_AGAIN_S = 10.0  # for a kind that is not installed
 
@@ -53,15 +53,20 @@ class Mirror:
         idle_s: float = IDLE_S,
         first_pause_s: float = FIRST_PAUSE_S,
         look_again_s: float = LOOK_AGAIN_S,
+        proven_s: float = PROVEN_S,
+        coalesce_s: float = COALESCE_S,
     ) -> None:
         """`changed` is called from a thread of the mirror, after one or more changes of objects or
         of freshness; it may not raise. `slim` drops from an arriving object what nobody needs.
-        `idle_s`: how long a watch may be silent.
+        `idle_s`: how long a watch may be silent; after `proven_s` it has worked. What changes
+        within `coalesce_s` is told as one.
         """
         self._changed = changed
+        self._coalesce_s = coalesce_s
         self._news = threading.Event()
         self._stopped = threading.Event()
-        view = View(api, selector, namespace, slim, idle_s, first_pause_s, look_again_s)
+        pace = (idle_s, first_pause_s, look_again_s, proven_s)
+        view = View(api, selector, namespace, slim, *pace)
         self._feeds = tuple(
             Feed(kind, view, self._news.set, self._stopped, self._hurry) for kind in kinds
         )
@@ -115,7 +120,7 @@ class Mirror:
     def _tell(self) -> None:
         while True:
             self._news.wait()
-            if self._stopped.wait(COALESCE_S):
+            if self._stopped.wait(self._coalesce_s):
                 return
             self._news.clear()
             self._changed()
