@@ -40,7 +40,13 @@ def start(temporary: Path, sample: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        preexec_fn=_hear_interrupts,
     )
+
+
+def _hear_interrupts() -> None:
+    """Also where the tests themselves run in a shell's background, which hears none."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def sleepers(temporary: Path) -> list[psutil.Process]:

@@ -264,13 +264,15 @@ def test_who_applies_already_is_named_and_nothing_is_applied(home: ClusterFleet)
 
 
 def test_a_loop_applies_what_is_pushed_and_takes_back_what_is_edited(home: ClusterFleet) -> None:
-    loop = home.loop()
+    def is_there() -> bool:
+        return "8080" in home.cluster.kubectl("get", "service", "chat", check=False)
 
+    home.loop()
     home.push(chat=chat())
-    loop.wait_said("everything answers", count=2)
+    wait_for(is_there, "the service that was pushed")
     home.cluster.kubectl("delete", "service", "chat")
 
-    wait_for(lambda: home.cluster.kubectl("get", "service", "chat", check=False).count("8080") > 0)
+    wait_for(is_there, "the service that was deleted")
     home.cluster.wait("--for=condition=Ready", "isvc/chat")
 
 

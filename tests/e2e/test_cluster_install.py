@@ -64,6 +64,14 @@ def ours(cluster: Cluster, *, namespaces: bool = True) -> set[str]:
     return names(cluster, kinds, "-A", "-l", label) | {f"namespace/{name}" for name in lasting}
 
 
+def wait_none_of_ours(cluster: Cluster) -> None:
+    left: list[set[str]] = []
+    try:
+        wait_for(lambda: left.append(ours(cluster)) or not left[-1])
+    except AssertionError as error:
+        raise AssertionError(f"{error}: still there {left[-1]}") from None
+
+
 def document(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": f"{GROUP}/v1alpha1",
@@ -479,7 +487,7 @@ def test_an_uninstallation_takes_documents_that_nothing_runs_by_with_it(
     run = reconcile("uninstall")
 
     assert run.code == OK, run.err
-    wait_for(lambda: ours(cluster) == set(), "everything gone")
+    wait_none_of_ours(cluster)
 
 
 def test_an_uninstallation_with_the_token_leaves_nothing_behind(
@@ -497,7 +505,7 @@ def test_an_uninstallation_with_the_token_leaves_nothing_behind(
     run = reconcile("uninstall", "--confirm", token)
 
     assert run.code == OK, run.err
-    wait_for(lambda: ours(cluster) == set(), "everything gone")
+    wait_none_of_ours(cluster)
     assert "configmap/foreign" in names(cluster, "cm", "-n", "default")
     again = reconcile("uninstall")
     assert (again.code, again.out) == (OK, "cluster prod: nothing of ours is there\n")

@@ -35,9 +35,9 @@ _CLUSTER_WIDE = (
     f"{_ADMISSION}/validatingadmissionpolicies",
     f"{_ADMISSION}/validatingadmissionpolicybindings",
 )
+_KINDS = ("inferenceservices", "models", "fleetnodes", "fleets")
 _NAMESPACED = (
-    *(f"/apis/{_GROUP}/v1alpha1/{p}" for p in ("inferenceservices", "models", "fleetnodes")),
-    f"/apis/{_GROUP}/v1alpha1/fleets",
+    *(f"/apis/{_GROUP}/v1alpha1/{plural}" for plural in _KINDS),
     *(f"/apis/apps/v1/{p}" for p in ("deployments", "replicasets", "statefulsets", "daemonsets")),
     "/apis/batch/v1/jobs",
     "/apis/autoscaling/v2/horizontalpodautoscalers",
@@ -107,7 +107,7 @@ class Wiper:
                     if _is_made(path, item) and self.kept.get(path) != _identity(item)
                 ]
                 list(pool.map(lambda one: self._end(*one), left))
-                return not left and not self._is_system_going()
+                return not (left or self._is_system_going() or self._is_gone_kind_served())
 
             wait_for(is_empty, "what a test made is gone")
         for path, item in self._found(_NODES):  # last: kwok ends pods only while theirs is there
@@ -117,6 +117,11 @@ class Wiper:
         """Nothing can be made in it then."""
         named = {item["metadata"]["name"]: item["metadata"] for _, item in self._found(_NAMESPACES)}
         return "deletionTimestamp" in named.get(SYSTEM, {})
+
+    def _is_gone_kind_served(self) -> bool:
+        """A definition that is gone is served for a moment more."""
+        gone = (plural for plural in _KINDS if f"{_CRDS}/{plural}.{_GROUP}" not in self.kept)
+        return any(self._call("GET", f"/apis/{_GROUP}/v1alpha1/{plural}") for plural in gone)
 
     def _found(self, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """What is there, each with its own path."""
