@@ -173,7 +173,8 @@ def test_processes_are_found_again_by_what_a_mac_knows_of_them(tmp_path: Path) -
     (tmp_path / "sitecustomize.py").write_text(
         f"import sys\nsys.path.append({str(REPOSITORY)!r})\nimport tests.support.as_mac\n"
     )  # in the programs that the tests start, too
-    words = ("-p", "no:randomly", "-q", f"--basetemp={tmp_path / 'inner'}")
+    by_their_identity = "outlive or reboot or stranger or marker or death"
+    words = ("-p", "no:randomly", "-q", f"--basetemp={tmp_path / 'inner'}", "-k", by_their_identity)
 
     done = subprocess.run(
         (sys.executable, "-m", "pytest", *words, "tests/test_agent_adoption.py"),

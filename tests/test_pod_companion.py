@@ -133,7 +133,7 @@ def test_what_the_deadline_of_a_drain_cuts_is_said(tmp_path: Path, engine: Serve
         wait_for(lambda: companion.readiness().ready, "ready")
         with stream(engine.port, "tiny"):
             text = pool.submit(companion.drain)
-            wait_for(lambda: "waiting for 1 request" in said, "it waits")
+            wait_for(lambda: "waiting for 1 request" in said, said)
             clock.passed_s += HOUR_S
 
             assert text.result(PATIENCE_S) == f"1 request cut after {HOUR_S:g} s of draining"

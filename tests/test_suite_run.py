@@ -78,6 +78,16 @@ def test_a_failure_ends_with_where_its_files_are_and_the_command_that_repeats_it
     assert "1 failed, 1 passed" in said
 
 
+def test_words_that_mean_no_test_are_named(temporary: Path) -> None:
+    run = start(temporary, "nowhere.py")
+
+    said, _ = run.communicate(timeout=PATIENCE_S)
+
+    assert run.returncode == 1
+    assert re.search(rf"no test is what these words mean: {SAMPLES}/nowhere.py", said)
+    assert list(temporary.iterdir()) == []
+
+
 def test_who_interrupts_a_run_finds_nothing_of_it(temporary: Path) -> None:
     run = start(temporary, "hangs.py")
     wait_for(lambda: bool(sleepers(temporary)), "the test's process")

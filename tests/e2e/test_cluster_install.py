@@ -65,11 +65,14 @@ def ours(cluster: Cluster, *, namespaces: bool = True) -> set[str]:
 
 
 def wait_none_of_ours(cluster: Cluster) -> None:
-    left: list[set[str]] = []
-    try:
-        wait_for(lambda: left.append(ours(cluster)) or not left[-1])
-    except AssertionError as error:
-        raise AssertionError(f"{error}: still there {left[-1]}") from None
+    left: set[str] = set()
+
+    def is_none() -> bool:
+        left.clear()
+        left.update(ours(cluster))
+        return not left
+
+    wait_for(is_none, left)
 
 
 def document(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:

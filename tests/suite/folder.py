@@ -46,7 +46,11 @@ class RunFolder:
         """For the tests. Whatever they make with `tempfile` is in the folder, too."""
         other = self.temporary / "other"
         other.mkdir(exist_ok=True)
-        return {**os.environ, RUN_FOLDER: str(self.path), "TMPDIR": str(other)}
+        ours = {RUN_FOLDER: str(self.path), "TMPDIR": str(other)}
+        if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+            # Not beside the sources, then; but compiling all of it costs each worker ten seconds.
+            ours |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(other / "bytecode")}
+        return {**os.environ, **ours}
 
     def processes(self) -> list[psutil.Process]:
         """Those that live, were started by this run's tests, and have not ended with them."""

@@ -14,11 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.suite import durations
 from tests.suite.builds import Build, Running, pending
 from tests.suite.folder import RunFolder
 from tests.suite.results import Failure, Results
 
+_NOTHING_TO_PLAY = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
 _FAST = "not e2e and not cluster"
 _LOOK_S = 0.1
 _REPOSITORY = Path(__file__).parent.parent.parent
@@ -42,15 +45,15 @@ class Options:
 def play(options: Options, folder: RunFolder) -> int:
     """Run the tests to their end; the exit code. What they wrote is kept where one failed.
 
-    Raises SystemExit with the reason when a build that they need fails.
+    Raises SystemExit with the reason: a build that they need fails, or there are none.
     """
     results = Results(folder.path)
     builds: list[Running] = []
-    with _stopping(builds), _pytest(options, folder) as pytest:
+    with _stopping(builds), _pytest(options, folder) as process:
         if options.is_whole:
             builds += _started(pending(), folder)
         is_known = options.is_whole
-        while (code := pytest.poll()) is None:
+        while (code := process.poll()) is None:
             time.sleep(_LOOK_S)
             if not is_known and (marks := results.marks()):
                 is_known = True
@@ -60,6 +63,10 @@ def play(options: Options, folder: RunFolder) -> int:
                 if build.failure is not None:
                     raise SystemExit(build.failure)
 
+    if code in _NOTHING_TO_PLAY:
+        raise SystemExit(
+            f"make test: no test is what these words mean: {shlex.join(options.words)}"
+        )
     left = [shlex.join(process.cmdline()) for process in folder.processes()]
     if close := results.close():
         print("", "took more than a tenth of its deadline:", *close[:20], sep="\n")

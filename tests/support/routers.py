@@ -120,8 +120,9 @@ class Stream:
 
 
 @contextmanager
-def stream(port: int, model: str, tokens: int = 100_000) -> Iterator[Stream]:
-    """Hold a request open: the model writes until the block ends, or until its tokens are over."""
+def stream(port: int, model: str, tokens: int = 10_000_000) -> Iterator[Stream]:
+    """Hold a request open: the model writes until the block ends, or until its tokens are over:
+    hours after a busy machine's slowest test."""
     seen = Stream()
     thread = threading.Thread(target=_read, args=(port, model, tokens, seen))
     thread.start()

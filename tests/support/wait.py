@@ -13,21 +13,24 @@ from pathlib import Path
 PATIENCE_S = 120.0
 CLOSE_FILE = "close.jsonl"  # in the folder of a whole run: what came close to a deadline
 RUN_FOLDER = "FLEET_TESTS_RUN"  # the variable that names this folder
-_SHORTEST_S, _LONGEST_S = 0.005, 0.5  # between two questions
+_SHORTEST_S, _LONGEST_S = 0.01, 0.5  # between two questions
 
 
 def wait_for(
-    condition: Callable[[], bool], what: str = "", *, timeout_s: float = PATIENCE_S
+    condition: Callable[[], bool], what: object = "", *, timeout_s: float = PATIENCE_S
 ) -> None:
-    """Return as soon as the condition holds. AssertionError with `what`: it did not in time."""
+    """Return as soon as the condition holds. AssertionError with `what` as it is then: it did not
+    in time."""
     began = asked = time.monotonic()
     while not condition():
         now = time.monotonic()
         assert now - began < timeout_s, f"not within {timeout_s:g} s: {what or condition}"
-        # What costs much to ask, such as a whole process, is asked seldom: others want to run, too.
-        time.sleep(min(max(_SHORTEST_S, 2 * (now - asked)), _LONGEST_S))
+        # Others want to run, too: what costs much to ask, such as a whole process, is asked seldom,
+        # and what takes long is seen a twentieth of that later.
+        pause_s = max(_SHORTEST_S, 5 * (now - asked), (now - began) / 20)
+        time.sleep(min(pause_s, _LONGEST_S))
         asked = time.monotonic()
-    _note(time.monotonic() - began, timeout_s, what)
+    _note(time.monotonic() - began, timeout_s, str(what))
 
 
 def _note(took_s: float, timeout_s: float, what: str) -> None:
