@@ -7,7 +7,7 @@ pass after its download, when its memory is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from agent.byhand.asked import ByHand
@@ -29,6 +29,17 @@ from reconciler.target import Outcome, Result
 from reconciler.workload import Workload
 
 _ON_ITS_WAY = "Downloading"
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """A service that waits for a model, since when. `failure`: of the download before the one that
+    is under way, which is said again only when it is another one."""
+
+    workload: Workload
+    source: Source | None
+    since: float
+    failure: str
 
 
 class ProcessTarget:
@@ -53,7 +64,7 @@ class ProcessTarget:
         self._processes = processes
         self.context = FetchContext()  # of the revision that is applied now; the loop sets it
         self._clock = clock
-        self._expected: dict[ObjectRef, tuple[Workload, Source | None, float]] = {}
+        self._expected: dict[ObjectRef, _Expected] = {}
         self._by_hand = by_hand
         self._memory = memory
         self._drift = drift
@@ -133,15 +144,18 @@ class ProcessTarget:
         """Where a process still runs, this comes up in each pass, and nothing else says how the
         download is: everybody is shown the process."""
         known = self._expected.get(change.ref)
-        again = known is not None and known[0].inputs_digest == workload.inputs_digest
-        since = known[2] if known is not None and again else self._clock()
-        self._expected[change.ref] = (workload, change.source, since)
+        if known is not None and known.workload.inputs_digest != workload.inputs_digest:
+            known = None
+        since, failure = (known.since, known.failure) if known else (self._clock(), "")
+        self._expected[change.ref] = _Expected(workload, change.source, since, failure)
         self._drop_downloads()
         self._ask_again()
         why = next((w for w in self._wait_for_models() if w.ref == change.ref), None)
-        told = f": {why.reason}: {why.message}" if why and why.reason != _ON_ITS_WAY else ""
-        result = Result.SKIPPED if again else Result.APPLIED
-        return Outcome(change, result, f"waits for its model{told}")
+        if why and why.reason != _ON_ITS_WAY:
+            failure = f": {why.reason}: {why.message}"
+            self._expected[change.ref] = _Expected(workload, change.source, since, failure)
+        result = Result.SKIPPED if known else Result.APPLIED
+        return Outcome(change, result, f"waits for its model{failure}")
 
     def _start(self, change: Change, launch: Launch) -> None:
         """Run it. What runs already as it should is started anew where the change asks for that."""
@@ -174,13 +188,13 @@ class ProcessTarget:
 
     def _ask_again(self) -> None:
         """Want every expected model: one whose download failed is tried again after its pause."""
-        for workload, _, _ in self._expected.values():
-            for model in workload.models:
+        for expected in self._expected.values():
+            for model in expected.workload.models:
                 self._renderer.store.ensure(model, self.context)
 
     def _wait_for_models(self) -> tuple[Instance, ...]:
         """The services that wait, as they are now; others may read the same from a file."""
-        found = (self._waiting(*expected) for expected in self._expected.values())
+        found = (self._waiting(e.workload, e.source, e.since) for e in self._expected.values())
         waiting = tuple(instance for instance in found if instance is not None)
         self._expected_file.write(waiting)
         return waiting
@@ -192,7 +206,7 @@ class ProcessTarget:
 
     def _drop_downloads(self) -> None:
         """Of models that nobody expects any more: each holds one of few slots."""
-        models = [m for workload, _, _ in self._expected.values() for m in workload.models]
+        models = [m for each in self._expected.values() for m in each.workload.models]
         self._renderer.store.keep_only(models)
 
     def _update(self, change: Change) -> Outcome:

@@ -182,13 +182,20 @@ def test_a_new_model_that_does_not_come_is_said_once_while_the_old_one_serves(
         fleet.push_service("chat", "other")
         running.wait_said("waits for its model: DownloadFailed: ")
         wait_for(lambda: len(server.requests) >= 2)  # and again, and again
+        server.go_on.clear()
+        server.status = None
+        asked = len(server.requests)
+        wait_for(lambda: len(server.requests) > asked, "a download that is under way")
+        fleet.push_service("second")
+        machine.wait_ready("second")  # a pass has found it so
 
+        assert running.err.count("msg=skipped") == 1
         said = [line for line in running.err.splitlines() if "HTTP 503" in line]
         assert len(said) == 1
         assert "service=default/chat" in said[0]
         assert "try again later" in said[0]
         assert machine.wait_ready("chat").pid == before.pid
-        server.status = None
+        server.go_on.set()
         machine.wait_ready("chat", not_pid=before.pid)
 
 
