@@ -46,11 +46,9 @@ class RunFolder:
         """For the tests. Whatever they make with `tempfile` is in the folder, too."""
         other = self.temporary / "other"
         other.mkdir(exist_ok=True)
-        ours = {RUN_FOLDER: str(self.path), "TMPDIR": str(other)}
-        if os.environ.get("PYTHONDONTWRITEBYTECODE"):
-            # Not beside the sources, then; but compiling all of it costs each worker ten seconds.
-            ours |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(other / "bytecode")}
-        return {**os.environ, **ours}
+        # Four hundred modules that each worker and each program compiles anew cost minutes.
+        kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        return {**kept, RUN_FOLDER: str(self.path), "TMPDIR": str(other)}
 
     def processes(self) -> list[psutil.Process]:
         """Those that live, were started by this run's tests, and have not ended with them."""

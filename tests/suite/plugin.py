@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Collection, Generator
 from pathlib import Path
@@ -23,7 +24,9 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = getattr(config, "workerinput", None)
     if worker is None:
         config.pluginmanager.register(_Controller(config, results))
-    elif worker["workerid"] == "gw0":  # all of them find the same tests
+        return
+    config.pluginmanager.register(_Worker())
+    if worker["workerid"] == "gw0":  # all of them find the same tests
         config.pluginmanager.register(_Finder(results))
 
 
@@ -35,6 +38,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     if report.failed and folder is not None:
         report.user_properties.append(("folder", str(folder)))
     return report
+
+
+class _Worker:
+    """In each worker: what was found stays, so the collector need not look at it again."""
+
+    def pytest_collection_finish(self) -> None:
+        gc.collect()
+        gc.freeze()
 
 
 class _Finder:
