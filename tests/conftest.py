@@ -62,6 +62,7 @@ def installed_cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
     from tests.support.installed import install
 
     if not shared_cluster.kept:
+        shared_cluster.wipe()
         install(shared_cluster)
         shared_cluster.keep()
     yield shared_cluster

@@ -205,6 +205,7 @@ def test_a_list_comes_in_pages_and_says_what_its_objects_are(api: ApiServer, pla
     assert int(listing.resource_version) > 0
 
 
+@pytest.mark.usefixtures("bare_cluster")
 def test_a_kind_that_is_not_installed_has_no_object_and_no_list(api: ApiServer) -> None:
     assert api.get(ObjectId(MODELS.group, MODELS.kind, "default", "m")) is None
 
