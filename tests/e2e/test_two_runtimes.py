@@ -39,7 +39,7 @@ def _answered_by(instance: Instance, model_name: str) -> str:
 
 
 def test_both_answer_by_their_models_name_and_each_is_stopped_alone(tmp_path: Path) -> None:
-    gguf = tiny_llama(tmp_path / "tiny.gguf", context=8192)
+    gguf = tiny_llama(tmp_path / "tiny.gguf")
     mlx = tiny_mlx(tmp_path / "mlx")
     with Machine(tmp_path) as machine:
         fleet = Fleet.create(tmp_path, gguf, "gguf")

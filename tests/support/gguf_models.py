@@ -1,7 +1,7 @@
 """Model files for tests: tiny ones that llama.cpp loads and answers with, and hostile headers.
 
     path = tiny_llama(tmp_path / "a.gguf")                       # 230 KB, loads in 0.05 s
-    path = tiny_llama(tmp_path / "b.gguf", layers=4, context=8192, name="b")
+    path = tiny_llama(tmp_path / "b.gguf", layers=4, context=2048, name="b")
 
 Weights are random and seeded, so equal arguments give equal bytes (and an equal sha256).
 """
@@ -34,14 +34,15 @@ def tiny_llama(
     kv_heads: int = 2,
     embedding: int = 64,
     feed_forward: int = 128,
-    context: int = 4096,
+    context: int = 8192,
     name: str = "tiny",
     seed: int = 0,
     split_max_tensors: int = 0,
 ) -> Path:
     """Write a random llama with grouped heads and a 512-token vocabulary; returns `path`.
 
-    `heads` must divide `embedding`, and `kv_heads` `heads`. Replaces an existing file atomically.
+    `heads` must divide `embedding`, and `kv_heads` `heads`. Its `context` is what a service has that
+    says nothing: of less an engine makes less, which is drift. Replaces an existing file atomically.
     With `split_max_tensors` it becomes several files; returns the first of them.
     """
     part = path if split_max_tensors else path.with_name(path.name + ".tmp")
