@@ -143,7 +143,7 @@ def engine(tmp_path: Path) -> Iterator[Server]:
         port=str(own_port()),
         threads="1",
         directory=str(tmp_path / "engine"),
-        model_paths={"tiny": str(tiny_llama(tmp_path / "tiny.gguf", context=8192))},
+        model_paths={"tiny": str(tiny_llama(tmp_path / "tiny.gguf"))},
     )
     made = Server(render(service(contextSize=8192), facts), int(facts.port), tmp_path / "engine")
     with made:

@@ -26,7 +26,7 @@ has_elsewhere = pytest.mark.skipif(
 
 @pytest.fixture
 def gguf(tmp_path: Path) -> Path:
-    return tiny_llama(tmp_path / "tiny.gguf", context=8192)
+    return tiny_llama(tmp_path / "tiny.gguf")
 
 
 def _push_node(fleet: Fleet, **agent: str) -> None:

@@ -41,9 +41,9 @@ def tiny_llama(
 ) -> Path:
     """Write a random llama with grouped heads and a 512-token vocabulary; returns `path`.
 
-    `heads` must divide `embedding`, and `kv_heads` `heads`. Its `context` is what a service has that
-    says nothing: of less an engine makes less, which is drift. Replaces an existing file atomically.
-    With `split_max_tensors` it becomes several files; returns the first of them.
+    `heads` must divide `embedding`, and `kv_heads` `heads`. Its `context` is that of services which
+    state none: with less an engine gives them less, which is drift. Replaces an existing file
+    atomically. With `split_max_tensors` it becomes several files; returns the first of them.
     """
     part = path if split_max_tensors else path.with_name(path.name + ".tmp")
     writer = GGUFWriter(part, arch, split_max_tensors=split_max_tensors)
