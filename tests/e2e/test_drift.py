@@ -161,7 +161,7 @@ def test_a_killed_process_is_started_again(machine: Machine, fleet: Fleet) -> No
 def test_a_context_beyond_what_the_model_was_trained_for_is_shown_and_restarts_nothing(
     machine: Machine, fleet: Fleet
 ) -> None:
-    fleet.push_service("chat", contextSize=8192)  # tiny: 2048
+    fleet.push_service("chat", contextSize=16384)  # the model has 8192
     follow(machine, fleet, "--llama-server", str(llama_server()))
     before = machine.wait_ready("chat")
 
