@@ -147,13 +147,14 @@ class ProcessTarget:
         if known is not None and known.workload.inputs_digest != workload.inputs_digest:
             known = None
         since, failure = (known.since, known.failure) if known else (self._clock(), "")
-        self._expected[change.ref] = _Expected(workload, change.source, since, failure)
+        expected = _Expected(workload, change.source, since, failure)
+        self._expected[change.ref] = expected
         self._drop_downloads()
         self._ask_again()
         why = next((w for w in self._wait_for_models() if w.ref == change.ref), None)
         if why and why.reason != _ON_ITS_WAY:
             failure = f": {why.reason}: {why.message}"
-            self._expected[change.ref] = _Expected(workload, change.source, since, failure)
+            self._expected[change.ref] = replace(expected, failure=failure)
         result = Result.SKIPPED if known else Result.APPLIED
         return Outcome(change, result, f"waits for its model{failure}")
 

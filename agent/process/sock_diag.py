@@ -1,8 +1,8 @@
 """The sockets of one TCP port, as the kernel knows them: sock_diag(7), by netlink.
 
 /proc/net/tcp says the same, but as text of every connection of the machine, out of a table of which
-each bucket is looked at: 6 ms of CPU where there are few, 20 ms with 1,500 of them. A question for
-the listening sockets of one port takes 0.05 ms.
+each bucket is looked at: 16 ms of CPU with 1,700 of them. A question for the listening sockets of
+one port takes 0.1 ms.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Who listens on a TCP port of this machine, as far as this user may see it.
 
-Finding that out means to read the links of a process' descriptors. So it is done once for a
+Finding that out means reading the links of all of a process's descriptors. So it is done once for a
 process; after that one link is read.
 """
 

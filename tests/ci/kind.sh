@@ -224,7 +224,7 @@ push() {
 }
 
 reconcile() {
-	"$VENV/bin/reconcile" "$@"
+	XDG_CACHE_HOME="$work/cache" "$VENV/bin/reconcile" "$@"
 }
 
 cluster_words() {
@@ -267,7 +267,7 @@ start_program() {
 		words+=("$word")
 	done < <(kubectl -n "$SYSTEM" get deployment "$SYSTEM" -o 'jsonpath={range .spec.template.spec.containers[0].args[*]}{@}{"\n"}{end}')
 	XDG_CACHE_HOME="$work/cache" XDG_STATE_HOME="$work/state" \
-		keep_running program "$VENV/bin/reconcile" "${words[@]}" --kubeconfig "$own"
+		keep_running program env XDG_CACHE_HOME="$work/cache" "$VENV/bin/reconcile" "${words[@]}" --kubeconfig "$own"
 }
 
 push_service() {

@@ -52,7 +52,7 @@ class Results:
         _add(self._failed, {"test": test, "details": str(path), "folder": folder})
         return path
 
-    def close(self) -> tuple[str, ...]:
+    def close_waits(self) -> tuple[str, ...]:
         """A line for each wait that took more than a tenth of what it was given."""
         rows = sorted(_rows(self._close), key=lambda row: -row["took_s"] / row["timeout_s"])
         return tuple(

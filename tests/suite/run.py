@@ -68,7 +68,7 @@ def play(options: Options, folder: RunFolder) -> int:
             f"make test: no test is what these words mean: {shlex.join(options.words)}"
         )
     left = [shlex.join(process.cmdline()) for process in folder.processes()]
-    if close := results.close():
+    if close := results.close_waits():
         print("", "took more than a tenth of its deadline:", *close[:20], sep="\n")
     if options.records and code == 0:
         durations.record(results.seconds())
