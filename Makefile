@@ -2,7 +2,7 @@
 #
 #   make demo    run a small fleet with a real model on this machine
 #   make test    every test, with real engines and a real model
-#   make test T=tests/test_planner.py      a part: any words that pytest takes
+#   make test T=tests/core/test_planner.py      a part: any words that pytest takes
 #   make check   the inner loop: format, lint, types, imports, spelling, fast tests, schemas
 #   make soak    every test again and again, in new orders and with new examples, until Ctrl-C
 
@@ -82,7 +82,7 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.created pyproject.toml
-	@echo '==> installing fleet-reconciler with the embedded engine (once; about 60 MB)'
+	@echo '==> installing fleet-reconciler with the embedded engine (once; about 90 MB)'
 	@$(PIP) install --editable '.[demo]'
 	@touch $@
 

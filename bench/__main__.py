@@ -1,4 +1,4 @@
-"""Every benchmark as one table: `make bench`, or `python -m bench`. Takes about eight minutes.
+"""Every benchmark as one table: `make bench`, or `python -m bench`. Takes about ten minutes.
 
 One alone: `python -m bench.plan`. On a shared machine look at `min` and `min cpu`.
 The one beside a cluster is run alone: `python -m bench.cluster` takes minutes.
@@ -8,10 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench import agent, central, header, idle, plan, spawn, start, swap, threads, validate, wake
+from bench import (
+    agent,
+    central,
+    extender,
+    header,
+    idle,
+    plan,
+    scale,
+    spawn,
+    start,
+    swap,
+    threads,
+    validate,
+    wake,
+)
 from bench.table import Row, show
 
-BENCHMARKS = (start, validate, plan, header, idle, agent, central, spawn, wake, threads, swap)
+BENCHMARKS = (
+    start,
+    validate,
+    plan,
+    header,
+    idle,
+    agent,
+    central,
+    extender,
+    spawn,
+    wake,
+    threads,
+    swap,
+    scale,
+)
 
 
 def rows() -> Iterator[Row]:

@@ -13,15 +13,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.table import RUNS, Row, show, timed
-from reconciler.agents.credentials import Credentials
+from reconciler.agents.credentials import AgentCredentials
 from reconciler.agents.lastseen import LastSeen
-from reconciler.agents.nodes import AgentNodes, Patience
+from reconciler.agents.nodes import AgentNodes, AgentTimeouts
 from tests.support.agents import FakeAgent
 from tests.support.fleets import load_texts, node
 
 AGENTS = 100
 ALIVE_BUDGET_MS = 1_000
-DEAD_BUDGET_MS = Patience().each_s * 1e3 + ALIVE_BUDGET_MS
+DEAD_BUDGET_MS = AgentTimeouts().each_s * 1e3 + ALIVE_BUDGET_MS
 
 
 def rows() -> Iterator[Row]:
@@ -41,7 +41,7 @@ def _nodes(urls: Mapping[str, str], folder: Path) -> AgentNodes:
     texts = [node(name, agent={"url": url}) for name, url in urls.items()]
     fleet = load_texts(*texts).fleet
     assert fleet is not None
-    found = AgentNodes(Credentials(), LastSeen(folder / "seen.json"))
+    found = AgentNodes(AgentCredentials(), LastSeen(folder / "seen.json"))
     found.follow(fleet)
     return found
 

@@ -19,8 +19,8 @@ import psutil
 
 from bench.generate_cluster_fleet import CLUSTER
 from bench.table import RECONCILE, run
-from reconciler.kube.apiserver.access import open_cluster
-from reconciler.kube.apiserver.client import ApiServer
+from reconciler.kube.client.access import open_cluster
+from reconciler.kube.client.api import ApiServer
 from reconciler.kube.inventory import parent_id
 from reconciler.kube.objects import OWNED_KINDS, ObjectId
 from tests.support.cluster import Cluster

@@ -1,7 +1,8 @@
 """Write a synthetic fleet for one cluster: `python -m bench.generate_cluster_fleet DIR N`.
 
-N autoscaled services on one pool, each of them four objects there: its own document, a Deployment,
-a Service and a HorizontalPodAutoscaler; and one model for every ten services.
+N autoscaled services on one pool, which states no cluster, as in a fleet that has but one. Each is
+four objects there: its own document, a Deployment, a Service and a HorizontalPodAutoscaler; and
+there is one model for every ten services.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ metadata:
   name: {name}
 spec:
   kubernetes:
-    cluster: {cluster}
     nodeSelector: {{pool: gpu}}
   hardware:
     memory: 64Gi
@@ -70,7 +70,7 @@ def generate(root: Path, name: str, services: int) -> None:
     for folder in ("models", "services"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     (root / "fleet.yaml").write_text(HEAD + FLEET.format(name=name))
-    (root / "pool.yaml").write_text(HEAD + POOL.format(name=name, cluster=CLUSTER))
+    (root / "pool.yaml").write_text(HEAD + POOL.format(name=name))
     for n in range(-(-services // PER_MODEL)):
         text = MODEL.format(n=n, name=name)
         (root / "models" / f"model-{n:05}.yaml").write_text(HEAD + text)

@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from reconciler.desired import Desired
-from reconciler.journal import SourceJournal
-from reconciler.loop import Loop, Wake
-from reconciler.plan import Change, Instance, Observation, Plan, TargetState
-from reconciler.problem import Problem
+from reconciler.api.problem import Problem
+from reconciler.core.plan import Change, Instance, Observation, Plan, TargetState
+from reconciler.core.target import Outcome, Result
+from reconciler.fleet.workload import Workload
+from reconciler.loop import Loop, LoopDelegate, PlannedRevision, Wake
+from reconciler.loop.desired import Desired
+from reconciler.loop.journal import SourceJournal
 from reconciler.source.history import HistoryFile
 from reconciler.source.load import reader
 from reconciler.source.open import open_source
-from reconciler.target import Outcome, Result
-from reconciler.workload import Workload
 
 
 class _Memory:
@@ -48,7 +48,7 @@ class _Silent:
         self.plan = plan
         self.at = time.perf_counter(), time.process_time()
 
-    def applied(self, outcomes: tuple[Outcome, ...]) -> None:
+    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
         """Nothing was."""
 
     def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
@@ -76,7 +76,9 @@ class RunningFleet:
         with tempfile.TemporaryDirectory() as cache:
             source = open_source(str(root), cache_dir=Path(cache), working_tree=True)
         journal = SourceJournal(HistoryFile(root.parent / "history.json"), source)
-        self._loop = Loop(source, reader(), self._target, journal, self._report, Wake())
+        self._loop = Loop(
+            *(source, reader(), LoopDelegate(self._target), journal, self._report, Wake())
+        )
 
     @classmethod
     def started(cls, root: Path) -> Self:
@@ -92,7 +94,7 @@ class RunningFleet:
         """What a wake does. Milliseconds until the plan is there: wall, and CPU of this process."""
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         self._loop.fetch()
-        self._loop.look()
+        self._loop.sync()
         return (self._report.at[0] - wall_s) * 1e3, (self._report.at[1] - cpu_s) * 1e3
 
     def changed(self) -> list[str]:

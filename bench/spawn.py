@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from agent.engines.engine import EngineFound, find_engine
-from agent.process.events import Timing
-from agent.process.launch import InstanceState, Launch
+from agent.process.events import ProcessTiming
+from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.owner import Processes
-from agent.state import StateDir
+from agent.state.directory import StateDir
 from bench.table import Row, show
-from reconciler.runtime import NodeFacts
+from reconciler.api.digest import digest
 from reconciler.runtimes import RUNTIMES
-from reconciler.workload import digest
+from reconciler.runtimes.runtime import NodeFacts
 from tests.support.engines import service, workload
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import found_llama_server
@@ -64,7 +64,7 @@ def _measured(engine: EngineFound, model: Path, folder: Path) -> Iterator[Row]:
             ours.append((time.perf_counter() - begin) * 1e3)
             death, back = _killed(processes, ready)
             deaths.append(death)
-            again.append(back - Timing().backoff_first_s * 1e3 - own[-1])
+            again.append(back - ProcessTiming().backoff_first_s * 1e3 - own[-1])
             processes.stop(launch.ref)
             processes.wait_for(lambda states: not states, DEADLINE_S)
     over = [with_us - without for with_us, without in zip(ours, own, strict=True)]
@@ -75,7 +75,7 @@ def _measured(engine: EngineFound, model: Path, folder: Path) -> Iterator[Row]:
     yield Row(f"{what}: a dead child", "ms", deaths, "SIGKILL to the snapshot", DEATH_BUDGET_MS)
     yield Row(
         f"{what}: death to ready, over pause and its own",
-        *("ms", again, f"a pause of {Timing().backoff_first_s:g} s first"),
+        *("ms", again, f"a pause of {ProcessTiming().backoff_first_s:g} s first"),
         SPAWN_BUDGET_MS + DEATH_BUDGET_MS,
     )
 
@@ -149,7 +149,7 @@ def _is_healthy(port: int) -> bool:
         connection.close()
 
 
-def _killed(processes: Processes, state: InstanceState) -> tuple[float, float]:
+def _killed(processes: Processes, state: ProcessSnapshot) -> tuple[float, float]:
     """Milliseconds from SIGKILL until that is known, and until its successor is ready."""
     assert state.pid is not None
     begin = time.perf_counter()
@@ -160,11 +160,11 @@ def _killed(processes: Processes, state: InstanceState) -> tuple[float, float]:
     return (seen - begin) * 1e3, (time.perf_counter() - begin) * 1e3
 
 
-def _wait(processes: Processes, condition: Callable[[InstanceState], bool]) -> InstanceState:
+def _wait(processes: Processes, condition: Callable[[ProcessSnapshot], bool]) -> ProcessSnapshot:
     """Until the only service fulfils a condition."""
-    found: list[InstanceState] = []
+    found: list[ProcessSnapshot] = []
 
-    def check(states: tuple[InstanceState, ...]) -> bool:
+    def check(states: tuple[ProcessSnapshot, ...]) -> bool:
         found[:] = filter(condition, states)
         return bool(found)
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.table import Row, show
-from reconciler.runtime import NodeFacts
+from reconciler.runtimes.runtime import NodeFacts
 from tests.support.engines import render, service
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import found_llama_server

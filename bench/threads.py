@@ -22,9 +22,9 @@ from pathlib import Path
 from agent.engines.engine import EngineFound, find_engine
 from agent.machine.probe import performance_cores
 from bench.table import Row, show
-from reconciler.runtime import NodeFacts
+from reconciler.fleet.command import Command
 from reconciler.runtimes import RUNTIMES
-from reconciler.workload import Command
+from reconciler.runtimes.runtime import NodeFacts
 from tests.support.engines import service, workload
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import found_llama_server

@@ -32,7 +32,7 @@ def stage(name):
 stage("python itself")
 import pydantic.main
 stage("import pydantic")
-import reconciler.api
+from reconciler.api.kinds import KINDS
 stage("import the kinds")
 import reconciler.cli.fleet, reconciler.source.directory, reconciler.source.open, reconciler.models
 import jsonschema_rs, ryaml
@@ -46,13 +46,13 @@ files = list(checkout.yaml_files())
 documents = [d for f in files for d in read_documents(f.path, f.data).documents]
 stage("parse YAML")
 from reconciler.source.validators import validator
-for kind in reconciler.api.KINDS: validator(kind)
+for kind in KINDS: validator(kind)
 stage("build the validators")
 assert all(validator(d.kind).is_valid(d.content) for d in documents)
 stage("check against the schemas")
-for kind in reconciler.api.KINDS.values(): kind.model_rebuild(force=True)
+for kind in KINDS.values(): kind.model_rebuild(force=True)
 stage("build the kinds' own validators")
-for d in documents: reconciler.api.KINDS[d.kind].model_validate(d.content)
+for d in documents: KINDS[d.kind].model_validate(d.content)
 stage("make objects")
 """
 

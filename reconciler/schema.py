@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
 
-from reconciler.api import KINDS, schema_file
+from reconciler.api.kinds import KINDS, schema_file
 from reconciler.api.meta import API_VERSION
 from reconciler.api.nodestate import NodeState
 from reconciler.api.quantity import format_duration
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic_core import core_schema
 
-    from reconciler.runtime import Runtime
+    from reconciler.runtimes.runtime import Runtime
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ANY_KIND = "fleet.json"  # dispatches on `kind`: the one to give an editor

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import forked
 from tests.support.cluster import Cluster, running_cluster
 
 if TYPE_CHECKING:
-    from reconciler.kube.apiserver.client import ApiServer
+    from reconciler.kube.client.api import ApiServer
     from tests.support.kube_world import World
 
 # A machine with other work to do may take any time for one example; and where a result decides
@@ -22,12 +25,19 @@ if TYPE_CHECKING:
 _ANY_TIME = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("here", **_ANY_TIME, derandomize=False)
 settings.register_profile("ci", **_ANY_TIME, derandomize=True)
+# No hub is asked for what a fleet of a test names; tests that have one of their own say so.
+os.environ.setdefault("FLEET_OFFLINE", "1")
+# Engines are found on PATH: this environment's come first, whichever is activated.
+os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of a module that asks for the real llama-server wait for it, where it must be built."""
+    """Mark what the run of all tests should know: who asks for the real llama-server waits for it
+    where it must be built, and who needs an installed cluster shares one."""
     for item in items:
+        if "installed_cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker("installed")
         if item.get_closest_marker("e2e") and _asks_for_llama_server(item):
             item.add_marker("llama_server")
 
@@ -37,6 +47,10 @@ def _asks_for_llama_server(item: pytest.Item) -> bool:
     homes = ("tests.support.llama_server", "tests.support.routers")
     module = getattr(item, "module", None)
     return any(getattr(each, "__module__", "") in homes for each in vars(module or object).values())
+
+
+def pytest_unconfigure() -> None:
+    forked.end_servers()
 
 
 @pytest.fixture(scope="session")
@@ -85,9 +99,7 @@ def own_cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def api(cluster: Cluster) -> Iterator[ApiServer]:
     """A client of the cluster with all rights."""
-    from reconciler.kube.apiserver.access import open_cluster
-
-    opened = open_cluster("test", "test", kubeconfig=cluster.kubeconfig)
+    opened = cluster.client("test")
     yield opened
     opened.close()
 

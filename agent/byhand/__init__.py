@@ -1,1 +1,1 @@
-"""What people ask of this node by hand: stops and restarts, beside a running agent or without."""
+"""Manual requests to this node: stops and restarts, with or without a running agent."""

@@ -1,4 +1,4 @@
-"""What people asked of this node by hand, as the planner sees it."""
+"""Manual requests to this node, for the planner."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import replace
 
 from agent.byhand import requests
 from agent.byhand.stopped import Stopped
-from agent.state import StateDir
+from agent.process.launch import Launch
+from agent.process.records import Records
+from agent.state.directory import StateDir
 from reconciler.api.meta import ObjectRef
-from reconciler.plan import Instance, TargetState
-from reconciler.workload import Workload
+from reconciler.core.plan import Instance, TargetState
+from reconciler.fleet.workload import Workload
 
 
 class ByHand:
-    """The owner's side: requests become notes that last, or a restart in the pass that takes it up.
-    One thread uses it."""
+    """The owner's side: a request becomes a lasting note, or a restart in the pass that takes it
+    up. Used by one thread."""
 
     def __init__(self, state: StateDir) -> None:
         self._state = state
@@ -24,9 +26,9 @@ class ByHand:
     def shown(
         self, seen: TargetState, wanted: Iterable[Workload], live: Iterable[Instance]
     ) -> TargetState:
-        """Take up what is asked, and say it with the rest of what is known of this node.
+        """Take up the requests, and add them to the state of this node.
 
-        `live` are what has a process or waits for a model. Raises StateError.
+        `live` are the services with a process or waiting for a model. Raises StateError.
         """
         digests = {w.ref: w.inputs_digest for w in wanted if w.target == seen.target}
         running = {instance.ref: instance.inputs_digest for instance in live}
@@ -35,14 +37,23 @@ class ByHand:
         for request in requests.take(self._state):
             if request.action == requests.STOP:
                 known = {ref: d for ref in request.refs if (d := (running | digests).get(ref))}
-                self._stopped.add(known)
+                self._stopped.add(known, self._launches())
                 restarts.difference_update(request.refs)
             else:
                 self._stopped.release(request.refs)
                 if request.withdraw():  # else it would come up again in every pass
                     restarts.update(running.keys() & set(request.refs))
             request.withdraw()
-        return replace(seen, stopped=self.stopped, restarts=frozenset(restarts))
+        return replace(
+            seen,
+            stopped=self.stopped,
+            restarts=frozenset(restarts),
+            state_option=self._state.option,
+        )
+
+    def _launches(self) -> Mapping[ObjectRef, Launch]:
+        """What the services here were started from."""
+        return {r.launch.ref: r.launch for r in Records(self._state).read_all()}
 
     @property
     def stopped(self) -> Mapping[ObjectRef, str]:

@@ -1,4 +1,7 @@
-"""The services that a person stopped on this node, kept across restarts of whoever watches it."""
+"""The services that were stopped by hand on this node, kept across restarts of the agent.
+
+With what each was started from: it may be started again without an agent.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,15 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from agent.state import StateDir, atomic_write, set_aside
+from agent.process.launch import Launch
+from agent.process.records import dump_launch, parse_launch
+from agent.state.directory import StateDir, set_aside
+from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
-from reconciler.errors import StateError
+from reconciler.api.plain_json import parse_json
+from reconciler.atomic import atomic_write
 
 _log = logging.getLogger(__name__)
 
@@ -19,20 +27,24 @@ _log = logging.getLogger(__name__)
 class Stopped:
     """Each with the digest of its inputs at that time: it stays stopped until they change.
 
-    The owner of the state directory alone writes, in one thread; `read_stopped` is for others.
+    Only the owner of the state directory writes, in one thread; other processes use `read_stopped`.
     """
 
     def __init__(self, state: StateDir) -> None:
-        """Raises StateError where the notes cannot be read: who was stopped is not to start."""
+        """Raises StateError if the notes cannot be read: a stopped service must not start."""
         self._path = _path(state)
-        self._digests = dict(_read(self._path, keep_damaged=False))
+        rows = _read(self._path, keep_damaged=False)
+        self._digests = {ref: digest for ref, (digest, _) in rows.items()}
+        self._launches = {ref: launch for ref, (_, launch) in rows.items()}
 
     @property
     def digests(self) -> Mapping[ObjectRef, str]:
         return MappingProxyType(self._digests)
 
-    def add(self, digests: Mapping[ObjectRef, str]) -> None:
-        """Durable on return. Raises StateError, and then nothing is noted."""
+    def add(self, digests: Mapping[ObjectRef, str], launches: Mapping[ObjectRef, Launch]) -> None:
+        """Durable on return; `launches` of those that had a process. Raises StateError, and then
+        nothing is noted."""
+        self._launches |= {ref: launches[ref] for ref in digests if ref in launches}
         self._write(self._digests | dict(digests))
 
     def release(self, refs: Iterable[ObjectRef]) -> None:
@@ -45,41 +57,57 @@ class Stopped:
         self.release(self._digests.keys() - set(declared))
 
     def changed(self, inputs: Mapping[ObjectRef, str]) -> None:
-        """Forget whose inputs are other ones now: going back to those is no stop. Raises
-        StateError."""
+        """Forget services whose inputs have changed: going back to the old ones does not stop them
+        again. Raises StateError."""
         self.release(ref for ref, d in self._digests.items() if inputs.get(ref, d) != d)
 
     def _write(self, digests: dict[ObjectRef, str]) -> None:
         if digests == self._digests:
             return
-        rows = [{"ref": list(ref), "inputsDigest": d} for ref, d in sorted(digests.items())]
+        rows = [self._row(ref, digest) for ref, digest in sorted(digests.items())]
         try:
             atomic_write(self._path, json.dumps(rows, indent=1).encode())
         except OSError as error:
             raise StateError(f"{self._path}: cannot be written: {error.strerror}") from error
         self._digests = digests
+        self._launches = {ref: v for ref, v in self._launches.items() if ref in digests}
+
+    def _row(self, ref: ObjectRef, digest: str) -> dict[str, Any]:
+        launch = self._launches.get(ref)
+        return {
+            "ref": list(ref),
+            "inputsDigest": digest,
+            "launch": None if launch is None else dump_launch(launch),
+        }
 
 
 def read_stopped(state: StateDir) -> Mapping[ObjectRef, str]:
     """Ref -> inputs digest; changes nothing on disk."""
-    return _read(_path(state), keep_damaged=True)
+    rows = _read(_path(state), keep_damaged=True)
+    return {ref: digest for ref, (digest, _) in rows.items()}
+
+
+def read_launches(state: StateDir) -> Mapping[ObjectRef, Launch]:
+    """The launches of those that had a process; changes nothing on disk."""
+    rows = _read(_path(state), keep_damaged=True)
+    return {ref: launch for ref, (_, launch) in rows.items() if launch is not None}
 
 
 def _path(state: StateDir) -> Path:
     return state.desired / "stopped.json"
 
 
-def _read(path: Path, *, keep_damaged: bool) -> Mapping[ObjectRef, str]:
+def _read(path: Path, *, keep_damaged: bool) -> Mapping[ObjectRef, tuple[str, Launch | None]]:
     try:
-        rows = json.loads(path.read_bytes())
-        return {_ref(row["ref"]): str(row["inputsDigest"]) for row in rows}
+        rows = parse_json(path.read_bytes())
+        return {_ref(row["ref"]): (str(row["inputsDigest"]), _launch(row)) for row in rows}
     except FileNotFoundError:
         return {}
     except OSError as error:
         if keep_damaged:
             return {}
         raise StateError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         if not keep_damaged:
             with contextlib.suppress(OSError):
                 _log.warning("%s: %s; moved to %s", path, error, set_aside(path).name)
@@ -89,3 +117,11 @@ def _read(path: Path, *, keep_damaged: bool) -> Mapping[ObjectRef, str]:
 def _ref(words: Iterable[object]) -> ObjectRef:
     kind, namespace, name = words
     return ObjectRef(str(kind), str(namespace), str(name))
+
+
+def _launch(row: Mapping[str, Any]) -> Launch | None:
+    """None if there is none, or if another version of this program wrote it."""
+    try:
+        return parse_launch(row["launch"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

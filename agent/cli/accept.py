@@ -15,13 +15,18 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from reconciler.edge import Exit
-from reconciler.errors import UsageError
+from reconciler.api.errors import UsageError
+from reconciler.console.edge import Exit
 
 if TYPE_CHECKING:
-    from reconciler.source.history import Record
+    from reconciler.source.history import SourceRecord
 
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
+
+
+EXAMPLES = {
+    "fleet-agent accept 1a2b3c4": "the head that `fleet-agent status` calls held",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,9 +35,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when the head is let in. Raises UsageError for any but the one that is held."""
-    from agent.local import state_root
-    from agent.state import StateDir
-    from reconciler.journal import let_in
+    from agent.node.local import state_root
+    from agent.state.directory import StateDir
+    from reconciler.loop.journal import let_in
     from reconciler.source.history import HistoryFile
 
     state = StateDir(state_root(args.state_dir).absolute())
@@ -50,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _held(commit: str, record: Record) -> str:
+def _held(commit: str, record: SourceRecord) -> str:
     """The full id of the head that is held, if it is the one that was named."""
     if not _COMMIT.fullmatch(commit):
         raise UsageError(f"{commit}: give the commit as the agent names it, such as 9f2c1e4a07b3")

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.option import Option, file_path
+from reconciler.console.option import Option, file_path
 
 if TYPE_CHECKING:
     from agent.models.store import ModelStore
-    from agent.settings import DownloadSettings
+    from agent.node.settings import DownloadSettings
 
 _MOST_AT_ONCE = 64
 
@@ -44,7 +44,7 @@ DOWNLOAD_OPTIONS = (
 
 
 def download_settings(args: argparse.Namespace) -> DownloadSettings:
-    from agent.settings import DownloadSettings
+    from agent.node.settings import DownloadSettings
 
     return DownloadSettings(args.max_downloads, args.keep_free, args.hf_token_file)
 

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, store_of
-from reconciler.edge import Exit
-from reconciler.errors import InvalidFleet, UsageError
-from reconciler.option import GIT_OPTIONS, Option, add, source_of
+from reconciler.api.errors import InvalidFleet, UsageError
+from reconciler.console.edge import Exit
+from reconciler.console.option import GIT_OPTIONS, Option, add, source_of
+from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.models.store import Download, ModelStore
-    from agent.state import StateDir
-    from reconciler.desired import Desired
+    from agent.state.directory import StateDir
+    from reconciler.fleet.model_file import ModelFile
+    from reconciler.loop.desired import Desired
     from reconciler.models import FetchContext
-    from reconciler.workload import ModelFile
 
 _ATTEMPTS = 5
 _LOOK_EVERY_S = 0.25
@@ -42,6 +44,12 @@ _FLEET = (
 )
 
 
+EXAMPLES = {
+    "fleet-agent fetch": "what this node's services need",
+    "fleet-agent fetch --fleet https://git.example/fleet.git gemma-270m": "one Model of any fleet",
+}
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a Model, NAME or NAMESPACE/NAME")
     add(parser.add_argument_group("the fleet"), (*_FLEET, *GIT_OPTIONS))
@@ -50,9 +58,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when all are here, 1 when one is not. Raises UsageError, SourceError, InvalidFleet."""
-    from agent.local import state_root
-    from agent.state import StateDir
+    from agent.node.local import state_root
+    from agent.state.directory import StateDir
 
+    logging.getLogger("agent.models.downloads").setLevel(logging.ERROR)  # _bring says what failed
     state = StateDir.open(state_root(args.state_dir))
     desired, context = _read(args, state)
     wanted = _wanted(args.names, desired, args.node, state)
@@ -66,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"formatVersion": 1, "models": found}))
     else:
         for entry in found:
-            print(f"{entry['name']}: {entry['path'] or entry['message']}")
+            print(printable(f"{entry['name']}: {entry['path'] or entry['message']}"))
     if not wanted:
         print("this node's services need no models", file=sys.stderr)
     return Exit.FAILED if failed else Exit.OK
@@ -74,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _read(args: argparse.Namespace, state: StateDir) -> tuple[Desired, FetchContext]:
     """The newest revision, decided, and its policy for downloads."""
-    from reconciler.desired import Desired, no_facts
-    from reconciler.journal import applied_location
+    from reconciler.loop.desired import Desired, no_facts
+    from reconciler.loop.journal import applied_location
     from reconciler.models import FetchContext
     from reconciler.source.load import reader
 
@@ -83,7 +92,7 @@ def _read(args: argparse.Namespace, state: StateDir) -> tuple[Desired, FetchCont
     location = args.fleet or before
     if not location:
         raise UsageError("say where the fleet is: --fleet URL, or $FLEET_URL")
-    checkout = source_of(args, location, applied_from=before).fetch()
+    checkout = source_of(args, location, applied_from=before, option="--fleet").fetch()
     loaded = reader()(checkout, frozenset())
     if loaded.fleet is None:
         raise InvalidFleet(loaded.problems)
@@ -96,30 +105,30 @@ def _wanted(
     names: Sequence[str], desired: Desired, node: str | None, state: StateDir
 ) -> tuple[ModelFile, ...]:
     """The models to bring, each of their files once."""
-    from agent.node import choose_node, remembered_node
+    from agent.node.node import choose_node, remembered_node
     from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
     from reconciler.api.model import Model
-    from reconciler.workload import model_file
+    from reconciler.fleet.model_file import model_file, with_projectors
 
     fleet = desired.fleet
     if not names:
         this = choose_node(fleet, node or remembered_node(state.root))
         here = [w for w in desired.assignment.workloads if w.node == this]
-        return tuple({m.origin: m for workload in here for m in workload.models}.values())
-    found = []
+        return tuple({m.origin: m for workload in here for m in workload.model_files}.values())
+    found: list[ModelFile] = []
     for name in names:
         namespace, _, own = name.rpartition("/")
         model = fleet.get(Model, ObjectRef("Model", namespace or DEFAULT_NAMESPACE, own))
         if model is None:
             have = ", ".join(m.ref.label for m in fleet.all(Model)) or "none"
             raise UsageError(f"{name}: the fleet has no such Model; there is {have}")
-        found.append(model_file(model, fleet))
+        found += with_projectors([model_file(model, fleet)])
     return tuple(found)
 
 
 def _bring(store: ModelStore, wanted: Sequence[ModelFile], context: FetchContext) -> dict[str, str]:
     """Download what is not here; why not, by ModelFile.origin. A lost line is tried again."""
-    from agent.models.store import DownloadState
+    from agent.models.store import DownloadPhase
 
     live = sys.stderr.isatty()
     attempts: dict[str, float] = {}
@@ -129,12 +138,12 @@ def _bring(store: ModelStore, wanted: Sequence[ModelFile], context: FetchContext
         for model in waiting:
             store.ensure(model, context)
             download = store.download_of(model)
-            if download is None or download.state is not DownloadState.FAILED:
+            if download is None or download.state is not DownloadPhase.FAILED:
                 continue
             if attempts.get(model.origin) != download.since:
                 attempts[model.origin] = download.since
                 tries[model.origin] = tries.get(model.origin, 0) + 1
-                print(f"{model.name}: {download.message}", file=sys.stderr)
+                print(printable(f"{model.name}: {download.message}"), file=sys.stderr)
             if download.reason != "DownloadFailed" or tries[model.origin] >= _ATTEMPTS:
                 failed[model.origin] = download.message
         if live:
@@ -159,10 +168,12 @@ def _bar(download: Download) -> str:
 
 
 def _told(model: ModelFile, store: ModelStore, message: str | None) -> dict[str, Any]:
+    from reconciler.api.model import public_source
+
     stored = store.lookup(model)
     return {
         "name": model.name,
-        "source": model.source,
+        "source": public_source(model.source),
         "sha256": stored.digest if stored else None,
         "sizeBytes": stored.size_bytes if stored else None,
         "path": str(stored.path) if stored else None,

@@ -17,15 +17,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.edge import Exit
-from reconciler.errors import StateError, UsageError
+from reconciler.api.errors import StateError, UsageError
+from reconciler.console.edge import Exit
 
 if TYPE_CHECKING:
-    from agent.install import Step, Unit
+    from agent.install import ManagerCommand, ServiceUnit
 
 _DEADLINE_S = 90.0  # a manager waits for the agent to end, which it does within seconds
 _AGAIN_S = 0.2
 _USUAL = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+
+
+EXAMPLES = {
+    "fleet-agent install --fleet https://git.example/fleet.git": "as the node of this name",
+    "fleet-agent install --fleet https://git.example/fleet.git --dry-run": "only show it",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -81,19 +87,20 @@ def run(args: argparse.Namespace) -> int:
         raise StateError(f"{unit.file}: cannot be written: {error.strerror}{hint}") from error
     try:
         carry_out(unit.load)
-    except StateError:
+    except StateError as error:
         _put_back(unit.file, before)  # or the next try would find it current
-        raise
+        remedy = next((what for words, what in unit.remedies if words in str(error)), None)
+        raise StateError(f"{error}; {remedy}") if remedy else error from error
     print(f"{unit.file}: written, the agent runs; {unit.starts}", file=sys.stderr)
     return Exit.OK
 
 
-def unit_for(args: argparse.Namespace, words: Iterable[str]) -> Unit:
+def unit_for(args: argparse.Namespace, words: Iterable[str]) -> ServiceUnit:
     """This machine's unit; `words` are those after `fleet-agent run`. Raises UsageError."""
-    from agent.install import Wanted, launchd, systemd
+    from agent.install import ServiceSpec, launchd, systemd
 
     owner = _owner(args.scope)
-    wanted = Wanted(
+    wanted = ServiceSpec(
         scope=args.scope or "user",
         argv=(str(_program()), "run", *words),
         user=owner.pw_name,
@@ -118,15 +125,15 @@ def unit_for(args: argparse.Namespace, words: Iterable[str]) -> Unit:
 
 def root_of(args: argparse.Namespace) -> Path:
     """The state directory of whoever the service runs as."""
-    from agent.local import state_root
-    from agent.state import default_root
+    from agent.node.local import state_root
+    from agent.state.directory import default_root
 
     if args.state_dir or args.scope != "system":
         return state_root(args.state_dir).absolute()
     return default_root({"HOME": _owner(args.scope).pw_dir})
 
 
-def carry_out(steps: Iterable[Step]) -> None:
+def carry_out(steps: Iterable[ManagerCommand]) -> None:
     """Run a manager's commands. Raises StateError with what it says."""
     for step in steps:
         until = time.monotonic() + step.tried_for_s
@@ -136,7 +143,7 @@ def carry_out(steps: Iterable[Step]) -> None:
             time.sleep(_AGAIN_S)
 
 
-def _wrong_with(step: Step) -> str | None:
+def _wrong_with(step: ManagerCommand) -> str | None:
     """Run it once: why what it is to bring about is not so."""
     try:
         done = subprocess.run(
@@ -151,7 +158,7 @@ def _wrong_with(step: Step) -> str | None:
     return (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
 
 
-def _make_folders(unit: Unit, owner: pwd.struct_passwd) -> None:
+def _make_folders(unit: ServiceUnit, owner: pwd.struct_passwd) -> None:
     """Private to whoever the service runs as."""
     for folder in unit.folders:
         if not folder.exists():

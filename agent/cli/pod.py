@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.cli.download_options import DOWNLOAD_OPTIONS
-from reconciler.edge import Exit, endings
-from reconciler.errors import ReconcilerError, UsageError
-from reconciler.option import GIT_OPTIONS, Option, add, file_path
+from reconciler.api.errors import ReconcilerError, UsageError
+from reconciler.console.edge import Exit, endings
+from reconciler.console.option import GIT_OPTIONS, Option, add, file_path
 from reconciler.report.terminal import printable
 from reconciler.source.address import redact_url
 
 if TYPE_CHECKING:
+    from reconciler.fleet.model_file import ModelFile
     from reconciler.models import FetchContext
-    from reconciler.workload import ModelFile
 
 _GIT_TOKEN = "FLEET_GIT_TOKEN"  # noqa: S105 - the variable's name
 _TERMINATION_LOG = Path("/dev/termination-log")
@@ -98,6 +98,9 @@ _COMPANION = (
 )  # fmt: skip
 
 
+EXAMPLES: Mapping[str, str] = {}  # nobody types these
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     fetch = _add_action(actions, "fetch", "bring one model into the volume, verified")
@@ -142,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_fetch(args: argparse.Namespace) -> int:
     from agent.models.store import ModelStore
-    from agent.pod.fetch import Errand, Patience
+    from agent.pod.fetch import FetchJob, RetryLimits
 
     stop = threading.Event()
     try:
@@ -155,10 +158,10 @@ def _run_fetch(args: argparse.Namespace) -> int:
                 hf_token_file=str(args.hf_token_file) if args.hf_token_file else None,
                 in_turn=True,
             )
-            patience = Patience(args.attempts, args.give_up_after)
+            patience = RetryLimits(args.attempts, args.give_up_after)
             context = _context(args)
             try:
-                Errand(store, model, context, _teller(model.name), patience, stop).run()
+                FetchJob(store, model, context, _teller(model.name), patience, stop).run()
             except ReconcilerError:
                 if received:
                     return Exit.INTERRUPTED
@@ -173,12 +176,14 @@ def _run_fetch(args: argparse.Namespace) -> int:
 
 def _model(args: argparse.Namespace) -> ModelFile:
     from reconciler.api.model import format_by_name
+    from reconciler.fleet.model_file import ModelFile
     from reconciler.models import check_source
-    from reconciler.workload import ModelFile
 
     _require(args, "model", "source")
     if reason := check_source(args.source):
         raise UsageError(f"--source {printable(args.source)}: {reason}")
+    if args.source.lower().startswith("file://"):  # the volume's other models, or our own secrets
+        raise UsageError(f"--source {printable(args.source)}: pods read no files of a node")
     form = args.format or format_by_name(args.source)
     return ModelFile(args.model, args.source, form, sha256=args.sha256, files=tuple(args.file))
 
@@ -232,12 +237,10 @@ def _run_wait(args: argparse.Namespace) -> int:
 
 
 def _run_companion(args: argparse.Namespace) -> int:
-    from agent import heap
-    from agent.pod.companion import Companion, Pace
+    from agent.pod.companion import Companion, Delays
     from agent.pod.engine import Engine
-    from agent.pod.web import Server
+    from agent.pod.web import PodServer
 
-    heap.few_arenas()
     _require(args, "runtime", "port")
     key_file = str(args.api_key_file) if args.api_key_file else None
     engine = Engine.beside(args.runtime, args.port, tuple(args.name), key_file)
@@ -246,14 +249,13 @@ def _run_companion(args: argparse.Namespace) -> int:
         _teller("companion"),
         preload=tuple(args.preload),
         drain_timeout_s=args.drain_timeout,
-        pace=Pace(settle_s=args.settle),
+        pace=Delays(settle_s=args.settle),
     )
-    with Server(args.listen, companion) as server:
+    with PodServer(args.listen, companion) as server:
         # A server is ended from another thread than the one that serves.
         end = threading.Thread(target=server.shutdown, name="end", daemon=True)
         with endings(end.start):
             companion.start()
-            heap.trim()
             server.serve_forever()
     companion.close()
     return Exit.OK

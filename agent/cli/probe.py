@@ -7,7 +7,12 @@ import json
 import sys
 from typing import Any
 
-from reconciler.edge import Exit
+from reconciler.console.edge import Exit
+
+EXAMPLES = {
+    "fleet-agent probe": "as the node of this host's name",
+    "fleet-agent probe --node laptop": "as another one",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -27,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _document(name: str | None, state_dir: str | None) -> dict[str, Any]:
-    from agent.local import state_root
     from agent.machine.probe import node_name, probe
+    from agent.node.local import state_root
     from agent.server.tls import certificate_sha256
     from reconciler.api.meta import API_VERSION
 
@@ -46,7 +51,7 @@ def _document(name: str | None, state_dir: str | None) -> dict[str, Any]:
 
 def _runtimes() -> list[str]:
     from agent.engines.engine import find_engine
-    from reconciler.errors import EngineError
+    from reconciler.api.errors import EngineError
     from reconciler.runtimes import RUNTIMES
 
     found = []

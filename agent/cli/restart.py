@@ -1,4 +1,4 @@
-"""Start services on this machine anew, also those that were stopped by hand.
+"""Restart services on this machine, also those that were stopped by hand.
 
 What changed on the machine since they were started is applied with it: an upgraded engine, or other
 options of the agent. Without a running agent, name the options that it runs with.
@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING
 
 from agent.cli.download_options import MODEL_STORE
 from agent.cli.stop import add_names, chosen, labels, opened
-from reconciler.edge import Exit
-from reconciler.option import API_KEY_FILE, add, program_options, programs_of
+from reconciler.console.edge import Exit, tell
+from reconciler.console.option import API_KEY_FILE, add, program_options, programs_of
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from reconciler.api.meta import ObjectRef
-    from reconciler.plan import Instance
+    from reconciler.core.plan import Instance
+
+
+EXAMPLES = {
+    "fleet-agent restart chat": "one service",
+    "fleet-agent restart --all": "everything that runs here or was stopped by hand",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,10 +40,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when they answer, 3 when one does not in time. Raises UsageError, StateError."""
-    from agent.byhand import handwork
-    from agent.node import remembered_node
-    from agent.settings import Settings
-    from agent.view import recorded_instances
+    from agent.cli import handwork
+    from agent.node.node import remembered_node
+    from agent.node.settings import Settings
+    from agent.node.view import recorded_instances
 
     state = opened(args)
     if state is None:
@@ -46,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     wanted = chosen(args, here, here.names)
     if not wanted:
         return Exit.OK
-    print(f"{labels(wanted)}: starts anew", file=sys.stderr)
+    if again := wanted if state.holder() else wanted & (here.records.keys() | here.launches):
+        print(f"{labels(again)}: restarting", file=sys.stderr)
     settings = Settings(
         root=state.root,
         programs=programs_of(args),
@@ -69,10 +76,10 @@ def _say(
             why = f"{there.reason}: {there.message}".rstrip(": ") if there else "not started"
             words = f"not ready ({why}); see `fleet-agent status`"
         elif there is None:
-            words = "may run again: an agent that follows the fleet starts it"
+            words = "may run again: `reconcile --local`, `--watch` or an agent starts it"
         else:
             words = f"ready at {there.endpoint}"
-        print(f"{ref.label}: {printable(words)}", file=sys.stderr)
+        tell(f"{ref.label}: {printable(words)}")
 
 
 def _seconds(text: str) -> float:

@@ -7,16 +7,22 @@ running. Every option is also an environment variable; what is typed wins.
 from __future__ import annotations
 
 import argparse
-import ipaddress
 from typing import TYPE_CHECKING
 
 from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, download_settings
-from reconciler.errors import SourceError, UsageError
-from reconciler.option import (
+from reconciler.api.errors import SourceError, UsageError
+from reconciler.console.option import (
     AGENT_OPTIONS,
     API_KEY_FILE,
+    CONTEXT,
     GIT_OPTIONS,
+    HOST_IP,
     INTERVAL,
+    KUBECONFIG,
+    MEMORY_FRACTION,
+    OFFERED_RUNTIMES,
+    OFFLINE,
+    RUNTIME,
     SERVICE_PORTS,
     STATE_DIR,
     Option,
@@ -30,11 +36,16 @@ from reconciler.option import (
 )
 
 if TYPE_CHECKING:
-    from agent.cluster.room import Room
-    from agent.settings import Settings
-    from reconciler.runtime import Runtime
+    from agent.cluster.agent import ClusterAgent
+    from agent.node.settings import Settings
 
 _WITHDRAW_S = 2.0  # until every node of a cluster has a changed EndpointSlice
+
+
+EXAMPLES = {
+    "fleet-agent run --fleet https://git.example/fleet.git": "as the node of this host's name",
+    "fleet-agent run --fleet . --node laptop": "from a folder, as another one",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -45,18 +56,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 0 after SIGTERM, 130 after SIGINT. Raises UsageError, SourceError, StateError."""
     check_source(args)
-    from agent.daemon import Service, run
-    from agent.local import state_root
+    from agent.daemon.daemon import DaemonOptions, run
+    from agent.node.local import state_root
+    from agent.node.settings import Intervals, Settings
     from agent.server import ListenSettings
-    from agent.settings import Intervals, Settings
     from reconciler.api.quantity import parse_duration
-    from reconciler.journal import applied_location
+    from reconciler.loop.journal import applied_location
 
     settings = Settings(
         root=state_root(args.state_dir).absolute(),
         programs=programs_of(args),
         model_store=args.model_store,
         downloads=download_settings(args),
+        offline=args.offline,
         namespace=args.namespace,
         runtime=args.runtime,
         runtimes=args.runtimes,
@@ -71,11 +83,12 @@ def run(args: argparse.Namespace) -> int:
         peers=credentials_of(args),
         withdraw_s=_WITHDRAW_S if args.kubernetes else 0.0,
     )
-    service = Service(
+    service = DaemonOptions(
         node=args.node,
         listen=ListenSettings(args.listen, args.port, args.client_ca_file, args.host_ip),
         interval_s=parse_duration(args.interval),
         strict=args.strict_history,
+        confirmed=frozenset(args.confirm or ()),
         log_level=args.log_level,
         stop_on_exit=args.stop_on_exit,
     )
@@ -84,7 +97,11 @@ def run(args: argparse.Namespace) -> int:
         return run(lambda: room.source, settings, service, room.beside)
     # A folder that is gone is a lost source, once something of it was applied here.
     before = applied_location(settings.root / "desired" / "history.json")
-    return run(lambda: source_of(args, args.fleet, applied_from=before), settings, service)
+    return run(
+        lambda: source_of(args, args.fleet, applied_from=before, option="--fleet"),
+        settings,
+        service,
+    )
 
 
 def check_source(args: argparse.Namespace) -> None:
@@ -121,7 +138,7 @@ def _groups() -> dict[str, tuple[Option, ...]]:
         "a cluster as the source": _CLUSTER,
         "git credentials": GIT_OPTIONS,
         "this machine (what its FleetNode says wins)": _MACHINE,
-        "downloads": DOWNLOAD_OPTIONS,
+        "downloads": (*DOWNLOAD_OPTIONS, OFFLINE),
         "engines": program_options(),
         "agents of other nodes (a service that moves waits for theirs)": AGENT_OPTIONS,
         "the agent": _AGENT,
@@ -129,12 +146,12 @@ def _groups() -> dict[str, tuple[Option, ...]]:
     }
 
 
-def _room(args: argparse.Namespace, settings: Settings) -> Room:
+def _room(args: argparse.Namespace, settings: Settings) -> ClusterAgent:
     """Raises AccessError."""
-    from agent.cluster.room import ClusterSettings, Room
+    from agent.cluster.agent import ClusterAgent, ClusterSettings
 
     cluster = ClusterSettings(args.node, args.kubeconfig, args.context, args.standalone)
-    return Room(cluster, settings, withdraws=args.stop_on_exit)
+    return ClusterAgent(cluster, settings, withdraws=args.stop_on_exit)
 
 
 def _location(text: str) -> str:
@@ -148,32 +165,8 @@ def _location(text: str) -> str:
     return text if path is None else str(path.absolute())
 
 
-def _runtime(text: str) -> str:
-    row = _row(text)
-    if row.serves_many:
-        raise ValueError(f"{text} serves many models, so a service has to name it itself")
-    return row.name
-
-
-def _runtimes(text: str) -> tuple[str, ...]:
-    names = [name.strip() for name in text.split(",")]
-    return tuple(_row(name).name for name in names if name)
-
-
-def _row(name: str) -> Runtime:
-    from reconciler.runtimes import RUNTIMES, resolve
-
-    row = resolve(name)
-    if row is None:
-        raise ValueError(f"no runtime named {name}; there is {', '.join(RUNTIMES)}")
-    return row
-
-
-def _fraction(text: str) -> float:
-    share = float(text)
-    if not 0 < share <= 1:
-        raise ValueError("give a share above 0 and up to 1, such as 0.67")
-    return share
+def _tokens(text: str) -> tuple[str, ...]:
+    return tuple(token for word in text.split(",") if (token := word.strip()))
 
 
 def _pause(text: str) -> str:
@@ -188,10 +181,6 @@ def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise ValueError("give a number up to 65535; 0 takes a free port")
     return int(text)
-
-
-def _address(text: str) -> str:
-    return str(ipaddress.ip_address(text))
 
 
 _FLEET = (
@@ -209,33 +198,30 @@ _FLEET = (
         "follow no rewritten branch until `fleet-agent accept COMMIT`",
         None,
     ),
+    Option(
+        "confirm",
+        "release the removals that a plan has printed these words for, with commas between",
+        "TOKENS",
+        read=_tokens,
+    ),
 )
 _CLUSTER = (
     Option("kubernetes", "take the desired state from a cluster's API, and publish there what"
            " runs here", None),
     Option("standalone", "there is no reconciler in it: serve what asks for metal", None),
-    Option("kubeconfig", "how to reach it (default: $KUBECONFIG, ~/.kube/config, or a pod's own)",
-           "FILE", read=file_path),
-    Option("context", "of the kubeconfig (default: its current one)", "NAME"),
+    KUBECONFIG,
+    CONTEXT,
 )  # fmt: skip
 _MACHINE = (
     Option("node", "the FleetNode that this machine is (default: the one of its name)", "NAME"),
     Option("namespace", "only services of this namespace (default: all)", "NAME"),
     MODEL_STORE,
-    Option("host-ip", "the address of this machine for clients elsewhere", "ADDRESS",
-           read=_address),
+    HOST_IP,
     API_KEY_FILE,
     SERVICE_PORTS,
-    Option("runtime", "for services that name none (default: llama-server)", "NAME",
-           read=_runtime),
-    Option("runtimes", "what this machine can run, with commas between", "NAMES",
-           read=_runtimes),
-    Option(
-        "memory-fraction",
-        "share of memory for models (default: 0.67 up to 36Gi, else 0.75)",
-        "SHARE",
-        read=_fraction,
-    ),
+    RUNTIME,
+    OFFERED_RUNTIMES,
+    MEMORY_FRACTION,
     Option(
         "memory-check-mode",
         "enforce, or warn: start what does not fit all the same and say so",

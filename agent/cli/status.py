@@ -3,117 +3,154 @@
 from __future__ import annotations
 
 import argparse
-import json
 import platform
 import sys
 import time
-import urllib.request
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from reconciler.edge import Exit, view_of
+from reconciler.api.errors import StateError
+from reconciler.console.edge import Exit
+from reconciler.console.option import add_view_options
+from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
-    from agent.state import StateDir
-    from reconciler.api.nodestate import NodeState
-    from reconciler.plan import RevisionState
-    from reconciler.report.status import Status
-    from reconciler.source.history import Record
+    from collections.abc import Iterable, Iterator
 
-_PATIENCE_S = 2.0
+    from agent.state.directory import StateDir
+    from reconciler.api.meta import ObjectRef
+    from reconciler.api.nodestate import NodeState
+    from reconciler.core.plan import Instance
+    from reconciler.report.status import DeclaredService, Status
+
+
+EXAMPLES = {
+    "fleet-agent status": "what runs here",
+    "fleet-agent status --follow": "and what becomes of it, until Ctrl-C",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """None beside the common ones."""
+    add_view_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 0 when everything that should run is ready, 3 otherwise."""
-    from agent.local import state_root
-    from agent.state import StateDir
-    from reconciler.report.status import status_json
-    from reconciler.report.status_text import status_text
+    """Exit 0 when everything that was asked for and should run is ready, 3 otherwise."""
+    from reconciler.console.statusview import chosen, follow, show
+
+    state = shown_state(args)
+    node = _node_name(state)
+    if args.follow:
+        return follow(args, lambda: _status(state, node))
+    status = chosen(args, _status(state, node))
+    show(args, status)
+    if args.output == "text":
+        holder = state.holder()
+        runs = f"running, pid {holder}" if holder else "not running"
+        print(f"agent: {runs} ({state.root})", file=sys.stderr)
+    late = [i for i in status.observed.instances if not i.ready]
+    held = [d for d in status.declared if not d.is_meant]
+    return Exit.BLOCKED if late or held else Exit.OK
+
+
+def shown_state(args: argparse.Namespace) -> StateDir:
+    """The state directory for who only looks at it: one that an agent would refuse is shown, with
+    that warning, as a person may look there to find out what is wrong."""
+    from agent.node.local import state_root
+    from agent.state.directory import StateDir
 
     state = StateDir(state_root(args.state_dir).absolute())
-    status = _status(state, _node_name(state))
-    if args.output == "json":
-        print(json.dumps(status_json(status)))
-    else:
-        sys.stdout.write(status_text(status, view_of(sys.stdout)))
-        holder = state.holder()
-        watched = f"watched by pid {holder}" if holder else "watched by nobody now"
-        print(f"{state.root}: {watched}", file=sys.stderr)
-    late = [i for i in status.observed.instances if not i.ready]
-    held = [d for d in status.declared if d.reason != "StoppedByHand"]
-    return Exit.BLOCKED if late or held else Exit.OK
+    try:
+        state.must_be_ours()
+    except StateError as error:
+        print(f"warning: {printable(str(error))}", file=sys.stderr)
+    return state
 
 
 def _status(state: StateDir, node: str) -> Status:
     """From what lies on disk and the living processes; what only the agent knows, from itself."""
     from agent.byhand.stopped import read_stopped
-    from agent.view import recorded_instances
-    from reconciler.api.meta import ObjectRef
-    from reconciler.plan import Observation, TargetState
-    from reconciler.reasons import REASONS
+    from agent.node.view import recorded_instances, recorded_leaving
+    from agent.server.here import asked, revision_of
+    from agent.state.benchmarks import read_results
+    from agent.state.suspended import read_suspended
+    from reconciler.core.plan import Observation, TargetState, starts_again
     from reconciler.report.nodestate import read_node_state
-    from reconciler.report.status import Declared, Status
+    from reconciler.report.status import DeclaredService, Status
     from reconciler.source.history import HistoryFile
 
     target, instances = f"node/{node}", recorded_instances(state, node)
     stopped = read_stopped(state)
     history = HistoryFile(state.desired / "history.json").peek()
-    own = _asked(state)
+    own = asked(state)
+    if own is not None:
+        instances = tuple(_as_measured(instances, own))
     seen = TargetState(
         target,
         reachable=True,
         seen_at=time.time(),
-        message=_lost(history.unreachable_since),
+        message="; ".join(filter(None, (_lost(history.unreachable_since), _unserved(state)))),
         pools=read_node_state(own)[0].pools if own else (),
-        revision=_revision(history, own.revision.held if own else None),
+        revision=revision_of(history, own.revision.held if own else None),
         stopped=stopped,
+        leaving=recorded_leaving(state),
+        state_option=state.option,
     )
-    why = REASONS["StoppedByHand"]
-    declared = [Declared(ref, "StoppedByHand", why, node) for ref in stopped]
-    for item in own.blocked if own else ():
-        ref = ObjectRef(item.ref.kind, item.ref.namespace, item.ref.name)
-        if ref.kind == "InferenceService" and ref not in stopped:
-            declared.append(Declared(ref, item.reason, item.message, node))
+    declared = [
+        DeclaredService(ref, "StoppedByHand", starts_again(ref, seen), node) for ref in stopped
+    ]
+    if own is not None:
+        declared += _not_running(own, set(stopped))
+    else:
+        suspended = [ref for ref in read_suspended(state) if ref not in stopped]
+        declared += [DeclaredService(ref, "Suspended", "", node) for ref in suspended]
     states = {target: own} if own else {}
-    return Status(Observation({target: seen}, instances), tuple(declared), states)
-
-
-def _asked(state: StateDir) -> NodeState | None:
-    """What a living agent says itself, where it serves that to anybody on this machine."""
-    from agent.server import served
-    from reconciler.api.nodestate import NodeState
-
-    said = served(state.root)
-    url = said.url if said else None
-    if state.holder() is None or not url or not url.startswith("http://"):
-        return None
-    try:
-        with urllib.request.urlopen(f"{url}/v1/state", timeout=_PATIENCE_S) as answer:  # noqa: S310 - http by the line above
-            return NodeState.model_validate_json(answer.read())
-    except (OSError, ValueError):
-        return None  # what lies on disk is shown all the same
-
-
-def _revision(history: Record, held: str | None) -> RevisionState:
-    from reconciler.plan import RevisionState
-
-    refused = history.refused
-    return RevisionState(
-        applied=history.applied.revision if history.applied else None,
-        refused=refused.revision if refused else None,
-        problems=refused.problems if refused else (),
-        held=held or (history.held.message if history.held else ""),
+    return Status(
+        Observation({target: seen}, instances),
+        tuple(declared),
+        states,
+        measured={target: read_results(state.root)},
     )
+
+
+def _as_measured(found: Iterable[Instance], own: NodeState) -> Iterator[Instance]:
+    """With what each process really takes, as its agent has measured it."""
+    from reconciler.report.nodestate import read_node_state
+
+    measured = {(i.ref, i.pid): i.measured for i in read_node_state(own)[1]}
+    for instance in found:
+        yield replace(instance, measured=measured.get((instance.ref, instance.pid), ()))
+
+
+def _not_running(own: NodeState, known: set[ObjectRef]) -> Iterator[DeclaredService]:
+    """The services that the agent does not run, each once: held, also by what they need, or
+    suspended."""
+    from reconciler.report.nodestate import read_ref
+    from reconciler.report.status import DeclaredService
+
+    held = [(ref, b.reason, b.message) for b in own.blocked for ref in (b.ref, *b.holds)]
+    for each, reason, message in (*held, *((ref, "Suspended", "") for ref in own.suspended)):
+        ref = read_ref(each)
+        if ref.kind == "InferenceService" and ref not in known:
+            known.add(ref)
+            yield DeclaredService(ref, reason, message, own.node)
+
+
+def _unserved(state: StateDir) -> str:
+    """Why the agent that runs here cannot be asked."""
+    from agent.server import served
+
+    said = served(state.root) if state.holder() else None
+    if said is None or said.problem is None:
+        return ""
+    return f"its agent serves no state and no metrics: {said.problem}"
 
 
 def _lost(since: float | None) -> str:
     if since is None:
         return ""
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
-    return f"the fleet's source gives nothing since {at}: what runs stays as it is"
+    at = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(since))
+    return f"cannot reach the fleet's source since {at}: what runs stays as it is"
 
 
 def _node_name(state: StateDir) -> str:

@@ -1,25 +1,35 @@
 """Drain and stop services on this machine, and keep them stopped.
 
-They stay so until `fleet-agent restart`, or until the fleet changes their inputs. A running agent
-does the work; without one this command does, from the records.
+They stay so, whoever follows the fleet, until `fleet-agent restart` or until the fleet changes
+their spec. A running agent does the work; without one this command does, from the records.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.edge import Exit
-from reconciler.errors import UsageError
+from reconciler.api.errors import UsageError
+from reconciler.console.edge import Exit, tell
+from reconciler.report.terminal import printable
+
+_SOON_S = 2.0  # who waits so long wants to know for what
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from agent.byhand.handwork import Here
-    from agent.state import StateDir
+    from agent.cli.handwork import Here
+    from agent.state.directory import StateDir
     from reconciler.api.meta import ObjectRef
+
+
+EXAMPLES = {
+    "fleet-agent stop chat": "one service",
+    "fleet-agent stop --all": "everything that runs here",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when they are stopped, 3 when they are not by the deadline."""
-    from agent.byhand import handwork
+    from agent.cli import handwork
 
     state = opened(args)
     if state is None:
@@ -42,28 +52,47 @@ def run(args: argparse.Namespace) -> int:
 
 def stop_all(root: Path) -> int:
     """Everything that was started from a state directory, without a note to keep it so."""
-    from agent.byhand import handwork
+    from agent.cli import handwork
 
-    state = _opened(root)
+    state = opened_at(root)
     return Exit.OK if state is None else _stop(state, handwork.Here.read(state).running, keep=False)
 
 
 def _stop(state: StateDir, wanted: Collection[ObjectRef], *, keep: bool) -> int:
-    from agent.byhand import handwork
+    from agent.cli import handwork
 
     if not wanted:
         return Exit.OK
-    print(f"{labels(wanted)}: drains and stops", file=sys.stderr)
-    left = handwork.stop(state, wanted, keep=keep)
+    print(f"{labels(wanted)}: stopping", file=sys.stderr)
+    slow = threading.Timer(_SOON_S, _say_what_lasts, (state, wanted))
+    slow.daemon = True
+    slow.start()
+    try:
+        left = handwork.stop(state, wanted, keep=keep)
+    finally:
+        slow.cancel()
     if done := set(wanted) - left:
-        until = ", until `fleet-agent restart` or a change of its inputs" if keep else ""
-        print(f"{labels(done)}: stopped{until}", file=sys.stderr)
+        again = " ".join(ref.label for ref in sorted(done)) + state.option
+        until = (
+            f", until `fleet-agent restart {again}` or until the fleet changes its spec"
+            if keep
+            else ""
+        )
+        tell(f"{labels(done)}: stopped{until}")
     if left:
         print(f"{labels(left)}: still there; see `fleet-agent status`", file=sys.stderr)
     return Exit.BLOCKED if left else Exit.OK
 
 
-# What `restart` shares.
+def _say_what_lasts(state: StateDir, wanted: Collection[ObjectRef]) -> None:
+    from agent.node.view import recorded_leaving
+
+    for ref, why in recorded_leaving(state).items():
+        if ref in wanted:
+            tell(f"{ref.label}: {printable(why)} (Ctrl-C leaves it running)")
+
+
+# What `restart`, `logs` and `bench` share.
 
 
 def add_names(parser: argparse.ArgumentParser, everything: str) -> None:
@@ -76,15 +105,16 @@ def opened(args: argparse.Namespace) -> StateDir | None:
 
     Raises UsageError where nothing is named.
     """
-    from agent.local import state_root
+    from agent.node.local import state_root
 
     if bool(args.names) == args.all:
         raise UsageError("name the services, or say --all")
-    return _opened(state_root(args.state_dir).absolute())
+    return opened_at(state_root(args.state_dir).absolute())
 
 
-def _opened(root: Path) -> StateDir | None:
-    from agent.state import StateDir
+def opened_at(root: Path) -> StateDir | None:
+    """A state directory that is there; None, and said, where there is none."""
+    from agent.state.directory import StateDir
 
     if not root.is_dir():
         print(f"{root}: nothing was started from here", file=sys.stderr)
@@ -96,16 +126,24 @@ def chosen(
     args: argparse.Namespace, here: Here, everything: frozenset[ObjectRef]
 ) -> frozenset[ObjectRef]:
     """The services that were named, or everything. Raises UsageError with the names there are."""
-    from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
+    from reconciler.api.meta import service_ref
 
     if args.all:
         return everything
-    parts = (name.rpartition("/") for name in args.names)
-    wanted = {ObjectRef("InferenceService", ns or DEFAULT_NAMESPACE, own) for ns, _, own in parts}
-    if unknown := wanted - here.names:
-        have = labels(here.names) or "nothing"
-        raise UsageError(f"{labels(unknown)}: not started here; there is {have}")
-    return frozenset(wanted)
+    wanted = frozenset(map(service_ref, args.names))
+    if strange := wanted - here.names:
+        raise unknown(strange, here.names)
+    return wanted
+
+
+def unknown(strange: Collection[ObjectRef], known: Collection[ObjectRef]) -> UsageError:
+    """What to say of names that nothing here has."""
+    from reconciler.source.suggest import did_you_mean
+
+    have = {ref.label for ref in known}
+    meant = did_you_mean(labels(strange), have) if len(strange) == 1 else ""
+    there = ", ".join(sorted(have)) or "nothing"
+    return UsageError(f"{labels(strange)}: not started here{meant}; there is {there}")
 
 
 def labels(refs: Collection[ObjectRef]) -> str:

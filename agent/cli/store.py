@@ -1,10 +1,4 @@
-"""The models that are here: list them, verify them, put some in by hand, remove what nothing needs.
-
-fleet-agent store list
-fleet-agent store verify [DIGEST...]
-fleet-agent store import PATH [--source SOURCE]
-fleet-agent store gc [--dry-run]
-"""
+"""List the models that are here, verify them, put some in by hand, remove what nothing needs."""
 
 from __future__ import annotations
 
@@ -16,21 +10,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, store_of
-from reconciler.edge import Exit, hangups
-from reconciler.errors import StateError, UsageError
-from reconciler.option import add
+from reconciler.api.errors import StateError, UsageError
+from reconciler.console.edge import Exit, hangups
+from reconciler.console.option import STATE_DIR, add
 
 if TYPE_CHECKING:
     from agent.models.store import ModelStore, StoredModel
-    from agent.state import StateDir
+    from agent.state.directory import StateDir
 
 _SHOWN_DIGITS = 12
+
+
+EXAMPLES = {
+    "fleet-agent store list": "what is here",
+    "fleet-agent store verify": "read every byte of it",
+    "fleet-agent store import mini.gguf --source hf://org/mini/mini.gguf": "a copy from elsewhere",
+    "fleet-agent store gc --dry-run": "what is needed no more",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add(parser, (MODEL_STORE, *DOWNLOAD_OPTIONS))
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    actions.add_parser("list", help="the models, their sizes and what they answer for")
+    listed = actions.add_parser("list", help="the models, their sizes and what they answer for")
     verify = actions.add_parser("verify", help="read every byte; take damaged models out of use")
     verify.add_argument("digests", nargs="*", metavar="DIGEST", help="as list shows them")
     verify.add_argument("--dry-run", action="store_true", help="only say what is damaged")
@@ -40,12 +42,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     put.add_argument("--format", choices=("gguf", "mlx", "safetensors"), help="default: by name")
     gc = actions.add_parser("gc", help="remove the models that nothing needs any more")
     gc.add_argument("--dry-run", action="store_true", help="only say what would go")
+    for action in (listed, verify, put, gc):
+        add(action, (STATE_DIR, MODEL_STORE), again=True)
+        action.add_argument("-o", "--output", choices=("text", "json"), default=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0; 3 when verify found damage. Raises UsageError, ModelError, StateError."""
-    from agent.local import state_root
-    from agent.state import StateDir
+    from agent.node.local import state_root
+    from agent.state.directory import StateDir
 
     state = StateDir.open(state_root(args.state_dir))
     store = store_of(args, state.models)
@@ -54,19 +59,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
+    from reconciler.api.model import public_source
     from reconciler.api.quantity import show_bytes
+    from reconciler.models.url import shown
 
     stocked = store.inventory()
     if args.output == "json":
         entries = [
-            _entry(s.model) | {"sources": list(s.sources), "resolved": list(s.resolved)}
+            _entry(s.model)
+            | {"sources": [public_source(one) for one in s.sources], "resolved": list(s.resolved)}
             for s in stocked
         ]
         print(json.dumps({"formatVersion": 1, "store": str(store.root), "models": entries}))
         return Exit.OK
     for s in stocked:
         m = s.model
-        sources = ", ".join(s.sources) or "imported"
+        sources = ", ".join(map(shown, s.sources)) or "imported"
         print(
             f"{m.digest[:_SHOWN_DIGITS]}  {show_bytes(m.size_bytes):>9}  {m.format:<11}  {sources}"
         )
@@ -97,8 +105,8 @@ def _verify(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
 
 def _import(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
     from reconciler.api.model import format_by_name
+    from reconciler.fleet.model_file import ModelFile
     from reconciler.models import check_source
-    from reconciler.workload import ModelFile
 
     path = args.file.expanduser().absolute()
     if not path.exists():
@@ -109,7 +117,7 @@ def _import(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
     form = args.format or format_by_name(args.source or uri)
     stored = store.take_in(ModelFile(path.name, uri, form))
     if args.source:
-        store.shelf.answer_for(args.source, stored.digest)
+        store.shelf.assign(args.source, stored.digest)
     if args.output == "json":
         print(json.dumps({"formatVersion": 1, "models": [_entry(stored)]}))
     else:
@@ -119,7 +127,7 @@ def _import(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
 
 
 def _gc(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
-    from agent.local import needed_digests
+    from agent.node.local import needed_digests
     from reconciler.api.quantity import show_bytes
 
     holder = state.holder()

@@ -5,7 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from reconciler.edge import Exit
+from reconciler.console.edge import Exit
+
+EXAMPLES = {
+    "fleet-agent uninstall": "and stop what it runs",
+    "fleet-agent uninstall --dry-run": "only say what would be done",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -13,7 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     add_scope(parser)
     parser.add_argument(
-        "--keep-running", action="store_true", help="leave the models running, watched by nobody"
+        "--keep-running", action="store_true", help="leave the models running, without an agent"
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
 

@@ -1,14 +1,16 @@
-"""Keeps what a node publishes in a cluster as it is to be: its EndpointSlices and, where no
-reconciler does that, the Services that they are of. Used by one thread."""
+"""Keeps the objects that a node publishes in a cluster current: its EndpointSlices and, without a
+reconciler, their Services. Used by one thread."""
 
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from reconciler.kube.apiserver.errors import AccessError, ClusterError, Throttled, Unreachable
+from reconciler.kube.client.errors import AccessError, ClusterError, Throttled, Unreachable
+from reconciler.kube.endpoints.slices import NODE_LABEL, SLICE_SERVICE_LABEL
 from reconciler.kube.objects import (
     AGENT_MANAGER,
     MANAGED_BY_LABEL,
@@ -18,15 +20,16 @@ from reconciler.kube.objects import (
     ObjectId,
     id_of,
 )
-from reconciler.kube.publishing.slices import NODE_LABEL, SLICE_SERVICE_LABEL
 
 if TYPE_CHECKING:
-    from reconciler.kube.apiserver.client import ApiServer
+    from reconciler.kube.client.api import ApiServer
 
 OUTAGES = (Unreachable, Throttled, AccessError)
 _SLICE = OWNED_KINDS["discovery.k8s.io", "EndpointSlice"]
 _SERVICE = OWNED_KINDS["", "Service"]
-_RESYNC_S = 60.0  # what others changed is put right so late at most; a watch would cost a thread
+# Changes by others are corrected about this late; a watch would cost a thread. Random, so that
+# agents that started together do not list together.
+RESYNC_S = 60.0
 _log = logging.getLogger(__name__)
 
 
@@ -37,7 +40,7 @@ class Endpoints:
         self._api, self._node, self._manager = api, node, manager
         self._namespace = namespace or ""
         self._live: dict[ObjectId, Manifest] = {}
-        self._listed_at: float | None = None
+        self._list_at = 0.0
         self._told: dict[ObjectId, str] = {}
         self._refused: set[ObjectId] = set()
 
@@ -46,11 +49,11 @@ class Endpoints:
         slices: Mapping[ObjectId, Manifest],
         services: Mapping[ObjectId, Manifest] | None = None,
     ) -> None:
-        """Make them these, and no others; `services` None: they are the reconciler's. What one
-        object is refused is said once and tried again with the next list. Raises Unreachable,
-        Throttled, AccessError."""
+        """Write these objects and remove others; `services` None: they are the reconciler's. A
+        refusal is logged once and retried with the next list. Raises Unreachable, Throttled,
+        AccessError."""
         wanted = {**(services or {}), **slices}
-        if self._listed_at is None or time.monotonic() - self._listed_at > _RESYNC_S:
+        if time.monotonic() >= self._list_at:
             self._list(with_services=services is not None)
         for oid, manifest in wanted.items():
             if oid not in self._refused and not _is_as(self._live.get(oid), manifest):
@@ -68,7 +71,8 @@ class Endpoints:
             for kind, selector in selectors.items()
             for found in self._api.list(kind, selector=selector, namespace=self._namespace).items
         }
-        self._listed_at = time.monotonic()
+        pause_s = RESYNC_S * random.uniform(0.8, 1.2)  # noqa: S311 - not for secrets
+        self._list_at = time.monotonic() + pause_s
         self._refused.clear()
 
     def _write(self, oid: ObjectId, manifest: Manifest) -> None:
@@ -90,7 +94,7 @@ class Endpoints:
         _log.debug("%s removed", oid.label)
 
     def _has_slices(self, service: ObjectId) -> bool:
-        """Another node's, of the same service."""
+        """Whether another node has slices of the same service."""
         selector = f"{SLICE_SERVICE_LABEL}={service.name}"
         return bool(self._api.list(_SLICE, selector=selector, namespace=service.namespace).items)
 
@@ -111,14 +115,14 @@ class Endpoints:
 
 
 def _is_ours(live: Manifest, manifest: Manifest) -> bool:
-    """By what it says it is for, not only by its name."""
+    """Judged by the labels, not only by the name."""
     there, said = live["metadata"].get("labels") or {}, manifest["metadata"]["labels"]
     keys = (SERVICE_LABEL, NODE_LABEL if NODE_LABEL in said else MANAGED_BY_LABEL)
     return all(there.get(key) == said[key] for key in keys)
 
 
 def _is_as(live: Manifest | None, manifest: Manifest) -> bool:
-    """Whether what is there says all that it is to say; the server adds more."""
+    """Whether the live object has everything in the manifest; the server adds more."""
     if live is None:
         return False
     labels = live["metadata"].get("labels") or {}

@@ -1,9 +1,9 @@
-"""What a node is to follow, out of what its cluster holds now and what it followed last. Pure.
+"""What a node should follow, from what its cluster holds now and what it followed last. Pure.
 
-Nothing is ever dropped because the cluster is silent about it: a service goes only where something
-says so. With a reconciler that is `FleetNode.status.desired`, a list that is complete because one
-write makes it whole. Standing alone it is the deletion of that very object while everything it
-stood in is still the same: see `Grounds`.
+Nothing is dropped because it is missing in the cluster: a service goes only if there is proof. With
+a reconciler that is `FleetNode.status.desired`, a list that is complete because it is written as a
+whole. Standalone it is the deletion of that very object while its surroundings are still the same:
+see `OwnerUids`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from reconciler.api.digest import digest
+from reconciler.api.errors import SourceError
 from reconciler.api.meta import GROUP
-from reconciler.errors import SourceError
 from reconciler.kube.objects import FLEET_LABEL, Manifest, ObjectId
-from reconciler.workload import digest
 
 Objects = Mapping[ObjectId, Manifest]
 
@@ -25,31 +25,34 @@ _METAL = "metal"
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
-    """What an object stood in when it was seen: the uid of its CustomResourceDefinition and that of
-    its namespace. Its absence counts only while both are the same and neither is going: a
-    reinstalled definition or a namespace that is being deleted takes every object with it, and
-    nobody meant the models. None: could not be seen, and proves nothing."""
+class OwnerUids:
+    """The surroundings of an object when it was seen: the uids of its CustomResourceDefinition and
+    of its namespace.
+
+    Its absence counts only while both are the same and neither is being deleted: a reinstalled
+    definition or a deleted namespace takes every object with it, which does not mean that the
+    models should stop. None: could not be read, and proves nothing.
+    """
 
     definition: str | None = None
     namespace: str | None = None
 
-    def proves_absence_from(self, now: Grounds) -> bool:
+    def proves_absence_from(self, now: OwnerUids) -> bool:
         return None not in (self.definition, self.namespace) and self == now
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What a node follows. `grounds` are those of its services, where it stands alone."""
+    """What a node follows. `grounds` are those of its services, in standalone mode."""
 
     revision: str
     objects: Objects
-    grounds: Mapping[ObjectId, Grounds] = field(default_factory=lambda: MappingProxyType({}))
+    grounds: Mapping[ObjectId, OwnerUids] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def led(node: str, seen: Objects, last: Followed | None, namespace: str | None = None) -> Followed:
-    """As the reconciler says in the node's FleetNode. What its list names and the cluster lost is
-    followed as it was. Raises SourceError where the cluster says nothing that can be followed."""
+    """Follow the reconciler's list in the node's FleetNode. Services in the list that the cluster
+    lost are followed as they were. Raises SourceError if there is no list to follow."""
     before = last.objects if last else _NOTHING
     own = seen.get(node_id(node))
     if own is None:
@@ -62,7 +65,9 @@ def led(node: str, seen: Objects, last: Followed | None, namespace: str | None =
         )
     said, complete = desired.get("digest"), digest(desired["services"])
     if said not in (None, complete):
-        raise SourceError(f"FleetNode {node}: status.desired is not whole: somebody else edited it")
+        raise SourceError(
+            f"FleetNode {node}: status.desired is incomplete: somebody else edited it"
+        )
     listed = {
         oid: _listed(oid, entry, seen, before)
         for entry in desired["services"]
@@ -82,11 +87,11 @@ def led(node: str, seen: Objects, last: Followed | None, namespace: str | None =
 
 
 def alone(
-    own: Manifest, seen: Objects, last: Followed | None, grounds: Mapping[ObjectId, Grounds]
+    own: Manifest, seen: Objects, last: Followed | None, grounds: Mapping[ObjectId, OwnerUids]
 ) -> Followed:
-    """As the services say whose Models ask for metal, in a cluster without a reconciler. `own` is
-    the node's FleetNode, or what stands for it; `grounds` those of every service seen or followed
-    now. One that is gone and may not have been deleted is followed as it was."""
+    """Follow the services whose Models require metal, in a cluster without a reconciler. `own` is
+    the node's FleetNode, or its stand-in; `grounds` those of every service seen or followed now. A
+    missing service without proof of its deletion is followed as it was."""
     node = own["metadata"]["name"]
     before = last.objects if last else _NOTHING
     known = last.grounds if last else {}
@@ -96,7 +101,7 @@ def alone(
         for oid, found in before.items()
         if oid.kind == "InferenceService"
         and oid not in seen
-        and not known.get(oid, Grounds()).proves_absence_from(grounds.get(oid, Grounds()))
+        and not known.get(oid, OwnerUids()).proves_absence_from(grounds.get(oid, OwnerUids()))
     }
     followed = {**kept, **services}
     around = _around(own, followed.values(), seen, before)
@@ -104,14 +109,14 @@ def alone(
         "",
         {**around, node_id(node): own, **followed},
         {
-            oid: grounds.get(oid, Grounds()) if oid in services else known.get(oid, Grounds())
+            oid: grounds.get(oid, OwnerUids()) if oid in services else known.get(oid, OwnerUids())
             for oid in followed
         },
     )
 
 
 def undecided(seen: Objects, last: Followed | None) -> frozenset[ObjectId]:
-    """Services that were followed and are not there: whose grounds have to be looked at."""
+    """Services that were followed and are missing now: their surroundings have to be read."""
     before = last.objects if last else _NOTHING
     return frozenset(o for o in before if o.kind == "InferenceService" and o not in seen)
 
@@ -134,7 +139,7 @@ def _service_id(entry: Mapping[str, Any]) -> ObjectId:
 
 
 def _listed(oid: ObjectId, entry: Mapping[str, Any], seen: Objects, before: Objects) -> Manifest:
-    """A service of the list: as it is there, unless that is older than the list."""
+    """A service of the list: the live object, unless it is older than the list."""
     found = seen.get(oid)
     if found is not None and _generation(found) >= int(entry.get("generation") or 0):
         return found
@@ -150,7 +155,7 @@ def _generation(found: Manifest) -> int:
 
 
 def _is_elsewhere(service: Manifest, node: str) -> bool:
-    """Placed on other nodes by name: a copy that runs here waits for its successor there."""
+    """Placed on other nodes by name: a running one waits here for its successor there."""
     nodes = _placed_on(service)
     return bool(nodes) and node not in nodes
 
@@ -161,7 +166,7 @@ def _placed_on(service: Manifest) -> tuple[str, ...]:
 
 
 def _is_claimed(found: Manifest, node: str, seen: Objects, before: Objects) -> bool:
-    """Every model of it asks for metal, and no other node is named."""
+    """Whether all its models require metal, and it names no other node."""
     if found.get("kind") != "InferenceService":
         return False
     models = [seen.get(oid) or before.get(oid) for oid in models_of(found)]
@@ -181,7 +186,7 @@ def _accelerator(model: Manifest) -> str | None:
 def _around(
     own: Manifest, services: Iterable[Manifest], seen: Objects, before: Objects
 ) -> dict[ObjectId, Any]:
-    """What services need beside themselves: their Models, the nodes they name, the Fleet; as they
+    """What services need besides themselves: their Models, the nodes they name, the Fleet; as they
     were, where the cluster lost them."""
     services = tuple(services)
     named = {node_id(name) for service in services for name in _placed_on(service)}
@@ -192,14 +197,14 @@ def _around(
 
 
 def _fleets(own: Manifest, seen: Objects) -> dict[ObjectId, Manifest]:
-    """Those that the node may be of: a cluster may have several, and a reconciler that applies one
-    from git labels all that is of it."""
+    """Fleets that the node may belong to: a cluster may have several, and a reconciler that applies
+    one from git labels its objects."""
     found = {oid: fleet for oid, fleet in seen.items() if oid.kind == "Fleet"}
     same = {oid: fleet for oid, fleet in found.items() if _fleet_of(fleet) == _fleet_of(own)}
     return same or found
 
 
 def _fleet_of(found: Manifest) -> str | None:
-    """Which fleet a reconciler says that an object is of; None: somebody else applied it."""
+    """The fleet in an object's labels; None if no reconciler applied it."""
     label = (found["metadata"].get("labels") or {}).get(FLEET_LABEL)
     return str(label) if label else None

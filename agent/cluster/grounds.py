@@ -1,4 +1,4 @@
-"""What the services of a cluster stand in: their definition and their namespaces, by uid."""
+"""The surroundings of a cluster's services: the uids of their definition and namespaces."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from agent.cluster.following import Grounds
+from agent.cluster.following import OwnerUids
 from reconciler.api.meta import GROUP
-from reconciler.kube.apiserver.errors import Denied
+from reconciler.kube.client.errors import Denied
 from reconciler.kube.objects import Manifest, ObjectId
 
 if TYPE_CHECKING:
-    from reconciler.kube.apiserver.client import ApiServer
+    from reconciler.kube.client.api import ApiServer
 
 _DEFINITION = ObjectId(
     "apiextensions.k8s.io", "CustomResourceDefinition", "", f"inferenceservices.{GROUP}"
@@ -21,19 +21,19 @@ _log = logging.getLogger(__name__)
 
 
 class GroundsReader:
-    """Asks the API server. Who may not look knows nothing: no service is dropped then."""
+    """Queries the API server. Without permission nothing is known, and no service is dropped."""
 
     def __init__(self, api: ApiServer) -> None:
         self._api = api
         self._told = False
 
-    def __call__(self, services: Iterable[ObjectId]) -> Mapping[ObjectId, Grounds]:
-        """Raises ClusterError where the server does not answer."""
+    def __call__(self, services: Iterable[ObjectId]) -> Mapping[ObjectId, OwnerUids]:
+        """Raises ClusterError if the server does not respond."""
         services = tuple(services)
         definition = self._uid(_DEFINITION)
         names = {oid.namespace for oid in services}
         within = {name: self._uid(ObjectId("", "Namespace", "", name)) for name in names}
-        return {oid: Grounds(definition, within[oid.namespace]) for oid in services}
+        return {oid: OwnerUids(definition, within[oid.namespace]) for oid in services}
 
     def _uid(self, oid: ObjectId) -> str | None:
         try:

@@ -5,25 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import random
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from agent.cluster.endpoints import OUTAGES
 from agent.cluster.outage import Outage
-from reconciler.kube.apiserver.errors import ClusterError, NotFound
+from reconciler.kube.client.errors import ClusterError, NotFound
+from reconciler.kube.endpoints.heartbeat import lease_manifest, renewal_pause_s
 from reconciler.kube.objects import SYSTEM_NAMESPACE
-from reconciler.kube.publishing.heartbeat import RENEW_S, lease_manifest
 
 if TYPE_CHECKING:
-    from reconciler.kube.apiserver.client import ApiServer
+    from reconciler.kube.client.api import ApiServer
 
 _END_S = 2.0
 _log = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Renews every 10 s until `close`, and leaves the Lease behind: it becomes stale by itself."""
+    """Renews every 10 s or so until `close`, and leaves the Lease behind: it becomes stale."""
 
     def __init__(self, api: ApiServer, node: str, manager: str, outage: Outage) -> None:
         self._api, self._node, self._manager, self._outage = api, node, manager, outage
@@ -42,7 +43,7 @@ class Heartbeat:
     def _run(self) -> None:
         while not self._ending.is_set():
             self._renew()
-            self._ending.wait(RENEW_S)
+            self._ending.wait(renewal_pause_s(random.random()))  # noqa: S311 - not for secrets
 
     def _renew(self) -> None:
         manifest = lease_manifest(self._node, self._holder, time.time())
@@ -54,6 +55,8 @@ class Heartbeat:
             self._say(f"no heartbeat: the cluster has no namespace {SYSTEM_NAMESPACE}")
         except ClusterError as error:
             self._say(f"no heartbeat: {error}")
+        except Exception:  # noqa: BLE001  a thread's edge: a bug in this program must not end it
+            _log.exception("a bug in this program stopped this heartbeat")
         else:
             self._outage.answered()
             self._told = None

@@ -1,6 +1,6 @@
-"""A cluster that does not answer: said once, and asked again later and later, at random.
+"""A cluster that does not respond: logged once, and retried with growing, random pauses.
 
-Everybody who lost one API server would else ask it again at the same moments for ever.
+Otherwise all clients of one API server would retry at the same moments for ever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Outage:
-    """What is known of one API server, for all threads that write to it."""
+    """State of one API server, shared by all threads that write to it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -36,7 +36,7 @@ class Outage:
 
 
 class Pauses:
-    """How long to wait before each try again: full jitter, up to a minute."""
+    """The pause before each retry: full jitter, up to a minute."""
 
     def __init__(self) -> None:
         self._failures = 0
@@ -45,7 +45,7 @@ class Pauses:
         self._failures = 0
 
     def next_s(self) -> float:
-        """Seconds: anything up to twice as long as the last time."""
+        """Seconds: a random time up to twice the last maximum."""
         most = min(_MOST_S, _FIRST_S * 2.0**self._failures)
         self._failures = min(self._failures + 1, 10)
         return random.uniform(0, most)  # noqa: S311 - not for secrets

@@ -1,7 +1,7 @@
-"""A thread that says in a cluster what this node serves: endpoints at once, status soon after.
+"""A thread that publishes in a cluster what this node serves: endpoints at once, status soon after.
 
-An endpoint is withdrawn as soon as its process begins to drain, and goes with the service. Nothing
-here can hold up the loop or a model: while the API server is gone, what runs goes on.
+An endpoint is withdrawn as soon as its process begins to drain, and removed with the service.
+Nothing here can block the loop or a model: services keep running while the API server is gone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from agent.cluster.endpoints import OUTAGES, Endpoints
 from agent.cluster.outage import Outage, Pauses
 from agent.cluster.status import (
-    Trouble,
+    ServiceTrouble,
     instance_entry,
     is_news,
     is_node_news,
@@ -25,26 +25,25 @@ from agent.cluster.status import (
     service_status,
     trouble_entry,
 )
-from agent.overlay import said_of
 from agent.process.ports import not_local
 from agent.server.answer import live
 from reconciler import __version__
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import GROUP, ObjectRef
-from reconciler.kube.apiserver.errors import ClusterError, NotFound
+from reconciler.core.plan import Instance, Observation, Plan, TargetState
+from reconciler.kube.client.errors import ClusterError, NotFound
+from reconciler.kube.endpoints.slices import Unpublished, service_manifest, slice_id, slice_of
 from reconciler.kube.objects import AGENT_MANAGER, Manifest, ObjectId, id_of
-from reconciler.kube.publishing.slices import Unpublished, service_manifest, slice_id, slice_of
-from reconciler.plan import Instance, Observation, Plan, TargetState
 
 if TYPE_CHECKING:
     from agent.cluster.following import Objects
-    from agent.node import Node
+    from agent.node.node import Node
     from agent.server.board import StateBoard
-    from reconciler.kube.apiserver.client import ApiServer
+    from reconciler.kube.client.api import ApiServer
 
-_LOOK_S = 1.0  # an ending is heard so late at most
-_IDLE_S = 10.0  # a round without news: what is there may have been changed by others
+_LOOK_S = 1.0  # an exit is noticed this late at most
+_IDLE_S = 10.0  # a round without changes here: others may have changed the objects
 _STATUS_EVERY_S = 3.0
 _STATUS_ANEW_S = 60.0
 _END_S = 5.0
@@ -53,8 +52,8 @@ _log = logging.getLogger(__name__)
 
 
 class Publisher:
-    """One node's words in one cluster. `seen` gives the cluster's objects as they are mirrored;
-    `services`: also the Services are this agent's, as no reconciler is there."""
+    """Publishes one node in one cluster. `seen` returns the cluster's objects from the mirror; with
+    `services` the Services are this agent's as well, because there is no reconciler."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Publisher:
         services: bool = False,
         withdraws: bool = False,
     ) -> None:
-        """`withdraws`: what runs ends with us, so its endpoints go before."""
+        """`withdraws`: services stop when this process ends, so their endpoints go first."""
         self._api, self._node, self._board, self._seen = api, node, board, seen
         self._outage, self._manager = outage, manager
         self._services, self._withdraws = services, withdraws
@@ -99,12 +98,13 @@ class Publisher:
             seen = self._node.agent.processes.snapshot()
             try:
                 waits_s = self._round()
-            except OUTAGES as error:
+            # Denied, too: a server that has just started may not have its roles yet
+            except ClusterError as error:
                 self._outage.failed(error)
                 self._ending.wait(max(pauses.next_s(), getattr(error, "retry_after_s", 0.0)))
                 continue
-            except Exception:  # noqa: BLE001  a thread's edge: a bug of ours must not end it
-                _log.exception("a bug of ours stopped this round of publishing")
+            except Exception:  # noqa: BLE001  a thread's edge: a bug in this program must not end it
+                _log.exception("a bug in this program stopped this round of publishing")
                 self._ending.wait(_IDLE_S)
                 continue
             self._outage.answered()
@@ -112,7 +112,7 @@ class Publisher:
             self._wait(seen, waits_s)
 
     def _wait(self, before: tuple[object, ...], most_s: float) -> None:
-        """For the next change of a process, the next pass with another plan, or so long."""
+        """Wait for the next change of a process, for a pass with another plan, or for this long."""
         ends, plan = time.monotonic() + most_s, self._board.plan
         while not self._ending.is_set() and (left := ends - time.monotonic()) > 0:
             processes = self._node.agent.processes
@@ -122,14 +122,14 @@ class Publisher:
                 return
 
     def _is_other(self, plan: Plan | None) -> bool:
-        """Whether somebody waits for what a pass found since then: another revision, or a hold."""
+        """Whether the last pass found something to publish: another revision, or a hold."""
         now = self._board.plan
         if plan is None or now is None:
             return now is not plan
         return (now.revision, now.blocked) != (plan.revision, plan.blocked)
 
     def _round(self) -> float:
-        """Returns in how many seconds to look again at the latest."""
+        """Returns the seconds until the next round at the latest."""
         instances = self._instances()
         slices, unpublished = self._slices(instances)
         self._endpoints.sync(slices, self._names(slices) if self._services else None)
@@ -145,7 +145,7 @@ class Publisher:
         return _IDLE_S
 
     def _instances(self) -> tuple[Instance, ...]:
-        """What runs here, as it is now, and what ends."""
+        """What runs here now, and what is stopping."""
         observed = self._board.observed or Observation(
             {self._target: TargetState(self._target, reachable=True)}, ()
         )
@@ -177,15 +177,15 @@ class Publisher:
         return slices, unpublished
 
     def _is_published(self) -> bool:
-        """Whether the node's services are to be found in a cluster at all. Before a revision is
-        read nobody knows, and what was published stays."""
+        """Whether the node's services are published in a cluster at all. Unknown before a revision
+        is read: what was published stays."""
         desired, ref = self._node.loop.desired, ObjectRef("FleetNode", "", self._node.name)
         declared = desired.fleet.get(FleetNode, ref) if desired else None
         agent = declared.spec.agent if declared else None
         return self._services or agent is None or bool(agent.clusters)
 
     def _names(self, slices: Mapping[ObjectId, Manifest]) -> dict[ObjectId, Manifest]:
-        """The Services of what has a slice, as long as it is declared."""
+        """The Services of everything with a slice, as long as it is declared."""
         desired, named = self._node.loop.desired, {}
         declared = desired.fleet.all(InferenceService) if desired else ()
         for service in declared:
@@ -195,8 +195,8 @@ class Publisher:
         return named
 
     def _write_statuses(self, instances: tuple[Instance, ...]) -> int:
-        """How many were written."""
-        revision = self._node.loop.revision_state().applied
+        """Returns how many were written."""
+        revision = self._node.loop.revisions.state().applied
         troubles = {t.ref: t for t in reversed(self._troubles())}  # the first of each counts
         name = self._node.name
         wanted = {ref: trouble_entry(trouble, name) for ref, trouble in troubles.items()}
@@ -216,12 +216,12 @@ class Publisher:
         self._written = {r: e for r, e in self._written.items() if _oid(r) in seen}
         return written
 
-    def _troubles(self) -> tuple[Trouble, ...]:
-        """Services that are held here, as far as they have no process."""
+    def _troubles(self) -> tuple[ServiceTrouble, ...]:
+        """Services that are held here and have no process."""
         plan = self._board.plan
         blocked = plan.blocked if plan else ()
         return tuple(
-            Trouble(ref, item.reason, item.message)
+            ServiceTrouble(ref, item.reason, item.message)
             for item in blocked
             if item.target in (None, self._target)
             for ref in dict.fromkeys((item.ref, *item.holds))
@@ -240,12 +240,12 @@ class Publisher:
             return 0
         state = observed.targets[self._target] if observed else None
         said = node_observed(
-            state and replace(state, revision=self._node.loop.revision_state()),
+            state and replace(state, revision=self._node.loop.revisions.state()),
             agent_version=__version__,
             host_ip=self._node.settings.host_ip,
             held=self._node.loop.held,
             unpublished=unpublished,
-            said=said_of(self._node.settings).model_dump(by_alias=True, exclude_none=True),
+            said=self._node.said().model_dump(by_alias=True, exclude_none=True),
         )
         before = self._observed or (seen[node_id].get("status") or {}).get("observed")
         if not is_node_news(before, said):
@@ -256,13 +256,13 @@ class Publisher:
         )
 
     def _apply(self, ref: ObjectRef, manifest: Manifest) -> int:
-        """One status; what it is refused is said once. Raises what OUTAGES lists."""
+        """Write one status; a refusal is logged once. Raises what OUTAGES lists."""
         try:
             self._api.apply(manifest, manager=self._manager, force=True, subresource="status")
         except OUTAGES:
             raise
         except NotFound:
-            return 1  # it went meanwhile
+            return 1  # it was deleted meanwhile
         except ClusterError as error:
             if self._told.get(ref) != str(error):
                 self._told[ref] = str(error)

@@ -1,4 +1,4 @@
-"""What a node followed last, on its own disk: it serves on when the cluster is gone for good."""
+"""What a node followed last, on its own disk: it keeps serving if the cluster is gone for good."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agent.cluster.following import Followed, Grounds
-from agent.state import atomic_write
-from reconciler.errors import SourceError
+from agent.cluster.following import Followed, OwnerUids
+from reconciler.api.errors import SourceError
+from reconciler.api.plain_json import parse_json
+from reconciler.atomic import atomic_write
+from reconciler.kube.crsource.documents import document
 from reconciler.kube.objects import Manifest, ObjectId, id_of
-from reconciler.kube.reading.documents import document
 
 _FORMAT = 1
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError)
 
 
 def save(path: Path, location: str, followed: Followed) -> None:
-    """Replace it whole, fsynced. Raises SourceError."""
+    """Replace the file atomically, with fsync. Raises SourceError."""
     record = {
         "format": _FORMAT,
         "location": location,
@@ -34,9 +35,9 @@ def save(path: Path, location: str, followed: Followed) -> None:
 
 
 def saved(path: Path, location: str) -> Followed | None:
-    """What was followed last of this cluster; None where nothing was, or the file is damaged."""
+    """What was last followed of this cluster; None if nothing was, or the file is damaged."""
     try:
-        record = json.loads(path.read_bytes())
+        record = parse_json(path.read_bytes())
         if record["format"] != _FORMAT or record["location"] != location:
             return None
         return Followed(
@@ -47,7 +48,7 @@ def saved(path: Path, location: str) -> Followed | None:
 
 
 def _slim(found: Manifest) -> dict[str, Any]:
-    """Its author's words, and what later versions of it are held against."""
+    """The author's fields, and those that later versions are compared with."""
     slim = document(found)
     generation = found["metadata"].get("generation")
     if generation is not None:
@@ -59,8 +60,8 @@ def _objects(raw: Iterable[Manifest]) -> dict[ObjectId, Manifest]:
     return {id_of(found): found for found in raw}
 
 
-def _grounds(raw: Iterable[Any]) -> dict[ObjectId, Grounds]:
+def _grounds(raw: Iterable[Any]) -> dict[ObjectId, OwnerUids]:
     return {
-        ObjectId(group, kind, namespace, name): Grounds(definition, within)
+        ObjectId(group, kind, namespace, name): OwnerUids(definition, within)
         for group, kind, namespace, name, definition, within in raw
     }

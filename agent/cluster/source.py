@@ -1,27 +1,25 @@
 """A cluster's API as the source of one node's desired state: its objects as a checkout.
 
-The objects are mirrored by watches, so that a fetch asks nobody. Whatever is not certain (no
-answer, no list, an object that is missing) is a source that gives nothing now: what runs stays.
+The objects are mirrored by watches, so that a fetch makes no request. If anything is uncertain (no
+response, no list, a missing object), the source counts as unavailable: services keep running.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NoReturn, Protocol
+from typing import Protocol
 
-from agent.cluster.following import Followed, Grounds, Objects, alone, led, undecided
+from agent.cluster.following import Followed, Objects, OwnerUids, alone, led, undecided
 from agent.cluster.saved import save, saved
-from reconciler.errors import SourceError
-from reconciler.fleet import RepositoryFile
-from reconciler.kube.apiserver.errors import ClusterError
+from reconciler.api.errors import SourceError
+from reconciler.api.nodestate import OBJECTS_MARK
+from reconciler.kube.client.errors import ClusterError
+from reconciler.kube.crsource.checkout import ObjectsCheckout
+from reconciler.kube.crsource.documents import content_digest, documents
 from reconciler.kube.objects import Manifest, ObjectId, OwnedKind, id_of
-from reconciler.kube.reading.documents import content_digest, documents
-
-if TYPE_CHECKING:
-    from reconciler.source.checkout import YamlFile
 
 _FIRST_ANSWER_S = 10.0
 _LOOK_S = 0.05
@@ -30,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class Mirrored(Protocol):
-    """Objects of a cluster, kept as they are there (reconciler.kube.watches.watching.Mirror)."""
+    """A current copy of a cluster's objects (reconciler.kube.informer.cache.Mirror)."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -42,50 +40,18 @@ class Mirrored(Protocol):
 
 
 class Follows(Protocol):
-    """How what is there and what was followed last become what is to be followed."""
+    """Decides what to follow from the current objects and what was followed last."""
 
     def __call__(self, seen: Objects, last: Followed | None) -> Followed:
-        """Raises SourceError, ClusterError: what is there cannot be followed now."""
+        """Raises SourceError or ClusterError if the objects cannot be followed now."""
 
 
-class ClusterCheckout:
-    """What a node follows of its cluster, as files."""
-
-    commit: str | None = None
-
-    def __init__(self, revision: str, files: tuple[YamlFile, ...]) -> None:
-        self.revision = revision
-        self._files = files
-
-    def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
-        return self._files
-
-    def model_file(self, path: str) -> RepositoryFile:
-        self._has_no_files(path)
-
-    def folder(self, path: str) -> tuple[str, ...]:
-        self._has_no_files(path)
-
-    def open(self, path: str) -> BinaryIO:
-        self._has_no_files(path)
-
-    def commit_of(self, path: str) -> str | None:
-        """An object in a cluster does not say which commit it came from."""
-        return None
-
-    def _has_no_files(self, path: str) -> NoReturn:
-        raise SourceError(
-            f"{path} lies in the fleet's repository, and this node takes its services from a"
-            " cluster; give the Model a source that the node can reach (https, hf, oci, file)"
-        )
-
-
-class ClusterSource:
-    """Follows one cluster. It answers like a source with history: of that it keeps one state, the
-    last one that was applied, on disk."""
+class FollowedCluster:
+    """It has the interface of a source with history, of which it keeps only the last applied
+    state, on disk."""
 
     def __init__(self, location: str, mirror: Mirrored, follows: Follows, path: Path) -> None:
-        """`path` is where the applied state is kept. `mirror` is to call `changed`."""
+        """`path` is where the applied state is kept. `mirror` should call `changed`."""
         self.location = location
         self.wakes: Callable[[], None] = lambda: None
         self._mirror = mirror
@@ -93,13 +59,13 @@ class ClusterSource:
         self._path = path
         self._last = saved(path, location)
         self._started = False
-        self._recent: dict[str, Followed] = {}  # by revision: what may become the applied one
-        self._bases: dict[str, str] = {}  # a revision as the cluster names it -> its digest
+        self._recent: dict[str, Followed] = {}  # by revision: candidates for the applied one
+        self._bases: dict[str, str] = {}  # a revision under the cluster's name -> its digest
         if self._last is not None and "+" not in self._last.revision:
             self._bases[self._last.revision] = _digest(self._last)
 
-    def fetch(self) -> ClusterCheckout:
-        """What is to be followed now. Raises SourceError: what runs stays as it is."""
+    def fetch(self) -> ObjectsCheckout:
+        """The current state to follow. Raises SourceError: services keep running as they are."""
         seen = self._seen()
         try:
             followed = self._follows(seen, self._last)
@@ -111,26 +77,27 @@ class ClusterSource:
         self._recent[revision] = self._last
         while len(self._recent) > _MOST_REVISIONS:
             del self._recent[next(iter(self._recent))]
-        return ClusterCheckout(revision, files)
+        return ObjectsCheckout(revision, files)
 
-    def at(self, revision: str) -> ClusterCheckout:
-        """The applied state again. Raises SourceError."""
+    def at(self, revision: str) -> ObjectsCheckout:
+        """The applied state. Raises SourceError."""
         known = saved(self._path, self.location)
         if known is None or known.revision != revision:
             raise SourceError(f"{self._path}: does not hold {revision}, which was applied last")
-        return ClusterCheckout(revision, documents(known.objects.values()))
+        return ObjectsCheckout(revision, documents(known.objects.values()))
 
-    def keep(self, revision: str) -> None:
-        """Hold a state that was fetched as the applied one. Raises SourceError."""
+    def keep(self, revision: str, holder: str) -> None:
+        """Keep a fetched state as the applied one. Raises SourceError."""
         if revision in self._recent:
             save(self._path, self.location, self._recent[revision])
 
     def is_ancestor(self, older: str, newer: str) -> bool:
-        """What the API server has now is newer than what it had: it keeps no branches."""
+        """The current objects are always newer than earlier ones: the API server has no
+        branches."""
         return True
 
     def changed(self) -> None:
-        """The mirror saw something."""
+        """Notify of a change in the mirror."""
         self.wakes()
 
     def close(self) -> None:
@@ -138,7 +105,7 @@ class ClusterSource:
             self._mirror.stop()
 
     def _seen(self) -> Objects:
-        """Every object as it is there now. Waits a little for the first list only."""
+        """All current objects. Waits briefly for the first list only."""
         if not self._started:
             self._started = True
             self._mirror.start()
@@ -152,34 +119,36 @@ class ClusterSource:
         return seen
 
     def _revision(self, base: str, digest: str) -> str:
-        """As the cluster names it; another one, where the same name stands for other objects."""
+        """The cluster's name for the state; another one if the same name would mean different
+        objects."""
         if not base:
             return f"dir:{digest[:8]}"
         if self._bases.setdefault(base, digest) == digest:
             return base
-        return f"{base}+dirty.{digest[:8]}"
+        return f"{base}{OBJECTS_MARK}{digest[:8]}"
 
 
 def follow_reconciler(node: str, namespace: str | None) -> Follows:
-    """As FleetNode.status.desired says."""
+    """Follow FleetNode.status.desired."""
     return lambda seen, last: led(node, seen, last, namespace)
 
 
 class StandAlone:
-    """As the services say whose Models ask for metal; `own` stands for a FleetNode that is not
-    there, `look` finds out what objects stand in now."""
+    """Follow the services whose Models require metal; `own` replaces a missing FleetNode, `look`
+    reads the surroundings of objects."""
 
     def __init__(
         self,
         own: Manifest,
-        look: Callable[[Iterable[ObjectId]], Mapping[ObjectId, Grounds]],
+        look: Callable[[Iterable[ObjectId]], Mapping[ObjectId, OwnerUids]],
     ) -> None:
         self._own = own
         self._look = look
-        self._known: dict[ObjectId, tuple[str, Grounds]] = {}
+        self._known: dict[ObjectId, tuple[str, OwnerUids]] = {}
 
     def __call__(self, seen: Objects, last: Followed | None) -> Followed:
-        """Looks only when services came or went: most changes are somebody's status."""
+        """Reads the surroundings only if services were added or removed: most changes are
+        somebody's status."""
         services = {
             oid: str(found["metadata"].get("uid", ""))
             for oid, found in seen.items()
@@ -200,7 +169,7 @@ class StandAlone:
         return alone(own, seen, last, grounds)
 
 
-def _known(entry: tuple[str, Grounds]) -> bool:
+def _known(entry: tuple[str, OwnerUids]) -> bool:
     return None not in (entry[1].definition, entry[1].namespace)
 
 

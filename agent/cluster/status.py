@@ -1,7 +1,7 @@
-"""What an agent writes of itself into a cluster's objects. Pure.
+"""What an agent writes about itself into a cluster's objects. Pure.
 
 It owns one entry of each service's `status.instances[]`, by node, and its FleetNode's
-`status.observed`. Figures that never stand still are left out of what counts as a change.
+`status.observed`. Figures that change all the time do not count as a change.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from datetime import UTC, datetime
 from typing import Any
 
 from reconciler.api.meta import API_VERSION, ObjectRef
+from reconciler.core.plan import Instance, PoolState, RevisionState, TargetState
+from reconciler.kube.endpoints.slices import Unpublished
 from reconciler.kube.objects import Manifest
-from reconciler.kube.publishing.slices import Unpublished
-from reconciler.plan import Instance, PoolState, RevisionState, TargetState
 from reconciler.report.terminal import printable
 
-_MOST_TEXT = 500  # characters: every watcher of the service gets them with every change
+_MOST_TEXT = 500  # characters: every watcher of the service receives them with every change
 _MOST_PROBLEMS = 20
-_MOST_INPUTS = 32_768  # characters, as its definition says
+_MOST_INPUTS = 32_768  # characters, as in its definition
 _MOST_WEIGHTS = 512
 _MOST_DRIFTS = 10
 _MOST_STOPPED = 100
 _MOST_REFUSALS = 3
-_MEMORY_STEP = 0.1  # share by which measured memory has to move before it is written again
+_MEMORY_STEP = 0.1  # relative change of measured memory before it is written again
 _UNCOUNTED = ("memory", "revision")
 _OTHERS = "usedByOthersBytes"
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ServiceTrouble:
     """A service that has no process here, and why."""
 
     ref: ObjectRef
@@ -40,11 +40,11 @@ class Trouble:
 
 
 def instance_entry(
-    instance: Instance, node: str, revision: str | None, trouble: Trouble | None = None
+    instance: Instance, node: str, revision: str | None, trouble: ServiceTrouble | None = None
 ) -> dict[str, Any]:
-    """A service as its node runs it: all that a plan needs which is made from afar. `revision` is
-    the one that is applied there; `trouble` why it is not brought to what is declared now."""
-    measured = sum(size for _, size in instance.measured)
+    """A service as its node runs it, with all that a remote plan needs. `revision` is the one
+    applied there; `trouble` is why it is not as declared."""
+    measured, waits = sum(size for _, size in instance.measured), instance.pending
     entry = {
         "node": node,
         "ready": instance.ready,
@@ -66,12 +66,13 @@ def instance_entry(
             {"kind": d.kind.value, "message": _cut(d.message), "since": _stamp(d.since)}
             for d in instance.drifts[:_MOST_DRIFTS]
         ],
+        "pending": waits and {"reason": waits.reason, "message": _cut(waits.message)},
         "blocked": trouble and {"reason": trouble.reason, "message": _cut(trouble.message)},
     }
     return _said(entry)
 
 
-def trouble_entry(trouble: Trouble, node: str) -> dict[str, Any]:
+def trouble_entry(trouble: ServiceTrouble, node: str) -> dict[str, Any]:
     """A service that cannot run there."""
     return {
         "node": node,
@@ -82,7 +83,7 @@ def trouble_entry(trouble: Trouble, node: str) -> dict[str, Any]:
 
 
 def service_status(ref: ObjectRef, entries: Iterable[Mapping[str, Any]]) -> Manifest:
-    """To be applied to the status subresource; without an entry, what we wrote before goes."""
+    """For the status subresource; without an entry, our former entry is removed."""
     return {
         "apiVersion": API_VERSION,
         "kind": "InferenceService",
@@ -109,8 +110,8 @@ def node_observed(
     unpublished: Mapping[ObjectRef, Unpublished],
     said: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What a node says of itself, as far as it stands still. `said` is what a person said of the
-    machine, as NodeState has it."""
+    """The state of a node, without figures that change all the time. `said` are the settings given
+    on the machine itself, as in NodeState."""
     revision = (state.revision if state else None) or RevisionState()
     is_ahead = revision.fetched != revision.applied
     observed = {
@@ -139,8 +140,8 @@ def node_observed(
 
 
 def is_node_news(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
-    """Whether what a node says of itself is worth a write: what others take of its memory moves
-    all the time."""
+    """Whether the node's state is worth a write: the memory use of other processes changes all the
+    time."""
     if before is None or _still(before) != _still(now):
         return True
     was = {pool["name"]: pool.get(_OTHERS, 0) for pool in before.get("pools", ())}
@@ -152,7 +153,7 @@ def is_node_news(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bo
 
 
 def is_news(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
-    """Whether an entry says something that is worth a write."""
+    """Whether a change of an entry is worth a write."""
     if before is None or _counted(before) != _counted(now):
         return True
     was, is_now = before.get("memory", 0), now.get("memory", 0)
@@ -169,12 +170,12 @@ def _still(observed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _said(words: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what there is nothing to say of."""
+    """Without empty values."""
     return {key: value for key, value in words.items() if value not in (None, "", [], {})}
 
 
 def _pool(pool: PoolState) -> dict[str, Any]:
-    """As NodeState has it."""
+    """As in NodeState."""
     known = {
         "name": pool.name,
         "totalBytes": pool.total_bytes,
@@ -185,7 +186,7 @@ def _pool(pool: PoolState) -> dict[str, Any]:
 
 
 def _needs(instance: Instance) -> list[dict[str, Any]]:
-    """The estimate, as NodeState has it: all of it or none, as a part would be too little."""
+    """The estimate, as in NodeState: all of it or none, as a part would be too little."""
     if sum(len(need.weights) for need in instance.needs) > _MOST_WEIGHTS:
         return []
     return [
@@ -196,7 +197,7 @@ def _needs(instance: Instance) -> list[dict[str, Any]]:
 
 
 def _inputs(instance: Instance) -> str | None:
-    """As one text: the server notes the owner of every field, and nobody owns a part of it."""
+    """As one string: the server tracks the owner of every field, and no one owns parts of it."""
     text = json.dumps(instance.inputs, sort_keys=True, separators=(",", ":"))
     return text if len(text) <= _MOST_INPUTS else None
 

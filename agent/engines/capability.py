@@ -1,4 +1,4 @@
-"""Which runtimes this machine can run, where their programs are, and which versions these say."""
+"""Which runtimes this machine can run, where their programs are, and their versions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from importlib import metadata
@@ -13,11 +14,12 @@ from pathlib import Path
 
 from agent.engines.engine import EMBEDDED_PACKAGE, EngineFound, find_engine
 from agent.process.spawn import inherited
-from agent.state import atomic_write
-from reconciler.errors import EngineError
-from reconciler.plan import RuntimeFound
-from reconciler.runtime import Engine, Runtime
+from reconciler.api.errors import EngineError
+from reconciler.api.plain_json import parse_json
+from reconciler.atomic import atomic_write
+from reconciler.core.plan import RuntimeFound
 from reconciler.runtimes import RUNTIMES, resolve
+from reconciler.runtimes.runtime import EngineProgram, Runtime
 
 _DEADLINE_S = 10.0  # a program with device libraries takes a second when the disk is cold
 _LONGEST = 80
@@ -34,9 +36,9 @@ def find_runtimes(
     only: tuple[str, ...] | None = None,
     version: Asks = lambda _, __: None,
 ) -> tuple[tuple[RuntimeFound, ...], dict[str, str]]:
-    """The runtimes that can run here, and of the others why not, by name.
+    """The runtimes that can run here, and why the rest cannot, by name.
 
-    `programs` are paths that a person gave, by the program's name; `only` restricts to runtimes of
+    `programs` are paths given by a user, by the program's name; `only` restricts to runtimes of
     these names or aliases.
     """
     found: list[RuntimeFound] = []
@@ -55,7 +57,8 @@ def find_runtimes(
 
 
 def doubts(stated: tuple[str, ...] | None, missing: Mapping[str, str]) -> tuple[str, ...]:
-    """What a FleetNode says that its machine can run, and it cannot: a line each, with why."""
+    """Runtimes that a FleetNode states and this machine cannot run: a line each, with the
+    reason."""
     rows = dict.fromkeys(row.name for word in stated or () if (row := resolve(word)))
     return tuple(
         f"its FleetNode states runtime {name}, which is not here: {missing[name]}"
@@ -65,8 +68,8 @@ def doubts(stated: tuple[str, ...] | None, missing: Mapping[str, str]) -> tuple[
 
 
 class Versions:
-    """What programs say of their version, asked once a program (not once a path: an upgrade is
-    another program) in a thread of its own, and kept in a file for those who only look."""
+    """The versions of programs, read once per program (not per path: an upgrade is another program)
+    in a thread of its own, and stored in a file for read-only commands."""
 
     def __init__(self, file: Path, *, read_only: bool = False) -> None:
         self._file = file
@@ -75,13 +78,13 @@ class Versions:
         self._known: dict[str, str | None] = {}
         self._asked: set[str] = set()
         try:
-            read = json.loads(file.read_bytes())
+            read = parse_json(file.read_bytes())
             self._known = {str(k): None if v is None else str(v) for k, v in read.items()}
         except (OSError, ValueError, AttributeError):
-            pass  # absent, or not ours: it is asked again
+            pass  # missing, or not ours: it is read again
 
     def __call__(self, runtime: Runtime, engine: EngineFound) -> str | None:
-        """Returns at once: None while the answer is on its way, or where there is none."""
+        """Returns at once: None while the version is being read, or if there is none."""
         identity = engine.identity
         with self._lock:
             if identity in self._known or identity in self._asked or self._read_only:
@@ -93,7 +96,7 @@ class Versions:
         ).start()
         return None
 
-    def _ask(self, described: Engine, engine: EngineFound) -> None:
+    def _ask(self, described: EngineProgram, engine: EngineFound) -> None:
         answer = version_of(described, engine)
         with self._lock:
             self._known[engine.identity] = answer
@@ -103,18 +106,28 @@ class Versions:
                 _log.warning("%s: cannot be written: %s", self._file, error.strerror)
 
 
-def version_of(described: Engine, engine: EngineFound) -> str | None:
-    """Ask a program for its version; None where it does not tell within some seconds.
+def version_of(described: EngineProgram, engine: EngineFound) -> str | None:
+    """Run a program for its version; None if it prints none within some seconds.
 
-    A Python program's is that of its package, in the interpreter that its first line names: most
-    take seconds to import themselves, and some know no --version.
+    For a Python program, the version of its package, in the interpreter that its first line names:
+    most take seconds to import, and some have no --version.
     """
     if engine.kind == "embedded":
         return _short(f"{EMBEDDED_PACKAGE} {metadata.version(EMBEDDED_PACKAGE)}")
     if described.package is not None:
         interpreter = _interpreter(Path(engine.path))
+        if interpreter == sys.executable:
+            return _installed(described.package)
         return interpreter and _said((interpreter, "-I", "-c", _FROM_METADATA, described.package))
     return _said((*engine.argv_prefix, "--version")) if described.tells_version else None
+
+
+def _installed(package: str) -> str | None:
+    """The version of a package in our own environment, read without another process."""
+    try:
+        return _short(metadata.version(package))
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _said(argv: tuple[str, ...]) -> str | None:

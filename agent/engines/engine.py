@@ -11,23 +11,26 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from reconciler.errors import EngineError
-from reconciler.option import program_option
+from reconciler.api.errors import EngineError
+from reconciler.console.option import program_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reconciler.runtime import Runtime
+    from reconciler.runtimes.runtime import Runtime
 
 EMBEDDED_PACKAGE = "xllamacpp"
+# By the interpreter: another one's pip would put it where we cannot load it. And never by a name
+# of our own, which is on no index: whoever registered it would run code here.
+_INSTALL = f"{sys.executable} -m pip install {EMBEDDED_PACKAGE}"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFound:
     """A program that can run the workload.
 
-    `argv_prefix` goes into NodeFacts.binary. `identity` changes when the program does (an upgrade,
-    a rebuild): it is for the render digest.
+    `argv_prefix` goes into NodeFacts.binary. `identity` changes with the program (an upgrade, a
+    rebuild): it is part of the render digest.
     """
 
     argv_prefix: tuple[str, ...]
@@ -62,6 +65,7 @@ def find_engine(
     raise EngineError(
         f"no engine for runtime {runtime.name} on this machine:"
         f" {' or '.join(engine.programs)} is not on PATH; {engine.install_hint}"
+        + (f", or the engine that runs in this Python: `{_INSTALL}`" if engine.embedded else "")
     )
 
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.apikey import KEY_FILE
 from agent.engines.capability import Asks, find_runtimes
 from agent.engines.engine import EngineFound, find_engine
 from agent.models.store import ModelStore
 from agent.process.launch import Launch
 from agent.process.ports import PortBook
-from agent.state import StateDir
+from agent.state.apikey import KEY_FILE
+from agent.state.directory import StateDir
 from reconciler import __version__
+from reconciler.api.digest import digest
+from reconciler.api.errors import ApplyError
+from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
-from reconciler.errors import ApplyError
+from reconciler.core.plan import RuntimeFound
+from reconciler.fleet.command import Command, KeyPlace
+from reconciler.fleet.fleet import Fleet
+from reconciler.fleet.model_file import model_file
+from reconciler.fleet.workload import Workload
 from reconciler.memory import ModelFacts
-from reconciler.plan import RuntimeFound
-from reconciler.runtime import NodeFacts
 from reconciler.runtimes import RUNTIMES
-from reconciler.workload import Command, KeyPlace, ModelFile, Workload, digest
+from reconciler.runtimes.runtime import NodeFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +37,15 @@ class Rendered:
 
 
 @dataclass(slots=True)
-class Renderer:
+class CommandRenderer:
     """Turns workloads into this machine's commands. Reads the store and the port book only."""
 
     state: StateDir
     store: ModelStore
     ports: PortBook
     threads: int
-    programs: Mapping[str, str] = field(default_factory=dict)  # name -> path that a person gave
-    only: tuple[str, ...] | None = None  # the runtimes that a person lets it offer; None: all
+    programs: Mapping[str, str] = field(default_factory=dict)  # name -> path given by a user
+    only: tuple[str, ...] | None = None  # the runtimes that a user allows; None: all
     version: Asks = lambda _, __: None
 
     def engine(self, runtime: str) -> EngineFound:
@@ -55,12 +60,11 @@ class Renderer:
         """What cannot run here, with why."""
         return find_runtimes(self.programs, self.only, self.version)[1]
 
-    def facts(self, model: Model) -> ModelFacts | None:
-        """What the store knows of a model that was downloaded."""
-        name, spec = model.metadata.name, model.spec
-        wanted = ModelFile(name, spec.source, model.format, spec.sha256, files=spec.files)
-        stored = self.store.lookup(wanted)
-        return None if stored is None else self.store.facts(stored.digest)
+    def facts(self, fleet: Fleet, models: Sequence[Model]) -> dict[ObjectRef, ModelFacts]:
+        """What the store knows of models that were downloaded."""
+        stored = {m.ref: self.store.lookup(model_file(m, fleet)) for m in models}
+        found = {ref: self.store.facts(it.digest) for ref, it in stored.items() if it is not None}
+        return {ref: facts for ref, facts in found.items() if facts is not None}
 
     def render(
         self, workload: Workload, *, keep_port: bool, engine: EngineFound | None = None
@@ -68,7 +72,7 @@ class Renderer:
         """The command, or None while a model is not here; on `engine`, where that was looked up
         already. Raises EngineError, StateError, and ApplyError where the runtime cannot be told of
         this one, as of a file by its name."""
-        stored = {model.name: self.store.lookup(model) for model in workload.models}
+        stored = {model.name: self.store.lookup(model) for model in workload.model_files}
         paths = {name: str(file.path) for name, file in stored.items() if file is not None}
         if len(paths) < len(stored):
             return None
@@ -98,7 +102,7 @@ class Renderer:
 
 
 def hot_change(
-    renderer: Renderer, running: Launch, wanted: Launch
+    renderer: CommandRenderer, running: Launch, wanted: Launch
 ) -> tuple[Launch, frozenset[str]]:
     """What a process becomes that only reads its files again, and the models that it unloads then.
 

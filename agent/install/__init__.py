@@ -1,4 +1,4 @@
-"""The agent as a service of the machine: what is written where, and which commands make it live."""
+"""The agent as a service of the machine: which files are written, and which commands start it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Scope = Literal["user", "system"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The service to install. `argv` is the agent's whole command line; `path` the PATH that it is
-    to look for engines on, since a service manager has a short one of its own."""
+class ServiceSpec:
+    """The service to install. `argv` is the agent's whole command line; `path` the PATH on which it
+    looks up engines, since a service manager's own is short."""
 
     scope: Scope
     argv: tuple[str, ...]
@@ -24,9 +24,9 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A command of the service manager. `may_fail`: what it is to bring about may be so already.
-    `must_fail`: it asks for what is to be gone. Tried again for `tried_for_s` until it is so."""
+class ManagerCommand:
+    """A command of the service manager. `may_fail`: its effect may be there already.
+    `must_fail`: it asks for what should be gone. Tried again for `tried_for_s` until it is."""
 
     argv: tuple[str, ...]
     may_fail: bool = False
@@ -35,17 +35,19 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ServiceUnit:
     """A service as its manager wants it: a file, and commands.
 
     `load` makes a new or changed file live and starts the agent; `unload` ends the agent and leaves
-    the models running. Both may be run again. `folders` are to be there before `load`.
+    the models running. Both may be run again. `folders` are to be there before `load`. `remedies`:
+    words of the manager's that tell why it did not work, and what to do; the first row counts.
     """
 
     file: Path
     text: str
-    load: tuple[Step, ...]
-    unload: tuple[Step, ...]
-    after: tuple[Step, ...]  # once the file is removed
+    load: tuple[ManagerCommand, ...]
+    unload: tuple[ManagerCommand, ...]
+    after: tuple[ManagerCommand, ...]  # once the file is removed
     starts: str  # when models come up, for people
     folders: tuple[Path, ...] = ()
+    remedies: tuple[tuple[str, str], ...] = ()

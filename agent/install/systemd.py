@@ -9,42 +9,64 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.install import Step, Unit, Wanted
+from agent.install import ManagerCommand, ServiceSpec, ServiceUnit
 
 NAME = "fleet-agent.service"
 _AT_BOOT = "models start when the machine boots"
 _AT_LOGIN = (
     "models start when {user} logs in; to have them start at boot: loginctl enable-linger {user}"
 )
+# Its errors where it does not run, as in most containers, and where a user has no session, as
+# under su, sudo or cron.
+_NOT_IN_CHARGE = "not been booted with systemd"
+_NO_BUS = "Failed to connect to"
+_BY_ANOTHER = (
+    "start `fleet-agent run` with {another} service manager, one that ends only the agent itself"
+    " and leaves its children"
+)
 
 
-def unit(wanted: Wanted, *, lingers: bool) -> Unit:
+def unit(wanted: ServiceSpec, *, lingers: bool) -> ServiceUnit:
     """The unit file and its commands. `lingers`: the user's services run without a login."""
     systemctl = ("systemctl", "--user") if wanted.scope == "user" else ("systemctl",)
     at_boot = wanted.scope == "system" or lingers
-    return Unit(
+    return ServiceUnit(
         file=_folder(wanted) / NAME,
         text=_text(wanted),
         load=(
-            Step((*systemctl, "daemon-reload")),
-            Step((*systemctl, "enable", NAME)),
-            Step((*systemctl, "restart", NAME)),
+            ManagerCommand((*systemctl, "daemon-reload")),
+            ManagerCommand((*systemctl, "enable", NAME)),
+            ManagerCommand((*systemctl, "restart", NAME)),
         ),
-        unload=(Step((*systemctl, "disable", "--now", NAME), may_fail=True),),
-        after=(Step((*systemctl, "daemon-reload"), may_fail=True),),
+        unload=(ManagerCommand((*systemctl, "disable", "--now", NAME), may_fail=True),),
+        after=(ManagerCommand((*systemctl, "daemon-reload"), may_fail=True),),
         starts=_AT_BOOT if at_boot else _AT_LOGIN.format(user=wanted.user),
+        remedies=_remedies(wanted),
     )
 
 
-def _folder(wanted: Wanted) -> Path:
+def _remedies(wanted: ServiceSpec) -> tuple[tuple[str, str], ...]:
+    not_in_charge = (_NOT_IN_CHARGE, _BY_ANOTHER.format(another="this machine's own"))
+    if wanted.scope == "system":
+        return (not_in_charge,)
+    no_session = (
+        f"{wanted.user} has no session here that systemd knows: either"
+        " `sudo fleet-agent install --system` with the same options, for a service of the machine;"
+        f" or `sudo loginctl enable-linger {wanted.user}`, then log in as {wanted.user} itself, not"
+        f" by su or sudo, and install again; or {_BY_ANOTHER.format(another='another')}"
+    )
+    return (not_in_charge, (_NO_BUS, no_session))
+
+
+def _folder(wanted: ServiceSpec) -> Path:
     if wanted.scope == "system":
         return Path("/etc/systemd/system")
     return wanted.home / ".config" / "systemd" / "user"
 
 
-def _text(wanted: Wanted) -> str:
+def _text(wanted: ServiceSpec) -> str:
     system = wanted.scope == "system"
-    # A user's manager knows no network target of the machine.
+    # A user's manager has no network target of the machine.
     network = "Wants=network-online.target\nAfter=network-online.target\n" if system else ""
     owner = f"User={wanted.user}\n" if system else ""
     return (

@@ -6,41 +6,44 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import re
-import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
+from agent.system.tool import run_tool
 from reconciler.api.fleetnode import Device
 
-_TOOL_DEADLINE_S = 10.0
 _MIB = 2**20
+_MOST_READ = 64 << 10  # characters; sysfs itself ends at a page
+_NOT_ITS_OWN = ("[N/A]", "[Not Supported]")  # nvidia-smi of parts that share the machine's memory
 _NVML = "libnvidia-ml.so.1"  # what pynvml opens
 # AMD parts whose graphics share the machine's memory: what they call video memory is a small part
 # set aside, and models live in the rest. From LLVM's table of AMDGPU processors, kind APU.
 _AMD_INTEGRATED = re.compile(r"gfx(90[29c]|1013|103[3567]|1103|115[0123])")
-
-
-def run_tool(program: str, *args: str) -> str | None:
-    """What a tool prints, or None where it is missing, fails or hangs."""
-    path = shutil.which(program)
-    if path is None:
-        return None
-    try:
-        done = subprocess.run(
-            [path, *args], capture_output=True, text=True, timeout=_TOOL_DEADLINE_S, check=True
-        )
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
-        return None
-    return done.stdout
+# Version of the graphics core -> architecture, the digits of the
+# two differ for many. From kgd2kfd_probe of Linux' amdgpu driver (amdkfd/kfd_device.c).
+_AMD_CORES: Mapping[tuple[int | None, ...], str] = MappingProxyType(
+    {
+        (9, 0, 1): "gfx900", (9, 3, 0): "gfx90c", (9, 4, 0): "gfx906", (9, 4, 1): "gfx908",
+        (9, 4, 2): "gfx90a", (9, 4, 3): "gfx942", (9, 4, 4): "gfx942", (9, 5, 0): "gfx950",
+        (10, 1, 10): "gfx1010", (10, 1, 1): "gfx1012", (10, 1, 2): "gfx1011",
+        (10, 3, 0): "gfx1030", (10, 3, 1): "gfx1033", (10, 3, 2): "gfx1031",
+        (10, 3, 3): "gfx1035", (10, 3, 4): "gfx1032", (10, 3, 5): "gfx1034",
+        (10, 3, 6): "gfx1036", (10, 3, 7): "gfx1036",
+        (11, 0, 0): "gfx1100", (11, 0, 1): "gfx1103", (11, 0, 2): "gfx1102",
+        (11, 0, 3): "gfx1101", (11, 0, 4): "gfx1103",
+        (11, 5, 0): "gfx1150", (11, 5, 1): "gfx1151", (11, 5, 2): "gfx1152",
+        (12, 0, 0): "gfx1200", (12, 0, 1): "gfx1201",
+    }
+)  # fmt: skip
 
 
 def load_nvml() -> Any | None:  # noqa: ANN401 - a C library's module, without types
-    """NVIDIA's library, initialised; None where there is no driver, or no binding to it."""
+    """NVIDIA's library, initialised; None without a driver or the Python binding."""
     try:
-        ctypes.CDLL(_NVML)  # asked first: its binding costs an idle agent 2 MiB
+        ctypes.CDLL(_NVML)  # checked first: its binding costs an idle agent 2 MiB
         import pynvml
     except (OSError, ImportError):
         return None
@@ -53,7 +56,7 @@ def load_nvml() -> Any | None:  # noqa: ANN401 - a C library's module, without t
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where facts are read from. Tests give a recorded one."""
+    """Where facts are read from. Tests use a recorded one."""
 
     root: Path = Path("/")
     tool: Callable[..., str | None] = run_tool
@@ -72,7 +75,7 @@ def _nvidia(machine: Machine) -> Iterator[Device]:
     if nvml is None:
         yield from _nvidia_by_tool(machine)
         return
-    for index in range(nvml.nvmlDeviceGetCount()):
+    for index in range(nvidia_count(nvml)):
         with contextlib.suppress(nvml.NVMLError):  # one that fell off the bus must not hide others
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
@@ -85,6 +88,13 @@ def _nvidia(machine: Machine) -> Iterator[Device]:
             )
 
 
+def nvidia_count(nvml: Any) -> int:  # noqa: ANN401 - see load_nvml
+    try:
+        return int(nvml.nvmlDeviceGetCount())
+    except nvml.NVMLError:  # the driver is being replaced
+        return 0
+
+
 def _nvidia_memory(nvml: Any, handle: Any) -> int | Literal["unified"]:  # noqa: ANN401 - see load_nvml
     """Parts that share the machine's memory (GB10) have none of their own to report."""
     try:
@@ -94,7 +104,8 @@ def _nvidia_memory(nvml: Any, handle: Any) -> int | Literal["unified"]:  # noqa:
 
 
 def _nvidia_by_tool(machine: Machine) -> Iterator[Device]:
-    """The same from nvidia-smi, which comes with the driver; the binding is an extra of ours."""
+    """The same from nvidia-smi, which comes with the driver; the binding is an optional
+    dependency."""
     query = "name,memory.total,uuid,compute_cap"
     text = machine.tool("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits")
     for line in (text or "").splitlines():
@@ -102,24 +113,27 @@ def _nvidia_by_tool(machine: Machine) -> Iterator[Device]:
         if len(parts) != 4:
             continue
         product, memory, uuid, capability = parts
+        if not memory.isdecimal() and memory not in _NOT_ITS_OWN:
+            continue  # an error in place of the figure: a lost GPU shares nobody's memory
+        is_known = re.fullmatch(r"\d{1,2}\.\d", capability, re.ASCII)
         yield Device(
             vendor="NVIDIA",
             product=product,
-            arch="sm_" + capability.replace(".", ""),
-            memory=int(memory) * _MIB if memory.isdigit() else "unified",
+            arch="sm_" + capability.replace(".", "") if is_known else None,
+            memory=int(memory) * _MIB if memory.isdecimal() else "unified",
             uuid=uuid,
         )
 
 
 def amd_cards(root: Path) -> Iterator[tuple[Path, Device]]:
     """Every card with its folder, from the kernel driver: video memory a card, the architecture
-    from its compute node."""
+    from its compute node, or from the discovery table."""
     targets = _amd_targets(root)
     for card in sorted((root / "sys/class/drm").glob("card[0-9]*")):
         device = card / "device"
         if read_line(device / "vendor") != "0x1002":
             continue
-        arch = targets.get(amd_address(device))
+        arch = targets.get(amd_address(device)) or _amd_discovered(device)
         total = read_number(device / "mem_info_vram_total")
         integrated = arch is not None and _AMD_INTEGRATED.fullmatch(arch) is not None
         if total is None and not integrated:
@@ -138,13 +152,28 @@ def _amd_targets(root: Path) -> dict[int, str]:
     """PCI address (as KFD's location_id) -> gfx name of every compute node."""
     found = {}
     for node in (root / "sys/class/kfd/kfd/topology/nodes").glob("*"):
-        lines = (line.split() for line in (read_line(node / "properties") or "").splitlines())
-        facts = {words[0]: words[1] for words in lines if len(words) == 2}
-        version = int(facts.get("gfx_target_version", "0"))
-        if version:
-            major, minor, step = version // 10000, version // 100 % 100, version % 100
-            found[int(facts.get("location_id", "0"))] = f"gfx{major}{minor:x}{step:x}"
+        facts = compute_node(node)
+        if version := facts.get("gfx_target_version", 0):
+            found[facts.get("location_id", 0)] = _gfx(version)
     return found
+
+
+def compute_node(node: Path) -> dict[str, int]:
+    """The properties of one node of the compute driver. A container without the device reads none
+    of them."""
+    lines = (line.split() for line in (read_line(node / "properties") or "").splitlines())
+    return {w[0]: int(w[1]) for w in lines if len(w) == 2 and w[1].isdecimal()}
+
+
+def _gfx(version: int) -> str:
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+
+
+def _amd_discovered(device: Path) -> str | None:
+    """The architecture by the version of the card's graphics core, which anybody may read."""
+    core = device / "ip_discovery/die/0/GC/0"
+    version = tuple(read_number(core / part) for part in ("major", "minor", "revision"))
+    return _AMD_CORES.get(version)
 
 
 def amd_address(device: Path) -> int:
@@ -174,12 +203,14 @@ def _text(value: str | bytes) -> str:
 
 
 def read_line(path: Path) -> str | None:
+    """A small file of the kernel's; the beginning of one that is not small."""
     try:
-        return path.read_text(errors="replace").strip()
+        with path.open(errors="replace") as file:
+            return file.read(_MOST_READ).strip()
     except OSError:
         return None
 
 
 def read_number(path: Path) -> int | None:
     text = read_line(path)
-    return int(text) if text and text.isdecimal() else None
+    return int(text) if text and text.isdecimal() and len(text) < 20 else None

@@ -1,6 +1,6 @@
-"""What this machine's memory holds: what others use of each pool, what our services really take,
-and whether one more may start. A figure that cannot be read is None, never 0, and refuses nothing.
-"""
+"""The memory of this machine: what other processes use of each pool, what our services really take,
+and whether one more may start. A figure that cannot be read is None, never 0, and refuses
+nothing."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from dataclasses import dataclass, field
 
 from agent.machine.devices import Machine
 from agent.machine.memory_host import Programs, programs
-from agent.machine.memory_pools import Ours, Seen, Stated, measured, pool_states
-from agent.process.launch import InstanceState, Launch
+from agent.machine.memory_pools import MemorySnapshot, Ours, Stated, measured, pool_states
+from agent.process.launch import Launch, ProcessSnapshot
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.quantity import show_bytes
 from reconciler.capacity.ledger import Ledger
-from reconciler.capacity.pools import Pool
-from reconciler.capacity.remedies import Room, freed_by_others, shortfall
-from reconciler.plan import PoolState
-from reconciler.workload import PoolNeed
+from reconciler.capacity.pools import MemoryPool
+from reconciler.capacity.remedies import Occupancy, freed_by_others, shortfall
+from reconciler.core.plan import PoolState
+from reconciler.fleet.workload import PoolNeed
 
 _PAUSE_S = 10.0
 _COST_SHARE = 1 / 250  # of one core: measuring a process walks its pages
-# Programs come and go: less is no news. The gate before each start measures anew.
+# Programs come and go: a smaller use is not news. The check before each start measures again.
 _STEADY_BYTES, _STEADY_SHARE = 64 * 2**20, 0.01
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MachineSnapshot:
     """The machine as it was some seconds ago; `measured` is (pool, bytes) by the pid of a service's
     process."""
 
@@ -40,7 +40,7 @@ class Look:
         return self.measured.get(pid, ()) if pid is not None else ()
 
 
-class NodeMemory:
+class MachineMemory:
     """The memory of one machine, in the pools that the fleet states of it."""
 
     def __init__(
@@ -50,11 +50,11 @@ class NodeMemory:
         self._clock = clock
         self._stated = Stated()
         self._follows = False
-        self._last = Look()
+        self._last = MachineSnapshot()
         self._next_look = 0.0
 
     def follow(self, node: FleetNode) -> bool:
-        """Take up what the fleet states of this machine; True where that is news."""
+        """Take over what the fleet states about this machine; True if that changed."""
         stated = Stated.of(node)
         if self._follows and stated == self._stated:
             return False
@@ -62,14 +62,14 @@ class NodeMemory:
         self._stated, self._next_look = stated, 0.0
         return True
 
-    def look(self, ours: Ours) -> Look:
-        """What is known of the machine, looked at anew every ten seconds; more seldom where that
-        would cost more than a 250th of a core."""
+    def look(self, ours: Ours) -> MachineSnapshot:
+        """The state of the machine, measured every ten seconds; less often if that would cost more
+        than a 250th of a core."""
         begin = self._clock()
         if begin >= self._next_look:
             seen = self._see(programs(ours))
             fresh = pool_states(seen, self._stated, ours)
-            self._last = Look(
+            self._last = MachineSnapshot(
                 _steadied(self._last.pools, fresh), measured(seen, self._stated, ours)
             )
             end = self._clock()
@@ -77,12 +77,12 @@ class NodeMemory:
         return self._last
 
     def now(self, ours: Ours) -> tuple[PoolState, ...]:
-        """Every pool as it is this moment."""
+        """The state of every pool at this moment."""
         return pool_states(self._see(programs(ours)), self._stated, ours)
 
     def budget_lines(self, ours: Ours) -> tuple[str, ...]:
-        """What models may take of each pool now, with the arithmetic, one line each; and what is
-        stated and not there."""
+        """The budget of each pool now, with the arithmetic, one line each; and stated memory that
+        is missing."""
         seen = self._see(programs(ours))
         states = pool_states(seen, self._stated, ours)
         there = {name: device.total for name, device in seen.devices.items()}
@@ -98,12 +98,12 @@ class NodeMemory:
             ),
         )
 
-    def refusal(self, launch: Launch, beside: Sequence[InstanceState]) -> str | None:
-        """Why a process must not be started now, beside the ones that have processes; None where it
-        may. What a plan saw may be over, and no plan sees a restart after a crash."""
+    def refusal(self, launch: Launch, beside: Sequence[ProcessSnapshot]) -> str | None:
+        """Why a process must not be started now, beside the ones that run; None if it may. What a
+        plan saw may be outdated, and no plan sees a restart after a crash."""
         if not launch.needs:
             return None
-        # Who runs is looked up only where it matters: where it would not fit if all were others.
+        # The running programs are only needed if it would not fit.
         at_most = pool_states(self._see(Programs({})), self._stated, {})
         if self._over(launch, self._ledger(beside, at_most)) is None:
             return None
@@ -126,35 +126,35 @@ class NodeMemory:
         ways += freed_by_others(launch.ref, ledger, largest)
         return f"{text}; {', or '.join(ways)}"
 
-    def _see(self, found: Programs) -> Seen:
-        return Seen.now(self._machine, self._stated, found)
+    def _see(self, found: Programs) -> MemorySnapshot:
+        return MemorySnapshot.now(self._machine, self._stated, found)
 
-    def _ledger(self, beside: Iterable[InstanceState], states: Iterable[PoolState]) -> Ledger:
-        """Who takes what. Before the fleet is read nobody knows how much of the machine is meant
-        for models, so nothing counts as others'."""
+    def _ledger(self, beside: Iterable[ProcessSnapshot], states: Iterable[PoolState]) -> Ledger:
+        """What each service takes. Before the fleet is read it is not known how much of the machine
+        is meant for models, so other processes count as nothing."""
         others = {state.name: state.used_by_others_bytes or 0 for state in states}
         return Ledger((state.launch for state in beside), others if self._follows else {})
 
     def _over(self, launch: Launch, ledger: Ledger) -> str | None:
         pools = tuple(self._pool_of(need) for need in launch.needs)
-        return shortfall(launch.needs, Room("", pools, ledger))
+        return shortfall(launch.needs, Occupancy("", pools, ledger))
 
-    def _pool_of(self, need: PoolNeed) -> Pool:
-        """The pool with the budget that the service was admitted to, and where that comes from."""
+    def _pool_of(self, need: PoolNeed) -> MemoryPool:
+        """The pool with the budget that the service was admitted to, and its basis."""
         pool = self._stated.pool(need.pool)
         if pool is not None and pool.budget_bytes == need.budget_bytes:
             return pool
-        return Pool(need.pool, None, need.budget_bytes, show_bytes(need.budget_bytes))
+        return MemoryPool(need.pool, None, need.budget_bytes, show_bytes(need.budget_bytes))
 
 
-def ours_of(states: Iterable[InstanceState]) -> Ours:
+def ours_of(states: Iterable[ProcessSnapshot]) -> Ours:
     """The processes that there are, with what they were admitted with."""
     return {state.pid: state.launch.needs for state in states if state.pid is not None}
 
 
 def _steadied(before: Iterable[PoolState], fresh: Iterable[PoolState]) -> tuple[PoolState, ...]:
-    """States as they were said before, where little has changed: a plan that differs by some bytes
-    from pass to pass is noise."""
+    """The earlier states, where little has changed: a plan that differs by some bytes in each pass
+    is noise."""
     said = {state.name: state for state in before}
     return tuple(_steady(said.get(state.name), state) for state in fresh)
 
@@ -168,7 +168,7 @@ def _steady(said: PoolState | None, fresh: PoolState) -> PoolState:
     return said if stated and moved < least else fresh
 
 
-def _line(state: PoolState, stated: Pool | None) -> str:
+def _line(state: PoolState, stated: MemoryPool | None) -> str:
     others = state.used_by_others_bytes
     if stated is None:
         return f"memory: {state.name}: no memory is stated for this node, so nothing is refused"
@@ -176,6 +176,6 @@ def _line(state: PoolState, stated: Pool | None) -> str:
         return f"memory: {state.name}: {stated.basis}; what others use of it cannot be read"
     free = show_bytes(max(stated.budget_bytes - others, 0))
     return (
-        f"memory: {state.name}: {stated.basis} budget, {show_bytes(others)} in use by others:"
-        f" {free} for models"
+        f"memory: {state.name}: {stated.basis} budget, {show_bytes(others)} in use by other"
+        f" processes: {free} for models"
     )

@@ -12,13 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.machine.devices import Machine, amd_address, amd_cards, read_line, read_number
+from agent.machine.devices import (
+    Machine,
+    amd_address,
+    amd_cards,
+    compute_node,
+    nvidia_count,
+    read_number,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """One device. `by_pid` is None where it cannot be said who uses it: without the right to look,
-    or in a container whose pids are others than the driver's."""
+class MeasuredDevice:
+    """One device. `by_pid` is None if its users are unknown: without permission, or in a container
+    whose pids differ from the driver's."""
 
     uuid: str | None
     total: int
@@ -26,22 +33,24 @@ class DeviceMemory:
     by_pid: Mapping[int, int] | None
 
 
-def device_memory(machine: Machine) -> tuple[DeviceMemory, ...]:
+def device_memory(machine: Machine) -> tuple[MeasuredDevice, ...]:
     """Every device with memory of its own, in the order of `devices.devices`."""
     return (*_nvidia(machine.nvml()), *_amd(machine.root))
 
 
-def of_stated(found: tuple[DeviceMemory, ...], uuid: str | None, index: int) -> DeviceMemory | None:
-    """The device that a FleetNode states: by its uuid where that is stated, else by its place."""
+def of_stated(
+    found: tuple[MeasuredDevice, ...], uuid: str | None, index: int
+) -> MeasuredDevice | None:
+    """The device that a FleetNode states: by its uuid if stated, else by its index."""
     if uuid is not None:
         return next((device for device in found if device.uuid == uuid), None)
     return found[index] if index < len(found) else None
 
 
-def _nvidia(nvml: Any | None) -> Iterator[DeviceMemory]:  # noqa: ANN401 - see devices.load_nvml
+def _nvidia(nvml: Any | None) -> Iterator[MeasuredDevice]:  # noqa: ANN401 - see devices.load_nvml
     if nvml is None:
         return
-    for index in range(nvml.nvmlDeviceGetCount()):
+    for index in range(nvidia_count(nvml)):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)
@@ -50,7 +59,7 @@ def _nvidia(nvml: Any | None) -> Iterator[DeviceMemory]:  # noqa: ANN401 - see d
             continue
         text = uuid.decode(errors="replace") if isinstance(uuid, bytes) else uuid
         by_pid = _nvidia_by_pid(nvml, handle)
-        yield DeviceMemory(text, int(memory.total), int(memory.used), by_pid)
+        yield MeasuredDevice(text, int(memory.total), int(memory.used), by_pid)
 
 
 def _nvidia_by_pid(nvml: Any, handle: Any) -> dict[int, int] | None:  # noqa: ANN401 - see above
@@ -77,24 +86,22 @@ def _is_here(pid: int) -> bool:
     return True
 
 
-def _amd(root: Path) -> Iterator[DeviceMemory]:
+def _amd(root: Path) -> Iterator[MeasuredDevice]:
     gpu_ids = _gpu_ids(root)
     for folder, device in amd_cards(root):
         used = read_number(folder / "mem_info_vram_used")
         if isinstance(device.memory, int) and used is not None:
             gpu_id = gpu_ids.get(amd_address(folder))
             by_pid = None if gpu_id is None else _amd_by_pid(root, gpu_id)
-            yield DeviceMemory(device.uuid, device.memory, used, by_pid)
+            yield MeasuredDevice(device.uuid, device.memory, used, by_pid)
 
 
 def _gpu_ids(root: Path) -> dict[int, int]:
     """PCI address (as KFD's location_id) -> the compute driver's number of the device."""
     found = {}
     for node in (root / "sys/class/kfd/kfd/topology/nodes").glob("*"):
-        lines = (line.split() for line in (read_line(node / "properties") or "").splitlines())
-        facts = {words[0]: words[1] for words in lines if len(words) == 2}
         if gpu_id := read_number(node / "gpu_id"):
-            found[int(facts.get("location_id", "-1"))] = gpu_id
+            found[compute_node(node).get("location_id", -1)] = gpu_id
     return found
 
 

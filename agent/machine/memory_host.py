@@ -1,8 +1,8 @@
-"""What the kernel says of this machine's memory and of who takes it. A figure that cannot be
-read is None, never 0.
+"""This machine's memory and its users, from the kernel. A figure that cannot be read is None, never
+0.
 
 Linux counts the pages of mapped files (a model's weights) as available, as it can drop them and
-read them again: they are no part of what is in use.
+read them again: they do not count as in use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """The machine's own memory in bytes; `in_use` is what nobody could get now."""
+    """The machine's own memory in bytes; `in_use` is what no process could get now."""
 
     total: int
     in_use: int
@@ -49,8 +49,8 @@ class Programs:
 
 
 def programs(leaders: Collection[int]) -> Programs:
-    """Look once at every process. Each service of ours has a session of its own, whose number is
-    the pid of the process that we started."""
+    """Read every process once. Each of our services has a session of its own, whose number is the
+    pid of the process that we started."""
     import psutil
 
     wanted, trees = frozenset(leaders), dict[int, list[int]]()
@@ -73,7 +73,7 @@ def _session(pid: int) -> int:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """`Name:  123 kB` lines -> bytes; empty where the file cannot be read."""
+    """`Name:  123 kB` lines -> bytes; empty if the file cannot be read."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:
@@ -101,8 +101,8 @@ if sys.platform == "linux":
         return Resident(total, min(own + found.get("VmLck", 0), total))
 
     def measured_bytes(pid: int) -> int | None:
-        """PSS: what a process maps, each shared page divided among those who map it. The kernel
-        walks all of its pages for it: 7 ms a GiB (6.18, pages of 4 KiB)."""
+        """PSS: what a process maps, each shared page divided among the processes that map it. The
+        kernel walks all of its pages for it: 7 ms a GiB (6.18, pages of 4 KiB)."""
         return _fields(Path(f"/proc/{pid}/smaps_rollup")).get("Pss")
 
     def _held_bytes(pid: int) -> int:

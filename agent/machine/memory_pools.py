@@ -1,4 +1,4 @@
-"""One look at this machine's memory, in the pools that the fleet states."""
+"""A measurement of this machine's memory, in the pools that the fleet states."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from agent.machine.devices import Machine
-from agent.machine.memory_devices import DeviceMemory, device_memory, of_stated
+from agent.machine.memory_devices import MeasuredDevice, device_memory, of_stated
 from agent.machine.memory_host import HostMemory, Programs, host_memory, measured_bytes, resident
 from agent.process.identity import describe
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.quantity import show_bytes
-from reconciler.capacity.pools import HOST, UNIFIED, Pool, pools
+from reconciler.capacity.pools import HOST, UNIFIED, MemoryPool, pools
 from reconciler.capacity.usage import Use, intrudes, used_by_others
-from reconciler.plan import PoolState
-from reconciler.workload import PoolNeed
+from reconciler.core.plan import PoolState
+from reconciler.fleet.workload import PoolNeed
 
 Ours = Mapping[int, tuple[PoolNeed, ...]]
 """Each process that we started, by pid, with what it was admitted with."""
@@ -22,11 +22,11 @@ Ours = Mapping[int, tuple[PoolNeed, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What the fleet says of this machine's memory; `host` names the pool of its own memory, and
-    `devices` are the uuids of the ones behind device0, device1, ..., where they are stated."""
+    """What the fleet states about this machine's memory; `host` is the pool of its own memory, and
+    `devices` are the uuids of device0, device1, ..., where stated."""
 
     host: str = HOST
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[MemoryPool, ...] = ()
     devices: tuple[str | None, ...] = ()
 
     @classmethod
@@ -35,20 +35,20 @@ class Stated:
         own = tuple(device.uuid for device in devices if device.memory != "unified")
         return cls(UNIFIED if devices and not own else HOST, pools(node), own)
 
-    def pool(self, name: str) -> Pool | None:
+    def pool(self, name: str) -> MemoryPool | None:
         return next((pool for pool in self.pools if pool.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MemorySnapshot:
     """The machine at one moment. `devices` are by the name of their pool."""
 
     host: HostMemory | None
-    devices: Mapping[str, DeviceMemory]
+    devices: Mapping[str, MeasuredDevice]
     programs: Programs
 
     @classmethod
-    def now(cls, machine: Machine, stated: Stated, found: Programs) -> Seen:
+    def now(cls, machine: Machine, stated: Stated, found: Programs) -> MemorySnapshot:
         seen = device_memory(machine) if stated.devices else ()
         devices = {
             f"device{index}": device
@@ -58,31 +58,33 @@ class Seen:
         return cls(host_memory(machine.root), devices, found)
 
 
-def pool_states(seen: Seen, stated: Stated, ours: Ours) -> tuple[PoolState, ...]:
-    """Every pool, with how far others use of what is stated of it."""
+def pool_states(seen: MemorySnapshot, stated: Stated, ours: Ours) -> tuple[PoolState, ...]:
+    """Every pool, with how far other processes use what is stated of it."""
     devices = (pool for pool in stated.pools if pool.name != stated.host)
     return (_host(seen, stated, ours), *(_device(seen, pool, ours) for pool in devices))
 
 
-def measured(seen: Seen, stated: Stated, ours: Ours) -> dict[int, tuple[tuple[str, int], ...]]:
+def measured(
+    seen: MemorySnapshot, stated: Stated, ours: Ours
+) -> dict[int, tuple[tuple[str, int], ...]]:
     """What each of our processes really takes, with its children: (pool, bytes) by pid."""
     return {pid: tuple(_measured(seen, stated.host, pid)) for pid in ours}
 
 
-def _host(seen: Seen, stated: Stated, ours: Ours) -> PoolState:
+def _host(seen: MemorySnapshot, stated: Stated, ours: Ours) -> PoolState:
     name, pool, host = stated.host, stated.pool(stated.host), seen.host
     total = pool.total_bytes if pool else None
     budget = pool.budget_bytes if pool else None
     if host is None:
         return PoolState(name, total, budget, None)
     uses = [_resident(_needed(needs, name), seen.programs.of(pid)) for pid, needs in ours.items()]
-    # Who states a budget and no memory means that budget by it, and leaves all the rest aside.
+    # A stated budget without a stated memory is itself the memory that is meant for models.
     stands_for = total if total is not None else budget
     others = intrudes(used_by_others(host.in_use, uses), host.total, stands_for)
     return PoolState(name, total or host.total, budget, others, seen.programs.largest_other)
 
 
-def _device(seen: Seen, pool: Pool, ours: Ours) -> PoolState:
+def _device(seen: MemorySnapshot, pool: MemoryPool, ours: Ours) -> PoolState:
     device = seen.devices.get(pool.name)
     if device is None or device.by_pid is None:
         return PoolState(pool.name, pool.total_bytes, pool.budget_bytes, None)
@@ -95,7 +97,7 @@ def _device(seen: Seen, pool: Pool, ours: Ours) -> PoolState:
     return PoolState(pool.name, pool.total_bytes, pool.budget_bytes, others, named)
 
 
-def _measured(seen: Seen, host: str, pid: int) -> Iterator[tuple[str, int]]:
+def _measured(seen: MemorySnapshot, host: str, pid: int) -> Iterator[tuple[str, int]]:
     tree = seen.programs.of(pid)
     sizes = [size for member in tree if (size := measured_bytes(member)) is not None]
     if sizes:
@@ -116,7 +118,7 @@ def _resident(needed: int, tree: Iterable[int]) -> Use:
 
 
 def _largest_on(by_pid: Mapping[int, int], found: Programs) -> str:
-    """The largest program on a device that is not ours, for people."""
+    """The largest program on a device that is not ours, for messages."""
     ours = {pid for tree in found.trees.values() for pid in tree}
     foreign = {pid: size for pid, size in by_pid.items() if pid not in ours and size}
     if not foreign:

@@ -1,5 +1,5 @@
-"""How short of memory this machine is, as its kernel says. It is shown and stops nothing: the level
-is read anew each time, so it falls by itself when memory comes back."""
+"""The memory pressure of this machine, from its kernel. It is shown and stops nothing: the level is
+read each time, so it falls by itself when memory is freed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _log = logging.getLogger(__name__)
 
 
 def read_pressure(machine: Machine | None = None, platform: str = sys.platform) -> Pressure | None:
-    """The level now; None where the kernel does not say, which is neither pressure nor calm."""
+    """The level now; None if the kernel does not report it, which is neither pressure nor its
+    absence."""
     machine = machine or Machine()
     return _apple(machine) if platform == "darwin" else _linux(machine)
 

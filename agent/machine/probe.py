@@ -5,10 +5,13 @@ from __future__ import annotations
 import platform
 import re
 import sys
+from typing import Literal
 
 import psutil
 
-from agent.machine.devices import Machine, devices, run_tool
+from agent.machine.devices import Machine, devices
+from agent.machine.memory_host import host_memory
+from agent.system.tool import run_tool
 from reconciler.api.fleetnode import Cpu, Hardware
 
 
@@ -22,10 +25,21 @@ def probe(machine: Machine | None = None) -> Hardware:
         cpu=Cpu(
             cores=psutil.cpu_count(logical=True),
             performance_cores=performance_cores(),
-            avx512=_has_avx512(machine),
+            avx512=has_avx512(machine),
         ),
         memory=psutil.virtual_memory().total,
         devices=devices("darwin" if darwin else "linux", machine),
+    )
+
+
+def own_memory(machine: Machine | None = None) -> Hardware:
+    """The part of it that memory pools are made of; without memory if that cannot be read."""
+    machine = machine or Machine()
+    found = host_memory(machine.root)
+    system: Literal["linux", "darwin"] = "darwin" if sys.platform == "darwin" else "linux"
+    return Hardware(
+        memory=found.total if found else None,
+        devices=devices(system, machine) if found else (),
     )
 
 
@@ -50,8 +64,9 @@ def performance_cores() -> int:
     return max(1, min(physical, allowed or physical))
 
 
-def _has_avx512(machine: Machine) -> bool | None:
+def has_avx512(machine: Machine) -> bool | None:
+    """As the kernel lists it; None where that cannot be read."""
     try:
-        return "avx512f" in (machine.root / "proc/cpuinfo").read_text()
+        return "avx512f" in (machine.root / "proc/cpuinfo").read_text(errors="replace")
     except OSError:
         return None

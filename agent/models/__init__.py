@@ -1,1 +1,1 @@
-"""The model files of this machine: the store, and what brings them to it."""
+"""The model files of this machine: the store, and the downloads that fill it."""

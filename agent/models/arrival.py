@@ -1,7 +1,7 @@
-"""One attempt at a model: which files it has, each of them fetched, and all of them as promised.
+"""One attempt to fetch a model: list its files, fetch each, and verify them together.
 
-Below `place`, every file that arrives is a Partial of its own, so each goes on where it ended. A
-whole one whose bytes the other side names (by digest or version) is not asked for again.
+Below `place`, every file is a Partial of its own, so each resumes where it ended. A complete file
+whose bytes the server identifies (by digest or version) is not fetched again.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.models.downloads import DownloadState, Transfer
-from agent.state import atomic_write
-from reconciler.errors import DownloadFailed, HeaderError, ModelCorrupt
+from agent.models.downloads import DownloadPhase, Transfer
+from reconciler.api.digest import digest
+from reconciler.api.errors import DownloadFailed, HeaderError, ModelCorrupt
+from reconciler.api.plain_json import parse_json
+from reconciler.atomic import atomic_write
+from reconciler.fleet.model_file import ModelFile
 from reconciler.memory import ModelFacts
 from reconciler.models import (
     FetchRequest,
-    Listing,
+    FileListing,
     ListRequest,
     Partial,
     RemoteFile,
@@ -29,7 +32,6 @@ from reconciler.models import (
     list_files,
 )
 from reconciler.models.tree import entry_of, shards_of, tree_digest
-from reconciler.workload import ModelFile, digest
 
 _LONGEST_NAME = 128
 _FINISHED = "finished.json"
@@ -37,7 +39,7 @@ _FINISHED = "finished.json"
 
 @dataclass(frozen=True, slots=True)
 class ArrivedFile:
-    """A verified file of a model, by its path there. `at` is where it lies now."""
+    """A verified file of a model, by its path in the model. `at` is where it is now."""
 
     path: str
     size_bytes: int
@@ -47,9 +49,9 @@ class ArrivedFile:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A whole, verified model. `folder` is its name where an engine may want a folder, else "";
-    `entry` the file in it that an engine is given, "" for the folder itself. `resolved` is what a
-    branch or tag stood for."""
+    """A complete, verified model. `folder` is its name if engines may need it as a folder, else "";
+    `entry` is the file in it that an engine is given, "" for the folder itself. `resolved` is the
+    commit of a branch or tag."""
 
     digest: str
     files: tuple[ArrivedFile, ...]
@@ -61,8 +63,8 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What one attempt works with. `expected` is the model's digest, where one is known; `room`
-    raises DiskFull where that many more bytes would fill the disk."""
+    """The inputs of one attempt. `expected` is the model's digest, if known; `room` raises DiskFull
+    if that many more bytes would fill the disk."""
 
     transfer: Transfer
     place: Path
@@ -72,7 +74,7 @@ class Attempt:
 
 
 def bring(attempt: Attempt) -> Arrived:
-    """Fetch what is missing. Raises ModelError; what has arrived well stays for the next time."""
+    """Fetch what is missing. Raises ModelError; verified files stay for the next attempt."""
     transfer, model = attempt.transfer, attempt.transfer.model
     listing = list_files(
         ListRequest(
@@ -88,9 +90,9 @@ def bring(attempt: Attempt) -> Arrived:
     paths = [file.path for file in listing.files]
     entry = entry_of(paths, model.format) if listing.folder else paths[0]
     _require_promised(listing, attempt)
-    fetched = _Files(attempt, listing)
+    fetched = _FetchedFiles(attempt, listing)
     files = tuple(fetched.fetch(remote) for remote in listing.files)
-    transfer.state = DownloadState.VERIFYING
+    transfer.state = DownloadPhase.VERIFYING
     found = tree_digest((file.path, file.sha256) for file in files)
     try:
         if attempt.expected and found != attempt.expected:
@@ -108,14 +110,14 @@ def bring(attempt: Attempt) -> Arrived:
     return Arrived(found, files, folder, entry, facts, listing.resolved)
 
 
-class _Files:
-    """The files of one attempt, with what they are together."""
+class _FetchedFiles:
+    """The files of one attempt, and their totals."""
 
-    def __init__(self, attempt: Attempt, listing: Listing) -> None:
+    def __init__(self, attempt: Attempt, listing: FileListing) -> None:
         self._attempt = attempt
         self._alone = len(listing.files) == 1
         self._done = _read_finished(attempt.place)
-        self._received = 0  # of the files before the one that arrives now
+        self._received = 0  # of the files before the current one
         self.resumed = False
         sizes = [file.size_bytes for file in listing.files]
         self._total = sum(s for s in sizes if s is not None) if None not in sizes else None
@@ -124,7 +126,7 @@ class _Files:
             attempt.room(max(0, self._total - here))
 
     def fetch(self, remote: RemoteFile) -> ArrivedFile:
-        """The file, whole and as the other side promised it."""
+        """The complete file, verified against what the server stated."""
         path = self._path(remote)
         known = self._done.get(remote.path)
         if known and known.get("identity") == _identity(remote) and _is_whole(path, known):
@@ -146,7 +148,7 @@ class _Files:
         if remote.sha256 and partial.sha256 != remote.sha256:
             path.unlink()
             text = (
-                f"{remote.path}: what arrived has the sha256 {partial.sha256}, and"
+                f"{remote.path}: the downloaded file has the sha256 {partial.sha256}, but"
                 f" {remote.sha256} was promised"
             )
             if partial.resumed:
@@ -171,7 +173,7 @@ class _Files:
         return 0
 
     def _note(self, remote: RemoteFile, size: int, sha256: str) -> None:
-        if self._alone:  # its Partial's own note says as much
+        if self._alone:  # its Partial's own note has the same
             return
         entry = {"identity": _identity(remote), "sizeBytes": size, "sha256": sha256}
         self._done[remote.path] = entry
@@ -180,14 +182,14 @@ class _Files:
 
 def _read_finished(place: Path) -> dict[str, Mapping[str, object]]:
     try:
-        noted = json.loads((place / _FINISHED).read_bytes())
+        noted = parse_json((place / _FINISHED).read_bytes())
         return {str(k): v for k, v in noted.items() if isinstance(v, dict)}
-    except (OSError, ValueError, AttributeError):  # absent, or damaged: then each is asked for
+    except (OSError, ValueError, AttributeError):  # missing or damaged: then each is requested
         return {}
 
 
 def _identity(remote: RemoteFile) -> str | None:
-    """What changes when the file there does; None where nobody says."""
+    """A value that changes with the file; None if the server states none."""
     if remote.sha256 is None and remote.version is None:
         return None
     return digest([remote.source, remote.sha256, remote.version])
@@ -200,8 +202,8 @@ def _is_whole(path: Path, known: Mapping[str, object]) -> bool:
         return False
 
 
-def _require_promised(listing: Listing, attempt: Attempt) -> None:
-    """Fetch nothing where the other side's own digests already say that it is another model."""
+def _require_promised(listing: FileListing, attempt: Attempt) -> None:
+    """Fetch nothing if the server's own digests show that it is another model."""
     if attempt.expected is None:
         return
     promised = [(file.path, file.sha256) for file in listing.files if file.sha256]
@@ -224,11 +226,11 @@ def _facts(files: tuple[ArrivedFile, ...], entry: str) -> ModelFacts:
     try:
         return facts_of({file.path: file.at for file in files}, entry)
     except HeaderError as error:
-        raise ModelCorrupt(f"what arrived is no usable GGUF file: {error}") from error
+        raise ModelCorrupt(f"the downloaded file is not a usable GGUF file: {error}") from error
 
 
 def facts_of(files: Mapping[str, Path], entry: str) -> ModelFacts:
-    """The facts of a GGUF model, of all its parts where it is split. Raises HeaderError."""
+    """The facts of a GGUF model, of all its parts if it is split. Raises HeaderError."""
     from reconciler.gguf.header import combine, read_path
 
     folder, slash, name = entry.rpartition("/")
@@ -239,8 +241,19 @@ def facts_of(files: Mapping[str, Path], entry: str) -> ModelFacts:
     return combine(found) if len(found) > 1 else found[0]
 
 
+def folder_facts(files: Mapping[str, Path]) -> ModelFacts:
+    """The facts of a model in another format: its files' sizes, its config.json. Raises OSError."""
+    from reconciler.memory.config import CONFIG, LARGEST_CONFIG_BYTES, facts_of_files
+
+    config = None
+    if CONFIG in files:
+        with files[CONFIG].open("rb") as file:
+            config = file.read(LARGEST_CONFIG_BYTES)
+    return facts_of_files({name: path.stat().st_size for name, path in files.items()}, config)
+
+
 def _alone(file: ArrivedFile, model: ModelFile) -> tuple[ArrivedFile, ...]:
-    """A model of one file, with a name that is readable in `ps` and harmless in a shell."""
+    """A model of one file, under a name that is readable in `ps` and harmless in a shell."""
     name, suffix = _safe_name(file.path), ".gguf"
     if model.format == "gguf" and not name.endswith(suffix):
         name += suffix

@@ -1,19 +1,19 @@
-"""Whether the models of a store still hold the bytes that were verified when they came."""
+"""Whether the models of a store still have the bytes that were verified on arrival."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
 
-from agent.models.shelf import StoredModel
+from agent.models.content_store import StoredModel
 from reconciler.models.tree import tree_digest
 
 _CHUNK = 1 << 20
 
 
 def damage_of(model: StoredModel, read: Callable[[int], None] = lambda count: None) -> str | None:
-    """What is wrong with a model, from all of its bytes; None where nothing is. `read` is told of
-    every piece that was read."""
+    """What is wrong with a model, by reading all of its bytes; None if it is intact. `read` is
+    called for every piece read."""
     if tree_digest((file.path, file.sha256) for file in model.files) != model.digest:
         return "its list of files was changed"
     for file in model.files:

@@ -1,7 +1,7 @@
-"""Downloads beside the loop: a few at a time, shared, and tried again with growing pauses.
+"""Downloads beside the loop: a few at a time, shared, and retried with growing pauses.
 
-Level-triggered like everything else: a failed download is tried again when its pause is over *and*
-somebody still asks for the model. What a download does with bytes is the caller's `work`.
+Level-triggered like everything else: a failed download is retried when its pause is over *and* the
+model is still requested. The download itself is the caller's `work`.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from agent.clock import Clock
-from reconciler.errors import DiskFull, DownloadFailed, ModelCorrupt, ModelError
+from agent.system.clock import Clock
+from reconciler.api.errors import DiskFull, DownloadFailed, ModelCorrupt, ModelError
+from reconciler.fleet.model_file import ModelFile
 from reconciler.models import FetchContext
-from reconciler.workload import ModelFile
 
 _log = logging.getLogger(__name__)
 
 _SOON = (2.0, 300.0)  # first and longest pause in seconds: the network may be back any moment
-_LATE = (60.0, 3600.0)  # the same bytes, or the same mistake, will hardly be better
+_LATE = (60.0, 3600.0)  # a retry would most likely fail the same way
 _REASONS: Mapping[type[ModelError], str] = {
     ModelError: "ModelUnavailable",
     DownloadFailed: "DownloadFailed",
     DiskFull: "DiskFull",
     ModelCorrupt: "ModelCorrupt",
 }
-_ADVANCE = 1 << 20  # bytes more than ever before: the line is bad, but it moves; no longer pauses
+# more bytes than ever before: a bad connection with progress, so pauses do not grow
+_ADVANCE = 1 << 20
 
 
-class DownloadState(StrEnum):
+class DownloadPhase(StrEnum):
     WAITING = "waiting"
     DOWNLOADING = "downloading"
     VERIFYING = "verifying"
@@ -42,14 +43,14 @@ class DownloadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """How far one download is. `since` (epoch seconds) is when it entered its state; `reason` is
-    the CamelCase word for why it failed last, empty while it has not."""
+    """Progress of a download. `since` (epoch seconds) is when it entered its state; `reason` is the
+    CamelCase reason of the last failure, empty before one."""
 
     source: str
     model: str
     received_bytes: int
     total_bytes: int | None
-    state: DownloadState
+    state: DownloadPhase
     message: str
     since: float
     reason: str = ""
@@ -58,8 +59,8 @@ class Download:
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """One download as its worker thread sees it. Only the worker writes the first block, and each
-    field alone, so that readers need no lock to show it."""
+    """One download, as its worker thread sees it. Only the worker writes the first block, one field
+    at a time, so that readers need no lock."""
 
     model: ModelFile
     context: FetchContext
@@ -68,7 +69,7 @@ class Transfer:
     message: str = ""
     reason: str = ""
 
-    state: DownloadState = DownloadState.WAITING
+    state: DownloadPhase = DownloadPhase.WAITING
     since: float = 0.0
     cancelled: threading.Event = field(default_factory=threading.Event)
     failures: int = 0
@@ -100,22 +101,24 @@ class Downloads:
         self._closed = False
 
     def want(self, model: ModelFile, context: FetchContext) -> None:
-        """Have a model downloaded: now, or when a failed attempt's pause is over. Never blocks."""
+        """Request a model: it is downloaded now, or when a failed attempt's pause is over. Never
+        blocks."""
         with self._lock:
             transfer = self._transfers.get(_key(model))
             if transfer is None:
                 transfer = self._transfers[_key(model)] = Transfer(model, context)
                 self._enqueue(transfer)
-            elif transfer.state is DownloadState.DONE or (
-                transfer.state is DownloadState.FAILED
-                # a changed policy (a host allowed, a mirror set) is worth an attempt at once
+            elif transfer.state is DownloadPhase.DONE or (
+                transfer.state is DownloadPhase.FAILED
+                # after a change of the policy (a host allowed, a mirror set) a retry makes sense at
+                # once
                 and (self._clock.monotonic() >= transfer.retry_at or context != transfer.context)
             ):
                 transfer.context = context
                 self._enqueue(transfer)
 
     def keep_only(self, models: Iterable[ModelFile]) -> None:
-        """Stop and forget the downloads of all other models; what has arrived stays on disk."""
+        """Stop and forget the downloads of all other models; partial files stay on disk."""
         kept = {_key(model) for model in models}
         with self._lock:
             for key in self._transfers.keys() - kept:
@@ -125,45 +128,45 @@ class Downloads:
                     self._waiting.remove(transfer)
 
     def models(self) -> tuple[ModelFile, ...]:
-        """The models that somebody wants or wanted, until keep_only drops them."""
+        """The models requested since the last keep_only."""
         with self._lock:
             return tuple(transfer.model for transfer in self._transfers.values())
 
     def snapshot(self) -> tuple[Download, ...]:
-        """How far every download is, in the order in which they were wanted."""
+        """The progress of every download, in the order of the requests."""
         with self._lock:
             return tuple(self._show(transfer) for transfer in self._transfers.values())
 
     def of(self, model: ModelFile) -> Download | None:
-        """How far the download of one model is; None where it was never wanted."""
+        """The progress of one model's download; None if it was never requested."""
         with self._lock:
             transfer = self._transfers.get(_key(model))
             return self._show(transfer) if transfer else None
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Stop all and start no more. What has arrived is kept."""
+        """Stop all and start no more. Partial files stay."""
         with self._lock:
             self._closed = True
             self._waiting.clear()
             threads = tuple(self._threads)
             for transfer in self._transfers.values():
                 transfer.cancelled.set()
-        deadline = time.monotonic() + timeout_s  # of real time: threads know no other
+        deadline = time.monotonic() + timeout_s  # of real time, as threads measure it
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _enqueue(self, transfer: Transfer) -> None:
         if self._closed:
             return
-        self._enter(transfer, DownloadState.WAITING, "")
+        self._enter(transfer, DownloadPhase.WAITING, "")
         self._waiting.append(transfer)
         self._start_waiting()
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._threads) < self._max_running:
             transfer = self._waiting.pop(0)
-            self._enter(transfer, DownloadState.DOWNLOADING, "")
-            # daemon: a network that hangs in the system's resolver must not hold up our exit
+            self._enter(transfer, DownloadPhase.DOWNLOADING, "")
+            # daemon: a network that hangs in the system's resolver must not delay our exit
             thread = threading.Thread(
                 target=self._run, args=(transfer,), name="download", daemon=True
             )
@@ -175,10 +178,10 @@ class Downloads:
         with self._lock:
             self._threads.discard(threading.current_thread())
             if transfer.cancelled.is_set():
-                pass  # forgotten, or we are closing: no failure
+                pass  # forgotten, or closing: not a failure
             elif error is None:
                 transfer.failures = 0
-                self._enter(transfer, DownloadState.DONE, "")
+                self._enter(transfer, DownloadPhase.DONE, "")
             else:
                 self._fail(transfer, error)
             if not self._closed:
@@ -194,8 +197,8 @@ class Downloads:
             return error
         except OSError as error:
             return DownloadFailed(str(error))
-        except Exception as error:  # noqa: BLE001  # a thread's edge: it must not die unseen
-            _log.exception("model %s: a bug of ours stopped the download", name)
+        except Exception as error:  # noqa: BLE001  # a thread's edge: an error must be visible
+            _log.exception("model %s: a bug in fleet-agent stopped the download", name)
             return ModelError(f"internal error: {type(error).__name__}: {error}")
         return None
 
@@ -206,24 +209,24 @@ class Downloads:
         transfer.failures = 1 if soon and advanced else transfer.failures + 1
         first, longest = _SOON if soon else _LATE
         pause = min(longest, first * 2.0 ** min(transfer.failures - 1, 20))
-        jitter = self._jitter()  # a fleet of nodes must not come back all at once
+        jitter = self._jitter()  # the nodes of a fleet must not retry all at once
         pause *= 0.5 + 0.5 * jitter
         if isinstance(error, DownloadFailed) and error.retry_after_s is not None:
             pause = max(pause, error.retry_after_s * (1 + 0.1 * jitter))
         transfer.retry_at = self._clock.monotonic() + pause
-        self._enter(transfer, DownloadState.FAILED, str(error), reason_of(error))
+        self._enter(transfer, DownloadPhase.FAILED, str(error), reason_of(error))
         _log.warning(
             "model %s: %s (again in %.0f s)", transfer.model.name, str(error)[:1000], pause
         )
 
     def _enter(
-        self, transfer: Transfer, state: DownloadState, message: str, reason: str = ""
+        self, transfer: Transfer, state: DownloadPhase, message: str, reason: str = ""
     ) -> None:
         transfer.state, transfer.message, transfer.since = state, message, self._clock.time()
         transfer.reason = reason
 
     def _show(self, transfer: Transfer) -> Download:
-        failed = transfer.state is DownloadState.FAILED
+        failed = transfer.state is DownloadPhase.FAILED
         return Download(
             source=transfer.model.source,
             model=transfer.model.name,
@@ -238,18 +241,18 @@ class Downloads:
 
 
 def reason_of(error: Exception) -> str:
-    """The CamelCase word for why a model cannot be had."""
+    """The CamelCase reason of an error."""
     return (
         _REASONS.get(type(error), "DownloadFailed") if isinstance(error, ModelError) else "Failed"
     )
 
 
 def error_of(reason: str, message: str) -> ModelError:
-    """The error that `reason_of` has this word for."""
+    """The error with this reason."""
     kinds = {word: kind for kind, word in _REASONS.items()}
     return kinds.get(reason, ModelError)(message)
 
 
 def _key(model: ModelFile) -> tuple[str, str | None]:
-    """Models that share one download. Another digest or another address is another download."""
+    """Models with the same key share a download. Another digest or address is another download."""
     return (model.origin, model.sha256)

@@ -8,22 +8,24 @@ import logging
 from collections.abc import Collection
 from pathlib import Path
 
-from agent.state import atomic_write, set_aside
+from agent.state.directory import set_aside
+from reconciler.api.plain_json import parse_json
+from reconciler.atomic import atomic_write
 
 _log = logging.getLogger(__name__)
 
 
 class KeptModels:
-    """Digests by applied revision, the newest last, in one file. One thread uses it."""
+    """Digests by applied revision, the newest last, in one file. Used by one thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._entries = self._load()
 
     def note(self, revision: str, digests: Collection[str], keep: int) -> frozenset[str]:
-        """Make this revision the newest of the `keep` that count; the digests that they all need.
+        """Make this revision the newest of the last `keep`; returns the digests that they need.
 
-        A revision that comes back is the newest again. OSError when the disk does not take it.
+        A revision that comes back is the newest again. OSError if the disk does not take it.
         """
         entries = [entry for entry in self._entries if entry[0] != revision]
         entries = [*entries, (revision, tuple(sorted(digests)))][-keep:]
@@ -39,12 +41,12 @@ class KeptModels:
 
     def _load(self) -> list[tuple[str, tuple[str, ...]]]:
         try:
-            data = json.loads(self._path.read_bytes())
+            data = parse_json(self._path.read_bytes())
             return [(str(e["revision"]), tuple(str(d) for d in e["models"])) for e in data]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, KeyError, TypeError) as error:
-            # then only the next revisions are known: models of older ones are fetched again
+            # only later revisions are then known: models of older ones may be fetched again
             with contextlib.suppress(OSError):
                 _log.warning("%s: %s; moved to %s", self._path, error, set_aside(self._path).name)
             return []

@@ -1,7 +1,7 @@
 """The node's models: verified files by digest, and the downloads that bring them.
 
-Nothing here blocks its caller: a model is fetched, verified and put on the shelf by a thread beside
-the loop. A crash at any moment leaves at worst partial files, which the next attempt continues.
+No call blocks: a model is fetched, verified and stored by a thread beside the loop. A crash at any
+moment leaves at worst partial files, which the next attempt resumes.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.clock import Clock, SystemClock
 from agent.models.arrival import Arrived, Attempt, bring
+from agent.models.content_store import ContentStore, Stocked, StoredModel
 from agent.models.disk import require_room
-from agent.models.downloads import Download, Downloads, DownloadState, Transfer
-from agent.models.shelf import Shelf, Stocked, StoredModel
-from reconciler.errors import DownloadFailed
+from agent.models.downloads import Download, DownloadPhase, Downloads, Transfer
+from agent.system.clock import Clock, SystemClock
+from reconciler.api.digest import digest
+from reconciler.api.errors import DownloadFailed
+from reconciler.fleet.model_file import ModelFile
 from reconciler.memory import ModelFacts
 from reconciler.models import FetchContext
-from reconciler.workload import ModelFile, digest
 
-__all__ = ["Download", "DownloadState", "ModelStore", "Stocked", "StoredModel"]
+__all__ = ["Download", "DownloadPhase", "ModelStore", "Stocked", "StoredModel"]
 
 _LOCK_POLL_S = 0.25
 _NO_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK}
@@ -34,12 +35,13 @@ _PINNED_S = 30 * 24 * 3600.0
 
 
 class ModelStore:
-    """All models of a node below one folder. Safe to call from several threads, and two processes
-    may share the folder. `changed` is called, from a download's thread, whenever one has ended.
+    """All models of a node below one folder. Thread-safe, and two processes may share the folder.
+    `changed` is called, from a download's thread, whenever one has ended.
 
-    `min_free_bytes` of the disk stay free (None: disk.py's default). With `pin`, what arrives
-    stays for 30 days even while nothing needs it: for a person who fetches ahead of time. With
-    `in_turn`, who shares the folder takes turns by other means than locks, which it may not have.
+    `min_free_bytes` of the disk stay free (None: disk.py's default). With `pin`, new models stay
+    for 30 days even if nothing needs them: for a user who fetches ahead of time. With `in_turn`,
+    the processes that share the folder take turns by other means than file locks, which the file
+    system may lack.
     """
 
     def __init__(
@@ -62,57 +64,62 @@ class ModelStore:
         self._pin = pin
         self._in_turn = in_turn
         self._clock = clock or SystemClock()
-        self.shelf = Shelf(root, read_only=read_only)
+        self.shelf = ContentStore(root, read_only=read_only)
         self._downloads = Downloads(
             self._bring, clock=self._clock, changed=changed, max_running=max_downloads
         )
 
     def lookup(self, model: ModelFile) -> StoredModel | None:
-        """The verified model: of its digest, else of what its source first held here."""
+        """The verified model: the one with its digest, else the first one from its source."""
         known = self._expected(model)
         return self.shelf.get(known) if known else None
 
     def facts(self, digest: str) -> ModelFacts | None:
-        """What the header of a stored GGUF says; of a split one, of all its parts together."""
+        """The header facts of a stored GGUF; of a split one, of all its parts together."""
         return self.shelf.facts(digest)
 
     def inventory(self) -> tuple[Stocked, ...]:
-        """Every model that is here, with the sources that it answers for."""
+        """Every stored model, with the sources it was fetched from."""
         return self.shelf.inventory()
 
+    def stored_bytes(self, source: str) -> int | None:
+        """The size of the model from that source; None if there is none here."""
+        found = (item.model.size_bytes for item in self.inventory() if source in item.sources)
+        return next(found, None)
+
     def ensure(self, model: ModelFile, context: FetchContext | None = None) -> None:
-        """See to it that the model comes, unless it is here. Call it as often as you like: models
-        with the same source and digest share one download, failed ones keep their pause."""
+        """Download the model unless it is here. May be called repeatedly: models with the same
+        source and digest share one download, failed ones keep their pause."""
         if self.lookup(model) is None:
             self._downloads.want(model, context or FetchContext())
 
     def downloads(self) -> tuple[Download, ...]:
-        """How far the downloads are, for status and progress bars."""
+        """Progress of the downloads, for status and progress bars."""
         return self._downloads.snapshot()
 
     def download_of(self, model: ModelFile) -> Download | None:
-        """How far this model's download is; None where none was needed since we started."""
+        """Progress of this model's download; None if none was needed since we started."""
         return self._downloads.of(model)
 
     def keep_only(self, models: Iterable[ModelFile]) -> None:
-        """Stop the downloads of models that nobody wants any more."""
+        """Stop the downloads of all other models."""
         self._downloads.keep_only(models)
 
     def kept(self, keep: Collection[str]) -> frozenset[str]:
-        """`keep`, and what stays in any case: wanted now, or brought by a person lately."""
+        """`keep`, and what stays in any case: models requested now, or fetched by a user lately."""
         wanted = {found.digest for m in self._downloads.models() if (found := self.lookup(m))}
         return self.shelf.pinned_since(self._clock.time() - _PINNED_S) | wanted | set(keep)
 
     def collect(self, keep: Collection[str]) -> tuple[str, ...]:
-        """Remove the models whose digests are not kept (see `kept`), and partial files that nobody
-        touched for a week. Returns the removed digests."""
+        """Remove the models whose digests are not kept (see `kept`), and partial files untouched
+        for a week. Returns the removed digests."""
         self._drop_abandoned()
         with self._shelving():
             return self.shelf.collect(self.kept(keep))
 
     def take_in(self, model: ModelFile) -> StoredModel:
-        """Put files that lie on this machine in by their digest, now: `model.source` is file://.
-        What the store knew of that path before does not count. Raises ModelError."""
+        """Store files of this machine by their digest, now: `model.source` is file://. An earlier
+        digest of that path does not count. Raises ModelError."""
         place = self._arriving / digest(["by hand", model.origin])
         transfer = Transfer(model, FetchContext())
         with self._alone(place, transfer):
@@ -123,14 +130,14 @@ class ModelStore:
         return stored
 
     def close(self) -> None:
-        """Stop all downloads; what has arrived is kept for the next start."""
+        """Stop all downloads; partial files stay for the next start."""
         self._downloads.close()
 
     def _expected(self, model: ModelFile) -> str | None:
         return model.sha256 or self.shelf.first_verified(model.origin)
 
     def _place(self, model: ModelFile) -> Path:
-        """Where the files arrive: another source or digest is another folder."""
+        """The folder for partial files: another source or digest is another folder."""
         return self._arriving / digest([model.origin, self._expected(model)])
 
     def _bring(self, transfer: Transfer) -> None:
@@ -138,7 +145,7 @@ class ModelStore:
         model = transfer.model
         expected, place = self._expected(model), self._place(model)
         with self._alone(place, transfer):
-            if self.lookup(model):  # another process was faster
+            if self.lookup(model):  # another process has fetched it
                 return
             arrived = self._arrive(place, transfer, expected)
             with self._shelving():
@@ -166,8 +173,8 @@ class ModelStore:
 
     @contextmanager
     def _shelving(self) -> Iterator[None]:
-        """What is put in is known as needed before anybody decides what is not, in this process or
-        another: without it, a model could be collected the moment it came."""
+        """Hold off `collect`, here and in other processes, until the new model is recorded as
+        needed: otherwise it could be collected the moment it is stored."""
         self.root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.root / "shelf.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -180,7 +187,7 @@ class ModelStore:
         mine = {self._place(model) for model in self._downloads.models()}
         oldest = self._clock.time() - _ABANDONED_S
         for place in self._arriving.glob("*"):  # folders, and the lock files of killed processes
-            with contextlib.suppress(OSError):  # its owner was faster
+            with contextlib.suppress(OSError):  # its owner removed it
                 touched = max(path.stat().st_mtime for path in (place, *place.glob("*")))
                 if place.with_suffix("") in mine or touched > oldest:
                     continue
@@ -200,8 +207,11 @@ def _only_user(path: Path, transfer: Transfer, *, may_lack_locks: bool) -> Itera
             if _is_still(path, descriptor):  # its last user removes it
                 break
         except BlockingIOError:
-            transfer.message = "another process downloads it"
+            transfer.message = "another process is downloading it"
             transfer.cancelled.wait(_LOCK_POLL_S)
+        except OSError:  # a file system without locks: each attempt would leave a descriptor open
+            os.close(descriptor)
+            raise
         os.close(descriptor)
         if transfer.cancelled.is_set():
             raise DownloadFailed("stopped while it waited for another process")
@@ -214,7 +224,7 @@ def _only_user(path: Path, transfer: Transfer, *, may_lack_locks: bool) -> Itera
 
 
 def _lock(descriptor: int, how: int, *, may_lack_locks: bool) -> None:
-    """OSError as of flock; with `may_lack_locks`, none where the file system knows no locks."""
+    """OSError as flock raises it; with `may_lack_locks`, none if the file system has no locks."""
     try:
         fcntl.flock(descriptor, how)
     except OSError as error:

@@ -1,1 +1,2 @@
-"""Beside an engine in its pod: fetches its models, waits for them, says when it is ready."""
+"""Programs beside an engine in its pod: fetch its models, wait for them, report when it is
+ready."""

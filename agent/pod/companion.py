@@ -1,7 +1,7 @@
-"""Says for an engine in a pod whether it is ready, and waits for its requests before it ends.
+"""Reports whether an engine in a pod is ready, and waits for its requests before it ends.
 
-One thread asks the engine, so that no question of a kubelet ever becomes one of the engine's: what
-is answered here is what was found last. A router that has nothing loaded is told to load.
+One thread probes the engine, so a kubelet's probes never reach it: the responses here are the last
+result. A router that has nothing loaded is asked to load.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agent.clock import Clock, SystemClock
 from agent.pod.engine import Engine
-from agent.process.health import Verdict
-from agent.process.stopping import cut, waits_for
+from agent.process.health import HealthVerdict
+from agent.process.stopping import describe_cut, describe_wait
+from agent.system.clock import Clock, SystemClock
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Delays:
     """Every delay, in seconds.
 
-    `settle_s` is how long a drain lasts at least: an endpoint takes a moment to be withdrawn, and
-    requests arrive until then. `forget_s` after a drain, an engine that nobody ended counts again.
+    `settle_s` is the shortest drain: an endpoint takes a moment to be withdrawn, and requests
+    arrive until then. `forget_s` after a drain, an engine that was not ended counts as ready again.
     """
 
     ready_s: float = 2.0
@@ -32,13 +32,13 @@ class Pace:
     slots_s: float = 0.25
     settle_s: float = 5.0
     forget_s: float = 30.0
-    load_first_s: float = 5.0  # a router begins by itself with what its preset says
+    load_first_s: float = 5.0  # a router first loads what its preset lists
     load_most_s: float = 300.0
 
 
 @dataclass(slots=True)
 class _Drain:
-    """One drain, for everybody who asks for it. `identity` is the process that it is about."""
+    """One drain, for all callers. `identity` is the process that it is about."""
 
     identity: str
     began: float
@@ -48,8 +48,8 @@ class _Drain:
 
 
 class Companion:
-    """Answers at once from any thread, but for `drain`. `preload` are the models that a router is
-    to have up; `tell` takes a line for people."""
+    """Returns at once in any thread, except `drain`. `preload` are the models that a router should
+    have loaded; `tell` takes a line for the log."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Companion:
         *,
         preload: tuple[str, ...] = (),
         drain_timeout_s: float = 60.0,
-        pace: Pace = Pace(),
+        pace: Delays = Delays(),
         clock: Clock | None = None,
     ) -> None:
         self._engine, self._tell, self._pace = engine, tell, pace
@@ -67,7 +67,7 @@ class Companion:
         self._drain_timeout_s = drain_timeout_s
         self._lock = threading.Lock()
         self._drain: _Drain | None = None
-        self._verdict = Verdict(False, "Starting", "the engine has not been asked yet")
+        self._verdict = HealthVerdict(False, "Starting", "the engine has not been asked yet")
         self._proven: str | None = None  # the identity of the process that was ready
         self._load_at: float | None = None
         self._load_pause_s = pace.load_first_s
@@ -78,24 +78,24 @@ class Companion:
         self._thread.start()
 
     def close(self) -> None:
-        """Ask no more. A question under way ends by its own deadline."""
+        """Stop. A probe in progress ends by its own deadline."""
         self._stop.set()
 
     @property
     def is_alive(self) -> bool:
-        """Whether the engine is still being asked."""
+        """Whether the engine is still being probed."""
         return self._thread.is_alive()
 
-    def readiness(self) -> Verdict:
+    def readiness(self) -> HealthVerdict:
         """What was found last; not ready from the moment a drain begins."""
         drain = self._drain
         if drain is not None:
-            return Verdict(False, "Draining", drain.text or "waits for requests in flight")
+            return HealthVerdict(False, "Draining", drain.text or "waits for requests in flight")
         return self._verdict
 
     def drain(self) -> str:
-        """Be ready no more, and return once no request is in flight or the time is over: what was
-        cut. Asked again, it is the same drain."""
+        """Stop being ready, and return once no request is in flight or the time is over: what was
+        cut. Another call joins the same drain."""
         with self._lock:
             drain = self._drain
             if drain is None:
@@ -116,14 +116,14 @@ class Companion:
                 verdict = self._look()
             except Exception as error:  # noqa: BLE001  the thread must not die unseen
                 _log.exception("bug in the probe")
-                verdict = Verdict(False, "ProbeFailed", f"{type(error).__name__}: {error}")
+                verdict = HealthVerdict(False, "ProbeFailed", f"{type(error).__name__}: {error}")
             before, self._verdict = self._verdict, verdict
             if (before.ready, before.reason) != (verdict.ready, verdict.reason):
                 why = f"not ready: {verdict.reason}: {verdict.message}"
                 self._tell("ready" if verdict.ready else why)
             pause_s = self._pace.ready_s if verdict.ready else self._pace.loading_s
 
-    def _look(self) -> Verdict:
+    def _look(self) -> HealthVerdict:
         identity = self._engine.identity()
         self._forget_drain(identity)
         verdict = self._engine.look(proven=identity == self._proven)
@@ -135,8 +135,8 @@ class Companion:
         return verdict
 
     def _forget_drain(self, identity: str) -> None:
-        """A container that failed its liveness probe is drained too, and started again beside us.
-        And whoever asked for a drain without ending the engine must not keep it from serving."""
+        """A container that failed its liveness probe is drained too, and restarted beside us. And a
+        drain after which the engine is not ended must not keep it from serving."""
         drain = self._drain
         if drain is None or not drain.done.is_set() or not identity:
             return
@@ -145,8 +145,8 @@ class Companion:
             self._tell("the drain is over: the engine serves on, or was started again")
             self._drain = None
 
-    def _see_to_models(self, verdict: Verdict) -> None:
-        """A router with no model up is told to load some, again and again with growing pauses."""
+    def _see_to_models(self, verdict: HealthVerdict) -> None:
+        """Ask a router without a loaded model to load some, again and again with growing pauses."""
         if self._engine.many is None or verdict.ready or not verdict.served:
             self._load_at, self._load_pause_s = None, self._pace.load_first_s
             return
@@ -168,7 +168,7 @@ class Companion:
     def _empty(self, drain: _Drain) -> None:
         try:
             text = self._wait_for_requests(drain)
-        except Exception as error:  # noqa: BLE001  whoever asked waits for an answer
+        except Exception as error:  # noqa: BLE001  the caller waits for a result
             _log.exception("bug in the drain")
             text = f"requests in flight are unknown: {type(error).__name__}: {error}"
         self._tell(text)
@@ -193,9 +193,9 @@ class Companion:
             if found == 0 and now >= settled:
                 return f"drained after {now - drain.began:.1f} s: nothing was cut"
             if now >= until:
-                return cut(busy, self._drain_timeout_s)
+                return describe_cut(busy, self._drain_timeout_s)
             if busy and busy != said:
-                self._tell(waits_for(busy))
+                self._tell(describe_wait(busy))
                 said = busy
             self._stop.wait(min(self._pace.slots_s, max(until - now, 0.0)))
         return "drained: the companion was stopped"

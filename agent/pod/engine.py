@@ -1,29 +1,32 @@
-"""The engine beside us in the pod, asked as an agent asks its processes: by its runtime's row."""
+"""The engine beside us in the pod, probed as an agent probes its processes: by its runtime's
+row."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from agent.process import health, many
-from agent.process.health import Verdict
+from agent.process.health import HealthVerdict
 from agent.process.launch import Launch
 from agent.process.sockets import socket_of
+from reconciler.api.errors import UsageError
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import API_VERSION
-from reconciler.errors import UsageError
-from reconciler.fleet import Origin
-from reconciler.many import ManyModels
-from reconciler.runtime import NodeFacts, Runtime, settings
+from reconciler.fleet.command import Command, KeyPlace, Probe
+from reconciler.fleet.fleet import Origin
+from reconciler.fleet.model_file import ModelFile
+from reconciler.fleet.workload import Workload
 from reconciler.runtimes import RUNTIMES, resolve
-from reconciler.workload import Command, KeyPlace, ModelFile, Probe, Workload
+from reconciler.runtimes.many import ManyModels
+from reconciler.runtimes.runtime import NodeFacts, Runtime, settings
 
 _LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What can be asked of it, on loopback, which the containers of a pod share. Every question
-    blocks for a bounded time. `many` is how single models are handled, None where there is one."""
+    """The engine on loopback, which the containers of a pod share. Every call blocks for a bounded
+    time. `many` handles its single models; None if it serves one."""
 
     launch: Launch
     many: ManyModels | None
@@ -55,8 +58,9 @@ class Engine:
         """Another one after every start of it; empty while it does not listen."""
         return socket_of(self.launch.port)
 
-    def look(self, *, proven: bool) -> Verdict:
-        """Whether it is ready, and who it should be. `proven`: this very process was, before."""
+    def look(self, *, proven: bool) -> HealthVerdict:
+        """Whether it is ready and serves what it should. `proven`: this process was ready
+        before."""
         return health.check_alone(self.launch, proven=proven)
 
     @property
@@ -64,7 +68,7 @@ class Engine:
         return self.launch.command.probe.counts_requests
 
     def requests_in_flight(self) -> int | None:
-        """How many it works on; None where that cannot be read, which is not 0."""
+        """Requests in flight; None (not 0) if they cannot be read."""
         if self.many is not None:
             return many.requests_in_flight(self.launch, self.many, None)
         return health.requests_in_flight(self.launch)
@@ -75,7 +79,7 @@ class Engine:
 
 
 def _service(row: Runtime, names: tuple[str, ...]) -> InferenceService:
-    """A service of that runtime with nothing but defaults: enough to know how it is asked."""
+    """A service of that runtime with nothing but defaults: enough to know how to probe it."""
     served = {"models": [{"name": n} for n in names]} if row.serves_many else {"modelRef": names[0]}
     return InferenceService.model_validate(
         {

@@ -1,7 +1,7 @@
-"""Bring one model into a volume that pods share, verified, and let it appear there.
+"""Fetch one model into a volume that pods share, verify it, and publish it there.
 
-A Job runs this. It goes on where an earlier one was killed, it waits where another brings the same
-model, and it tries again by itself with growing pauses: a pod that is started anew costs more.
+A Job runs this. It resumes where an earlier one was killed, waits while another fetches the same
+model, and retries by itself with growing pauses: restarting the pod costs more.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from threading import Event
 
 from agent.models.damage import damage_of
 from agent.models.downloads import error_of
-from agent.models.store import Download, DownloadState, ModelStore, StoredModel
+from agent.models.store import Download, DownloadPhase, ModelStore, StoredModel
+from agent.pod.download_lock import DownloadLock
 from agent.pod.ready import publish
-from agent.pod.turn import Turn
+from reconciler.api.errors import DownloadFailed
 from reconciler.api.quantity import show_bytes
-from reconciler.errors import DownloadFailed
+from reconciler.fleet.model_file import ModelFile
 from reconciler.models import FetchContext
 from reconciler.models.ready import ready_key
-from reconciler.workload import ModelFile
 
 _TURNS = "turns"
 _LOOK_EVERY_S = 0.1
@@ -30,22 +30,22 @@ _ADVANCE = 1 << 20  # bytes more than ever before: the line is bad, but it moves
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """When to give up: after so many attempts in a row that brought nothing, or so many seconds."""
+class RetryLimits:
+    """When to give up: after so many attempts in a row without progress, or so many seconds."""
 
     attempts: int = 10
     give_up_after_s: float = 3600.0
 
 
 @dataclass(slots=True)
-class Errand:
-    """One model to bring. `tell` takes a line for people."""
+class FetchJob:
+    """One model to fetch. `tell` takes a line for the log."""
 
     store: ModelStore
     model: ModelFile
     context: FetchContext
     tell: Callable[[str], None]
-    patience: Patience = Patience()
+    patience: RetryLimits = RetryLimits()
     stop: Event = field(default_factory=Event)
 
     _tries: int = 0
@@ -53,8 +53,8 @@ class Errand:
     _failed_at: float | None = None
 
     def run(self) -> Path:
-        """Returns what the engine is given. Raises ModelError: it cannot be had, or not in time, or
-        somebody asked to stop; what has arrived is kept."""
+        """Returns the path for the engine. Raises ModelError if the model cannot be fetched, or not
+        in time, or if it was stopped; what has arrived is kept."""
         began = time.monotonic()
         stored = self.store.lookup(self.model) or self._stored_in_turn(began)
         place = publish(self.store.root, self.model, stored)
@@ -65,7 +65,7 @@ class Errand:
 
     def _stored_in_turn(self, began: float) -> StoredModel:
         folder = self.store.root / _TURNS
-        with Turn(folder, ready_key(self.model), self.tell, self.stop) as turn:
+        with DownloadLock(folder, ready_key(self.model), self.tell, self.stop) as turn:
             stored = self._stored(began, turn)
             if turn.taken_over and (damage := damage_of(stored)):
                 # Who had it may have written on for a moment, into the same files.
@@ -73,7 +73,7 @@ class Errand:
                 raise DownloadFailed(f"{self.model.source}: {damage}; set aside, try again")
             return stored
 
-    def _stored(self, began: float, turn: Turn) -> StoredModel:
+    def _stored(self, began: float, turn: DownloadLock) -> StoredModel:
         if (stored := self.store.lookup(self.model)) is not None:
             return stored
         self.tell(f"brings {self.model.source}")
@@ -82,7 +82,7 @@ class Errand:
             self.store.ensure(self.model, self.context)
             download = self.store.download_of(self.model)
             if download is not None:
-                self._weigh(download)
+                self._count_failure(download)
                 line.follow(download)
             if time.monotonic() - began >= self.patience.give_up_after_s:
                 why = f": {download.message}" if download and download.message else ""
@@ -94,9 +94,9 @@ class Errand:
                 raise DownloadFailed("stopped; what has arrived is kept for the next attempt")
         return stored
 
-    def _weigh(self, download: Download) -> None:
-        """Count what failed; give up where another attempt cannot help."""
-        if download.state is not DownloadState.FAILED or download.since == self._failed_at:
+    def _count_failure(self, download: Download) -> None:
+        """Count failures; give up if another attempt cannot help."""
+        if download.state is not DownloadPhase.FAILED or download.since == self._failed_at:
             return
         self._failed_at = download.since
         if download.received_bytes >= self._furthest + _ADVANCE:
@@ -123,8 +123,8 @@ class _Line:
         self._received = 0
 
     def follow(self, download: Download) -> None:
-        if download.state in (DownloadState.FAILED, DownloadState.DONE):
-            return  # said elsewhere
+        if download.state in (DownloadPhase.FAILED, DownloadPhase.DONE):
+            return  # reported elsewhere
         now, doing = time.monotonic(), (str(download.state), download.message)
         if doing == self._said and now - self._since < _TELL_EVERY_S:
             return

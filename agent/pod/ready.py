@@ -12,20 +12,20 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.models.shelf import Shelf, StoredModel
-from agent.state import sync_directory
-from reconciler.errors import ModelError
+from agent.models.content_store import ContentStore, StoredModel
+from reconciler.api.errors import ModelError
+from reconciler.atomic import sync_directory
+from reconciler.fleet.model_file import ModelFile
 from reconciler.models.ready import READY, ready_file, ready_key
 from reconciler.models.tree import shards_of
-from reconciler.workload import ModelFile
 
 _ALL_MAY_READ = 0o444
 
 
 def publish(root: Path, model: ModelFile, stored: StoredModel) -> Path:
-    """Make a stored model appear; returns what its engine is given. `root` is the store's folder.
+    """Publish a stored model; returns the path for its engine. `root` is the store's folder.
 
-    Raises ModelError where its files cannot be given the name that the engine will ask for.
+    Raises ModelError if its files cannot have the name that the engine expects.
     """
     links = _links(model, stored)
     top = root / READY
@@ -35,12 +35,13 @@ def publish(root: Path, model: ModelFile, stored: StoredModel) -> Path:
         _build(top, place, links)
     _amend(place, links, root, stored.digest)
     sync_directory(top)
-    with contextlib.suppress(OSError):  # whoever waits may be another user, with the volume's group
+    # a waiting container may run as another user, with the volume's group
+    with contextlib.suppress(OSError):
         (root / "sha256" / stored.digest / ".model.json").chmod(_ALL_MAY_READ)
     return place / ready_file(model)
 
 
-def why_not(root: Path, shelf: Shelf, key: str) -> str | None:
+def why_not(root: Path, shelf: ContentStore, key: str) -> str | None:
     """Why the model of a key cannot be used yet, or None. What its folder leads to must be one
     model of the store, each of its files as long as when it was verified."""
     links = _links_in(root / READY / key)
@@ -72,7 +73,7 @@ def _links(model: ModelFile, stored: StoredModel) -> Mapping[str, Path]:
 
 
 def _build(top: Path, place: Path, links: Mapping[str, Path]) -> None:
-    """The folder with all of its links, in one step; nothing where another process was faster."""
+    """The folder with all of its links, in one step; no effect if another process was faster."""
     staged = top / f".{place.name}.{os.urandom(8).hex()}"
     try:
         staged.mkdir()

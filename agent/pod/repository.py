@@ -1,4 +1,4 @@
-"""The fleet's repository at one commit, for models that lie in it."""
+"""The fleet's repository at one commit, for models in it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from reconciler.source.git import GitSource
 
 
 class Repository:
-    """Read at first need, from a copy in `folder` which is then brought up to the commit: so that a
-    remote which does not answer is tried again like any download. Raises SourceError."""
+    """Read on first use, from a copy in `folder` that is then updated to the commit, so that an
+    unreachable remote is retried like any download. Raises SourceError."""
 
     def __init__(self, folder: Path, url: str, revision: str, credentials: GitCredentials) -> None:
         self._source = GitSource(url, cache_dir=folder, ref=revision, credentials=credentials)

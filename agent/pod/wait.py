@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 
-from agent.models.shelf import Shelf
+from agent.models.content_store import ContentStore
 from agent.pod.ready import why_not
-from reconciler.errors import DownloadFailed, UsageError
+from reconciler.api.errors import DownloadFailed, UsageError
 from reconciler.models.ready import READY
 
 _LOOK_S = (0.2, 2.0)  # the first pause and the longest
@@ -24,10 +24,10 @@ def wait(
     stop: Event,
     timeout_s: float | None = None,
 ) -> bool:
-    """True once every path is there; False when asked to stop before. `root` is the store's folder,
-    which may be mounted read-only. Raises UsageError, and DownloadFailed after the timeout."""
+    """True once every path exists; False if stopped before. `root` is the store's folder, which may
+    be mounted read-only. Raises UsageError, and DownloadFailed after the timeout."""
     keys = {path: _key(root, path) for path in ready}
-    shelf = Shelf(root, read_only=True)
+    shelf = ContentStore(root, read_only=True)
     began = told_at = time.monotonic()
     pause, told = _LOOK_S[0], ""
     while True:
@@ -59,7 +59,7 @@ def _key(root: Path, path: Path) -> str:
     return key
 
 
-def _lacks(root: Path, shelf: Shelf, path: Path, key: str) -> str | None:
+def _lacks(root: Path, shelf: ContentStore, path: Path, key: str) -> str | None:
     _look_again(root / READY)
     if why := why_not(root, shelf, key):
         return why
@@ -67,7 +67,7 @@ def _lacks(root: Path, shelf: Shelf, path: Path, key: str) -> str | None:
 
 
 def _look_again(folder: Path) -> None:
-    """A network file system remembers that a name was not there, until its folder is read anew."""
+    """A network file system caches that a name did not exist, until its folder is read again."""
     for below in (folder, folder.parent / "sha256"):
         if below.is_dir():
             for _ in below.iterdir():

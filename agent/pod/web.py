@@ -1,34 +1,38 @@
 """The companion over HTTP, for a kubelet: `/readyz`, `/healthz` and `/drain`.
 
-The standard library's server: it sits in every pod, and others take twice its memory. Every answer
-but that of a drain is given at once.
+The standard library's server: it runs in every pod, and others take twice its memory. Every
+response except that of a drain is immediate.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import socket
 import sys
 import threading
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 
 from agent.pod.companion import Companion
 from reconciler import __version__
-from reconciler.errors import UsageError
+from reconciler.api.errors import UsageError
+from reconciler.http.places import ConnectionSlots
 
 _Request = socket.socket | tuple[bytes, socket.socket]  # as socketserver has it
 _log = logging.getLogger(__name__)
 
 _MOST_AT_ONCE = 32
-_SILENT_S = 5.0  # a client that says nothing for so long is sent away
+_REQUEST_IN_S = 5.0  # a client whose request is not whole by then is sent away
+_TAKEN_IN_S = 5.0  # and one that does not read its response
 _MOST_DRAINS = 24  # of those; the rest stays free for readiness
 
 
-class Server(ThreadingHTTPServer):
-    """Bound at once, to every address of the pod where no host is said; `serve_forever` answers.
-    UsageError: it cannot listen there."""
+class PodServer(ThreadingHTTPServer):
+    """Bound at once, to every address of the pod if no host is given; `serve_forever` responds.
+    UsageError if it cannot listen there."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -36,7 +40,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, listen: tuple[str, int], companion: Companion) -> None:
         self.companion = companion
         self.drains = threading.BoundedSemaphore(_MOST_DRAINS)
-        self._places = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        self.places = ConnectionSlots(_MOST_AT_ONCE)
         host, port = listen
         self._is_everywhere = not host and socket.has_dualstack_ipv6()
         if self._is_everywhere or ":" in host:
@@ -52,29 +56,30 @@ class Server(ThreadingHTTPServer):
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         TCPServer.server_bind(self)  # HTTPServer's own asks the DNS for our name
 
-    def process_request(self, request: _Request, client_address: object) -> None:
-        """More clients at once than anybody needs are sent away."""
-        if not self._places.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: _Request, client_address: object) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
+    def verify_request(self, request: _Request, client_address: tuple[object, ...]) -> bool:
+        """Refuse clients beyond a limit, first those that send nothing."""
+        assert isinstance(request, socket.socket)
+        return self.places.take(request, client_address)
 
     def handle_error(self, request: _Request, client_address: object) -> None:
-        """A client that went away is nobody's error."""
+        """A client that went away is not an error."""
         if not isinstance(sys.exception(), OSError):
             _log.exception("bug in an answer")
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Server
+    server: PodServer
     server_version, sys_version = f"fleet-agent/{__version__}", ""
-    timeout = _SILENT_S
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = io.BufferedReader(_Hurried(self.connection, _REQUEST_IN_S))
+
+    def parse_request(self) -> bool:
+        is_whole = super().parse_request()
+        self.connection.settimeout(_TAKEN_IN_S)
+        self.server.places.answering(self.client_address)
+        return is_whole
 
     def do_GET(self) -> None:
         match self.path.partition("?")[0]:
@@ -117,7 +122,24 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """A kubelet asks every few seconds: what changes is said elsewhere."""
+        """A kubelet probes every few seconds: changes are logged elsewhere."""
+
+
+class _Hurried(io.RawIOBase):
+    """The input of a connection, with one deadline for all of it."""
+
+    def __init__(self, connection: socket.socket, within_s: float) -> None:
+        self._connection, self._deadline = connection, time.monotonic() + within_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # all it is given
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
 
 
 _UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE

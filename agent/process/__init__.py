@@ -1,1 +1,2 @@
-"""One service's process: how it is started, watched, changed and ended, and known again."""
+"""The process of one service: start it, watch it, change it, stop it, and find it again after a
+restart."""

@@ -1,19 +1,19 @@
-"""What an answer to a probe changes. Pure, a part of supervisor.py."""
+"""How a probe result changes a unit. Pure, a part of supervisor.py."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.clock import Moment
 from agent.process import reloading
-from agent.process.events import Answered, Note, Reload, Save, Timing
+from agent.process.events import Answered, Note, ProcessTiming, Reload, Save
 from agent.process.launch import Phase
-from agent.process.quarantine import due, learn
-from agent.process.unit import Step, Unit, said
+from agent.process.quarantine import learn, models_to_leave_out
+from agent.process.unit import Step, Unit, with_reason
+from agent.system.clock import Moment
 
 
-def answered(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
-    """What a process said of itself, where that is what it was asked last."""
+def answered(unit: Unit, event: Answered, now: Moment, timing: ProcessTiming) -> Step:
+    """Apply a probe result, unless it answers an older question than the last one."""
     if not unit.asking or event.question != unit.question:
         return unit, ()
     if unit.phase is Phase.RELOADING and not reloading.asks_ready(unit):
@@ -32,12 +32,13 @@ def answered(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
     if event.ready:
         unit = replace(unit, missed=0, wake_at=now.monotonic + timing.probe_ready_s)
         notes = (Note("answers again"),) if unit.reason != "Ready" else ()
-        return said(unit, "Ready", "", now), notes
+        return with_reason(unit, "Ready", "", now), notes
     return _missed(unit, event, now, timing)
 
 
-def _missed(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
-    """Not ready this time: asked again sooner, and called so after a few times in a row."""
+def _missed(unit: Unit, event: Answered, now: Moment, timing: ProcessTiming) -> Step:
+    """Count a failed probe: ask again soon, and call the process NotResponding after a few in a
+    row."""
     missed = unit.missed + 1
     lost = missed == timing.misses
     pause_s = timing.probe_ready_s if missed >= timing.misses else timing.probe_missed_s
@@ -45,13 +46,13 @@ def _missed(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
     if not lost:
         return unit, ()
     message = f"{missed} probes in a row failed, left running: {event.message}"
-    return said(unit, "NotResponding", message, now), (Note(f"NotResponding: {message}"),)
+    return with_reason(unit, "NotResponding", message, now), (Note(f"NotResponding: {message}"),)
 
 
-def _change_models(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step | None:
-    """Leave out the models that cannot load, let in those whose time is over, and do again what an
-    earlier life of ours did not finish. None: nothing of that."""
-    left_out, under_way = due(unit, event, now, timing), unit.reloading
+def _change_models(unit: Unit, event: Answered, now: Moment, timing: ProcessTiming) -> Step | None:
+    """Reload if models must be left out or let in again, or if an earlier run of the agent did not
+    finish a reload; else None."""
+    left_out, under_way = models_to_leave_out(unit, event, now, timing), unit.reloading
     if left_out == unit.quarantined and under_way is None:
         return None
     notes = [
@@ -67,12 +68,12 @@ def _change_models(unit: Unit, event: Answered, now: Moment, timing: Timing) -> 
     return after, (*notes, *effects)
 
 
-def _loading(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
+def _loading(unit: Unit, event: Answered, now: Moment, timing: ProcessTiming) -> Step:
     if not event.ready:
         grown_s = max(unit.interval_s * timing.probe_loading_growth, timing.probe_first_s)
         interval_s = min(grown_s, timing.probe_loading_max_s)
         unit = replace(unit, interval_s=interval_s, wake_at=now.monotonic + interval_s)
-        return said(unit, event.reason or "Loading", event.message, now), ()
+        return with_reason(unit, event.reason or "Loading", event.message, now), ()
     took = None if unit.spawned_at is None else now.monotonic - unit.spawned_at
     unit = replace(
         unit,
@@ -85,4 +86,4 @@ def _loading(unit: Unit, event: Answered, now: Moment, timing: Timing) -> Step:
         wake_at=now.monotonic + timing.probe_ready_s,
     )
     note = "ready" if took is None else f"ready after {took:.2f} s"
-    return said(unit, "Ready", "", now), (Save(), Note(note))
+    return with_reason(unit, "Ready", "", now), (Save(), Note(note))

@@ -1,5 +1,5 @@
-"""Carry out what the state machines ask for. Used by the owner thread only, but for the answers
-to questions, which helper threads hand to `answer`."""
+"""Carry out the effects of the state machines. Used by the owner thread only; helper threads pass
+the results of probes to `answer`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import contextlib
 import logging
 import os
 import signal
+import threading
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from agent.clock import Clock
 from agent.process import events, health, logs, many
 from agent.process.events import Effect, Event
 from agent.process.exits import classify
@@ -20,24 +20,25 @@ from agent.process.identity import boot_id, find_marked, identity_of, is_ours
 from agent.process.launch import Child, Launch
 from agent.process.pidwatch import PidWatch, kill_leftovers
 from agent.process.ports import not_local, taken_by
-from agent.process.records import Record, Records
+from agent.process.records import ProcessRecord, Records
 from agent.process.spawn import spawn, write_files
 from agent.process.unit import Unit
-from agent.state import StateDir
+from agent.state.directory import StateDir
+from agent.system.clock import Clock
+from reconciler.api.errors import EngineError, ReconcilerError
 from reconciler.api.meta import ObjectRef
-from reconciler.errors import EngineError, ReconcilerError
-from reconciler.many import ManyModels
 from reconciler.runtimes import RUNTIMES
+from reconciler.runtimes.many import ManyModels
 
 _PROBERS = 8  # hung services hold one each, for at most the answer timeout
 _log = logging.getLogger(__name__)
 
 
 class Effects:
-    """Processes, records and questions of one state directory.
+    """Processes, records and probes of one state directory.
 
-    `answer` takes the answer to a question from any thread; `note` one line for people; `refuses`
-    says why the machine's memory does not take a process now.
+    `answer` takes a probe result from any thread; `note` takes one line for the notices; `refuses`
+    returns why the machine has not enough memory for a process now, or None.
     """
 
     def __init__(
@@ -59,11 +60,13 @@ class Effects:
         self._refuses = refuses
         self._records = Records(state)
         self._probers = ThreadPoolExecutor(_PROBERS, thread_name_prefix="probe")
-        self._own_pids: set[int] = set()  # our children: they are reaped and tell their status
+        self._rotating = threading.Lock()  # against the owner and a probe of the same service
+        self._own_pids: set[int] = set()  # our children, which we reap for their exit status
         self._oom_kills = _oom_kills()
 
     def perform(self, ref: ObjectRef, unit: Unit | None, effect: Effect) -> Event | None:
-        """Do it; `unit` is as the step left it. Spawn is answered, and a Rewrite that fails."""
+        """Carry out one effect; `unit` is the state after the step. Returns the event that follows
+        at once: for Spawn always, for Rewrite if it fails."""
         match effect:
             case events.Spawn(launch, without):
                 assert unit is not None
@@ -80,7 +83,7 @@ class Effects:
                 assert unit is not None
                 self.save(unit)
             case events.Forget():
-                self._records.remove(ref)
+                self.forget(ref)
             case events.Note(text):
                 self._note(ref, text)
         return None
@@ -89,18 +92,29 @@ class Effects:
         try:
             self._records.write(_record(unit, unit.child.marker if unit.child else None))
         except OSError as error:
-            # the intent written before the spawn still finds the process after a crash of ours
+            # the intent written before the spawn still finds the process if we crash
             label = unit.launch.ref.label
             _log.error("%s: its record cannot be written: %s", label, error.strerror)
 
-    def load(self) -> tuple[Record, ...]:
+    def why_unwritable(self) -> str | None:
+        return self._state.why_unwritable()
+
+    def load(self) -> tuple[ProcessRecord, ...]:
         return self._records.load()
 
     def forget(self, ref: ObjectRef) -> None:
-        self._records.remove(ref)
+        try:
+            self._records.remove(ref)
+        except OSError as error:
+            _log.error(
+                "%s: its record cannot be removed, and would start it once more with the next"
+                " fleet-agent: %s",
+                ref.label,
+                error.strerror,
+            )
 
-    def find(self, record: Record) -> Child | None:
-        """The record's process, now watched, if it is alive and surely ours."""
+    def find(self, record: ProcessRecord) -> Child | None:
+        """The process of a record, now watched, if it is alive and certainly the one we started."""
         child = record.child
         if child is None and record.marker is not None and record.boot == boot_id():
             identity = find_marked(record.marker)
@@ -113,10 +127,10 @@ class Effects:
     def kill(self, child: Child) -> None:
         self._watch.signal(child, signal.SIGKILL)
 
-    def bury(self, ref: ObjectRef, child: Child) -> events.Exited | None:
-        """A watched process has ended: learn why, and end what it left behind.
+    def collect_exit(self, ref: ObjectRef, child: Child) -> events.Exited | None:
+        """Reap a watched process that has ended, find out why, and kill what it left behind.
 
-        None when it has not, after all.
+        None if it has not ended after all.
         """
         pid, status = child.identity.pid, None
         if pid in self._own_pids:
@@ -129,7 +143,7 @@ class Effects:
         return self.post_mortem(ref, child, status)
 
     def post_mortem(self, ref: ObjectRef, child: Child, status: int | None) -> events.Exited:
-        """Why a process is gone, from its status (None: not known) and its log."""
+        """Why a process is gone, from its exit status (None: unknown) and its log."""
         kill_leftovers(child)
         kills = _oom_kills()
         tail = logs.tail_of_run(self._state.log_file(ref), child.marker)
@@ -138,11 +152,11 @@ class Effects:
         return events.Exited(found.reason, found.message, status)
 
     def close(self) -> None:
-        """Wait for the questions under way; nothing is asked after this."""
+        """Wait for the probes in progress; no probe is started after this."""
         self._probers.shutdown(wait=True, cancel_futures=True)
 
     def _spawn(self, unit: Unit, launch: Launch) -> Event:
-        """Intent on disk, then the process: no crash of ours between the two loses a child."""
+        """Write the intent to disk, then spawn: a crash between the two loses no child."""
         if why := not_local(launch.host):
             return events.SpawnFailed("HostIPNotLocal", why)
         taken = taken_by(launch.host, launch.port)
@@ -153,7 +167,7 @@ class Effects:
         marker = uuid.uuid4().hex
         try:
             self._records.write(_record(unit, marker))
-            logs.rotate(self._state.log_file(launch.ref))
+            self.rotate(launch.ref)
             pid = spawn(launch, marker, self._state, self._environ)
         except OSError as error:
             text = f"not started, the state directory cannot be written: {error.strerror}"
@@ -163,7 +177,7 @@ class Effects:
         except ReconcilerError as error:
             return events.SpawnFailed("SpawnFailed", str(error))
         identity = identity_of(pid)
-        if identity is None:  # dead already; not reaped yet, so the pid is still its own
+        if identity is None:  # dead already, but not reaped yet, so no other process has the pid
             _, raw = os.waitpid(pid, 0)
             tail = logs.tail_of_run(self._state.log_file(launch.ref), marker)
             found = classify(os.waitstatus_to_exitcode(raw), tail)
@@ -173,8 +187,15 @@ class Effects:
         self._watch.add(child)
         return events.Spawned(child)
 
+    def rotate(self, ref: ObjectRef) -> None:
+        """Rotate the log. Serialized: a second rotation at once would copy the file that was just
+        emptied."""
+        with self._rotating:
+            logs.rotate(self._state.log_file(ref))
+
     def _rewrite(self, ref: ObjectRef, ask: events.Rewrite) -> Event | None:
-        """The files are written here, before anything else may write them; what follows waits."""
+        """Write the files here, where no other thread writes them; the request to the process,
+        which may block, goes to a helper thread."""
         command = _left_out(ask.launch, ask.without).command
         try:
             write_files(self._state.workload_dir(ref), command.files)
@@ -193,7 +214,7 @@ class Effects:
                 answer = events.Rewritten(ask.question, False, "it cannot change single models")
             else:
                 answer = many.rewrite(ask, row)
-        except Exception as error:  # noqa: BLE001  unanswered, it would be reloading for ever
+        except Exception as error:  # noqa: BLE001  without a result it would be reloading for ever
             _log.exception("bug in the reload of %s", ref.label)
             answer = events.Rewritten(ask.question, False, f"reload failed: {error}")
         self._answer(ref, answer)
@@ -201,7 +222,7 @@ class Effects:
     def _ask_ready(self, ref: ObjectRef, ask: events.AskReady) -> None:
         launch, pid = ask.launch, ask.child.identity.pid
         with contextlib.suppress(OSError):  # a full disk must not make a service unready
-            logs.rotate(self._state.log_file(ref))
+            self.rotate(ref)
         try:
             found = health.check(
                 pid,
@@ -213,6 +234,7 @@ class Effects:
                 was_ready=ask.was_ready,
                 key=health.key_of(launch),
             )
+            found = health.with_sleep(launch, found)
             event = events.Answered(
                 ask.question,
                 found.ready,
@@ -222,22 +244,22 @@ class Effects:
                 found.served,
             )
             if (row := _many(launch)) and found.listening is not None:
-                event = self._look_closer(ref, ask, row, event)
-        except Exception as error:  # noqa: BLE001  unanswered, it would be the last question
+                event = self._explain_models(ref, ask, row, event)
+        except Exception as error:  # noqa: BLE001  without a result it would never be probed again
             _log.exception("bug in the probe of %s", ref.label)
             event = events.Answered(ask.question, False, "Loading", f"probe failed: {error}")
         self._answer(ref, event)
 
-    def _look_closer(
+    def _explain_models(
         self, ref: ObjectRef, ask: events.AskReady, row: ManyModels, event: events.Answered
     ) -> events.Answered:
-        """What the list of models does not tell: why some failed, and which ones hang."""
+        """Add what the list of models lacks: why some failed, and which ones hang."""
         failed = many.failures(row, logs.tail_of_run(self._state.log_file(ref), ask.child.marker))
         return replace(
             event,
-            served=many.explained(event.served, failed),
+            served=many.with_reasons(event.served, failed),
             failures=failed,
-            silent=many.silent(ask.launch, row),
+            silent=many.silent_models(ask.launch, row),
         )
 
     def _ask_slots(self, ref: ObjectRef, ask: events.AskSlots) -> None:
@@ -250,13 +272,13 @@ class Effects:
                 if row
                 else health.requests_in_flight(launch)
             )
-        except Exception:  # noqa: BLE001  unanswered, a drain would last until its deadline
+        except Exception:  # noqa: BLE001  without a result a drain would last until its deadline
             _log.exception("bug in counting the requests of %s", ref.label)
         self._answer(ref, events.SlotsAnswered(ask.question, busy))
 
 
 def _many(launch: Launch) -> ManyModels | None:
-    """How its single models are handled. A record may name a runtime of a newer version."""
+    """How the runtime handles single models. A record may name a runtime of a newer version."""
     row = RUNTIMES.get(launch.runtime)
     return row.many if row else None
 
@@ -269,8 +291,8 @@ def _left_out(launch: Launch, names: frozenset[str]) -> Launch:
     return replace(launch, command=row.without(launch.command, names))
 
 
-def _record(unit: Unit, marker: str | None) -> Record:
-    return Record(
+def _record(unit: Unit, marker: str | None) -> ProcessRecord:
+    return ProcessRecord(
         launch=unit.launch,
         wanted=unit.is_wanted,
         boot=boot_id(),
@@ -287,7 +309,7 @@ def _record(unit: Unit, marker: str | None) -> Record:
 
 
 def _oom_kills() -> int:
-    """How often the kernel killed for lack of memory since boot; 0 where it does not say."""
+    """How many processes the kernel has OOM-killed since boot; 0 where it does not count them."""
     with contextlib.suppress(OSError, ValueError), open("/proc/vmstat") as file:
         for line in file:
             if line.startswith("oom_kill "):

@@ -1,4 +1,4 @@
-"""What can happen to one service's process, and what can be done about it. Pure."""
+"""Events and effects of one service's state machine. Pure."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ import signal
 from dataclasses import dataclass
 
 from agent.process.launch import Child, Launch, Listening
-from reconciler.workload import ServedModel
+from reconciler.fleet.command import ServedModel
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """Every delay of the machine, in seconds."""
+class ProcessTiming:
+    """Every delay of the state machine, in seconds."""
 
     probe_first_s: float = 0.02  # a tiny model is ready in 0.02-0.05 s
-    probe_loading_growth: float = 1.1  # so what is ready waits a tenth of its own time to be seen
-    probe_loading_max_s: float = 0.2  # a question costs half a millisecond of CPU
-    probe_ready_s: float = 10.0  # deaths are seen at once by other means
-    probe_missed_s: float = 1.0  # after a missed answer
+    probe_loading_growth: float = 1.1  # readiness is noticed at most a tenth of the load time late
+    probe_loading_max_s: float = 0.2  # a probe costs half a millisecond of CPU
+    probe_ready_s: float = 10.0  # exits are noticed at once by other means
+    probe_missed_s: float = 1.0  # after a failed probe
     misses: int = 3  # in a row, until a ready service is called NotResponding
-    slots_s: float = 0.25  # between two questions while draining
-    least_drain_s: float = 0.5  # so that what a drainTimeout of 0 cuts is still counted
-    withdraw_s: float = 0.0  # a drain lasts so long at least: clients first hear that it goes
+    slots_s: float = 0.25  # between two counts of requests while draining
+    least_drain_s: float = 0.5  # so that requests cut by a drainTimeout of 0 are still counted
+    withdraw_s: float = 0.0  # shortest drain: clients learn first that the endpoint goes away
     terminate_s: float = 3.0  # llama.cpp hangs on SIGTERM with a request in flight
     kill_again_s: float = 5.0
     backoff_first_s: float = 1.0  # doubling
     backoff_max_s: float = 300.0
     backoff_refused_s: float = 30.0  # longest, where nothing was started: see exits.REFUSED
     backoff_reset_s: float = 600.0  # of being ready
-    failed_loads: int = 3  # of one of many models, in a row, until it is left out
+    failed_loads: int = 3  # in a row, of one of many models, until it is left out
 
 
 # Events: what happened.
@@ -43,39 +43,39 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What the fleet says changed, without a need to touch the process."""
+    """The description of the launch changed; the process itself need not change."""
 
     launch: Launch
 
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """This launch is wanted, and differs from what runs in these models only."""
+    """This launch is wanted, and differs from the running one in these models only."""
 
     launch: Launch
     models: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Restart:
-    """A person wants a new process."""
+class RestartRequested:
+    """A user asked for a new process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Nothing is wanted any more."""
+    """No process is wanted any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spawned:
-    """Answer to Spawn: there is a process."""
+    """Result of Spawn: the process that was started."""
 
     child: Child
 
 
 @dataclass(frozen=True, slots=True)
 class SpawnFailed:
-    """Answer to Spawn: there is none, and why."""
+    """Result of Spawn: why no process was started."""
 
     reason: str
     message: str
@@ -83,7 +83,7 @@ class SpawnFailed:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The process is gone, and so is everything that it started."""
+    """The process has ended, and so have all its children."""
 
     reason: str
     message: str
@@ -102,8 +102,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Answer to AskReady. Of many models, `failures` do not load, and `silent` are loaded and do
-    not answer."""
+    """Result of AskReady. Of many models, `failures` do not load, and `silent` ones are loaded and
+    do not respond."""
 
     question: int
     ready: bool
@@ -117,7 +117,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class SlotsAnswered:
-    """Answer to AskSlots: requests in flight; None where that could not be read."""
+    """Result of AskSlots: requests in flight; None if they could not be read."""
 
     question: int
     busy: int | None
@@ -125,7 +125,7 @@ class SlotsAnswered:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Answer to Rewrite: whether the process took its files, and the models that it loads now."""
+    """Result of Rewrite: whether the process read its files, and which models it loads now."""
 
     question: int
     done: bool
@@ -135,19 +135,19 @@ class Rewritten:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time went on; sent when `Unit.wake_at` is reached."""
+    """Time has passed; sent when `Unit.wake_at` is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Woke:
-    """The machine slept or a clock was set: answers under way mean nothing."""
+    """The machine slept or a clock was set: results of probes in progress are void."""
 
 
 Event = (
     Run
     | Update
     | Reload
-    | Restart
+    | RestartRequested
     | Stop
     | Spawned
     | SpawnFailed
@@ -160,12 +160,12 @@ Event = (
 )
 
 
-# Effects: the whole list of what a step can do to the world.
+# Effects: everything that a step can do to the world.
 
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Start it, without the models that are left out."""
+    """Start the process, without the models that are left out."""
 
     launch: Launch
     without: frozenset[str] = frozenset()
@@ -179,8 +179,11 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class AskReady:
-    """Does the live process own its port and serve its model? `known` says that it did before;
-    one that `was_ready`, also in an earlier life of ours, need not prove that its model loads."""
+    """Does the live process own its port and serve its model?
+
+    `known` is the proof of an earlier check. A process that `was_ready`, in this run of the agent
+    or an earlier one, need not prove again that its model loads.
+    """
 
     question: int
     launch: Launch
@@ -191,8 +194,7 @@ class AskReady:
 
 @dataclass(frozen=True, slots=True)
 class AskSlots:
-    """How many requests are in flight? Where one process serves many: for these models; None: for
-    all of them."""
+    """How many requests are in flight, for these models; None: for all of them."""
 
     question: int
     launch: Launch
@@ -201,8 +203,9 @@ class AskSlots:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Write the launch's files anew, without the models that are left out, let the process read
-    them, and load what should be up: `up`, what is to be preloaded, or anything at all."""
+    """Write the launch's files again, without the models that are left out, and have the process
+    read them. Then load `up` and the models to be preloaded, or any model if there are none of
+    these."""
 
     question: int
     launch: Launch
@@ -213,7 +216,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Write the unit's record as it is now."""
+    """Write the unit's record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +226,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One line for people about a change that was made."""
+    """One line about a change that was made, for the log and the notices."""
 
     text: str
 

@@ -1,6 +1,6 @@
-"""Why a process ended, from its exit and the end of its log. Pure.
+"""Why a process ended, from its exit status and the end of its log. Pure.
 
-The tell-tales are what llama.cpp (b11434) and argparse-based servers print.
+The patterns are messages of llama.cpp (b11434) and of servers that use argparse.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a process ended: a CamelCase word, and a sentence that says what to do."""
+    """Why a process ended: a CamelCase reason, and a sentence that says what to do."""
 
     reason: str
     message: str
 
 
-# The same start would fail the same way, so it is tried again only after the longest pause.
+# The same start would fail the same way, so it is retried only after the longest pause.
 PERMANENT = frozenset(
     {"ModelMissing", "ModelCorrupt", "ModelUnsupported", "BadFlag", "EngineMissing"}
 )
 
-# Nothing was started, so a try costs nothing; and nobody says when what it lacks is there again.
+# Nothing was started, so a retry costs nothing; and no event tells when the cause is gone.
 REFUSED = frozenset({"MemoryFits", "PortInUse", "HostIPNotLocal", "StateUnwritable"})
 
-# What a line of the log proves, and the advice. The first row that matches any line wins.
+# Log patterns, with the reason and the advice. The first row that matches any line wins.
 _TELLTALES = tuple(
     (re.compile(pattern, re.IGNORECASE), reason, advice)
     for pattern, reason, advice in (
@@ -72,17 +72,17 @@ _TELLTALES = tuple(
     )
 )
 
-_SENT_BY_OTHERS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+_USUAL_STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 _LONGEST_LINE = 300
 _STAMP = re.compile(r"^[\d.]+ [DIWE] ")  # llama.cpp's time and level
 
 
 def classify(status: int | None, tail: str, *, oom_kills: int = 0) -> Reason:
-    """Name the reason of a death that nobody here asked for.
+    """The reason of an exit that we did not cause.
 
     `status` is the exit code, or minus the signal's number; None for an adopted process, whose
-    status only its parent learns. `tail` is the end of this run's log; `oom_kills` how often the
-    kernel killed for lack of memory meanwhile.
+    status only its parent gets. `tail` is the end of this run's log; `oom_kills` is how many
+    processes the kernel OOM-killed meanwhile.
     """
     if status is not None and status < 0:
         return _by_signal(-status, tail, oom_kills)
@@ -109,7 +109,7 @@ def _by_signal(number: int, tail: str, oom_kills: int) -> Reason:
                 " number of services here",
             )
         return Reason("KilledBySignal", f"killed by {name}, which this program did not send")
-    if number in _SENT_BY_OTHERS:
+    if number in _USUAL_STOP_SIGNALS:
         return Reason("KilledBySignal", f"ended by {name}, which this program did not send")
     if number == signal.SIGBUS:
         return Reason(
@@ -125,23 +125,23 @@ def _from_log(tail: str) -> Reason | None:
     for pattern, reason, advice in _TELLTALES:
         for line in reversed(lines):
             if pattern.search(line):
-                return Reason(reason, f"{_said(line)} ({advice})")
+                return Reason(reason, f"{_clean_line(line)} ({advice})")
     return None
 
 
 def _last_line(tail: str) -> str:
     for line in reversed(tail.splitlines()):
-        if text := _said(line):
+        if text := _clean_line(line):
             return f"; its last line: {text}"
     return "; it logged nothing"
 
 
-def _said(line: str) -> str:
+def _clean_line(line: str) -> str:
     return one_line(_STAMP.sub("", line))
 
 
 def one_line(text: str) -> str:
-    """One line that is safe on a terminal and not too long: logs carry strings of model files."""
+    """One printable line of limited length: logs contain strings from model files."""
     clean = "".join(char if char.isprintable() else " " for char in text).strip()
     return clean if len(clean) <= _LONGEST_LINE else clean[: _LONGEST_LINE - 1] + "…"
 

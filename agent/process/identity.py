@@ -1,8 +1,8 @@
 """Know a process again, so that no signal ever reaches a stranger.
 
-A pid says little: it is used again. With the kernel's start time and the boot it names one process
-only. The marker, a variable in the environment that we give, finds a child whose pid was never
-recorded, and is demanded on top wherever the platform shows it.
+A pid alone is not enough: pids are reused. Together with the kernel's start time and the boot it
+names exactly one process. The marker, an environment variable that we set, finds a child whose pid
+was never recorded, and is required as well wherever the platform shows it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ MARKER_VARIABLE = "FLEET_RECONCILER_INSTANCE"
 
 
 def identity_of(pid: int) -> Identity | None:
-    """Who has that pid now; None when nobody does, or only a corpse."""
+    """The process that has this pid now; None if there is none, or only a zombie."""
     started = _started(pid)
     return None if started is None else Identity(pid, started, boot_id())
 
 
 def is_ours(child: Child) -> bool:
-    """Whether the recorded process is alive and is still the one that we started."""
+    """Whether the recorded process is alive and still the one that we started."""
     pid = child.identity.pid
     return identity_of(pid) == child.identity and marker_of(pid) == child.marker
 
 
 def find_marked(marker: str) -> Identity | None:
-    """The leader of the session that was started with this marker, wherever it is."""
+    """The session leader that was started with this marker, whatever its pid."""
     for pid in _pids():
         if _session_of(pid) == pid and marker_of(pid) == marker:
             return identity_of(pid)
@@ -49,7 +49,7 @@ def members_of(session: int, marker: str) -> tuple[Identity, ...]:
 
 
 def describe(pid: int | None) -> str:
-    """`pid 123 (nginx)`, for people; as much of it as may be seen."""
+    """`pid 123 (nginx)` for messages, or less where the name is not visible."""
     import psutil
 
     if pid is None:
@@ -76,11 +76,11 @@ def _session_of(pid: int) -> int | None:
 if sys.platform == "linux":
 
     def boot_id() -> str:
-        """Names this boot of the machine."""
+        """The id of this boot of the machine."""
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
     def marker_of(pid: int) -> str | None:
-        """Our marker in a process's environment; None where there is none or it may not be read."""
+        """Our marker in a process's environment; None if there is none or it may not be read."""
         try:
             block = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
@@ -97,7 +97,7 @@ if sys.platform == "linux":
             text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         except OSError:
             return None
-        # the name in field 2 may hold blanks and parentheses: count from the last one
+        # the name in field 2 may contain blanks and parentheses: count from the last one
         fields = text[text.rindex(")") + 2 :].split()
         return None if fields[0] in "ZX" else fields[19]
 
@@ -105,9 +105,9 @@ else:  # macOS
 
     @functools.cache
     def boot_id() -> str:
-        """Names this boot of the machine. Not its time: macOS counts that back from the clock, so
-        that it is another one whenever the clock is set."""
-        from agent.machine.devices import run_tool
+        """The id of this boot of the machine. Not the boot time: macOS computes that from the
+        clock, so it changes whenever the clock is set."""
+        from agent.system.tool import run_tool
 
         said = (run_tool("sysctl", "-n", "kern.bootsessionuuid") or "").strip()
         if said:
@@ -117,7 +117,7 @@ else:  # macOS
         return str(int(psutil.boot_time()))
 
     def marker_of(pid: int) -> str | None:
-        """Our marker in a process's environment; None where there is none or it may not be read."""
+        """Our marker in a process's environment; None if there is none or it may not be read."""
         import psutil
 
         try:
@@ -135,6 +135,6 @@ else:  # macOS
                 return None
         except psutil.Error:
             return None
-        # `create_time()` is moved with the clock; what psutil itself knows a process by is not.
-        _, started = process._ident  # type: ignore[attr-defined]
+        # `create_time()` moves when the clock is set; what psutil identifies a process by does not.
+        _, started = process._ident  # type: ignore[attr-defined]  # not in its stubs
         return None if started is None else repr(started)

@@ -1,4 +1,4 @@
-"""What is handed to the owner of the processes, and what it shows. Frozen data, no IO."""
+"""Input and output of the process owner: launches and snapshots. Frozen data, no IO."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from enum import StrEnum
 from typing import Any
 
 from reconciler.api.meta import ObjectRef
-from reconciler.plan import Instance, Source
-from reconciler.workload import Command, PoolNeed, ServedModel
+from reconciler.core.plan import Instance, Location
+from reconciler.fleet.command import Command, ServedModel
+from reconciler.fleet.workload import PoolNeed
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A process to keep running for one service, with everything already decided.
 
-    `inputs` is what the fleet says that it depends on; the two digests tell whether a running
-    process is still the wanted one. `port` is where it will listen on `host`, as argv says.
+    `inputs` is everything in the fleet that the process depends on; the two digests tell whether a
+    running process is still the wanted one. `port` is where it listens on `host`, the same as in
+    argv.
     """
 
     ref: ObjectRef
@@ -27,7 +29,7 @@ class Launch:
     render_digest: str
     runtime: str
     port: int
-    source: Source | None = None
+    source: Location | None = None
     needs: tuple[PoolNeed, ...] = ()
     models: tuple[str, ...] = ()  # public names
     drain_timeout_s: float = 60.0
@@ -35,19 +37,19 @@ class Launch:
 
     @property
     def url(self) -> str:
-        """Where clients of the process send their requests."""
+        """The base URL for clients."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
     def same_process(self, other: Launch) -> bool:
-        """Whether a process started from either is good for both."""
+        """Whether both launches would start the same process."""
         return (self.inputs_digest, self.render_digest) == (
             other.inputs_digest,
             other.render_digest,
         )
 
     def same_program(self, other: Launch) -> bool:
-        """Whether the same is executed, but for the files that it reads."""
+        """Whether both execute the same program; the files that it reads may differ."""
         mine, its = self.command, other.command
         return (mine.argv, mine.env, mine.links, mine.key) == (
             its.argv,
@@ -57,7 +59,7 @@ class Launch:
         )
 
     def described_by(self, other: Launch) -> Launch:
-        """This process, with what the fleet says about it now; what is executed stays."""
+        """This launch with the other's description; what is executed stays."""
         return replace(
             self,
             inputs=other.inputs,
@@ -71,10 +73,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One process among all that ever had its pid: no two are equal on one machine.
+    """Identifies one process, even if its pid is reused.
 
-    `started` is the kernel's start time of the process in a unit of the platform, `boot` names the
-    boot of the machine.
+    `started` is the kernel's start time of the process in a unit of the platform; `boot` is the id
+    of the boot.
     """
 
     pid: int
@@ -84,19 +86,20 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process that we started, now or in an earlier life of this program."""
+    """A process that we started, in this run of the agent or an earlier one."""
 
     identity: Identity
-    marker: str  # in its environment, so that it is found even when its pid was never recorded
+    marker: str  # in its environment, so that it can be found even if its pid was never recorded
     spawned_at: float  # seconds since the epoch
-    adopted: bool = False  # not our own child: its exit code will not be known
+    adopted: bool = False  # not our child process: its exit code cannot be known
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Proof that a process has the listening socket of its port, and how to see that it still does.
+    """Proof that a process owns the listening socket of its port, and a cheap way to check it
+    again.
 
-    `descriptor` and `socket` are what /proc calls them; empty on other platforms.
+    `descriptor` and `socket` are the names in /proc; empty on other platforms.
     """
 
     pid: int
@@ -106,13 +109,13 @@ class Listening:
 
 
 class Phase(StrEnum):
-    """Where a service's process stands."""
+    """Phase of a service's process."""
 
-    WAITING = "Waiting"  # no process: the next try is due at a known time
-    SPAWNING = "Spawning"  # never seen from outside: a spawn answers at once
+    WAITING = "Waiting"  # no process; the next try has a known time
+    SPAWNING = "Spawning"  # never visible outside: a spawn completes within its step
     LOADING = "Loading"  # alive, not ready yet
-    READY = "Ready"  # was ready; `InstanceState.ready` says whether it still answers
-    RELOADING = "Reloading"  # alive; some of its many models change while the others answer
+    READY = "Ready"  # was ready; `ProcessSnapshot.ready` tells whether it still responds
+    RELOADING = "Reloading"  # alive; some of its models are changed while the rest keep serving
     DRAINING = "Draining"  # waiting for requests in flight
     TERMINATING = "Terminating"  # SIGTERM sent
     KILLING = "Killing"  # SIGKILL sent
@@ -123,12 +126,12 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class InstanceState:
-    """What the owner knew of one service at some moment: show it, never act on it.
+class ProcessSnapshot:
+    """State of one service at some moment: show it, never act on it.
 
-    `reason` is a CamelCase word, `since` when it became so (seconds since the epoch).
-    `start_seconds` is the last measured time from spawn to ready. `exit_code` is that of the
-    process before this one; None also where it could not be known.
+    `reason` is CamelCase, `since` when it was set (seconds since the epoch). `start_seconds` is the
+    last measured time from spawn to ready. `exit_code` is that of the process before this one; None
+    also where it could not be known.
     """
 
     launch: Launch
@@ -142,9 +145,9 @@ class InstanceState:
     failures: int = 0
     exit_code: int | None = None
     start_seconds: float | None = None
-    stopping: bool = False  # on its way out, without a successor
+    stopping: bool = False  # shutting down, without a successor
     served: tuple[ServedModel, ...] = ()
-    successor: Launch | None = None  # what starts once this process has ended
+    successor: Launch | None = None  # started once this process has ended
 
     @property
     def ref(self) -> ObjectRef:
@@ -152,11 +155,11 @@ class InstanceState:
 
     @property
     def endpoint(self) -> str | None:
-        """The address for clients; None while nobody should be sent there."""
+        """The address for clients; None while no client should use it."""
         return self.launch.url if self.ready else None
 
     def to_instance(self, target: str) -> Instance:
-        """The same in the planner's words."""
+        """The snapshot as an Instance, for the planner."""
         launch = self.launch
         return Instance(
             ref=launch.ref,

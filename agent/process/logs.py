@@ -1,4 +1,4 @@
-"""What a service's process prints: one file that it appends to, rotated behind its back.
+"""The log of a service's process: one file that the process appends to, rotated under it.
 
 The process has the file itself, not a pipe to us, so it keeps logging while we are away. Rotation
 therefore copies and truncates; lines written between the two are lost, as with logrotate.
@@ -18,7 +18,7 @@ _TAIL_BYTES = 64 * 1024
 
 
 def open_log(path: Path, marker: str) -> int:
-    """A descriptor that appends; a line with the marker tells this run from the ones before."""
+    """Open the log for appending. A line with the marker separates this run from earlier ones."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     os.write(descriptor, f"--- fleet-reconciler starts {marker}\n".encode())
@@ -26,7 +26,7 @@ def open_log(path: Path, marker: str) -> int:
 
 
 def mark_again(path: Path, marker: str) -> None:
-    """Let what one run prints from now on be its tail: what it said before was acted on."""
+    """Start a new tail within the same run: the lines before it were handled already."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     try:
         os.write(descriptor, f"--- fleet-reconciler reloads {marker}\n".encode())
@@ -35,7 +35,7 @@ def mark_again(path: Path, marker: str) -> None:
 
 
 def tail_of_run(path: Path, marker: str) -> str:
-    """The end of what one run printed; empty when there is nothing or it cannot be read."""
+    """The end of what one run printed; empty if there is nothing or it cannot be read."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -48,8 +48,8 @@ def tail_of_run(path: Path, marker: str) -> str:
 
 
 def rotate(path: Path, cap_bytes: int = LOG_CAP_BYTES, keep: int = LOG_KEEP) -> bool:
-    """Once the file is over its cap: keep its last `cap_bytes` as current.log.1, shift the older
-    ones, and empty it. True when that was done."""
+    """Rotate the file if it is over its cap: keep its last `cap_bytes` as current.log.1, shift the
+    older ones, and truncate it. Returns whether it did."""
     try:
         size = path.stat().st_size
     except OSError:
@@ -63,5 +63,5 @@ def rotate(path: Path, cap_bytes: int = LOG_CAP_BYTES, keep: int = LOG_KEEP) -> 
     with path.open("rb") as source, older[0].open("wb") as copy:
         source.seek(max(0, size - cap_bytes))
         shutil.copyfileobj(source, copy)
-    os.truncate(path, 0)  # the writer appends, so it goes on at 0
+    os.truncate(path, 0)  # the writer appends, so it continues at 0
     return True

@@ -1,8 +1,9 @@
-"""Ask after, and change, single models behind one process. Blocks for a bounded time: never in the
+"""Probe, reload and load single models behind one process. Blocks for a bounded time: never in the
 owner thread.
 
-The children of llama.cpp's router are asked on their own ports: a question through the router would
-hold one of its threads for as long as a child hangs, and some load or wake a model (b11434).
+The children of llama.cpp's router are asked on their own ports: a request through the router would
+hold one of its threads for as long as a child hangs, and some requests load or wake a model
+(b11434).
 """
 
 from __future__ import annotations
@@ -13,24 +14,25 @@ from collections.abc import Iterable, Mapping
 
 from agent.process.events import Failure, Rewrite, Rewritten
 from agent.process.exits import classify
-from agent.process.health import ANSWER_TIMEOUT_S, Server, busy_slots, recogniser
+from agent.process.health import ANSWER_TIMEOUT_S, EngineAddress, busy_slots, recogniser
 from agent.process.launch import Launch
-from reconciler.many import ManyModels
-from reconciler.workload import ServedModel
+from reconciler.api.plain_json import parse_json
+from reconciler.fleet.command import ServedModel
+from reconciler.runtimes.many import ManyModels
 
-_RELOAD_SLACK_S = 30.0  # a router waits for the models that leave, and reads every header again
-_UNREACHABLE = (OSError, http.client.HTTPException, ValueError, RecursionError)
+_RELOAD_SLACK_S = 30.0  # a router waits for models to unload, and reads every header again
+_UNREACHABLE = (OSError, http.client.HTTPException, ValueError)
 
 
 def requests_in_flight(
     launch: Launch, many: ManyModels, models: frozenset[str] | None
 ) -> int | None:
-    """How many these models (None: all) work on. None where that cannot be read, which is not 0,
-    and while one loads: it does so for a request, mostly."""
-    server = Server.of(launch)
+    """Requests in flight for these models (None: all). None (not 0) if they cannot be read, and
+    while one of the models loads, since it usually does so for a request."""
+    server = EngineAddress.of(launch)
     path = launch.command.probe.slots_path
     try:
-        document = _listed(server, launch)
+        document = _list_models(server, launch)
     except _UNREACHABLE:
         return None
     wanted = frozenset(launch.models) if models is None else models
@@ -47,10 +49,10 @@ def requests_in_flight(
     return busy
 
 
-def silent(launch: Launch, many: ManyModels) -> frozenset[str]:
-    """The loaded models whose own process does not answer."""
+def silent_models(launch: Launch, many: ManyModels) -> frozenset[str]:
+    """The loaded models whose own process does not respond."""
     try:
-        document = _listed(Server.of(launch), launch)
+        document = _list_models(EngineAddress.of(launch), launch)
     except _UNREACHABLE:
         return frozenset()
     ports = many.ports(document)
@@ -59,7 +61,7 @@ def silent(launch: Launch, many: ManyModels) -> frozenset[str]:
 
 
 def failures(many: ManyModels, log: str) -> tuple[Failure, ...]:
-    """The models whose process ended by itself, and why, from the end of the log of one run."""
+    """The models whose process ended by itself, and why, from the end of one run's log."""
     found = []
     for name, load in many.failed_loads(log).items():
         why = classify(load.exit_code, load.log)
@@ -67,7 +69,7 @@ def failures(many: ManyModels, log: str) -> tuple[Failure, ...]:
     return tuple(found)
 
 
-def explained(
+def with_reasons(
     served: Iterable[ServedModel], failures: Iterable[Failure]
 ) -> tuple[ServedModel, ...]:
     """The models, with the reasons of those that failed."""
@@ -81,17 +83,17 @@ def explained(
 
 
 def rewrite(ask: Rewrite, many: ManyModels) -> Rewritten:
-    """Let the process read its files, which are written, and load what should be up: what was, what
-    is to be preloaded, and if that is nothing, anything; as many as there is room for."""
+    """Have the process read its files again, and load the models that should be up: those that
+    were, those to be preloaded, or else any; up to its limit."""
     launch = ask.launch
-    server = Server.of(launch)
+    server = EngineAddress.of(launch)
     try:
         timeout_s = launch.drain_timeout_s + _RELOAD_SLACK_S
         status, body = server.ask(many.reload_path, timeout_s)
         if status != 200:
             text = body.decode(errors="replace")
             return Rewritten(ask.question, False, f"{many.reload_path} answers {status}: {text}")
-        states = {m.name: m.state for m in _states(launch, _listed(server, launch))}
+        states = {m.name: m.state for m in _states(launch, _list_models(server, launch))}
         loading = _load(server, many, launch.inputs, ask, states)
     except _UNREACHABLE as error:
         return Rewritten(ask.question, False, str(error) or type(error).__name__)
@@ -99,15 +101,15 @@ def rewrite(ask: Rewrite, many: ManyModels) -> Rewritten:
 
 
 def load(launch: Launch, many: ManyModels, names: Iterable[str]) -> tuple[str, ...]:
-    """Have the process load these; returns the ones that it agreed to."""
+    """Ask the process to load these models; returns those that it accepted."""
     try:
-        return tuple(name for name in names if _agrees_to_load(Server.of(launch), many, name))
+        return tuple(name for name in names if _request_load(EngineAddress.of(launch), many, name))
     except _UNREACHABLE:
         return ()
 
 
 def _load(
-    server: Server,
+    server: EngineAddress,
     many: ManyModels,
     inputs: Mapping[str, object],
     ask: Rewrite,
@@ -121,27 +123,27 @@ def _load(
     for name in dict.fromkeys(wanted):
         if name in up or len(up) >= room:
             continue
-        if _agrees_to_load(server, many, name):
+        if _request_load(server, many, name):
             loading.append(name)
-        up.append(name)  # also where it was refused: a request has loaded it meanwhile
+        up.append(name)  # also if refused: a request has loaded it meanwhile
     return tuple(loading)
 
 
-def _agrees_to_load(server: Server, many: ManyModels, name: str) -> bool:
+def _request_load(server: EngineAddress, many: ManyModels, name: str) -> bool:
     body = json.dumps({"model": name}).encode()
     status, _ = server.ask(many.load_path, ANSWER_TIMEOUT_S, body)
     return status == 200
 
 
-def _listed(server: Server, launch: Launch) -> object:
-    """The list of models. OSError, HTTPException or ValueError where there is none."""
+def _list_models(server: EngineAddress, launch: Launch) -> object:
+    """The list of models. Raises OSError, HTTPException or ValueError."""
     path = launch.command.probe.models_path
     if path is None:
         raise ValueError("it lists no models")
     status, body = server.ask(path, ANSWER_TIMEOUT_S)
     if status != 200:
         raise ValueError(f"{path} answers {status}")
-    return json.loads(body)
+    return parse_json(body)
 
 
 def _states(launch: Launch, document: object) -> tuple[ServedModel, ...]:
@@ -150,9 +152,9 @@ def _states(launch: Launch, document: object) -> tuple[ServedModel, ...]:
 
 def _answers(port: int, path: str) -> bool:
     try:
-        status, _ = Server("127.0.0.1", port).ask(path, ANSWER_TIMEOUT_S)
+        status, _ = EngineAddress("127.0.0.1", port).ask(path, ANSWER_TIMEOUT_S)
     except ConnectionRefusedError:
-        return True  # it has ended since: its state says so, the next time
+        return True  # it has ended meanwhile; the next list of models shows that
     except _UNREACHABLE:
         return False
     return status == 200

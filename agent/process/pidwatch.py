@@ -1,7 +1,7 @@
-"""See processes end at once, and signal them without ever hitting a stranger.
+"""Notice the exit of processes at once, and signal them without ever hitting a stranger.
 
-Linux has pidfds: a descriptor that names one process for good. macOS has kqueue, where the
-identity is checked once more before each signal (on Linux the tests have a kqueue made of pidfds).
+Linux has pidfds: a descriptor refers to one process for good. macOS has kqueue, where the identity
+is checked again before each signal (on Linux the tests have a kqueue made of pidfds).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _LONGEST_WAIT_S = 3600.0
 
 
 def kill_leftovers(child: Child) -> int:
-    """End what a dead process left running in its session; says how many.
+    """Kill what a dead process left running in its session; returns how many processes that were.
 
     A router's child that is still loading outlives its parent by seconds and holds memory.
     """
     if child.identity.boot != boot_id() or identity_of(child.identity.pid) is not None:
-        return 0  # somebody else has the pid by now: the session of that number is theirs
+        return 0  # the pid was reused, so the session of that number is not ours
     left = members_of(child.identity.pid, child.marker)
     for identity in left:
         _kill(identity)
@@ -35,7 +35,7 @@ if sys.platform == "linux":
     _SIGNAL_GROUP = 1 << 2  # PIDFD_SIGNAL_PROCESS_GROUP, Linux 6.9
 
     class PidWatch:
-        """Waits for the end of any of several processes, and for a wake-up byte."""
+        """Waits for the exit of any of several processes, and for a wake-up byte."""
 
         def __init__(self, wake: int) -> None:
             self._wake = wake
@@ -45,12 +45,13 @@ if sys.platform == "linux":
             self._descriptors: dict[int, int] = {}  # pid -> descriptor
 
         def add(self, child: Child) -> bool:
-            """Watch a process; False when it is not, or not any more, the one that we mean."""
+            """Watch a process; False if it has ended or is not the one that we started."""
             try:
                 descriptor = os.pidfd_open(child.identity.pid)
             except ProcessLookupError:
                 return False
-            if child.adopted and not is_ours(child):  # checked after opening: no gap for reuse
+            # checked after opening, so that the pid cannot be reused in between
+            if child.adopted and not is_ours(child):
                 os.close(descriptor)
                 return False
             self._pids[descriptor] = child.identity.pid
@@ -66,7 +67,7 @@ if sys.platform == "linux":
                 os.close(descriptor)
 
         def signal(self, child: Child, number: signal.Signals) -> None:
-            """Signal a watched process and its group; nothing happens when it has ended."""
+            """Signal a watched process and its group; no effect if it has ended."""
             descriptor = self._descriptors.get(child.identity.pid)
             if descriptor is None:
                 return
@@ -76,12 +77,12 @@ if sys.platform == "linux":
                 except OSError as error:
                     if isinstance(error, ProcessLookupError):
                         raise
-                    # an older kernel: the leader alone; what it leaves is ended after it
+                    # an older kernel: signal the leader alone; its children are killed after it
                     signal.pidfd_send_signal(descriptor, number)
 
         def wait(self, timeout_s: float | None) -> tuple[int, ...]:
-            """Pids of watched processes that have ended, as soon as there are any, the wake-up
-            byte comes or the time is over."""
+            """Pids of watched processes that have ended. Returns as soon as there are any, on a
+            wake-up byte, or after the timeout."""
             timeout_s = _LONGEST_WAIT_S if timeout_s is None else min(timeout_s, _LONGEST_WAIT_S)
             ready = self._poll.poll(max(0, int(timeout_s * 1000 + 0.999)))
             return tuple(self._pids[fd] for fd, _ in ready if fd in self._pids)
@@ -107,7 +108,7 @@ else:
     _AGAIN_S = 0.01
 
     class PidWatch:
-        """Waits for the end of any of several processes, and for a wake-up byte."""
+        """Waits for the exit of any of several processes, and for a wake-up byte."""
 
         def __init__(self, wake: int) -> None:
             self._queue = select.kqueue()
@@ -115,10 +116,10 @@ else:
                 [select.kevent(wake, select.KQ_FILTER_READ, select.KQ_EV_ADD)], 0, 0
             )
             self._children: dict[int, Child] = {}
-            self._ending: set[int] = set()  # of their pids: the kernel says so once
+            self._ending: set[int] = set()  # their pids: the kernel reports each once
 
         def add(self, child: Child) -> bool:
-            """Watch a process; False when it is not, or not any more, the one that we mean."""
+            """Watch a process; False if it has ended or is not the one that we started."""
             pid = child.identity.pid
             event = select.kevent(pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT)
             try:
@@ -126,7 +127,7 @@ else:
             except ProcessLookupError:
                 if child.adopted:
                     return False
-                self._ending.add(pid)  # our own, ended already: a zombie cannot be watched
+                self._ending.add(pid)  # our own child, ended already: a zombie cannot be watched
             if child.adopted and not is_ours(child):
                 return False
             self._children[pid] = child
@@ -137,17 +138,16 @@ else:
             self._ending.discard(pid)
 
         def signal(self, child: Child, number: signal.Signals) -> None:
-            """Signal a watched process and its group; nothing happens when it has ended."""
+            """Signal a watched process and its group; no effect if it has ended."""
             if child.identity.pid in self._children and is_ours(child):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(child.identity.pid, number)
 
         def wait(self, timeout_s: float | None) -> tuple[int, ...]:
-            """Pids of watched processes that have ended, as soon as there are any, the wake-up
-            byte comes or the time is over."""
+            """Pids of watched processes that have ended. Returns as soon as there are any, on a
+            wake-up byte, or after the timeout."""
             timeout_s = _LONGEST_WAIT_S if timeout_s is None else min(timeout_s, _LONGEST_WAIT_S)
-            # The kernel tells of an end before the process can be reaped: then it is looked at
-            # again until it can.
+            # The kernel reports an exit before the process can be reaped: poll until it can.
             timeout_s = min(timeout_s, _AGAIN_S) if self._ending else timeout_s
             events = self._queue.control(None, 64, max(0.0, timeout_s))
             noted = {event.ident for event in events if event.filter == select.KQ_FILTER_PROC}

@@ -1,4 +1,4 @@
-"""Which port a service has on this node: decided once, kept for good."""
+"""Which port a service has on this node: chosen once and kept."""
 
 from __future__ import annotations
 
@@ -16,29 +16,31 @@ from dataclasses import dataclass, field
 from agent.process.identity import describe
 from agent.process.records import Records
 from agent.process.sockets import listener
-from agent.state import StateDir, atomic_write, set_aside
+from agent.state.directory import StateDir, set_aside
+from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
-from reconciler.errors import StateError
-from reconciler.option import ALL_SERVICE_PORTS, PortRange
+from reconciler.api.plain_json import parse_json
+from reconciler.atomic import atomic_write
+from reconciler.console.option import ALL_SERVICE_PORTS, PortRange
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Book:
-    allocated: dict[str, int] = field(default_factory=dict)  # given by us, never moved
-    stated: dict[str, int] = field(default_factory=dict)  # written in the fleet; may change
+    allocated: dict[str, int] = field(default_factory=dict)  # chosen by us, never changed
+    stated: dict[str, int] = field(default_factory=dict)  # set in the fleet; may change
 
     def copy(self) -> _Book:
         return _Book(dict(self.allocated), dict(self.stated))
 
 
 class PortBook:
-    """The ports of one state directory. Safe to use from any thread.
+    """The ports of one state directory. Thread-safe.
 
-    A lost book begins with the ports that the records of this node's services hold, so that none
-    moves. New ones are found `among` a range; others stay. `read_only`: for looking at a node; a
-    damaged book stays where it is.
+    If the file is lost, the ports come from the records of this node's services, so that none
+    changes. New ports are taken from the range `among`; existing ones stay. `read_only` is for
+    commands that only inspect a node: a damaged file stays where it is.
     """
 
     def __init__(
@@ -52,10 +54,10 @@ class PortBook:
         self._book = _recorded(state) if self._on_disk is None else self._on_disk.copy()
 
     def port_for(self, ref: ObjectRef, stated: int | None, *, keep: bool = True) -> int:
-        """The stated port, else the one that was allocated, else a free one, which is then kept.
+        """The stated port, else the one allocated before, else a free one, which is then kept.
 
-        `keep` False answers the same and remembers nothing: for a plan. StateError when no port
-        is free or the book cannot be written.
+        `keep` False returns the same and stores nothing: for a plan. StateError if no port is free
+        or the file cannot be written.
         """
         with self._lock:
             before = self._book.copy()
@@ -79,20 +81,24 @@ class PortBook:
         first, last = self._among.first, self._among.last
         count = last - first + 1
         taken = {*self._book.allocated.values(), *self._book.stated.values()}
-        start = int.from_bytes(hashlib.sha256(label.encode()).digest()[:8], "big") % count
+        # Start the search at a place that depends on the state directory: two agents that start at
+        # once (two demos) would otherwise find the same port free, and one would wait for it for
+        # ever.
+        whose = f"{self._path.absolute()} {label}".encode()
+        start = int.from_bytes(hashlib.sha256(whose).digest()[:8], "big") % count
         for offset in range(count):
             port = first + (start + offset) % count
             if port not in taken and can_bind("127.0.0.1", port):
                 return port
         raise StateError(
             f"{label}: no port between {first} and {last} is free;"
-            " state one as spec.endpoint.port, or give more by --service-ports"
+            " set one as spec.endpoint.port, or allow more with --service-ports"
         )
 
     def _load(self) -> _Book | None:
-        """As it lies on disk; None where it is not there or damaged."""
+        """The ports in the file; None if it is missing or damaged."""
         try:
-            data = json.loads(self._path.read_bytes())
+            data = parse_json(self._path.read_bytes())
             return _Book(
                 {str(label): int(port) for label, port in data["allocated"].items()},
                 {str(label): int(port) for label, port in data["stated"].items()},
@@ -107,7 +113,7 @@ class PortBook:
             return None
 
     def _save(self) -> None:
-        assert not self._read_only, "whoever only looks keeps no port"
+        assert not self._read_only, "a read-only port book cannot be saved"
         data = {"allocated": self._book.allocated, "stated": self._book.stated}
         try:
             atomic_write(self._path, json.dumps(data, sort_keys=True, indent=1).encode())
@@ -117,7 +123,7 @@ class PortBook:
 
 
 def _recorded(state: StateDir) -> _Book:
-    """The ports that services have by their records: stated, where the fleet had named one."""
+    """The ports in the records of services: stated if the fleet had set one, else allocated."""
     book = _Book()
     for record in Records(state).read_all():
         launch = record.launch
@@ -129,14 +135,15 @@ def _recorded(state: StateDir) -> _Book:
 def can_bind(host: str, port: int) -> bool:
     """Whether a server could listen there now."""
     with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is no owner
+        # a socket in TIME_WAIT does not block
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
             if error.errno in (errno.EADDRINUSE, errno.EACCES):
                 return False
             raise
-    # macOS lets a specific address be bound beside somebody's wildcard listener
+    # macOS allows binding a specific address beside a wildcard listener
     return not (sys.platform == "darwin" and _answers(host, port))
 
 
@@ -145,11 +152,11 @@ def not_local(host: str) -> str | None:
     try:
         address = ipaddress.ip_address(host)
         if address.is_unspecified:
-            return f"{host} is no address of one machine; state one as its FleetNode's hostIP"
+            return f"{host} is not the address of one machine; set one as its FleetNode's hostIP"
         with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
             probe.bind((host, 0))
     except (ValueError, OSError):
-        return f"{host} is no address of this machine now; correct its FleetNode's hostIP"
+        return f"{host} is not an address of this machine now; correct its FleetNode's hostIP"
     return None
 
 
@@ -161,7 +168,7 @@ def taken_by(host: str, port: int) -> str | None:
     except OSError as error:
         return f"cannot listen on {host}:{port}: {error.strerror}"
     if port < 1024 and not _answers(host, port):
-        return f"port {port} may not be used without privileges; state one above 1023"
+        return f"port {port} may not be used without privileges; set one above 1023"
     return f"port {port} is taken by {describe(listener(port))}"
 
 

@@ -1,22 +1,30 @@
-"""What a process was started from, as the workload that it was. Pure."""
+"""A process's launch as the workload it was rendered from. Pure."""
 
 from __future__ import annotations
 
 from agent.process.launch import Launch
-from reconciler.fleet import Origin
-from reconciler.workload import LOOPBACK, Listen, ModelFile, Workload
+from reconciler.fleet.fleet import Origin
+from reconciler.fleet.model_file import ModelFile, projector_of
+from reconciler.fleet.workload import LOOPBACK, Exposure, Workload
 
 
 def models_of(launch: Launch) -> tuple[ModelFile, ...]:
-    """The models that a process was started from."""
+    """The models of a launch."""
     return tuple(
-        ModelFile(m["name"], m["source"], m["format"], m["sha256"], files=tuple(m.get("files", ())))
+        ModelFile(
+            m["name"],
+            m["source"],
+            m["format"],
+            m["sha256"],
+            files=tuple(m.get("files", ())),
+            projector=projector_of(m),
+        )
         for m in launch.inputs["models"]
     )
 
 
 def workload_of(launch: Launch, node: str) -> Workload:
-    """The workload with the same inputs, to be rendered anew without the fleet at hand."""
+    """The workload with the same inputs, to render it again without the fleet."""
     inputs, source = launch.inputs, launch.source
     return Workload(
         ref=launch.ref,
@@ -30,5 +38,5 @@ def workload_of(launch: Launch, node: str) -> Workload:
         drain_timeout_s=launch.drain_timeout_s,
         suspended=inputs["suspended"],
         needs=launch.needs,
-        listen=Listen(**inputs["listen"]) if "listen" in inputs else LOOPBACK,
+        listen=Exposure(**inputs["listen"]) if "listen" in inputs else LOOPBACK,
     )

@@ -1,4 +1,4 @@
-"""What we started, on disk, so that it is known again after we were killed."""
+"""Records of what we started, on disk, so that a new run of the agent finds its processes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from agent.process.launch import Child, Identity, Launch
-from agent.process.unit import Quarantined, Reloading, Stage
-from agent.state import StateDir, atomic_write, set_aside, sync_directory
+from agent.process.unit import Quarantined, Reloading, ReloadStage
+from agent.state.directory import StateDir, set_aside
 from reconciler.api.meta import ObjectRef
-from reconciler.plan import Source
-from reconciler.workload import Command, KeyPlace, PoolNeed, Probe
+from reconciler.api.plain_json import parse_json
+from reconciler.atomic import atomic_write, sync_directory
+from reconciler.core.plan import Location
+from reconciler.fleet.command import Command, KeyPlace, Probe
+from reconciler.fleet.workload import PoolNeed
 
 _VERSION = 1
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One service of this node, as needed to go on with it.
+class ProcessRecord:
+    """One service of this node, with what a new run needs to continue.
 
     `marker` without `child` is an intent: a process may have been started, or may not. `boot` is
-    that of the writer. `wanted` False: it was being stopped for good.
+    the boot in which the record was written. `wanted` False: the service was being stopped for
+    good.
     """
 
     launch: Launch
@@ -44,13 +48,13 @@ class Record:
 
 
 class Records:
-    """The records of one state directory: written whole, one file a service."""
+    """The records of one state directory: one file a service, each written as a whole."""
 
     def __init__(self, state: StateDir) -> None:
         self._state = state
 
-    def write(self, record: Record) -> None:
-        """Durable on return; OSError when the disk does not take it."""
+    def write(self, record: ProcessRecord) -> None:
+        """Write a record; it is durable on return. OSError if the disk does not take it."""
         path = self._state.record_file(record.launch.ref)
         atomic_write(path, json.dumps(_dump(record), ensure_ascii=False, indent=1).encode())
 
@@ -59,24 +63,24 @@ class Records:
             self._state.record_file(ref).unlink()
             sync_directory(self._state.records)
 
-    def read_all(self) -> tuple[Record, ...]:
-        """Every record that can be read, sorted by ref. Changes nothing on disk."""
+    def read_all(self) -> tuple[ProcessRecord, ...]:
+        """Every readable record, sorted by ref. Changes nothing on disk."""
         records = (self._read(path, move=False) for path in self._paths())
         return tuple(record for record in records if record is not None)
 
-    def load(self) -> tuple[Record, ...]:
-        """As `read_all`; a damaged file is moved aside and said."""
+    def load(self) -> tuple[ProcessRecord, ...]:
+        """Like `read_all`; damaged files are moved aside and logged."""
         records = (self._read(path, move=True) for path in self._paths())
         return tuple(record for record in records if record is not None)
 
     def _paths(self) -> tuple[Path, ...]:
         return tuple(sorted(self._state.records.glob("*.json")))
 
-    def _read(self, path: Path, *, move: bool) -> Record | None:
+    def _read(self, path: Path, *, move: bool) -> ProcessRecord | None:
         try:
-            return _parse(json.loads(path.read_bytes()))
+            return _parse(parse_json(path.read_bytes()))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            # whatever stands in the file, it must not keep the other services from running
+            # whatever the file contains, it must not keep the other services from running
             if move:
                 with contextlib.suppress(OSError):
                     aside = set_aside(path)
@@ -96,7 +100,7 @@ def dump_needs(needs: Iterable[PoolNeed]) -> list[list[object]]:
 
 
 def parse_needs(data: Iterable[list[Any]]) -> tuple[PoolNeed, ...]:
-    """The opposite of `dump_needs`; TypeError or ValueError where it is anything else."""
+    """The inverse of `dump_needs`; TypeError or ValueError if the data is malformed."""
     return tuple(
         PoolNeed(
             str(pool),
@@ -108,8 +112,8 @@ def parse_needs(data: Iterable[list[Any]]) -> tuple[PoolNeed, ...]:
     )
 
 
-def _dump(record: Record) -> dict[str, Any]:
-    launch, command, child = record.launch, record.launch.command, record.child
+def _dump(record: ProcessRecord) -> dict[str, Any]:
+    launch, child = record.launch, record.child
     return {
         "version": _VERSION,
         "wanted": record.wanted,
@@ -132,44 +136,50 @@ def _dump(record: Record) -> dict[str, Any]:
         if record.reloading is None
         else {"models": sorted(record.reloading.models), "up": list(record.reloading.up)},
         "quarantined": [[q.name, q.reason, q.message, q.until] for q in record.quarantined],
-        "launch": {
-            "ref": list(launch.ref),
-            "inputs": dict(launch.inputs),
-            "inputsDigest": launch.inputs_digest,
-            "renderDigest": launch.render_digest,
-            "runtime": launch.runtime,
-            "port": launch.port,
-            "host": launch.host,
-            "source": None
-            if launch.source is None
-            else [launch.source.file, launch.source.line, launch.source.commit],
-            "needs": dump_needs(launch.needs),
-            "models": list(launch.models),
-            "drainTimeoutS": launch.drain_timeout_s,
-            "argv": list(command.argv),
-            "env": dict(command.env),
-            "files": dict(command.files),
-            "links": dict(command.links),
-            "key": None if command.key is None else [command.key.variable, command.key.file],
-            "probe": {
-                "path": command.probe.path,
-                "modelsPath": command.probe.models_path,
-                "slotsPath": command.probe.slots_path,
-                "queue": None if command.probe.queue is None else list(command.probe.queue),
-                "live": command.probe.live,
-                "trial": None if command.probe.trial is None else list(command.probe.trial),
-                "connections": command.probe.connections,
-            },
+        "launch": dump_launch(launch),
+    }
+
+
+def dump_launch(launch: Launch) -> dict[str, Any]:
+    """A launch as JSON. Private, like a command line."""
+    command = launch.command
+    return {
+        "ref": list(launch.ref),
+        "inputs": dict(launch.inputs),
+        "inputsDigest": launch.inputs_digest,
+        "renderDigest": launch.render_digest,
+        "runtime": launch.runtime,
+        "port": launch.port,
+        "host": launch.host,
+        "source": None
+        if launch.source is None
+        else [launch.source.file, launch.source.line, launch.source.commit],
+        "needs": dump_needs(launch.needs),
+        "models": list(launch.models),
+        "drainTimeoutS": launch.drain_timeout_s,
+        "argv": list(command.argv),
+        "env": dict(command.env),
+        "files": dict(command.files),
+        "links": dict(command.links),
+        "key": None if command.key is None else [command.key.variable, command.key.file],
+        "probe": {
+            "path": command.probe.path,
+            "modelsPath": command.probe.models_path,
+            "slotsPath": command.probe.slots_path,
+            "queue": None if command.probe.queue is None else list(command.probe.queue),
+            "live": command.probe.live,
+            "trial": None if command.probe.trial is None else list(command.probe.trial),
+            "connections": command.probe.connections,
         },
     }
 
 
-def _parse(data: Mapping[str, Any]) -> Record:
-    """The opposite of `_dump`; KeyError, TypeError or ValueError where it is anything else."""
+def _parse(data: Mapping[str, Any]) -> ProcessRecord:
+    """The inverse of `_dump`; KeyError, TypeError or ValueError if the data is malformed."""
     if data["version"] != _VERSION:
         raise ValueError(f"its version is {data['version']}, this program knows {_VERSION}")
-    marker, launch = data["marker"], _parse_launch(data["launch"])
-    return Record(
+    marker, launch = data["marker"], parse_launch(data["launch"])
+    return ProcessRecord(
         launch=launch,
         wanted=bool(data["wanted"]),
         boot=str(data["boot"]),
@@ -189,11 +199,11 @@ def _parse(data: Mapping[str, Any]) -> Record:
 
 
 def _parse_reloading(data: Mapping[str, Any] | None, launch: Launch) -> Reloading | None:
-    """As it must be done again: how far it was is not known."""
+    """A reload to repeat: how far it got is not known."""
     if data is None:
         return None
     models = frozenset(str(name) for name in data["models"])
-    return Reloading(launch, models, Stage.DUE, tuple(str(name) for name in data["up"]))
+    return Reloading(launch, models, ReloadStage.DUE, tuple(str(name) for name in data["up"]))
 
 
 def _parse_child(data: Mapping[str, Any] | None, marker: str | None) -> Child | None:
@@ -208,7 +218,8 @@ def _parse_child(data: Mapping[str, Any] | None, marker: str | None) -> Child | 
     return Child(identity, str(marker), float(data["spawnedAt"]), adopted=True)
 
 
-def _parse_launch(data: Mapping[str, Any]) -> Launch:
+def parse_launch(data: Mapping[str, Any]) -> Launch:
+    """The inverse of `dump_launch`; KeyError, TypeError or ValueError if the data is malformed."""
     kind, namespace, name = data["ref"]
     probe, source = data["probe"], data["source"]
     command = Command(
@@ -240,7 +251,7 @@ def _parse_launch(data: Mapping[str, Any]) -> Launch:
         models=tuple(str(model) for model in data["models"]),
         drain_timeout_s=float(data["drainTimeoutS"]),
     )
-    return launch if source is None else replace(launch, source=Source(*source))
+    return launch if source is None else replace(launch, source=Location(*source))
 
 
 def _pair(data: list[Any] | None) -> tuple[str, str] | None:

@@ -1,8 +1,8 @@
-"""The sockets of one TCP port, as the kernel knows them: sock_diag(7), by netlink.
+"""The sockets of one TCP port, from the kernel: sock_diag(7), by netlink.
 
-/proc/net/tcp says the same, but as text of every connection of the machine, out of a table of which
-each bucket is looked at: 16 ms of CPU with 1,700 of them. A question for the listening sockets of
-one port takes 0.1 ms.
+/proc/net/tcp has the same, but as text for every connection of the machine, for which the kernel
+walks its whole table: 16 ms of CPU with 1,700 connections. Asking for the listening sockets of one
+port takes 0.1 ms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 assert sys.platform == "linux"
 
-ESTABLISHED, LISTENS = 1, 10  # of the kernel's tcp_states.h
+ESTABLISHED, LISTENS = 1, 10  # from the kernel's tcp_states.h
 _PROTOCOL = 4  # NETLINK_SOCK_DIAG
 _BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY
 _ERROR, _DONE = 2, 3
@@ -28,8 +28,8 @@ _INODE_AT = _HEADER.size + 4 + _SOCKET.size + 16
 
 
 def inodes(port: int, state: int) -> list[str]:
-    """Of the sockets in one state with this local port, IPv4 and IPv6. OSError: the kernel, or a
-    sandbox in between, does not answer such questions."""
+    """Inodes of the sockets in one state with this local port, IPv4 and IPv6. OSError if the
+    kernel, or a sandbox, does not support the request."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _PROTOCOL) as kernel:
         kernel.settimeout(_DEADLINE_S)
         return [

@@ -1,4 +1,4 @@
-"""Start one process so that it lives on without us, and reads nothing that we did not give it."""
+"""Start a process so that it outlives us and inherits only what we give it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.apikey import keep_copy, node_key
 from agent.process.identity import MARKER_VARIABLE
 from agent.process.launch import Launch
 from agent.process.logs import open_log
-from agent.state import StateDir, atomic_write
-from reconciler.errors import ApplyError, EngineError
+from agent.state.apikey import keep_copy, node_key
+from agent.state.directory import StateDir
+from reconciler.api.errors import ApplyError, EngineError
+from reconciler.atomic import atomic_write
 
-# All that a child inherits. LLAMA_ARG_* and the user's configuration would change what runs.
+# Everything that a child inherits. LLAMA_ARG_* and the user's configuration would change what runs.
 INHERITED = (
     "CUDA_DEVICE_ORDER",
     "CUDA_VISIBLE_DEVICES",
@@ -41,10 +42,10 @@ INHERITED = (
 
 
 def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, str]) -> int:
-    """Start the process in a session of its own and return its pid; whoever calls reaps it.
+    """Start the process in a session of its own and return its pid; the caller reaps it.
 
-    EngineError when the program is not there or may not run, ApplyError when the service's
-    directory, files or log cannot be written.
+    EngineError if the program is missing or may not run, ApplyError if the service's directory,
+    files or log cannot be written.
     """
     directory = state.workload_dir(launch.ref)
     try:
@@ -65,31 +66,32 @@ def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, st
             start_new_session=True,
             close_fds=True,
         )
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in a word
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in an argument
         program = launch.command.argv[0]
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise EngineError(f"{program} cannot be run: {why}; install it or give its path") from error
     finally:
         os.close(log)
-    child.returncode = 0  # the owner reaps it by pid; keeps Popen from trying the same or warning
+    child.returncode = 0  # the owner reaps it by pid; keeps Popen from trying to, and from warning
     return child.pid
 
 
 def inherited(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What any child of ours may see of our environment."""
+    """The part of our environment that a child may see."""
     return {name: environ[name] for name in INHERITED if name in environ}
 
 
 def write_files(directory: Path, files: Mapping[str, str]) -> None:
-    """What a command reads, in its service's own directory. OSError; ValueError for a bad name."""
+    """Write the files of a command into its service's directory. OSError; ValueError for a bad
+    name."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, text in files.items():
         atomic_write(_inside(directory, name), text.encode())
 
 
 def _make_links(directory: Path, links: Mapping[str, str]) -> None:
-    """A folder becomes a folder of links. Those of an earlier launch go: each is a name that the
-    process could be asked for."""
+    """Fill a folder with links, and remove those of an earlier launch: each is a name that a client
+    could ask the process for."""
     for entry in directory.iterdir():
         if entry.is_symlink():
             entry.unlink()
@@ -107,12 +109,12 @@ def _make_links(directory: Path, links: Mapping[str, str]) -> None:
 
 def _inside(directory: Path, name: str) -> Path:
     if name != Path(name).name or name in (".", ".."):
-        raise ValueError(f"{name!r} is no plain file name")
+        raise ValueError(f"{name!r} is not a plain file name")
     return directory / name
 
 
 def _secrets(launch: Launch, state: StateDir) -> dict[str, str]:
-    """What the process may know and no record may hold. StateError where there is no key."""
+    """Environment variables that may not be in a record. StateError if the key is missing."""
     place = launch.command.key
     if place is None:
         return {}

@@ -1,7 +1,7 @@
-"""How one process is brought to an end: drain, SIGTERM, SIGKILL. Pure, a part of supervisor.py.
+"""How one process is stopped: drain, SIGTERM, SIGKILL. Pure, a part of supervisor.py.
 
-llama.cpp hangs on SIGTERM while a request is in flight, so the wait for idle slots comes first, and
-what its deadline cuts is counted.
+llama.cpp hangs on SIGTERM while a request is in flight, so we wait for idle slots first, and count
+the requests that the deadline cuts.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
-from agent.clock import Moment
-from agent.process.events import AskSlots, Effect, Note, Save, Signal, SlotsAnswered, Timing
+from agent.process.events import AskSlots, Effect, Note, ProcessTiming, Save, Signal, SlotsAnswered
 from agent.process.launch import Launch, Phase
-from agent.process.unit import Step, Unit, said
+from agent.process.unit import Step, Unit, with_reason
+from agent.system.clock import Moment
 
 
-def begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: Timing) -> Step:
-    """Drain first, where requests may be in flight and can be counted; then end it."""
-    # What its process may not have read yet stays in the record: should we end before it does.
+def begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: ProcessTiming) -> Step:
+    """Drain first, where requests may be in flight and can be counted; then terminate."""
+    # Models that the process may not have read yet stay in the record, in case we end before it
+    # does.
     unread = unit.reloading if unit.reloading and unit.reloading.is_due_again else None
     unit = replace(unit, successor=successor, reloading=unread, asking=False, busy=None)
-    unit = said(unit, "Replacing" if successor else "Stopping", "", now)
+    unit = with_reason(unit, "Replacing" if successor else "Stopping", "", now)
     counts = unit.launch.command.probe.counts_requests
     if not unit.was_ready or not (counts or timing.withdraw_s):
         return _terminate(unit, now, timing, Save())
@@ -34,8 +35,8 @@ def begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: Timing
     return unit, (Save(), Note("draining"), ask)
 
 
-def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: Timing) -> Step:
-    """How many requests are in flight, or None where that could not be read."""
+def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: ProcessTiming) -> Step:
+    """Take a count of the requests in flight; None if it could not be read."""
     if not unit.asking or event.question != unit.question or unit.phase is not Phase.DRAINING:
         return unit, ()
     busy = event.busy if event.busy is not None else unit.busy  # a failed reading is not 0
@@ -44,34 +45,34 @@ def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: Timing
         return _terminate(unit, now, timing)
     if now.monotonic >= unit.drain_until:
         return end_drain(unit, now, timing)
-    message = waits_for(busy) if busy else ""
+    message = describe_wait(busy) if busy else ""
     wake_at = min(now.monotonic + timing.slots_s, unit.drain_until)
     return replace(unit, message=message, wake_at=wake_at), ()
 
 
-def end_drain(unit: Unit, now: Moment, timing: Timing) -> Step:
-    """The deadline is there: say what it cuts."""
+def end_drain(unit: Unit, now: Moment, timing: ProcessTiming) -> Step:
+    """The deadline of the drain has passed: log what it cuts."""
     if not unit.launch.command.probe.counts_requests:
-        return _terminate(unit, now, timing)  # it waited only until nobody is sent here
-    text = cut(unit.busy, unit.launch.drain_timeout_s)
+        # it only waited until clients know that the endpoint is gone
+        return _terminate(unit, now, timing)
+    text = describe_cut(unit.busy, unit.launch.drain_timeout_s)
     return _terminate(replace(unit, message=text), now, timing, Note(text))
 
 
-def waits_for(busy: int) -> str:
-    """What a drain waits for."""
+def describe_wait(busy: int) -> str:
     return f"waiting for {busy} request{'' if busy == 1 else 's'}"
 
 
-def cut(busy: int | None, drain_timeout_s: float) -> str:
-    """What the deadline of a drain cuts. `busy`: None where that could never be read."""
+def describe_cut(busy: int | None, drain_timeout_s: float) -> str:
+    """What the deadline of a drain cuts. `busy` is None if it could never be read."""
     text = "requests in flight are unknown: cut"
     if busy is not None:
         text = f"{busy} request{'' if busy == 1 else 's'} cut"
     return f"{text} after {drain_timeout_s:g} s of draining"
 
 
-def kill(unit: Unit, now: Moment, timing: Timing) -> Step:
-    """SIGTERM was not enough, or SIGKILL not yet."""
+def kill(unit: Unit, now: Moment, timing: ProcessTiming) -> Step:
+    """Send SIGKILL: SIGTERM, or the last SIGKILL, had no effect."""
     assert unit.child is not None
     child = unit.child
     text = "did not end by SIGTERM: killed"
@@ -82,7 +83,7 @@ def kill(unit: Unit, now: Moment, timing: Timing) -> Step:
     return unit, (Note(text), Signal(child, signal.SIGKILL))
 
 
-def _terminate(unit: Unit, now: Moment, timing: Timing, *before: Effect) -> Step:
+def _terminate(unit: Unit, now: Moment, timing: ProcessTiming, *before: Effect) -> Step:
     assert unit.child is not None
     end = Signal(unit.child, signal.SIGTERM)
     wake_at = now.monotonic + timing.terminate_s
@@ -90,6 +91,6 @@ def _terminate(unit: Unit, now: Moment, timing: Timing, *before: Effect) -> Step
 
 
 def ask_slots(unit: Unit) -> tuple[Unit, Effect]:
-    """Ask, and wake at the deadline even when nobody answers."""
+    """Ask, and wake at the deadline even without a result."""
     unit = replace(unit, question=unit.question + 1, asking=True, wake_at=unit.drain_until)
     return unit, AskSlots(unit.question, unit.launch)

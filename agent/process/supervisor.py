@@ -1,8 +1,8 @@
 """Decide what to do next with one service's process. Pure: events in, effects out.
 
 `step(unit, event, now)` is the whole of it. A Unit is one service on this node; None is a service
-that nobody wants and that has no process. The caller carries the effects out in order and feeds
-back what they answer: `Spawn` must be answered (Spawned or SpawnFailed) before any other event.
+that is not wanted and has no process. The caller carries out the effects in order and feeds back
+their results: that of `Spawn` (Spawned or SpawnFailed) before any other event.
 
     WAITING --tick--> SPAWNING --spawned--> LOADING --answers--> READY
        ^                  | failed             |                   | stop, or a different launch
@@ -11,8 +11,8 @@ back what they answer: `Spawn` must be answered (Spawned or SpawnFailed) before 
                           forgotten, or SPAWNING the successor             v
                                      ^-------- exited -------- TERMINATING --> KILLING
 
-Nothing is ever restarted but after a death or by a command: slowness, clock jumps and failing
-probes of a live process are shown and change nothing.
+A process is restarted only after it has died or by a command. Slowness, clock jumps and failing
+probes of a live process are reported and change nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from agent.clock import Moment
 from agent.process import reloading
 from agent.process.answers import answered
 from agent.process.events import (
@@ -30,8 +29,9 @@ from agent.process.events import (
     Exited,
     Forget,
     Note,
+    ProcessTiming,
     Reload,
-    Restart,
+    RestartRequested,
     Rewritten,
     Run,
     Save,
@@ -41,19 +41,19 @@ from agent.process.events import (
     SpawnFailed,
     Stop,
     Tick,
-    Timing,
     Update,
     Woke,
 )
 from agent.process.exits import PERMANENT, REFUSED
-from agent.process.launch import Child, InstanceState, Launch, Phase
-from agent.process.quarantine import shown
+from agent.process.launch import Child, Launch, Phase, ProcessSnapshot
+from agent.process.quarantine import shown_models
 from agent.process.stopping import ask_slots, begin_stop, end_drain, kill, slots_answered
-from agent.process.unit import Stage, Step, Unit, said
+from agent.process.unit import ReloadStage, Step, Unit, first_question, with_reason
+from agent.system.clock import Moment
 
 
-def step(unit: Unit | None, event: Event, now: Moment, timing: Timing) -> Step:
-    """What becomes of a unit when something happens, and what is to be done in the world."""
+def step(unit: Unit | None, event: Event, now: Moment, timing: ProcessTiming) -> Step:
+    """The next state of a unit after an event, and the effects to carry out."""
     if isinstance(event, Run):
         return _run(unit, event.launch, now, timing)
     if isinstance(event, Reload):
@@ -65,7 +65,7 @@ def step(unit: Unit | None, event: Event, now: Moment, timing: Timing) -> Step:
             return _back_to_work(unit, launch, now), (Save(),)
         case Update(launch):
             return _update(unit, launch), (Save(),)
-        case Restart():
+        case RestartRequested():
             return _restart(unit, now, timing)
         case Stop():
             return _stop(unit, now, timing)
@@ -100,14 +100,15 @@ def adopted(
     failures: int = 0,
     start_seconds: float | None = None,
 ) -> Unit:
-    """The unit of a process from an earlier life of this program; a Tick is due at once."""
+    """The unit of a process from an earlier run of the agent; a Tick is due at once."""
     return Unit(
         launch=launch,
         phase=Phase.LOADING,
         since=now.wall,
         reason="Adopted",
-        message="found running; asking whether it answers",
+        message="found running; probing it",
         child=child,
+        question=first_question(child),
         was_ready=was_ready,
         failures=failures,
         start_seconds=start_seconds,
@@ -120,12 +121,12 @@ def waiting(
     reason: str,
     message: str,
     now: Moment,
-    timing: Timing,
+    timing: ProcessTiming,
     *,
     failures: int = 0,
     start_seconds: float | None = None,
 ) -> Unit:
-    """The unit of a wanted service that had no process when we last looked."""
+    """The unit of a wanted service that has no process yet."""
     return Unit(
         launch=launch,
         phase=Phase.WAITING,
@@ -138,8 +139,9 @@ def waiting(
     )
 
 
-def backoff_s(failures: int, reason: str, timing: Timing) -> float:
-    """Seconds until the next try: doubling; at once the longest where the same must come again."""
+def backoff_s(failures: int, reason: str, timing: ProcessTiming) -> float:
+    """Seconds until the next try: doubling, but at once the longest if the same failure is certain
+    to come again."""
     if reason in PERMANENT:
         return timing.backoff_max_s
     if failures < 1:
@@ -148,9 +150,9 @@ def backoff_s(failures: int, reason: str, timing: Timing) -> float:
     return min(timing.backoff_first_s * 2.0 ** min(failures - 1, 32), longest_s)
 
 
-def show(unit: Unit, timing: Timing) -> InstanceState:
-    """What people and planners are shown."""
-    return InstanceState(
+def show(unit: Unit, timing: ProcessTiming) -> ProcessSnapshot:
+    """The snapshot of a unit."""
+    return ProcessSnapshot(
         launch=unit.launch,
         phase=unit.phase,
         ready=unit.is_ready(timing),
@@ -163,19 +165,19 @@ def show(unit: Unit, timing: Timing) -> InstanceState:
         exit_code=unit.exit_code,
         start_seconds=unit.start_seconds,
         stopping=not unit.is_wanted,
-        served=shown(unit, timing),
+        served=shown_models(unit, timing),
         successor=unit.successor,
     )
 
 
-def _run(unit: Unit | None, launch: Launch, now: Moment, timing: Timing) -> Step:
+def _run(unit: Unit | None, launch: Launch, now: Moment, timing: ProcessTiming) -> Step:
     if unit is None:
         return _spawn(Unit(launch, Phase.SPAWNING, now.wall, "Starting"), launch, now)
     same = launch.same_process(unit.launch)
     if same and _only_drains(unit):
         return _back_to_work(unit, launch, now), (Save(),)
     if unit.phase.is_stopping:
-        return _succeed(unit, launch, now)
+        return _set_successor(unit, launch, now)
     if same:
         return _update(unit, launch), (Save(),)
     if unit.phase is Phase.WAITING:
@@ -183,32 +185,32 @@ def _run(unit: Unit | None, launch: Launch, now: Moment, timing: Timing) -> Step
     return begin_stop(unit, launch, now, timing)
 
 
-def _succeed(unit: Unit, launch: Launch, now: Moment) -> Step:
-    """It comes after the process that ends. Said in every pass until then, it is news once: a
-    change that others see wakes the loop, which would say it again."""
+def _set_successor(unit: Unit, launch: Launch, now: Moment) -> Step:
+    """Start this launch after the process that is ending. Repeated in every pass until then, it
+    counts as a change only once: each visible change wakes the loop, which would repeat it."""
     if unit.successor is not None and launch.same_process(unit.successor):
         launch = unit.successor.described_by(launch)
         if launch == unit.successor:
             return unit, ()
-    return said(replace(unit, successor=launch), "Replacing", unit.message, now), (Save(),)
+    return with_reason(replace(unit, successor=launch), "Replacing", unit.message, now), (Save(),)
 
 
-def _reload(unit: Unit | None, event: Reload, now: Moment, timing: Timing) -> Step:
-    """Only a living process can take it; any other starts with it."""
+def _reload(unit: Unit | None, event: Reload, now: Moment, timing: ProcessTiming) -> Step:
+    """Only a live process can reload; otherwise start with the new launch."""
     launch = event.launch
     alive = unit is not None and unit.phase in (Phase.LOADING, Phase.READY, Phase.RELOADING)
     if unit is None or not alive or not launch.same_program(unit.launch):
         return _run(unit, launch, now, timing)
-    if launch.same_process(unit.meant):  # once more; or it is that already
+    if launch.same_process(unit.intended):  # repeated; or already running
         return (unit, ()) if unit.reloading else (_update(unit, launch), (Save(),))
     return reloading.reload(unit, event, now, timing)
 
 
 def _only_drains(unit: Unit) -> bool:
-    """Nothing was sent to its process yet, and it is what its launch says."""
+    """Whether its process has not been signalled or rewritten yet, and still matches its launch."""
     if unit.reloading is None:
         return unit.phase is Phase.DRAINING
-    return unit.phase is Phase.RELOADING and unit.reloading.stage is Stage.DRAINING
+    return unit.phase is Phase.RELOADING and unit.reloading.stage is ReloadStage.DRAINING
 
 
 def _update(unit: Unit, launch: Launch) -> Unit:
@@ -220,25 +222,25 @@ def _update(unit: Unit, launch: Launch) -> Unit:
     return replace(unit, launch=described)
 
 
-def _restart(unit: Unit, now: Moment, timing: Timing) -> Step:
+def _restart(unit: Unit, now: Moment, timing: ProcessTiming) -> Step:
     if unit.phase is Phase.WAITING:
         return _spawn(unit, unit.launch, now)
     if unit.phase.is_stopping:  # a new process is coming, or none is wanted
         return unit, ()
-    return begin_stop(unit, unit.meant, now, timing)
+    return begin_stop(unit, unit.intended, now, timing)
 
 
-def _stop(unit: Unit, now: Moment, timing: Timing) -> Step:
+def _stop(unit: Unit, now: Moment, timing: ProcessTiming) -> Step:
     if unit.phase is Phase.WAITING:
         return None, (Forget(), Note("stopped: it had no process"))
     if unit.phase.is_stopping:
-        return said(replace(unit, successor=None), "Stopping", unit.message, now), (Save(),)
+        return with_reason(replace(unit, successor=None), "Stopping", unit.message, now), (Save(),)
     return begin_stop(unit, None, now, timing)
 
 
 def _spawn(unit: Unit, launch: Launch, now: Moment) -> Step:
-    """Start a launch; of what came before only the measured start time is kept, and the failures
-    where the launch is the same one again."""
+    """Start a launch. Only the measured start time is kept of the previous one, and the failures if
+    it is the same launch again."""
     again = launch.same_process(unit.launch) and unit.phase is Phase.WAITING
     fresh = Unit(
         launch=launch,
@@ -254,22 +256,23 @@ def _spawn(unit: Unit, launch: Launch, now: Moment) -> Step:
     return fresh, (Spawn(launch, fresh.left_out),)
 
 
-def _spawned(unit: Unit, child: Child, now: Moment, timing: Timing) -> Step:
+def _spawned(unit: Unit, child: Child, now: Moment, timing: ProcessTiming) -> Step:
     unit = replace(
         unit,
         phase=Phase.LOADING,
         child=child,
+        question=max(unit.question, first_question(child)),
         spawned_at=now.monotonic,
         interval_s=timing.probe_first_s,
         wake_at=now.monotonic + timing.probe_first_s,
     )
     note = Note(f"started pid {child.identity.pid} on port {unit.launch.port}")
-    return said(unit, "Loading", "", now), (Save(), note)
+    return with_reason(unit, "Loading", "", now), (Save(), note)
 
 
-def _exited(unit: Unit, event: Exited, now: Moment, timing: Timing) -> Step:
+def _exited(unit: Unit, event: Exited, now: Moment, timing: ProcessTiming) -> Step:
     if not unit.phase.is_stopping:
-        unit = replace(unit, launch=unit.meant)
+        unit = replace(unit, launch=unit.intended)
         return _back_off(unit, event.reason, event.message, event.exit_code, now, timing)
     if unit.successor is None:
         return None, (Forget(), Note("stopped"))
@@ -277,7 +280,7 @@ def _exited(unit: Unit, event: Exited, now: Moment, timing: Timing) -> Step:
 
 
 def _back_off(
-    unit: Unit, reason: str, message: str, exit_code: int | None, now: Moment, timing: Timing
+    unit: Unit, reason: str, message: str, exit_code: int | None, now: Moment, timing: ProcessTiming
 ) -> Step:
     proven = unit.ready_at is not None and now.monotonic - unit.ready_at >= timing.backoff_reset_s
     failures = 1 if proven else unit.failures + 1
@@ -305,7 +308,7 @@ def _back_off(
     return unit, (Save(), Note(f"{reason}: {message}; next try in {delay_s:g} s"))
 
 
-def _tick(unit: Unit, now: Moment, timing: Timing) -> Step:
+def _tick(unit: Unit, now: Moment, timing: ProcessTiming) -> Step:
     if unit.wake_at is None or now.monotonic < unit.wake_at:
         return unit, ()
     match unit.phase:
@@ -333,7 +336,7 @@ def _tick(unit: Unit, now: Moment, timing: Timing) -> Step:
 
 
 def _woke(unit: Unit, now: Moment) -> Step:
-    """Probes start over; a wait for a retry, a drain or a kill goes on as it was."""
+    """Probes start over; a wait for a retry, a drain or a kill continues."""
     if unit.phase in (Phase.LOADING, Phase.READY):
         return replace(unit, asking=False, missed=0, wake_at=now.monotonic), ()
     if unit.phase is Phase.RELOADING:
@@ -354,4 +357,4 @@ def _back_to_work(unit: Unit, launch: Launch, now: Moment) -> Unit:
         missed=0,
         wake_at=now.monotonic,
     )
-    return said(unit, "Ready", "", now)
+    return with_reason(unit, "Ready", "", now)

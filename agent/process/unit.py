@@ -1,20 +1,20 @@
-"""How one service on this node stands. Pure."""
+"""The state of one service on this node. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from agent.clock import Moment
-from agent.process.events import Effect, Reload, Timing
+from agent.process.events import Effect, ProcessTiming, Reload
 from agent.process.launch import Child, Launch, Listening, Phase
-from reconciler.workload import ServedModel
+from agent.system.clock import Moment
+from reconciler.fleet.command import ServedModel
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A model that failed to load too often, and is left out until its inputs change, somebody
-    restarts the service or, where `until` (seconds since the epoch) is given, until then."""
+    """A model that failed to load too often. It is left out until its inputs change, a user
+    restarts the service or, if `until` (seconds since the epoch) is set, until then."""
 
     name: str
     reason: str
@@ -22,40 +22,40 @@ class Quarantined:
     until: float | None = None
 
 
-class Stage(StrEnum):
-    """How far a reload is."""
+class ReloadStage(StrEnum):
+    """Progress of a reload."""
 
-    DUE = "due"  # begun in an earlier life of ours: done again once the process answers
+    DUE = "due"  # begun in an earlier run of the agent: repeated once the process responds
     DRAINING = "draining"  # waits for the requests of the models concerned
     WRITING = "writing"  # the process reads its files: nothing else may write them
-    LOADING = "loading"  # waits for the models that were told to load
+    LOADING = "loading"  # waits for the models that were asked to load
 
 
 @dataclass(frozen=True, slots=True)
 class Reloading:
-    """A change of single models of a living process. `launch` is what it will be; `up` are the
-    models concerned that were loaded before; `then` is a reload asked for meanwhile."""
+    """A change of single models of a live process. `launch` is the one being changed to; `up` are
+    the models concerned that were loaded before; `then` is a reload requested meanwhile."""
 
     launch: Launch
     models: frozenset[str]
-    stage: Stage
+    stage: ReloadStage
     up: tuple[str, ...] = ()
     loading: tuple[str, ...] = ()
     then: Reload | None = None
 
     @property
     def is_due_again(self) -> bool:
-        """Whether a later life of ours must do it again: the launch counts as the running one, and
-        its process may not have read it."""
-        return self.stage in (Stage.DUE, Stage.WRITING)
+        """Whether a later run of the agent must repeat it: the launch counts as the running one,
+        but its process may not have read it."""
+        return self.stage in (ReloadStage.DUE, ReloadStage.WRITING)
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One service on this node. Times are monotonic but for `since`.
+    """One service on this node. Times are monotonic, except `since`.
 
-    `launch` is what the process was started from (or will be); `successor` takes its place once it
-    is gone. A stopping unit without one is forgotten then.
+    `launch` is what the process was started from (or will be); `successor` replaces it once it has
+    ended. A stopping unit without a successor is then forgotten.
     """
 
     launch: Launch
@@ -73,29 +73,29 @@ class Unit:
     ready_at: float | None = None
     was_ready: bool = False  # the process was ready once: requests may be in flight
     drain_until: float = 0.0
-    withdrawn_at: float = 0.0  # while draining: from then on nobody new is sent here
+    withdrawn_at: float = 0.0  # while draining: from then on clients know that the endpoint is gone
     interval_s: float = 0.0  # between two probes while loading
     question: int = 0  # number of the last question asked
-    asking: bool = False  # its answer is still due
-    listening: Listening | None = None  # since it was ready
-    served: tuple[ServedModel, ...] = ()  # what it answered last for its models
+    asking: bool = False  # its result is still due
+    listening: Listening | None = None  # proof from when it became ready
+    served: tuple[ServedModel, ...] = ()  # state of its models in the last result
     missed: int = 0  # probes in a row, since it was ready
-    busy: int | None = None  # requests in flight, as last heard while draining
+    busy: int | None = None  # requests in flight, by the last count while draining
     reloading: Reloading | None = None
     quarantined: tuple[Quarantined, ...] = ()
-    silent: tuple[tuple[str, int], ...] = ()  # loaded models, and probes in a row without an answer
+    silent: tuple[tuple[str, int], ...] = ()  # loaded models, and failed probes in a row
 
     @property
     def is_wanted(self) -> bool:
         return not self.phase.is_stopping or self.successor is not None
 
-    def is_ready(self, timing: Timing) -> bool:
+    def is_ready(self, timing: ProcessTiming) -> bool:
         answers = self.phase is Phase.READY or (self.phase is Phase.RELOADING and self.was_ready)
         return answers and self.missed < timing.misses
 
     @property
-    def meant(self) -> Launch:
-        """What its process is, or is about to be."""
+    def intended(self) -> Launch:
+        """The launch that the process has, or is about to have."""
         if self.reloading is None:
             return self.launch
         return self.reloading.then.launch if self.reloading.then else self.reloading.launch
@@ -105,10 +105,16 @@ class Unit:
         return frozenset(model.name for model in self.quarantined)
 
 
+def first_question(child: Child) -> int:
+    """From here on the questions about a process are numbered. No two processes share numbers: a
+    late answer may be about one that ended, and whose unit is forgotten."""
+    return child.identity.pid << 32
+
+
 Step = tuple[Unit | None, tuple[Effect, ...]]
 
 
-def said(unit: Unit, reason: str, message: str, now: Moment) -> Unit:
-    """Set reason and message; `since` moves only when the reason does."""
+def with_reason(unit: Unit, reason: str, message: str, now: Moment) -> Unit:
+    """Set reason and message; `since` changes only if the reason does."""
     since = unit.since if reason == unit.reason else now.wall
     return replace(unit, reason=reason, message=message, since=since)

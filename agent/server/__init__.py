@@ -1,22 +1,23 @@
-"""What a node says of itself over HTTP, served in a thread beside the loop.
+"""The HTTP API of a node, served in a thread beside the loop.
 
-Nothing here can hold up the loop or a model: every answer is made from memory, and where the port
-cannot be had the agent goes on without.
+Nothing here can block the loop or a model: every response is made from memory, and if the port is
+taken the agent runs without it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reconciler.api.plain_json import parse_json
+
 if TYPE_CHECKING:
-    from agent.node import Node
+    from agent.node.node import Node
     from agent.server.board import StateBoard
-    from agent.server.serving import Serving
+    from agent.server.serving import StateServer
     from reconciler.loop import Wake
 
 DEFAULT_PORT = 9090
@@ -26,7 +27,8 @@ SERVED_FILE = "server.json"
 @dataclass(frozen=True, slots=True)
 class ListenSettings:
     """Where to listen. `port` 0: a free one. Off loopback, TLS and a token or a client certificate
-    (by `client_ca_file`) are demanded; `host_ip` is an address of this machine for its own."""
+    (by `client_ca_file`) are required; `host_ip` is an address of this machine for its
+    certificate."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
@@ -35,20 +37,20 @@ class ListenSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """Where the agent listens; `problem` says why it does not."""
+class ServerAddress:
+    """Where the agent listens, or the `problem` that prevents it."""
 
     url: str | None = None
     cert_sha256: str | None = None
     problem: str | None = None
 
 
-def served(root: Path) -> Served | None:
-    """What the agent of a state directory says of its server; None where it serves nothing. A
-    killed agent leaves it behind: ask who holds the lock, too."""
+def served(root: Path) -> ServerAddress | None:
+    """The server address that an agent left in its state directory; None if it serves nothing. A
+    killed agent leaves it behind: check the lock's holder, too."""
     try:
-        said = json.loads((root / SERVED_FILE).read_bytes())
-        return Served(said.get("url"), said.get("certSha256"), said.get("problem"))
+        said = parse_json((root / SERVED_FILE).read_bytes())
+        return ServerAddress(said.get("url"), said.get("certSha256"), said.get("problem"))
     except (OSError, ValueError, AttributeError):
         return None
 
@@ -56,14 +58,14 @@ def served(root: Path) -> Served | None:
 @contextlib.contextmanager
 def serve_state(
     node: Node, board: StateBoard, listen: ListenSettings, wake: Wake
-) -> Iterator[Serving]:
-    """Answer for a node meanwhile. `board` is the reporter that its loop was given."""
+) -> Iterator[StateServer]:
+    """Serve a node's state meanwhile. `board` is the loop's reporter."""
     from agent.server.measure import sampler
-    from agent.server.serving import Serving
+    from agent.server.serving import StateServer
 
     board.processes = node.agent.processes
-    node.loop.passed = board.passed
-    serving = Serving(node, board, listen, wake, sampler=sampler(node, board))
+    node.delegate.watch_passes = board.passed
+    serving = StateServer(node, board, listen, wake, sampler=sampler(node, board))
     serving.start()
     try:
         yield serving

@@ -1,5 +1,5 @@
-"""The answers about this node, put together from what is in memory: a request touches no process,
-no disk and no network."""
+"""The responses about this node, made from memory: a request touches no process, disk or
+network."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from agent.overlay import said_of
 from reconciler import __version__
 from reconciler.api import nodestate as wire
-from reconciler.plan import Observation, TargetState
+from reconciler.core.plan import Observation, TargetState
 from reconciler.report.nodestate import node_state, ref_state
 from reconciler.source.address import redact_url
 
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from agent.models.downloads import Download
-    from agent.node import Node
-    from agent.process.launch import InstanceState
+    from agent.node.node import Node
+    from agent.process.launch import ProcessSnapshot
     from agent.server.board import StateBoard
     from agent.server.sampler import Sampler
     from reconciler.api.meta import ObjectRef
-    from reconciler.plan import Blocked, Instance
+    from reconciler.core.plan import Blocked, Instance
 
 _SERVICE = "InferenceService"
 _SLOWEST_PASS_S = 120.0
@@ -33,7 +32,7 @@ _SLOWEST_FETCH_S = 3600.0  # git may wait half an hour for its lock, and half an
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A document, and the tag that changes when it says something new."""
+    """A document, and an ETag that changes with its content."""
 
     json: bytes
     etag: str
@@ -41,7 +40,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """Something that should answer here and does not."""
+    """A service that should be ready here and is not."""
 
     service: str
     reason: str
@@ -49,14 +48,15 @@ class NotReady:
 
 
 class Answers:
-    """What this node says of itself. Used by one thread."""
+    """The state of this node for HTTP. Used by one thread."""
 
     def __init__(self, node: Node, board: StateBoard, sampler: Sampler) -> None:
         self._node = node
         self._board = board
         self._sampler = sampler
         self._kept: tuple[tuple[object, ...], Body] | None = None
-        # Before the first revision nothing is compared; what an earlier life left runs anyhow.
+        # Before the first revision nothing is compared; services of an earlier run are running
+        # anyway.
         unseen = TargetState(self.target, reachable=True, seen_at=time.time())
         self._nothing = Observation({self.target: unseen}, ())
 
@@ -68,14 +68,14 @@ class Answers:
         downloads = tuple(_download(d) for d in agent.store.downloads())
         inputs = (
             *(observed, board.plan, seen, self._sampler.shown),
-            *(downloads, self._node.loop.revision_state(), self.is_alive()),
+            *(downloads, self._node.loop.revisions.state(), self.is_alive()),
         )
         if self._kept is None or not _same(self._kept[0], inputs):
             self._kept = (inputs, self._body(observed, seen, downloads))
         return self._kept[1]
 
     def instances(self) -> tuple[Instance, ...]:
-        """What should run here, as it is now."""
+        """Services that should run here, with their current state."""
         observed = self._board.observed or self._nothing
         return live(observed, self._node.agent.processes.snapshot(), self.target)
 
@@ -85,11 +85,11 @@ class Answers:
 
     def is_alive(self) -> bool:
         """Whether the loop made a pass lately. A fetch may take longer than anything else."""
-        limit_s = _SLOWEST_FETCH_S if self._node.loop.fetching else _SLOWEST_PASS_S
+        limit_s = _SLOWEST_FETCH_S if self._node.loop.revisions.fetching else _SLOWEST_PASS_S
         return self._board.since_pass_s() <= limit_s
 
     def not_ready(self) -> tuple[NotReady, ...]:
-        """Every service that should answer here and does not."""
+        """Every service that should be ready here and is not."""
         wanted, observed, plan = self._board.wanted, self._board.observed, self._board.plan
         if wanted is None or observed is None or plan is None:
             why = self._node.loop.held or "no revision was read yet"
@@ -110,36 +110,48 @@ class Answers:
     def _body(
         self,
         observed: Observation,
-        seen: tuple[InstanceState, ...],
+        seen: tuple[ProcessSnapshot, ...],
         downloads: tuple[wire.DownloadState, ...],
     ) -> Body:
         state = observed.targets[self.target]
         plan, shown = self._board.plan, self._sampler.shown
+        revision = self._node.loop.revisions.state()
         answer = node_state(
-            replace(state, seen_at=state.seen_at or 0.0, revision=self._node.loop.revision_state()),
+            replace(state, seen_at=state.seen_at or 0.0, revision=revision),
             live(observed, seen, self.target),
             agent_version=__version__,
-            fleet=redact_url(self._node.loop.source.location),
+            fleet=redact_url(self._node.loop.revisions.source.location),
             blocked=[
-                wire.BlockedState(ref=ref_state(b.ref), reason=b.reason, message=b.message)
+                wire.BlockedState(
+                    ref=ref_state(b.ref),
+                    reason=b.reason,
+                    message=b.message,
+                    holds=tuple(ref_state(ref) for ref in b.holds if ref != b.ref),
+                )
                 for b in (plan.blocked if plan else ())
                 if b.target in (None, self.target)
+            ],
+            suspended=[
+                w.ref for w in self._board.wanted or () if w.suspended and w.node == self._node.name
             ],
             downloads=downloads,
             models=shown.stored,
             pressure=shown.pressure,
-            said=said_of(self._node.settings),
+            benchmarks=shown.benchmarks,
+            said=self._node.said(),
         )
-        # Nothing new is said by looking again, so a poller need not read it again: but for an agent
-        # that has stopped looking.
+        # Another pass without changes is not news, so a poller need not read it again, except if
+        # the agent has stopped making passes.
         still = answer.model_copy(update={"observed_at": 0.0}) if self.is_alive() else answer
         tag = hashlib.sha256(_json(still)).hexdigest()[:32]
         return Body(_json(answer), f'W/"{tag}"')
 
 
-def live(observed: Observation, seen: Iterable[InstanceState], target: str) -> tuple[Instance, ...]:
-    """What the loop saw, with what the processes' owner has learned since: the loop may be in the
-    middle of a long fetch while a service dies or becomes ready."""
+def live(
+    observed: Observation, seen: Iterable[ProcessSnapshot], target: str
+) -> tuple[Instance, ...]:
+    """The loop's observation, updated by the process owner: the loop may be in the middle of a long
+    fetch while a service dies or becomes ready."""
     before = {i.ref: i for i in observed.instances}
     now = {s.ref: s.to_instance(target) for s in seen if not s.stopping}
     waiting = [i for ref, i in before.items() if ref not in now and i.pid is None]
@@ -147,7 +159,7 @@ def live(observed: Observation, seen: Iterable[InstanceState], target: str) -> t
 
 
 def _renewed(before: Instance | None, now: Instance) -> Instance:
-    """Only the loop compares and measures a process: what it found holds for that process."""
+    """Only the loop compares and measures a process: its findings stay valid for that process."""
     if before is None or before.pid != now.pid:
         return now
     return replace(now, drifts=before.drifts, measured=before.measured, gone=before.gone)
@@ -162,7 +174,7 @@ def _why(ref: ObjectRef, instance: Instance | None, blocked: Blocked | None) -> 
 
 
 def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
-    """The large parts are replaced whole: where one is another object, it is another one."""
+    """The large parts are replaced as a whole, so they can be compared by identity."""
     return all(a is b for a, b in zip(one[:4], other[:4], strict=True)) and one[4:] == other[4:]
 
 

@@ -1,4 +1,4 @@
-"""The routes. Every answer is made from memory, in the server's own thread."""
+"""The routes. Every response is made from memory, in the server's own thread."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from agent.server.guard import MOST_BODY_BYTES, Access, Guard, error
-from reconciler.listening.gentle import Gentle
-from reconciler.listening.parts import Starlette
+from reconciler.http.rate_limit import RateLimitedWake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ def make_app(
     wake: Wake,
     access: Access,
 ) -> ASGIApp:
-    """The whole server, guard included. `metrics` is called at the first scrape."""
+    """The whole server, including the guard. `metrics` is called at the first scrape."""
     node = _Node(answers, board, metrics, wake)
     routes = [
         Route("/v1/state", node.state),
@@ -63,14 +63,14 @@ class _Node:
     ) -> None:
         self._answers, self._board = answers, board
         self._metrics = functools.cache(metrics)
-        self._wake = Gentle(wake.fetch)
+        self._wake = RateLimitedWake(wake.fetch)
 
     async def state(self, request: Request) -> Response:
         body = self._answers.state()
         headers = {
             "ETag": body.etag,
             "Cache-Control": "no-cache",
-            "Date": formatdate(time.time(), usegmt=True),  # what its times are to be held against
+            "Date": formatdate(time.time(), usegmt=True),  # its times are relative to this
         }
         known = [tag.strip() for tag in request.headers.get("if-none-match", "").split(",")]
         if body.etag in known or "*" in known:
@@ -99,12 +99,12 @@ class _Node:
 
         try:
             encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        except (TypeError, ValueError):  # a version that is no number
+        except (TypeError, ValueError):  # a version that is not a number
             encode, content_type = choose_encoder("")
         return Response(encode(self._metrics()), headers={"Content-Type": content_type})
 
     async def wake(self, request: Request) -> Response:
-        """What it is woken for, the loop finds out itself."""
+        """The loop itself finds out what has changed."""
         size = 0
         try:
             async with asyncio.timeout(_BODY_TAKEN_IN_S):
@@ -126,5 +126,5 @@ async def _as_json(_: Request, problem: Exception) -> Response:
 
 
 async def _bug(_: Request, __: Exception) -> Response:
-    """The guard says it in the log."""
-    return error(500, "a bug of ours; the agent's log says more")
+    """The guard logs it."""
+    return error(500, "a bug in this program; the agent's log says more")

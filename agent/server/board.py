@@ -1,7 +1,7 @@
-"""What the loop saw last, for those who ask from outside: a reporter that also remembers.
+"""The last observation of the loop, for HTTP: a reporter that also remembers.
 
-The loop's thread writes, others read. Every field is replaced whole, so a reader needs no lock, and
-nobody who asks ever holds up the loop.
+The loop's thread writes, others read. Every field is replaced as a whole, so a reader needs no
+lock, and never blocks the loop.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from agent.server.feed import Feed
+from agent.server.feed import EventFeed
 
 if TYPE_CHECKING:
     from agent.process.owner import Notice, Processes
     from reconciler.api.meta import ObjectRef
-    from reconciler.desired import Desired
-    from reconciler.loop import Reporter
-    from reconciler.plan import Observation, Plan
-    from reconciler.problem import Problem
-    from reconciler.target import Outcome
-    from reconciler.workload import Workload
+    from reconciler.api.problem import Problem
+    from reconciler.core.plan import Observation, Plan
+    from reconciler.core.target import Outcome
+    from reconciler.fleet.workload import Workload
+    from reconciler.loop import PlannedRevision, Reporter
+    from reconciler.loop.desired import Desired
 
 _MOST_PROBLEMS = 100
 
@@ -31,18 +31,18 @@ class StateBoard:
 
     def __init__(self, to: Reporter) -> None:
         self._to = to
-        self.feed = Feed()
+        self.feed = EventFeed()
         self.observed: Observation | None = None
         self.plan: Plan | None = None
         self.wanted: tuple[Workload, ...] | None = None  # None: no revision yet
-        self.lost_since: float | None = None  # epoch seconds; None: the source answers
-        self.followed_at: float | None = None  # epoch seconds: since when, in this life
+        self.lost_since: float | None = None  # epoch seconds; None: the source is reachable
+        self.followed_at: float | None = None  # epoch seconds: since when, in this run
         self.began_at = time.monotonic()
         self.passes = 0
         self.pass_s: float | None = None  # seconds that the last pass took
         self.passed_at: float | None = None  # epoch seconds
         self.passed_mono: float | None = None
-        self.processes: Processes | None = None  # none before there is a node
+        self.processes: Processes | None = None  # None before the node is known
         self._pids: dict[ObjectRef, int] = {}
         self._starts: Counter[str] = Counter()
         self._noticed: Notice | None = None
@@ -61,7 +61,7 @@ class StateBoard:
         self.plan = plan
         self._to.planned(plan, desired)
 
-    def applied(self, outcomes: tuple[Outcome, ...]) -> None:
+    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
         for outcome in outcomes:
             change = outcome.change
             data = {
@@ -72,7 +72,7 @@ class StateBoard:
                 "message": outcome.message,
             }
             self.feed.publish("outcome", data)
-        self._to.applied(outcomes)
+        self._to.applied(planned, outcomes)
 
     def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         lines = [str(problem) for problem in problems[:_MOST_PROBLEMS]]
@@ -81,7 +81,7 @@ class StateBoard:
         self._to.refused(revision, problems)
 
     def held(self, why: str) -> None:
-        if why != self._held:  # said again with every poll
+        if why != self._held:  # repeated with every poll
             self.feed.publish("revision", {"state": "held", "message": why})
         self._held = why
         self._to.held(why)
@@ -105,20 +105,20 @@ class StateBoard:
     # The rest.
 
     def passed(self, seconds: float) -> None:
-        """The loop made a pass, whether or not there was anything to do in it."""
+        """The loop made a pass, whether or not there was anything to do."""
         self.passes += 1
         self.pass_s, self.passed_at, self.passed_mono = seconds, time.time(), time.monotonic()
 
     def since_pass_s(self) -> float:
-        """Seconds since the last pass; before the first, since this board was made."""
+        """Seconds since the last pass; before the first, since this board was created."""
         return time.monotonic() - (self.passed_mono or self.began_at)
 
     def starts(self) -> tuple[tuple[str, int], ...]:
-        """How often a process of ours was started, by service. Two in less than a pass are one."""
+        """How often a process was started, by service. Two starts within one pass count as one."""
         return tuple(self._starts.items())
 
     def pump(self) -> None:
-        """Take over what the owner of the processes has noticed since the last time."""
+        """Collect the notices of the process owner since the last call."""
         if self.processes is None:
             return
         with self._pumping:

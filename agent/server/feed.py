@@ -1,4 +1,4 @@
-"""What happened, in order, for those who listen: a bounded ring that no listener can hold up."""
+"""A bounded log of events for subscribers, which cannot block it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _KEPT = 512
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened. `number` grows by one within a feed's life."""
+    """`number` grows by one within a feed's life."""
 
     number: int
     kind: str
     data: Mapping[str, Any]
 
 
-class Feed:
-    """Events of one life of this program. Written from any thread, never waits for a reader."""
+class EventFeed:
+    """Events of one run of this program. Written from any thread, never waits for a reader."""
 
     def __init__(self) -> None:
-        # Numbers of an earlier life mean nothing in this one.
+        # Numbers of an earlier run are not valid in this one.
         self.life = f"{time.time_ns():x}"
         self._events: deque[Event] = deque(maxlen=_KEPT)
         self._next = 1
@@ -33,7 +33,7 @@ class Feed:
         self._listeners: list[Callable[[], None]] = []
 
     def publish(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Append, and tell the listeners, who must return at once."""
+        """Append, and notify the listeners, which must return at once."""
         with self._lock:
             self._events.append(Event(self._next, kind, data))
             self._next += 1
@@ -42,7 +42,8 @@ class Feed:
             tell()
 
     def listen(self, tell: Callable[[], None]) -> Callable[[], None]:
-        """Have `tell` called after each event, from its writer's thread. Returns what ends that."""
+        """Have `tell` called after each event, in its writer's thread. Returns a function that ends
+        that."""
         with self._lock:
             self._listeners.append(tell)
 
@@ -58,7 +59,7 @@ class Feed:
         return self._next - 1
 
     def after(self, number: int) -> tuple[Event, ...] | None:
-        """The events since one; None when some of them are forgotten, or it never was."""
+        """The events since one; None if some of them were dropped, or it never existed."""
         with self._lock:
             oldest = self._next - len(self._events)
             if not oldest - 1 <= number < self._next:
@@ -70,7 +71,7 @@ class Feed:
         return f"{self.life}-{number}"
 
     def number(self, name: str) -> int | None:
-        """The number behind an id of this life; None for any other text."""
+        """The number of an id of this run; None for any other text."""
         life, _, digits = name.rpartition("-")
         known = life == self.life and digits.isascii() and digits.isdecimal() and len(digits) < 19
         return int(digits) if known else None

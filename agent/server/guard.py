@@ -1,4 +1,4 @@
-"""Who may ask, and how an error looks: around every route of the server."""
+"""Authentication and errors, around every route of the server."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
-from reconciler.listening.server import MOST_HEADER_BYTES
+from reconciler.http.server import MOST_HEADER_BYTES
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 MOST_BODY_BYTES = 64 << 10
-_FREE = ("/healthz",)  # says nothing but that we live
+_FREE = ("/healthz",)  # tells nothing but that we are alive
 _log = logging.getLogger(__name__)
 
 
 def error(status: int, message: str, **headers: str) -> JSONResponse:
-    """Every error of ours has this shape."""
+    """The form of all our errors."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     body = {"error": {"status": status, "message": message}}
     return JSONResponse(body, status, headers=named)
@@ -30,7 +30,7 @@ def error(status: int, message: str, **headers: str) -> JSONResponse:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may ask. `token` None: whoever reaches us, which only this machine can."""
+    """Who may connect. `token` None: anyone who can reach us, which is only this machine."""
 
     token: bytes | None = None
 
@@ -51,8 +51,10 @@ class Guard:
             return
         try:
             await self._app(scope, receive, send)
-        except Exception:  # noqa: BLE001  the edge: one answer failed, and Starlette has sent that
-            _log.exception("a bug of ours: %s %s gives no answer", scope["method"], scope["path"])
+        except Exception:  # noqa: BLE001  the edge: Starlette has sent the 500
+            _log.exception(
+                "a bug in this program: %s %s gives no answer", scope["method"], scope["path"]
+            )
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
@@ -60,7 +62,7 @@ class Guard:
             return error(431, f"headers may have {MOST_HEADER_BYTES >> 10} KiB", connection="close")
         if self._access.token is None:
             if not _is_this_machine(headers.get("host", "")):
-                # A page that a browser shows may point a name of its own at our address.
+                # A page in a browser may point a name of its own at our address.
                 return error(421, "the Host header must name this machine's loopback address")
             if scope["method"] not in ("GET", "HEAD") and "origin" in headers:
                 return error(403, "not for pages in a browser")
@@ -77,7 +79,7 @@ class Guard:
         return None
 
     def _knows(self, scope: Scope, headers: Headers) -> bool:
-        if scope["state"].get("client_certificate"):  # verified by TLS, see listen.py
+        if scope["state"].get("client_certificate"):  # verified by TLS, see listening/server.py
             return True
         scheme, _, given = headers.get("authorization", "").partition(" ")
         assert self._access.token is not None

@@ -1,38 +1,36 @@
-"""What is measured for the answers beside the loop: wired here."""
+"""The measurements for the HTTP API, taken beside the loop: wired here."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agent import heap
 from agent.machine.pressure import PressureWatch
 from agent.server.sampler import Sampler, Shown
+from agent.state.benchmarks import ResultsWatch
+from reconciler.api.model import public_source
 from reconciler.api.nodestate import StoredState
 
 if TYPE_CHECKING:
-    from agent.node import Node
+    from agent.node.node import Node
     from agent.server.board import StateBoard
 
 
 def sampler(node: Node, board: StateBoard) -> Sampler:
-    """Of this node: its engines, its store, its memory."""
+    """The sampler of this node: its engines, its store, its memory."""
     pressure = PressureWatch()
+    benchmarks = ResultsWatch(node.agent.state.root)
 
     def look() -> Shown:
         stored = (
             StoredState(
                 sha256=entry.model.digest,
-                sources=entry.sources,
+                sources=tuple(map(public_source, entry.sources)),
                 size_bytes=entry.model.size_bytes,
             )
             for entry in node.agent.store.inventory()
         )
-        return Shown(tuple(stored), pressure.look())
-
-    def after() -> None:
-        board.pump()
-        heap.trim()
+        return Shown(tuple(stored), pressure.look(), benchmarks.look())
 
     return Sampler(
-        node.agent.processes.snapshot, look, after, every_s=node.settings.intervals.sample_s
+        node.agent.processes.snapshot, look, board.pump, every_s=node.settings.intervals.sample_s
     )

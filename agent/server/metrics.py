@@ -1,4 +1,4 @@
-"""What `/metrics` says, collected anew for each scrape from what is in memory."""
+"""The content of `/metrics`, collected from memory for each scrape."""
 
 from __future__ import annotations
 
@@ -10,34 +10,35 @@ from typing import TYPE_CHECKING
 from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
+from agent.server.gpu_metrics import gpu_metrics
 from reconciler import __version__
 from reconciler.runtimes import RUNTIMES
 
 if TYPE_CHECKING:
-    from agent.node import Node
+    from agent.machine.sensors import Sensors
+    from agent.node.node import Node
     from agent.server.answer import Answers
     from agent.server.board import StateBoard
     from agent.server.sampler import Sampler
-    from agent.server.temperature import Temperatures
-    from reconciler.plan import Instance, PoolState
+    from reconciler.core.plan import Instance, PoolState
 
 _Series = tuple[tuple[str, ...], float | None]
 """The values of the labels, and the figure; None leaves the series out."""
 
 
 class NodeCollector:
-    """All metrics of one node, for prometheus_client's exposition. No registry: it is its own."""
+    """All metrics of one node, for prometheus_client's exposition; its own registry."""
 
     def __init__(
         self,
         node: Node,
         board: StateBoard,
         sampler: Sampler,
-        temperatures: Temperatures,
+        sensors: Sensors,
         answers: Answers,
     ) -> None:
         self._node, self._board, self._answers = node, board, answers
-        self._sampler, self._temperatures = sampler, temperatures
+        self._sampler, self._sensors = sampler, sensors
         self._process = ProcessCollector(registry=None)
 
     def collect(self) -> Iterator[Metric]:
@@ -80,12 +81,7 @@ class NodeCollector:
             ("model",),
             loads.items(),
         )
-        yield self._gauge(
-            "flexinfer_gpu_temperature_celsius",
-            "As the driver says; absent where there is none.",
-            ("gpu",),
-            (((name,), degrees) for name, degrees in self._temperatures.now),
-        )
+        yield from gpu_metrics(self._sensors.now(), self._node.name)
 
     def _instances(self, instances: tuple[Instance, ...]) -> Iterator[Metric]:
         reasons = Counter((str(i.ready).lower(), i.reason) for i in instances)
@@ -126,8 +122,10 @@ class NodeCollector:
         )
 
     def _revision(self) -> Iterator[Metric]:
-        board, state = self._board, self._node.loop.revision_state()
-        info = InfoMetricFamily("fleet_revision", "Where the agent stands.", labels=("node",))
+        board, state = self._board, self._node.loop.revisions.state()
+        info = InfoMetricFamily(
+            "fleet_revision", "The revision that the agent is on.", labels=("node",)
+        )
         known = {"fetched": state.fetched, "applied": state.applied, "refused": state.refused}
         info.add_metric((self._node.name,), {k: v for k, v in known.items() if v is not None})
         yield info
@@ -135,7 +133,7 @@ class NodeCollector:
             (
                 "fleet_source_read_timestamp_seconds",
                 "The source gave an answer.",
-                self._node.loop.fetched_at,
+                self._node.loop.revisions.fetched_at,
             ),
             ("fleet_revision_followed_timestamp_seconds", "Followed since.", board.followed_at),
             ("fleet_source_unreachable_since_seconds", "It gives none since.", board.lost_since),

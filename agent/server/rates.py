@@ -31,11 +31,11 @@ class Rates:
         if len(samples) < 2 or samples[-1][0] <= now_s - WINDOW_S:
             return None
         pairs = tuple(itertools.pairwise(samples))
-        # A counter that fell began anew at 0, as in Prometheus' rate().
+        # A counter that fell restarted at 0, as in Prometheus' rate().
         grown = sum(after - (before if after >= before else 0) for (_, before), (_, after) in pairs)
         return grown / (samples[-1][0] - samples[0][0])
 
     def keep_only(self, keys: Collection[Hashable]) -> None:
-        """Forget all others: their processes are gone."""
+        """Drop all other keys: their processes are gone."""
         for key in self._samples.keys() - set(keys):
             del self._samples[key]

@@ -1,4 +1,4 @@
-"""Measures beside the loop what would take too long to measure for a request."""
+"""Measures beside the loop what would take too long for a request."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from agent.apikey import sent_key
+from agent.node.settings import Intervals
 from agent.server.rates import Rates
 from agent.server.scrape import read_counter
-from agent.settings import Intervals
+from agent.state.apikey import sent_key
 from reconciler.runtimes import RUNTIMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from agent.process.launch import InstanceState
+    from agent.process.launch import ProcessSnapshot
+    from reconciler.api.benchmark import BenchmarkResult
     from reconciler.api.meta import ObjectRef
     from reconciler.api.nodestate import Pressure, StoredState
 
@@ -31,10 +32,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the last round found beside the engines' counters."""
+    """The results of the last round, besides the engines' counters."""
 
     stored: tuple[StoredState, ...] = ()
     pressure: Pressure | None = None
+    benchmarks: tuple[BenchmarkResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,12 @@ class Counted:
 
 
 class Sampler:
-    """A thread that asks every engine what it has done, each with a deadline, and none waits for
-    another. `look` finds what else is shown; `after` is called at the end of each round."""
+    """A thread that reads the counters of every engine, each with a deadline, independently of each
+    other. `look` collects the rest; `after` is called at the end of each round."""
 
     def __init__(
         self,
-        processes: Callable[[], tuple[InstanceState, ...]],
+        processes: Callable[[], tuple[ProcessSnapshot, ...]],
         look: Callable[[], Shown] = Shown,
         after: Callable[[], None] = lambda: None,
         *,
@@ -76,14 +78,14 @@ class Sampler:
         self._thread.start()
 
     def close(self) -> None:
-        """Ask no more. A question under way is left to its deadline."""
+        """Stop. A request in progress is left to its deadline."""
         self._ending.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._thread.is_alive():
             self._thread.join(_END_S)
 
     def tokens_per_second(self) -> dict[tuple[str, str], float]:
-        """By (model, backend), over all that serve it; only what is known."""
+        """By (model, backend), over all processes that serve it; known rates only."""
         rates: dict[tuple[str, str], float] = {}
         now = time.monotonic()
         with self._lock:
@@ -99,14 +101,14 @@ class Sampler:
             try:
                 self._round()
             except Exception:  # noqa: BLE001  a thread's edge: figures must not end with a surprise
-                _log.exception("a bug of ours stopped this round of measuring")
+                _log.exception("a bug in this program stopped this round of measuring")
             self._ending.wait(self._every_s)
 
     def _round(self) -> None:
         wanted = tuple(counters(self._processes()))
         with self._lock:
             self._rates.keep_only(wanted)
-        # Who still owes the last answer is not asked again.
+        # An engine that has not answered the last request gets no other.
         self._asked = {c: f for c, f in self._asked.items() if not f.done()}
         for counted in wanted:
             if counted not in self._asked and not self._ending.is_set():
@@ -124,8 +126,8 @@ class Sampler:
                 self._rates.add(counted, time.monotonic(), value)
 
 
-def counters(states: Iterable[InstanceState]) -> Iterator[Counted]:
-    """Every counter that may be read without waking or loading anything."""
+def counters(states: Iterable[ProcessSnapshot]) -> Iterator[Counted]:
+    """Every counter that can be read without waking or loading anything."""
     for state in states:
         launch, row = state.launch, RUNTIMES.get(state.launch.runtime)
         if row is None or row.metrics_path is None or row.tokens_metric is None:

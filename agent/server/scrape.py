@@ -1,4 +1,4 @@
-"""Read one counter of one engine, from what it says in the words of Prometheus."""
+"""Read one counter of one engine, in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import http.client
 import time
 from urllib.parse import urlsplit
 
-from agent.server.exposition import total
+from agent.process.exposition import total
 from reconciler.agents.connection import Trust, exchange
-from reconciler.errors import AgentError
+from reconciler.api.errors import AgentError
 
 _MOST_BYTES = 1 << 20
 
@@ -16,8 +16,8 @@ _MOST_BYTES = 1 << 20
 def read_counter(
     url: str, metric: str, *, key: str | None = None, timeout_s: float = 2.0
 ) -> float | None:
-    """The sum of the counter's series; None where the answer has none, or none comes in time.
-    `key` is what the engine asks of its clients."""
+    """The sum of the counter's series; None if there is none, or no response in time. `key` is the
+    engine's API key."""
     try:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         deadline = time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""The thread that answers for a node, and what it needs around it."""
+"""The thread that serves a node's HTTP API, and what it needs."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import platform
 import threading
 from typing import TYPE_CHECKING
 
+from agent.machine.sensors import Sensors
 from agent.process.ports import taken_by
-from agent.server import SERVED_FILE, ListenSettings, Served
+from agent.server import SERVED_FILE, ListenSettings, ServerAddress
 from agent.server.answer import Answers
 from agent.server.app import make_app
 from agent.server.guard import Access
 from agent.server.stream import HEARTBEAT_S, Streams
-from agent.server.temperature import Temperatures
 from agent.server.tls import Tls, open_tls
-from agent.state import atomic_write
-from reconciler.errors import ReconcilerError
-from reconciler.listening.server import Server, bound, is_loopback
+from reconciler.api.errors import ReconcilerError
+from reconciler.atomic import atomic_write
+from reconciler.http.server import Server, bound, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.types import ASGIApp
 
-    from agent.node import Node
+    from agent.node.node import Node
     from agent.server.board import StateBoard
     from agent.server.metrics import NodeCollector
     from agent.server.sampler import Sampler
@@ -37,8 +37,8 @@ _RETRY_S = 30.0
 _log = logging.getLogger(__name__)
 
 
-class Serving:
-    """The thread of the server, and the one that measures for it."""
+class StateServer:
+    """The server's thread, and the one that measures for it."""
 
     def __init__(
         self,
@@ -54,27 +54,27 @@ class Serving:
         self._node, self._board = node, board
         self._listen, self._wake = listen, wake
         self._sampler = sampler
-        self._temperatures = Temperatures()
+        self._sensors = Sensors()
         self._retry_s, self._heartbeat_s = retry_s, heartbeat_s
         self._ending = threading.Event()
         self._lock = threading.Lock()
         self._server: tuple[asyncio.AbstractEventLoop, Server] | None = None
         self._settled = threading.Event()
-        self.now = Served()
+        self.now = ServerAddress()
         self._thread = threading.Thread(target=self._run, name="state", daemon=True)
 
     def start(self) -> None:
         self._sampler.start()
-        self._temperatures.start()
+        self._sensors.start()
         self._thread.start()
 
-    def wait(self, timeout_s: float = 10.0) -> Served:
+    def wait(self, timeout_s: float = 10.0) -> ServerAddress:
         """Where it listens, or why not, as soon as either is known."""
         self._settled.wait(timeout_s)
         return self.now
 
     def close(self) -> None:
-        """Stop answering. Returns within a few seconds, whatever clients do."""
+        """Stop. Returns within a few seconds, whatever clients do."""
         self._ending.set()
         with self._lock:
             if self._server is not None:
@@ -83,7 +83,7 @@ class Serving:
                     loop.call_soon_threadsafe(server.end)
         self._thread.join(10.0)
         self._sampler.close()
-        self._temperatures.close()
+        self._sensors.close()
         (self._node.agent.state.root / SERVED_FILE).unlink(missing_ok=True)
 
     def _run(self) -> None:
@@ -91,10 +91,12 @@ class Serving:
             try:
                 self._serve()
             except (OSError, ReconcilerError) as error:
-                self._say(Served(problem=self._why(error)))
+                self._say(ServerAddress(problem=self._why(error)))
             except Exception as error:  # noqa: BLE001  a thread's edge: models matter more
-                _log.exception("a bug of ours ended the server of the node's state")
-                self._say(Served(problem=f"a bug of ours: {type(error).__name__}: {error}"))
+                _log.exception("a bug in this program ended the server of the node's state")
+                self._say(
+                    ServerAddress(problem=f"a bug in this program: {type(error).__name__}: {error}")
+                )
             self._ending.wait(self._retry_s)
 
     def _serve(self) -> None:
@@ -114,7 +116,7 @@ class Serving:
                 server = Server(
                     app,
                     tls.context if tls else None,
-                    begun=lambda: self._say(Served(url, tls.cert_sha256 if tls else None)),
+                    begun=lambda: self._say(ServerAddress(url, tls.cert_sha256 if tls else None)),
                     ends=streams.close,
                 )
                 with self._lock:
@@ -133,18 +135,16 @@ class Serving:
         answers = Answers(self._node, self._board, self._sampler)
 
         def metrics() -> NodeCollector:
-            # prometheus_client is 1.3 MiB, which an agent that nobody scrapes does without
+            # prometheus_client is 1.3 MiB, which an agent without scrapes saves
             from agent.server.metrics import NodeCollector
 
-            return NodeCollector(
-                self._node, self._board, self._sampler, self._temperatures, answers
-            )
+            return NodeCollector(self._node, self._board, self._sampler, self._sensors, answers)
 
         access = Access(tls.token if tls else None)
         return make_app(answers, self._board, metrics, streams, self._wake, access)
 
     def _names(self, address: str) -> tuple[str, ...]:
-        """Of this machine, for its certificate."""
+        """Names of this machine, for its certificate."""
         host = platform.node()
         stated = (self._listen.host_ip, self._listen.host, address)
         named = (host, host.partition(".")[0], "localhost", "127.0.0.1", "::1", *stated)
@@ -153,10 +153,12 @@ class Serving:
     def _why(self, error: Exception) -> str:
         host, port = self._listen.host, self._listen.port
         taken = taken_by(host, port) if isinstance(error, OSError) else None
-        return f"{taken or error}: goes on without, and tries again every {self._retry_s:.0f} s"
+        remedy = "; choose another with --port" if taken else ""
+        again = f"goes on without, and tries again every {self._retry_s:.0f} s"
+        return f"{taken or error}{remedy}: {again}"
 
-    def _say(self, now: Served) -> None:
-        """Log what is new, and keep it for `fleet-agent status`."""
+    def _say(self, now: ServerAddress) -> None:
+        """Log changes, and store them for `fleet-agent status`."""
         if now == self.now:
             return
         self.now = now
@@ -166,7 +168,7 @@ class Serving:
             shown = f", certSha256 {now.cert_sha256}" if now.cert_sha256 else ""
             _log.info("the node's state is served on %s%s", now.url, shown)
         said = {"url": now.url, "certSha256": now.cert_sha256, "problem": now.problem}
-        with contextlib.suppress(OSError):  # for showing only
+        with contextlib.suppress(OSError):  # for display only
             atomic_write(self._node.agent.state.root / SERVED_FILE, json.dumps(said).encode())
         self._settled.set()
 
@@ -178,5 +180,5 @@ def _url(address: tuple[object, ...], *, secure: bool) -> str:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the server ends just now
+    with contextlib.suppress(RuntimeError):  # the server is just ending
         loop.call_soon_threadsafe(wake)

@@ -1,7 +1,7 @@
 """`GET /v1/events`: the feed as Server-Sent Events, one connection each.
 
-A reader that is slow falls out of the feed's ring, or does not take a block in time: it is dropped
-and comes back with its last id. Nothing is kept for it.
+A slow reader falls out of the feed's ring, or does not take a block in time: it is disconnected and
+comes back with its last id. Nothing is kept for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agent.server.guard import error
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
-    from agent.server.feed import Event, Feed
+    from agent.server.feed import Event, EventFeed
 
 HEARTBEAT_S = 15.0
 _MOST_READERS = 16
@@ -29,16 +29,16 @@ _HEADERS = [
 
 
 class Streams:
-    """All event streams of one server. An ASGI application; lives in the server's loop."""
+    """All event streams of one server. An ASGI application; runs in the server's event loop."""
 
-    def __init__(self, feed: Feed, *, heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(self, feed: EventFeed, *, heartbeat_s: float = HEARTBEAT_S) -> None:
         self._feed = feed
         self._heartbeat_s = heartbeat_s
         self._news: set[asyncio.Event] = set()
         self._closed = False
 
     def wake(self) -> None:
-        """There is something new. In the server's loop."""
+        """There are new events. In the server's event loop."""
         for news in self._news:
             news.set()
 
@@ -76,7 +76,7 @@ class Streams:
         while not (self._closed or gone.done()):
             news.clear()
             events = self._feed.after(at)
-            if events is None:  # slower than the world
+            if events is None:  # slower than the events
                 break
             if events:
                 at = events[-1].number

@@ -1,7 +1,7 @@
-"""The agent's certificate and token: made once, in `tls/` of the state directory.
+"""The agent's certificate and token: created once, in `tls/` of the state directory.
 
-The certificate is its own authority: a fleet states its fingerprint (`spec.agent.certSha256`). To
-have a new one, or a new token, remove the files and start the agent again; or put your own there.
+The certificate is self-signed: a fleet states its fingerprint (`spec.agent.certSha256`). For a new
+certificate or token, remove the files and restart the agent; or put your own there.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.state import atomic_write
-from reconciler.errors import StateError
+from reconciler.api.errors import StateError
+from reconciler.atomic import atomic_write
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-_YEARS = 10  # pinned by its fingerprint: nobody trusts it for its dates
+_YEARS = 10  # pinned by its fingerprint: its dates do not matter
 _SHORTEST_TOKEN = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What a server off loopback shows and asks for. The token is never logged."""
+    """What a server off loopback presents and requires. The token is never logged."""
 
     context: ssl.SSLContext
     token: bytes
@@ -37,8 +37,8 @@ class Tls:
 
 
 def certificate_sha256(root: Path) -> str | None:
-    """The fingerprint of this machine's certificate (sha256 of its DER, hex), as the FleetNode
-    states it; None before there is one, or where it cannot be read."""
+    """The fingerprint of this machine's certificate (sha256 of its DER, hex), as in the FleetNode;
+    None if there is none yet, or it cannot be read."""
     try:
         return _fingerprint((root / "tls" / "cert.pem").read_text())
     except (OSError, ValueError):
@@ -46,8 +46,8 @@ def certificate_sha256(root: Path) -> str | None:
 
 
 def open_tls(root: Path, names: Iterable[str], client_ca: Path | None) -> Tls:
-    """What lies in the state directory, made where it is missing. `names` are host names and
-    addresses of this machine; who shows a certificate by `client_ca` needs no token.
+    """The files in the state directory, created where missing. `names` are host names and addresses
+    of this machine; a client with a certificate by `client_ca` needs no token.
 
     Raises StateError with what to do.
     """
@@ -90,7 +90,7 @@ def _context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
 
 
 def _fingerprint(pem: str) -> str:
-    """Of the first certificate. ValueError: there is none."""
+    """Of the first certificate. ValueError if there is none."""
     begin, end = pem.find("-----BEGIN CERTIFICATE-----"), pem.find("-----END CERTIFICATE-----")
     if begin < 0 or end < 0:
         raise ValueError("holds no certificate")
@@ -99,7 +99,7 @@ def _fingerprint(pem: str) -> str:
 
 
 def _make(cert: Path, key: Path, names: tuple[str, ...]) -> None:
-    """A key and a certificate for it; the certificate last, so that it is never there alone."""
+    """A key and a certificate for it; the certificate last, so that it never exists alone."""
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 

@@ -7,19 +7,20 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from reconciler.api.meta import ObjectRef
-from reconciler.plan import Change, Instance, Observation, RevisionState, TargetState
-from reconciler.target import REMOVALS
-from reconciler.workload import Workload
+from reconciler.core.plan import Blocked, Change, Instance, Observation, RevisionState, TargetState
+from reconciler.core.target import REMOVALS
+from reconciler.fleet.workload import Workload
+from reconciler.report.terminal import short_revision
 
 _SHOWN_PROBLEMS = 3
 _SHOWN_LATE = 5
 
 Verdicts = Mapping[ObjectRef, tuple[str, str]]
-"""Services that an agent does not run, with reason and message, as it says."""
+"""Services that an agent does not run, with with the reason and message that it gives."""
 
 
 class Stage(StrEnum):
-    """Where a node stands. Only READY is what was asked for."""
+    """How far a node is. Only READY is what was asked for."""
 
     UNREACHABLE = "unreachable"
     REFUSED = "refused"
@@ -48,9 +49,11 @@ def arrivals(
     verdicts: Mapping[str, Verdicts],
     lasting: Collection[str],
     changes: Iterable[Change] = (),
+    blocked: Iterable[Blocked] = (),
 ) -> tuple[Arrival, ...]:
     """One a target. `verdicts` are by target; `lasting` are reasons that waiting does not end;
-    `changes` are those of the plan for what was observed: what is to go must be gone."""
+    `changes` and `blocked` are those of the plan for what was observed: what is to go must be gone,
+    and does not go while a person keeps its successor stopped."""
     wanted: dict[str, list[Workload]] = {target: [] for target in observed.targets}
     for workload in workloads:
         wanted.get(workload.target, []).append(workload)
@@ -58,16 +61,19 @@ def arrivals(
     for instance in observed.instances:
         running[instance.target][instance.ref] = instance
     going = _going(changes)
+    kept = {(item.target, item.ref) for item in blocked if item.reason == "StoppedByHand"}
     found = []
     for target, state in sorted(observed.targets.items()):
         leaving = {**going.get(target, {}), **state.leaving}
-        seen = _Seen(state, running[target], verdicts.get(target, {}), lasting, leaving)
+        staying = frozenset(ref for of, ref in kept if of == target)
+        verdict = verdicts.get(target, {})
+        seen = _NodeSeen(state, running[target], verdict, lasting, leaving, staying)
         found.append(replace(_arrival(revision, wanted[target], seen), target=target))
     return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _NodeSeen:
     """What is known of one node."""
 
     state: TargetState
@@ -75,6 +81,7 @@ class _Seen:
     verdicts: Verdicts
     lasting: Collection[str]
     leaving: Mapping[ObjectRef, str]
+    staying: frozenset[ObjectRef]  # of those, who go only when a person says so
 
 
 def _going(changes: Iterable[Change]) -> Mapping[str, Mapping[ObjectRef, str]]:
@@ -88,7 +95,7 @@ def _going(changes: Iterable[Change]) -> Mapping[str, Mapping[ObjectRef, str]]:
     return found
 
 
-def _arrival(revision: str, wanted: list[Workload], seen: _Seen) -> Arrival:
+def _arrival(revision: str, wanted: list[Workload], seen: _NodeSeen) -> Arrival:
     state = seen.state
     node = state.target.removeprefix("node/").replace("/", " ")
     if not state.reachable:
@@ -101,7 +108,9 @@ def _arrival(revision: str, wanted: list[Workload], seen: _Seen) -> Arrival:
         if not workload.suspended and not state.keeps_stopped(workload)
     ]
     reasons = [why for why in late if why is not None]
-    reasons += [(f"{ref.label} is {why}", False) for ref, why in sorted(seen.leaving.items())]
+    reasons += [
+        (f"{ref.label} is {why}", ref in seen.staying) for ref, why in sorted(seen.leaving.items())
+    ]
     if not reasons:
         return Arrival(node, Stage.READY)
     shown = [text for text, _ in reasons[:_SHOWN_LATE]]
@@ -110,23 +119,25 @@ def _arrival(revision: str, wanted: list[Workload], seen: _Seen) -> Arrival:
     return Arrival(node, Stage.WAITING, why, is_final=all(final for _, final in reasons))
 
 
-def _not_there(node: str, revision: str, seen: _Seen) -> Arrival:
+def _not_there(node: str, revision: str, seen: _NodeSeen) -> Arrival:
     its = seen.state.revision or RevisionState()
     if its.refused == revision:
         more = len(its.problems) - _SHOWN_PROBLEMS
         problems = [*its.problems[:_SHOWN_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
         return Arrival(node, Stage.REFUSED, "; ".join(problems), is_final=True)
     if its.held:
-        return Arrival(node, Stage.HELD, its.held, is_final=True)
+        # One that was fetched before may be what is held: the next is judged on its own.
+        is_final = its.fetched in (None, revision)
+        return Arrival(node, Stage.HELD, its.held, is_final)
     if its.fetched == revision:
         guarded = [why for why in seen.verdicts.values() if why[0] == "NeedsConfirmation"]
-        why = guarded[0][1] if guarded else "it has read it and is not done with it"
+        why = guarded[0][1] if guarded else "its agent is applying it"
         return Arrival(node, Stage.BEHIND, why, is_final=bool(guarded))
-    at = f"it still runs by {short(its.applied)}" if its.applied else "no revision was applied yet"
+    at = f"still on {short_revision(its.applied)}" if its.applied else "no revision was applied yet"
     return Arrival(node, Stage.BEHIND, at)
 
 
-def _late(workload: Workload, seen: _Seen) -> tuple[str, bool] | None:
+def _late(workload: Workload, seen: _NodeSeen) -> tuple[str, bool] | None:
     """Why a service is not as it should be, and whether that is for good; None if it is."""
     name, have = workload.ref.label, seen.running.get(workload.ref)
     if verdict := seen.verdicts.get(workload.ref):
@@ -134,14 +145,8 @@ def _late(workload: Workload, seen: _Seen) -> tuple[str, bool] | None:
     if have is None:
         return f"{name} is not there yet", False
     if have.inputs_digest != workload.inputs_digest:
-        return f"{name} runs as before", False
+        return f"{name} still runs as declared before", False
     if have.ready:
         return None
     message = f": {have.message}" if have.message and have.reason != "Downloading" else ""
     return f"{name} {have.reason}{message}", have.reason in seen.lasting
-
-
-def short(revision: str) -> str:
-    """A revision as people say it; what follows a `+` is what changed since."""
-    commit, plus, rest = revision.partition("+")
-    return f"{commit[:7]}{plus}{rest}" if len(commit) >= 40 else revision

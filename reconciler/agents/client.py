@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import email.utils
 import http.client
-import json
 import socket
 import time
 from collections.abc import Mapping
@@ -12,23 +11,25 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
-from reconciler.agents.connection import Reply, exchange
+from reconciler.agents.connection import HttpReply, exchange
+from reconciler.api.errors import AgentError
 from reconciler.api.nodestate import FORMAT_VERSION, NodeState
-from reconciler.errors import AgentError
+from reconciler.api.plain_json import parse_json
+from reconciler.http.connect import PORTS
 from reconciler.models.url import is_loopback
 
 if TYPE_CHECKING:
-    from reconciler.agents.credentials import Credentials
+    from reconciler.agents.credentials import AgentCredentials
 
-# A node with a thousand services answers with 2 MiB; an agent that asks another has 60 MiB itself.
+# A node with a thousand services answers with 2 MiB; an agent that asks another has 80 MiB itself.
 _MOST_BYTES = 8 << 20
-# An agent looks at its node every 10 s at least.
+# An agent observes its node every 10 s at least.
 STALE_AFTER_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What an agent said. `age_s`: how old its look at its node was, by its own clock."""
+class AgentAnswer:
+    """An agent's answer. `age_s`: how old its observation was, by its own clock."""
 
     state: NodeState
     age_s: float
@@ -42,15 +43,15 @@ class AgentClient:
     node: str
     url: str
     cert_sha256: str | None
-    credentials: Credentials
+    credentials: AgentCredentials
 
     @property
     def is_authentic(self) -> bool:
-        """Whether nobody on the way could answer in its place."""
+        """Whether nothing on the way could answer in its place."""
         url = urlsplit(self.url)
         return url.scheme == "https" or is_loopback(url.hostname or "")
 
-    def state(self, deadline: float, known: Answer | None = None) -> Answer:
+    def state(self, deadline: float, known: AgentAnswer | None = None) -> AgentAnswer:
         """What the node runs; `known` again where nothing changed. Raises AgentError with words
         for people; `deadline` is a time of time.monotonic()."""
         asked = {"Accept": "application/json"}
@@ -63,19 +64,19 @@ class AgentClient:
             return replace(known, age_s=_age_s(reply, known.state)) if is_old else known
         self._expect(reply, 200)
         try:
-            state = judged(_read(reply.body), self.node)
+            state = read_state(reply.body, self.node)
         except AgentError as error:
             raise AgentError(f"{self.url}: {error}") from error
-        return Answer(state, _age_s(reply, state), reply.headers.get("etag"))
+        return AgentAnswer(state, _age_s(reply, state), reply.headers.get("etag"))
 
     def wake(self, deadline: float) -> None:
-        """Make the agent look at its source now; it decides what that means. Raises AgentError."""
+        """Make the agent fetch its source now; it decides what that means. Raises AgentError."""
         reply = self._exchange("POST", "/v1/wake", {"Content-Length": "0"}, deadline)
         self._expect(reply, 200, 202, 204)
 
     def _exchange(
         self, method: str, path: str, headers: Mapping[str, str], deadline: float
-    ) -> Reply:
+    ) -> HttpReply:
         started = time.monotonic()
         try:
             url = _address(self.url, path)
@@ -84,7 +85,8 @@ class AgentClient:
                     "plain http shows no certificate, and the FleetNode states the certSha256 of"
                     " one: state an https address in spec.agent.url"
                 )
-            token = self.credentials.token(self.node)
+            port = url.port or PORTS[url.scheme]
+            token = self.credentials.token(self.node, url.hostname or "", port)
             if token is not None:
                 _refuse_in_the_clear(url)
                 headers = {**headers, "Authorization": f"Bearer {token}"}
@@ -96,11 +98,11 @@ class AgentClient:
         except AgentError as error:
             raise AgentError(f"{self.url}: {error}") from error
 
-    def _expect(self, reply: Reply, *statuses: int) -> None:
+    def _expect(self, reply: HttpReply, *statuses: int) -> None:
         if reply.status not in statuses:
             raise AgentError(f"{self.url}: {self._refusal(reply)}")
 
-    def _refusal(self, reply: Reply) -> str:
+    def _refusal(self, reply: HttpReply) -> str:
         """Why an answer is none, and what to do."""
         place = self.credentials.token_place(self.node)
         match reply.status:
@@ -110,7 +112,7 @@ class AgentClient:
                 shown = f"the token in {place}" if place else "our certificate"
                 return f"it does not accept {shown} ({reply.status}): is it this agent's?"
             case 404 | 405:
-                return f"no agent of ours answers there ({reply.status}): check spec.agent.url"
+                return f"no fleet-agent answers there ({reply.status}): check spec.agent.url"
             case status if 300 <= status < 400:
                 return (
                     f"it redirects ({status}), which is not followed: state the agent's own address"
@@ -122,41 +124,46 @@ class AgentClient:
                 return f"it answers {status}{_said(reply)}: look into the log of its fleet-agent"
 
 
-def judged(said: object, node: str) -> NodeState:
-    """What an agent said, if it is of this node, in words that we know. Raises AgentError."""
+def read_state(body: bytes, node: str) -> NodeState:
+    """The answer of a node's agent. Raises AgentError: it is none, or not of that node."""
+    return judged(_read(body), node)
+
+
+def judged(answer: object, node: str) -> NodeState:
+    """An agent's answer, if it is of this node, in a format that is known. Raises AgentError."""
     from pydantic import ValidationError
 
-    version = said.get("formatVersion") if isinstance(said, dict) else None
+    version = answer.get("formatVersion") if isinstance(answer, dict) else None
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise AgentError(
             f"its agent speaks format {version}, this reconcile only {FORMAT_VERSION}:"
             " upgrade reconcile"
         )
     try:
-        state = NodeState.model_validate(said)
+        state = NodeState.model_validate(answer)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the answer"
-        raise AgentError(f"its agent's answer makes no sense: {where}: {first['msg']}") from error
+        raise AgentError(f"its agent's answer is invalid: {where}: {first['msg']}") from error
     if state.node != node:
         raise AgentError(
             f"answers for node {state.node}, not for {node}: check spec.agent.url of both"
         )
     for instance in state.instances:
         if not _is_sound(instance.inputs):
-            raise AgentError(f"its agent's answer makes no sense: {instance.name}")
+            raise AgentError(f"its agent's answer is invalid: {instance.name}")
     refs = [i.ref for i in state.instances]
     refs += [*(b.ref for b in state.blocked), *(s.ref for s in state.stopped)]
     if any(not f"{ref.kind}{ref.namespace}{ref.name}".isprintable() for ref in refs):
-        raise AgentError("its agent's answer makes no sense: no object has such a name")
+        raise AgentError("its agent's answer is invalid: no object has such a name")
     return state
 
 
-def _said(reply: Reply) -> str:
+def _said(reply: HttpReply) -> str:
     """The agent's own words for an error, if it has some."""
     try:
-        message = json.loads(reply.body)["error"]["message"]
-    except (ValueError, LookupError, TypeError, RecursionError):
+        message = parse_json(reply.body)["error"]["message"]
+    except (ValueError, LookupError, TypeError):
         return ""
     return f" ({str(message)[:200]})"
 
@@ -168,7 +175,7 @@ def _address(url: str, path: str) -> SplitResult:
     except ValueError:
         usable = False
     if not usable:
-        raise AgentError("this is no http or https address: check spec.agent.url")
+        raise AgentError("this is not an http or https address: check spec.agent.url")
     return parts._replace(path=parts.path.rstrip("/") + path, query="", fragment="")
 
 
@@ -185,9 +192,11 @@ def _read(body: bytes) -> object:
     from pydantic_core import from_json
 
     try:
-        return from_json(body, allow_inf_nan=False)
+        value = from_json(body, allow_inf_nan=False)
+        parse_json(body)  # it refuses numbers of 400 digits, and the other one half characters
+        return value
     except ValueError as error:
-        raise AgentError(f"what answers there is no agent of ours: {error}") from error
+        raise AgentError(f"what answers there is not a fleet-agent: {error}") from error
 
 
 def _is_sound(inputs: Mapping[str, Any]) -> bool:
@@ -200,8 +209,8 @@ def _is_sound(inputs: Mapping[str, Any]) -> bool:
     )
 
 
-def _age_s(reply: Reply, state: NodeState) -> float:
-    """Seconds since the agent looked. Both times are the node's own: clocks may differ."""
+def _age_s(reply: HttpReply, state: NodeState) -> float:
+    """Seconds since the agent's observation. Both times are the node's own: clocks may differ."""
     try:
         answered = email.utils.parsedate_to_datetime(reply.headers["date"]).timestamp()
     except (KeyError, ValueError):

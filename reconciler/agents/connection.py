@@ -1,28 +1,33 @@
-"""One HTTP exchange with an agent: one deadline for all of it, a capped body, no redirects.
-
-A timeout of a socket starts anew with every byte, so a server that drips would hold us for ever:
-here every single read gets what is left until the deadline.
-"""
+"""One HTTP exchange with an agent: one deadline for all of it, a capped body, no redirects."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import http.client
-import io
 import socket
-import time
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult
 
-from reconciler.errors import AgentError
+from reconciler.api.errors import AgentError
+from reconciler.http.connect import (
+    PORTS,
+    Deadlined,
+    authorities,
+    connect,
+    file_ages,
+    time_left,
+)
 
 if TYPE_CHECKING:
     import ssl
 
-_PORTS = {"http": 80, "https": 443}
+
+_MAKING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpReply:
     """Header names are in lower case."""
 
     status: int
@@ -53,24 +58,23 @@ def exchange(
     *,
     deadline: float,
     most_bytes: int,
-) -> Reply:
+) -> HttpReply:
     """Send one request without a body. `deadline` is a time of time.monotonic().
 
     Raises AgentError, OSError (TimeoutError among them) or http.client.HTTPException.
     """
     assert url.hostname is not None
-    port = url.port or _PORTS[url.scheme]
-    sock = socket.create_connection((url.hostname, port), _left(deadline))
+    sock = connect(url, None, deadline)
     try:
         if url.scheme == "https":
             sock = _secured(sock, url.hostname, trust, deadline)
-        connection = http.client.HTTPConnection(url.hostname, port)
+        connection = http.client.HTTPConnection(url.hostname, url.port or PORTS[url.scheme])
         connection.sock = Deadlined(sock, deadline)  # it uses no more of a socket
         path = url.path + (f"?{url.query}" if url.query else "")
         connection.request(method, path, headers={**headers, "Connection": "close"})
         response = connection.getresponse()
         body = _body(response, most_bytes)
-        return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
+        return HttpReply(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
     finally:
         sock.close()
 
@@ -85,8 +89,8 @@ def _body(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
 
 
 def _secured(plain: socket.socket, host: str, trust: Trust, deadline: float) -> ssl.SSLSocket:
-    context = _context(trust)
-    plain.settimeout(_left(deadline))
+    context = tls_context(trust)
+    plain.settimeout(time_left(deadline))
     secure = context.wrap_socket(plain, server_hostname=host)
     if trust.cert_sha256 is not None:
         shown = hashlib.sha256(secure.getpeercert(binary_form=True) or b"").hexdigest()
@@ -95,60 +99,34 @@ def _secured(plain: socket.socket, host: str, trust: Trust, deadline: float) -> 
             raise AgentError(
                 f"its certificate has sha256 {shown}, and the FleetNode states"
                 f" {trust.cert_sha256}: if its agent made a new one, put that into"
-                " spec.agent.certSha256, else somebody stands between"
+                " spec.agent.certSha256, otherwise the connection is being intercepted"
             )
     return secure
 
 
-def _context(trust: Trust) -> ssl.SSLContext:
+def tls_context(trust: Trust) -> ssl.SSLContext:
+    """One for all agents, as long as the files that it is made of stay as they are: to load a
+    system's authorities takes 20 ms of CPU, and there may be thousands of agents."""
+    files: tuple[Path | str | None, ...] = (trust.cert_file, trust.key_file)
+    if trust.cert_sha256 is None:
+        files += (trust.ca_file,) if trust.ca_file else authorities()
+    states = file_ages(files)
+    is_pinned = trust.cert_sha256 is not None
+    with _MAKING:  # threads that begin together would make one each
+        return _context(replace(trust, cert_sha256=None), is_pinned, states)
+
+
+@functools.lru_cache(maxsize=4)
+def _context(trust: Trust, is_pinned: bool, _states: tuple[object, ...]) -> ssl.SSLContext:
     import ssl
 
-    context = ssl.create_default_context(cafile=trust.ca_file)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if trust.cert_sha256 is not None:  # the pin decides, right after the handshake
+    if is_pinned:  # the pin decides, right after the handshake
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    else:
+        context = ssl.create_default_context(cafile=trust.ca_file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     if trust.cert_file is not None:
         context.load_cert_chain(trust.cert_file, trust.key_file)
     return context
-
-
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
-
-
-class Deadlined:
-    """As much of a socket as http.client uses, with a deadline that can be moved."""
-
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._sock = sock
-        self.deadline = deadline
-
-    def sendall(self, data: bytes) -> None:
-        self._sock.settimeout(_left(self.deadline))
-        self._sock.sendall(data)
-
-    def receive(self, buffer: memoryview) -> int:
-        """How many bytes came; 0: the other side has ended."""
-        self._sock.settimeout(_left(self.deadline))
-        return self._sock.recv_into(buffer)
-
-    def makefile(self, _: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self))
-
-    def close(self) -> None:
-        """http.client closes before it reads the body; whoever opened the socket does it after."""
-
-
-class _Reader(io.RawIOBase):
-    def __init__(self, source: Deadlined) -> None:
-        self._source = source
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # all it is given
-        return self._source.receive(buffer)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from pathlib import Path
+
+from reconciler.api.plain_json import parse_json
+from reconciler.atomic import atomic_write
 
 _WORTH_WRITING_S = 5.0
 
@@ -34,11 +36,10 @@ class LastSeen:
         if not news:
             return
         self._written = {**_read(self._file), **news}
-        fresh = self._file.with_name(f"{self._file.name}.{os.getpid()}")
         with contextlib.suppress(OSError):  # a full disk or a foreign home: nothing depends on it
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_text(json.dumps(self._written, indent=1))
-            fresh.replace(self._file)
+            data = json.dumps(self._written, indent=1).encode()
+            atomic_write(self._file, data, durable=False)
 
 
 def _key(node: str, url: str) -> str:
@@ -47,7 +48,7 @@ def _key(node: str, url: str) -> str:
 
 def _read(file: Path) -> dict[str, float]:
     try:
-        kept = json.loads(file.read_text())
+        kept = parse_json(file.read_text())
     except (OSError, ValueError):
         return {}
     if not isinstance(kept, dict):

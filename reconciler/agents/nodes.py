@@ -1,4 +1,4 @@
-"""Every agent node of a fleet as one Target that is only looked at: agents pull what they run."""
+"""Every agent node of a fleet as one Target that is only observed: agents pull what they run."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from reconciler.agents.client import STALE_AFTER_S, AgentClient, Answer
-from reconciler.agents.credentials import Credentials
+from reconciler.agents.client import STALE_AFTER_S, AgentAnswer, AgentClient
+from reconciler.agents.credentials import AgentCredentials
 from reconciler.agents.lastseen import LastSeen
 from reconciler.agents.parallel import ask_all
+from reconciler.api.errors import AgentError
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeState
-from reconciler.errors import AgentError
-from reconciler.fleet import Fleet
-from reconciler.plan import Change, Instance, Observation, TargetState
+from reconciler.core.plan import Change, Instance, Observation, TargetState
+from reconciler.core.target import Outcome, Result
+from reconciler.fleet.fleet import Fleet
+from reconciler.fleet.model_file import known_by
+from reconciler.fleet.workload import Workload
 from reconciler.report.nodestate import read_node_state
 from reconciler.report.spans import span
-from reconciler.target import Outcome, Result
-from reconciler.workload import Workload
 
 T = TypeVar("T")
 
@@ -27,116 +28,133 @@ _GRACE_S = 0.2  # for an answer that came at its deadline to be counted
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long one agent is waited for, and all of them together."""
+class AgentTimeouts:
+    """How long one agent is waited for, and all of them together: many get more, so that none that
+    answers counts as unreachable because there are others."""
 
     each_s: float = 3.0
     all_s: float = 5.0
+    share_s: float = 0.01  # for each agent beyond the first two hundred
+
+    def together_s(self, agents: int) -> float:
+        return self.all_s + self.share_s * max(0, agents - 200)
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class AgentReport:
     """What is known of one agent: its newest answer, or why there is none."""
 
-    answer: Answer | None
+    answer: AgentAnswer | None
     message: str = ""
     seen_at: float | None = None
 
 
-_PATIENCE = Patience()
+_PATIENCE = AgentTimeouts()
+_NO_URL = (
+    "its FleetNode states no spec.agent.url, so it cannot be asked from here: state one, or use"
+    " --local on the machine itself"
+)
+Here = Callable[[Fleet, Iterable[Workload]], Mapping[str, AgentReport]]
+"""What this machine knows of itself, by its node's name; empty where it is none of the fleet."""
 
 
 class AgentNodes:
     """An Observer of all agent nodes; `apply` skips. One thread uses it."""
 
     def __init__(
-        self, credentials: Credentials, last_seen: LastSeen, patience: Patience = _PATIENCE
+        self,
+        credentials: AgentCredentials,
+        last_seen: LastSeen,
+        patience: AgentTimeouts = _PATIENCE,
+        here: Here = lambda _, __: {},
     ) -> None:
+        """`here` is asked of a node that gave no answer and is this very machine."""
+        self._here = here
+        self._fleet: Fleet | None = None
         self._patience = patience
         self._credentials = credentials
         self._last_seen = last_seen
         self._clients: dict[str, AgentClient] = {}
         self._silent: dict[str, str] = {}  # node without a url -> why it is not asked
-        self._heard: dict[str, Heard] = {}
-        self._elsewhere: frozenset[str] = frozenset()  # without a url, and heard of all the same
+        self._reports: dict[str, AgentReport] = {}
+        self._elsewhere: frozenset[str] = frozenset()  # without a url, and known all the same
         self._wakes = False
         self.asleep: Mapping[str, str] = {}  # who could not be woken the last time, and why
 
     def follow(self, fleet: Fleet) -> None:
         """From now on these are the nodes."""
+        self._fleet = fleet
         agents = {n.metadata.name: n.spec.agent for n in fleet.all(FleetNode) if n.spec.agent}
         self._clients = {
             name: AgentClient(name, agent.url, agent.cert_sha256, self._credentials)
             for name, agent in agents.items()
             if agent.url is not None
         }
-        self._silent = {
-            name: "its FleetNode states no spec.agent.url, so nobody can ask it"
-            for name in agents
-            if name not in self._clients
-        }
-        self._heard = {name: h for name, h in self._heard.items() if name in agents}
+        self._silent = {name: _NO_URL for name in agents if name not in self._clients}
+        self._reports = {name: r for name, r in self._reports.items() if name in agents}
 
     @property
     def states(self) -> Mapping[str, NodeState]:
-        """What the agents that answered the last time said, by target."""
-        return {f"node/{n}": h.answer.state for n, h in self._heard.items() if h.answer}
+        """The answers of the agents that gave one the last time, by target."""
+        return {f"node/{n}": r.answer.state for n, r in self._reports.items() if r.answer}
 
     def observe(self, workloads: Iterable[Workload] = ()) -> Observation:
         """All agents, at once. One that gives no good answer is unreachable, and why."""
         self._ask()
-        return self._observation()
+        here = self._here(self._fleet, workloads) if self._fleet and self.silent else {}
+        return self.merge({name: report for name, report in here.items() if name in self.silent})
 
     @property
     def silent(self) -> Collection[str]:
-        """Nodes that gave no answer the last time; those that nobody can ask are among them."""
-        return [name for name, heard in self._heard.items() if heard.answer is None]
+        """Nodes that gave no answer the last time; those that cannot be asked are among them."""
+        return [name for name, report in self._reports.items() if report.answer is None]
 
-    def hear(self, told: Mapping[str, Heard]) -> Observation:
-        """The last look, with what was heard elsewhere of nodes that gave no answer. Why one with a
-        url did not stays what is said of it, until something is known of what it runs."""
-        better = {n: h for n, h in told.items() if h.answer is not None or n in self._silent}
-        self._heard |= better
-        heard = (n for n, h in better.items() if h.seen_at is not None)
-        self._elsewhere = frozenset(heard) & self._silent.keys()
+    def merge(self, reports: Mapping[str, AgentReport]) -> Observation:
+        """The last observation, with reports from elsewhere of nodes that gave no answer. A node
+        with a url keeps the reason why it did not, until something is known of what it runs."""
+        better = {n: r for n, r in reports.items() if r.answer is not None or n in self._silent}
+        self._reports |= better
+        seen = (n for n, r in better.items() if r.seen_at is not None)
+        self._elsewhere |= frozenset(seen) & self._silent.keys()
         return self._observation()
 
     def _observation(self) -> Observation:
         targets: dict[str, TargetState] = {}
         instances: list[Instance] = []
-        for name, heard in sorted(self._heard.items()):
+        for name, report in sorted(self._reports.items()):
             target = f"node/{name}"
-            if heard.answer is None:
-                targets[target] = TargetState(target, False, heard.seen_at, heard.message)
+            if report.answer is None:
+                targets[target] = TargetState(target, False, report.seen_at, report.message)
                 continue
-            state, found = read_node_state(heard.answer.state)
+            state, running = read_node_state(report.answer.state)
             targets[target] = replace(
                 state,
-                seen_at=heard.seen_at,
-                message=heard.message,
-                cached=state.cached | _in_use(found),
+                seen_at=report.seen_at,
+                message=report.message,
+                cached=state.cached | _in_use(running),
             )
-            instances += found
+            instances += running
         return Observation(targets, tuple(instances))
 
     def apply(self, change: Change) -> Outcome:
-        return Outcome(change, Result.SKIPPED, "its agent does it: nobody tells it what to run")
+        return Outcome(change, Result.SKIPPED, "its agent does it on its own")
 
-    def wake_with_next_look(self) -> None:
-        """Each agent is woken as soon as it has said what it ran before: a dead one delays none."""
+    def wake_with_next_observation(self) -> None:
+        """Each agent is woken once it has reported what it ran before: a dead one delays none."""
         self._wakes = True
 
     @property
     def unasked(self) -> Collection[str]:
-        """Nodes that nobody can ask or ever heard of: waiting for them cannot help."""
+        """Nodes that cannot be asked nor are known from elsewhere: waiting for them cannot help."""
         return self._silent.keys() - self._elsewhere
 
     def _ask(self) -> None:
         wakes, self._wakes = self._wakes, False
+        self._elsewhere = frozenset()
         asleep: dict[str, str] = {}
 
-        def ask(client: AgentClient, deadline: float) -> Answer | str:
-            known = self._heard.get(client.node)
+        def ask(client: AgentClient, deadline: float) -> AgentAnswer | str:
+            known = self._reports.get(client.node)
             try:
                 answer = client.state(deadline, known.answer if known else None)
             except AgentError as error:
@@ -152,22 +170,22 @@ class AgentNodes:
         now = time.time()
         for name, client in self._clients.items():
             before = self._last_seen.get(name, client.url)
-            late = f"{client.url}: no answer within {self._patience.all_s:g} s"
+            late = f"{client.url}: no answer within {self._together_s:g} s"
             match answers.get(name, late):
-                case Answer() as answer:
+                case AgentAnswer() as answer:
                     seen_at = now - answer.age_s
                     self._last_seen.note(name, client.url, seen_at)
-                    self._heard[name] = Heard(answer, _stale(answer), seen_at)
+                    self._reports[name] = AgentReport(answer, _stale(answer), seen_at)
                 case why:
-                    self._heard[name] = Heard(None, why, before)
+                    self._reports[name] = AgentReport(None, why, before)
         for name, why in self._silent.items():
-            self._heard[name] = Heard(None, why)
+            self._reports[name] = AgentReport(None, why)
         self._last_seen.save()
         self.asleep = dict(asleep)
 
     def _ask_each(self, ask: Callable[[AgentClient, float], T]) -> dict[str, T]:
-        """Who answered lately first: the threads may all be waiting for dead ones later on."""
-        deadline = time.monotonic() + self._patience.all_s
+        """Those that answered lately first: later all threads may be waiting for dead ones."""
+        deadline = time.monotonic() + self._together_s
         first = sorted(
             self._clients.values(),
             key=lambda c: -(self._last_seen.get(c.node, c.url) or 0.0),
@@ -177,6 +195,10 @@ class AgentNodes:
             return lambda: ask(client, self._until(deadline))
 
         return ask_all({client.node: question(client) for client in first}, deadline)
+
+    @property
+    def _together_s(self) -> float:
+        return self._patience.together_s(len(self._clients))
 
     def _until(self, deadline: float) -> float:
         """When an agent that is asked now is given up: early enough for that to be counted."""
@@ -189,13 +211,11 @@ def _in_use(instances: Iterable[Instance]) -> frozenset[str]:
         known
         for instance in instances
         if instance.pid is not None
-        for model in instance.inputs.get("models", ())
-        for known in (model.get("sha256"), model.get("source"))
-        if isinstance(known, str)
+        for known in known_by(instance.inputs)
     )
 
 
-def _stale(answer: Answer) -> str:
+def _stale(answer: AgentAnswer) -> str:
     if answer.age_s < STALE_AFTER_S:
         return ""
     return (

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 T = TypeVar("T")
-_MOST_THREADS = 64
+_MOST_THREADS = 128
 
 
 def ask_all(questions: Mapping[str, Callable[[], T]], deadline: float) -> dict[str, T]:
-    """The answers that came until `deadline` (of time.monotonic()), asked in the given order.
+    """The answers that came until `deadline` (of time.monotonic()), asked in the given order. What
+    a question raises is raised here, at once.
 
     A question that hangs, in name resolution for instance, which has no timeout, is left behind:
     its thread is a daemon and its answer is missing here.
@@ -21,7 +22,7 @@ def ask_all(questions: Mapping[str, Callable[[], T]], deadline: float) -> dict[s
     todo: queue.SimpleQueue[str] = queue.SimpleQueue()
     for key in questions:
         todo.put(key)
-    answers: queue.SimpleQueue[tuple[str, T]] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[str, T] | Exception] = queue.SimpleQueue()
 
     def work() -> None:
         while time.monotonic() < deadline:
@@ -29,15 +30,20 @@ def ask_all(questions: Mapping[str, Callable[[], T]], deadline: float) -> dict[s
                 key = todo.get_nowait()
             except queue.Empty:
                 return
-            answers.put((key, questions[key]()))
+            try:
+                answers.put((key, questions[key]()))
+            except Exception as error:  # noqa: BLE001 - the caller is to see it, not a thread
+                answers.put(error)
 
     for _ in range(min(_MOST_THREADS, len(questions))):
         threading.Thread(target=work, name="ask", daemon=True).start()
     found: dict[str, T] = {}
     while len(found) < len(questions):
         try:
-            key, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             break
-        found[key] = answer
+        if isinstance(answer, Exception):
+            raise answer
+        found[answer[0]] = answer[1]
     return found

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
-from reconciler.plan import Action, Blocked, Change, Plan
-from reconciler.problem import RULES
-from reconciler.reasons import REASONS
+from reconciler.api.problem import RULES
+from reconciler.api.reasons import REASONS
+from reconciler.core.plan import Action, Blocked, Change, Plan
 
 _STARTING = (Action.CREATE, Action.REPLACE, Action.DRIFT)
 
@@ -48,6 +48,7 @@ def with_verdicts(plan: Plan, states: Mapping[str, NodeState]) -> Plan:
 def verdicts_of(state: NodeState) -> dict[ObjectRef, tuple[str, str]]:
     """What an agent does not run: reason and message, in its own words."""
     return {
-        ObjectRef(b.ref.kind, b.ref.namespace, b.ref.name): (b.reason, b.message)
+        ObjectRef(ref.kind, ref.namespace, ref.name): (b.reason, b.message)
         for b in state.blocked
+        for ref in (*b.holds, b.ref)
     }

@@ -99,8 +99,16 @@ class FleetNodeSpec(Spec):
     hardware: Hardware = Hardware.model_construct()
     memory: NodeMemory = NodeMemory.model_construct()
     cost_per_hour: Annotated[float, Field(ge=0)] | None = None
-    unschedulable: Annotated[bool, Field(description="Takes nothing new.")] = False
-    drain: Annotated[bool, Field(description="Everything leaves.")] = False
+    unschedulable: Annotated[
+        bool, Field(description="Takes nothing new; what runs there stays.")
+    ] = False
+    drain: Annotated[
+        bool,
+        Field(
+            description="A machine: its services leave for another node of their placement that has"
+            " room; those that have none stop, once that is confirmed. A pool: takes nothing new."
+        ),
+    ] = False
 
 
 class FleetNode(Resource):

@@ -9,11 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 GROUP = "inference.llmkube.dev"
-API_VERSION = f"{GROUP}/v1alpha1"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
 DEFAULT_NAMESPACE = "default"
 MEMORY_BUDGET_ANNOTATION = f"{GROUP}/memory-budget"
 PRUNE_ANNOTATION = f"{GROUP}/prune"
 HOLD_ANNOTATION = f"{GROUP}/hold"
+FORCE_FIELDS_ANNOTATION = f"{GROUP}/force-fields"  # paths to take from another manager
 
 Name = Annotated[
     str,
@@ -39,6 +41,12 @@ class ObjectRef(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.label}"
+
+
+def service_ref(name: str) -> ObjectRef:
+    """The service that somebody means by `NAME` or `NAMESPACE/NAME`."""
+    namespace, _, own = name.rpartition("/")
+    return ObjectRef("InferenceService", namespace or DEFAULT_NAMESPACE, own)
 
 
 class Reference(NamedTuple):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from reconciler.api.fleetnode import Fraction
 from reconciler.api.meta import Name, Resource, Spec
@@ -12,6 +15,8 @@ from reconciler.api.quantity import Bytes
 
 Accelerator = Literal["cpu", "metal", "cuda", "rocm", "intel", "vulkan"]
 Format = Literal["gguf", "mlx", "safetensors"]
+_HASHED = re.compile(r"sha256-[0-9a-f]{12}")
+_SHA256 = r"^[0-9a-f]{64}$"
 
 
 class ModelHardware(Spec):
@@ -26,9 +31,18 @@ class SecretRef(Spec):
     name: Name
 
 
+def _from_the_top(source: str) -> str:
+    """A path in the repository has one spelling, since it is part of what a process was started
+    from: `./models/a.gguf` is `models/a.gguf`."""
+    return source.removeprefix("./") or source
+
+
+Source = Annotated[str, AfterValidator(_from_the_top)]
+
+
 class ModelSpec(Spec):
     source: Annotated[
-        str,
+        Source,
         Field(
             min_length=1,
             max_length=4096,
@@ -40,7 +54,7 @@ class ModelSpec(Spec):
     sha256: Annotated[
         str | None,
         Field(
-            pattern=r"^[0-9a-f]{64}$",
+            pattern=_SHA256,
             description="Of several files: of what sha256sum prints for them, sorted by path.",
         ),
     ] = None
@@ -51,7 +65,18 @@ class ModelSpec(Spec):
         tuple[Annotated[str, Field(min_length=1, max_length=512)], ...],
         Field(max_length=100, description="Of a repository or folder: names, * and ? allowed."),
     ] = ()
-    mmproj: str | None = None
+    mmproj: Annotated[
+        Source | None,
+        Field(
+            min_length=1,
+            max_length=4096,
+            description="The projector of a model that sees or hears: a GGUF file, named as a"
+            " source is. llama.cpp loads it beside the model.",
+        ),
+    ] = None
+    mmproj_sha256: Annotated[
+        str | None, Field(pattern=_SHA256, description="Of the file that mmproj names.")
+    ] = None
     source_secret_ref: SecretRef | None = None
     hardware: ModelHardware = ModelHardware.model_construct()
 
@@ -66,6 +91,52 @@ class Model(Resource):
         if self.spec.format:
             return self.spec.format
         return format_by_name(self.spec.source)
+
+    @property
+    def projector(self) -> Model | None:
+        """What spec.mmproj names, as a Model that no document declares: it is fetched, verified and
+        looked at as one."""
+        spec = self.spec
+        if spec.mmproj is None:
+            return None
+        own = ModelSpec(
+            source=spec.mmproj,
+            sha256=spec.mmproj_sha256,
+            format="gguf",
+            source_secret_ref=spec.source_secret_ref,
+        )
+        metadata = self.metadata.model_copy(update={"name": projector_name(self.metadata.name)})
+        return Model.model_construct(
+            api_version=self.api_version, kind="Model", metadata=metadata, spec=own
+        )
+
+    @property
+    def parts(self) -> Iterator[tuple[Model, str, str]]:
+        """All that has to come before it can be served: itself, and its projector. Each with the
+        fields that name its source and its digest."""
+        yield self, "spec.source", "spec.sha256"
+        if self.projector is not None:
+            yield self.projector, "spec.mmproj", "spec.mmprojSha256"
+
+
+def projector_name(name: str) -> str:
+    """Of a model's projector: no document can declare a Model of that name."""
+    return f"{name}/mmproj"
+
+
+def declared_name(name: str) -> str:
+    """The name of the Model that a document declares: of a projector, the one that it is for."""
+    return name.partition("/")[0]
+
+
+def public_source(source: str) -> str:
+    """A source for everyone to see, that still tells it from others: a URL's query may be a
+    signature, so that a hash stands in its place."""
+    url, _, query = source.partition("?")
+    is_public = not query or _HASHED.fullmatch(query)
+    if is_public or not url.lower().startswith(("https://", "http://")):
+        return source
+    return f"{url}?sha256-{hashlib.sha256(query.encode()).hexdigest()[:12]}"
 
 
 def origin(source: str, files: tuple[str, ...]) -> str:

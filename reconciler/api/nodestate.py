@@ -9,42 +9,38 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from reconciler.api.benchmark import BenchmarkResult, readable
+from reconciler.api.reasons import current_reason
+from reconciler.api.wire import Bytes, Time, Whole, WireModel
 
 FORMAT_VERSION = 1
 
 
-class Answer(BaseModel):
-    """Base of every part: camelCase on the wire, frozen."""
-
-    model_config = ConfigDict(
-        extra="ignore",
-        frozen=True,
-        alias_generator=to_camel,
-        populate_by_name=True,
-        defer_build=True,
-    )
-
-
-class Ref(Answer):
+class Ref(WireModel):
     kind: str
     namespace: str
     name: str
 
 
-class SourceLine(Answer):
+class SourceLine(WireModel):
     file: str
-    line: int
+    line: Whole
     commit: str | None = None
 
 
-class RefusedRevision(Answer):
+class RefusedRevision(WireModel):
     revision: str
     problems: tuple[str, ...] = ()
 
 
-class Revision(Answer):
+# Between a revision that a node read from its cluster and a hash: the objects are not those that it
+# first read under this name. Watches of several kinds arrive in any order.
+OBJECTS_MARK = "+objects."
+
+
+class Revision(WireModel):
     fetched: Annotated[str | None, Field(description="The newest one that was read.")] = None
     applied: Annotated[str | None, Field(description="What runs is made from this one.")] = None
     refused: RefusedRevision | None = None
@@ -53,43 +49,43 @@ class Revision(Answer):
     ] = None
 
 
-class RuntimeState(Answer):
+class RuntimeState(WireModel):
     name: str
     path: str
     version: str | None = None
 
 
-class Pool(Answer):
+class PoolState(WireModel):
     name: Annotated[str, Field(description="unified, host, device0, ...")]
-    total_bytes: int | None = None
+    total_bytes: Bytes | None = None
     budget_bytes: Annotated[
-        int | None, Field(description="What models may take in all; the reserve is off already.")
+        Bytes | None, Field(description="What models may take in all; the reserve is off already.")
     ] = None
     used_by_others_bytes: Annotated[
-        int | None, Field(description="Measured: what programs that are not ours take of it.")
+        Bytes | None, Field(description="Measured: what programs that are not ours take of it.")
     ] = None
     largest_other: Annotated[
         str | None, Field(description="The largest program that is not ours, for people.")
     ] = None
 
 
-class Weights(Answer):
+class Weights(WireModel):
     file: Annotated[str, Field(description="Digest or source of a model file.")]
-    bytes: int
+    bytes: Bytes
 
 
-class Memory(Answer):
+class Memory(WireModel):
     pool: str
-    required_bytes: Annotated[int | None, Field(description="The estimate.")] = None
-    budget_bytes: int | None = None
-    measured_bytes: Annotated[int | None, Field(description="PSS, or device use.")] = None
+    required_bytes: Annotated[Bytes | None, Field(description="The estimate.")] = None
+    budget_bytes: Bytes | None = None
+    measured_bytes: Annotated[Bytes | None, Field(description="PSS, or device use.")] = None
     weights: Annotated[
         tuple[Weights, ...],
         Field(description="Parts of the estimate that processes of the same file share."),
     ] = ()
 
 
-class ModelState(Answer):
+class ModelState(WireModel):
     name: str
     state: Annotated[
         str | None,
@@ -99,23 +95,29 @@ class ModelState(Answer):
     message: str | None = None
 
 
-class DriftState(Answer):
+class DriftState(WireModel):
     kind: Literal["cosmetic", "deferred", "restart", "foreign"]
     message: str
-    since: float
+    since: Time
 
 
-class InstanceState(Answer):
+class PendingState(WireModel):
+    reason: str
+    message: str | None = None
+    since: Time | None = None
+
+
+class InstanceState(WireModel):
     ref: Ref
     name: Annotated[str, Field(description="NAMESPACE/NAME of the service.")]
     runtime: str
-    pid: int | None = None
-    port: int | None = None
+    pid: Whole | None = None
+    port: Whole | None = None
     endpoint: Annotated[str | None, Field(description="Base URL, while it is ready.")] = None
     ready: bool
     reason: str
     message: str | None = None
-    since: float | None = None
+    since: Time | None = None
     inputs: Annotated[
         dict[str, Any], Field(description="What the fleet says that it was started from.")
     ] = Field(default_factory=dict)
@@ -126,34 +128,41 @@ class InstanceState(Answer):
     models: tuple[ModelState, ...] = ()
     drift: tuple[DriftState, ...] = ()
     start_seconds: Annotated[
-        float | None, Field(description="From spawn to ready, the last time.")
+        Time | None, Field(description="From spawn to ready, the last time.")
     ] = None
     gone: Annotated[bool, Field(description="It should run and has no process.")] = False
+    pending: Annotated[
+        PendingState | None,
+        Field(description="It runs as it was declared before; what its successor waits for."),
+    ] = None
 
 
-class BlockedState(Answer):
+class BlockedState(WireModel):
     ref: Ref
-    reason: str
+    reason: Annotated[str, AfterValidator(current_reason)]
     message: str
+    holds: Annotated[
+        tuple[Ref, ...], Field(description="The services that it keeps as they are.")
+    ] = ()
 
 
-class DownloadState(Answer):
+class DownloadState(WireModel):
     model: str
     source: str
     state: str
-    received_bytes: int
-    total_bytes: int | None = None
+    received_bytes: Bytes
+    total_bytes: Bytes | None = None
     reason: str | None = None
     message: str | None = None
 
 
-class StoredState(Answer):
+class StoredState(WireModel):
     sha256: str
     sources: tuple[str, ...] = ()
-    size_bytes: int
+    size_bytes: Bytes
 
 
-class Pressure(Answer):
+class Pressure(WireModel):
     level: Literal["normal", "warning", "critical"]
     some_share: Annotated[
         float | None, Field(description="Linux: share of the last 10 s that a task waited.")
@@ -161,37 +170,68 @@ class Pressure(Answer):
     full_share: float | None = None
 
 
-class StoppedState(Answer):
+class StoppedState(WireModel):
     ref: Ref
     inputs_digest: str
 
 
-class Said(Answer):
-    """What a person said of the machine. It counts where the fleet leaves it open."""
+class OwnDevice(WireModel):
+    bytes: Annotated[Bytes | None, Field(description="Absent: it shares the machine's memory.")] = (
+        None
+    )
+    uuid: str | None = None
+
+
+class OwnMemory(WireModel):
+    bytes: Bytes | None = None
+    devices: tuple[OwnDevice, ...] = ()
+
+
+class LeavingState(WireModel):
+    ref: Ref
+    message: str
+
+
+class NodeOverrides(WireModel):
+    """What is said on the machine itself. It counts where the fleet leaves it open."""
 
     namespace: Annotated[str | None, Field(description="Only its services are served.")] = None
     runtime: str | None = None
     runtimes: tuple[str, ...] | None = None
     host_ip: Annotated[str | None, Field(alias="hostIP")] = None
     memory_fraction: float | None = None
+    own_memory: Annotated[
+        OwnMemory | None, Field(description="Measured, where the fleet states no memory of it.")
+    ] = None
 
 
-class NodeState(Answer):
+class NodeState(WireModel):
     format_version: Annotated[int, Field(ge=1)] = FORMAT_VERSION
     node: str
     agent_version: str
     fleet: Annotated[str | None, Field(description="Where its desired state comes from.")] = None
     revision: Revision = Revision()
-    observed_at: float
-    said: Said | None = None
+    observed_at: Time
+    said: NodeOverrides | None = None
     missing: Annotated[
         dict[str, str], Field(description="Runtime without an engine here -> how to get it.")
     ] = Field(default_factory=dict)
     runtimes: tuple[RuntimeState, ...] | None = None
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[PoolState, ...] = ()
     pressure: Pressure | None = None
     instances: tuple[InstanceState, ...] = ()
     blocked: tuple[BlockedState, ...] = ()
     stopped: tuple[StoppedState, ...] = ()
+    suspended: Annotated[
+        tuple[Ref, ...], Field(description="Placed here, and not to run: the fleet says so.")
+    ] = ()
+    leaving: Annotated[
+        tuple[LeavingState, ...], Field(description="Not to run any more, and their process lives.")
+    ] = ()
     downloads: tuple[DownloadState, ...] = ()
     models: Annotated[tuple[StoredState, ...], Field(description="What the store holds.")] = ()
+    benchmarks: Annotated[
+        tuple[BenchmarkResult, ...],
+        BeforeValidator(readable),
+        Field(description="How fast models were measured to be here."),
+    ] = ()

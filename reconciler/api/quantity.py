@@ -30,7 +30,9 @@ def parse_bytes(value: object) -> int:
         return value
     match = _QUANTITY.match(value) if isinstance(value, str) else None
     if match is None:
-        raise ValueError(f"{value!r} is no size; write bytes, or a number with Ki, Mi, Gi, Ti")
+        raise ValueError(
+            f"{value!r} is not a valid size; write bytes, or a number with Ki, Mi, Gi, Ti"
+        )
     return int(float(match[1]) * _UNITS[match[2] or ""])
 
 
@@ -58,7 +60,7 @@ def parse_duration(value: object) -> float:
     if isinstance(value, float):  # our own defaults
         return value
     if not isinstance(value, str) or not _DURATION.match(value):
-        raise ValueError(f"{value!r} is no duration; write 30s, 10m or 1h30m")
+        raise ValueError(f"{value!r} is not a valid duration; write 30s, 10m or 1h30m")
     return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(value))
 
 

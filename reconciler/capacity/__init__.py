@@ -1,1 +1,2 @@
-"""What a node's memory holds: its pools, who fits, who takes what, and what would fit. Pure."""
+"""The memory of a node: its pools, what fits, what each service takes, and smaller settings that
+would fit. Pure."""

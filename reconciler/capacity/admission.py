@@ -4,27 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
+from reconciler.api.problem import Finding
+from reconciler.api.quantity import format_bytes, show_bytes
 from reconciler.capacity.estimates import Estimates
 from reconciler.capacity.ledger import Ledger
-from reconciler.capacity.pools import Pool, budgeted, needs, pools, resident, settled
-from reconciler.capacity.remedies import Request, Room, refusal, shortfall
-from reconciler.memory import MemoryEstimate, ModelFacts
-from reconciler.problem import Finding
-from reconciler.runtime import Runtime
-from reconciler.workload import ModelFile, PoolNeed, Workload
+from reconciler.capacity.pools import MemoryPool, budgeted, pools, settled
+from reconciler.capacity.remedies import Occupancy, refusal, shortfall
+from reconciler.capacity.smaller import Asked, ModelRequest, useful_context
+from reconciler.fleet.model_file import ModelFile, with_projectors
+from reconciler.fleet.workload import Workload
+from reconciler.memory import ModelFacts
+from reconciler.runtimes.runtime import Runtime
 
 Facts = Mapping[ObjectRef, ModelFacts]
-MAX_REMEDIES = 50  # looking for what fits takes milliseconds: whoever follows these sees the rest
+Others = Mapping[str, Mapping[str, int]]
+"""Memory used by other processes, as measured: node -> pool -> bytes. A missing node is unknown."""
+NOBODY: Others = MappingProxyType({})
+# searching for a remedy takes milliseconds: the rest gets one once these are fixed
+MAX_REMEDIES = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A service on the node that it is placed on, before anybody looked at memory.
+    """A service on its node, before its memory is checked.
 
     `models` are the declared Models by name.
     """
@@ -37,53 +45,57 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A candidate with what it would take; `requests` has one estimate's question a model, `beside`
-    says how many the node had admitted when this one was asked about."""
+    """A candidate with its memory. `asked` is None while that is not known; `beside` is the number
+    of services admitted to the node before it."""
 
     candidate: Candidate
     workload: Workload
-    requests: tuple[Request, ...]
-    pools: tuple[Pool, ...]  # with the budgets that count for this service
+    asked: Asked | None
+    pools: tuple[MemoryPool, ...]  # with the budgets that apply to this service
     beside: int = 0
 
 
 @dataclass(slots=True)
 class Admission:
-    """What one node takes of whom it was `asked` about. `refused` do not fit; why, `explain` says
-    when all nodes are known."""
+    """What one node takes of the services it was `asked` about. Those in `refused` do not fit;
+    `explain` returns the reasons once all nodes are known."""
 
     node: FleetNode
     asked: tuple[Candidate, ...] = ()
     admitted: list[Sized] = field(default_factory=list)
     refused: list[Sized] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
-    unknown: dict[ObjectRef, list[ObjectRef]] = field(default_factory=dict)  # Model -> services
+    unknown: set[ObjectRef] = field(default_factory=set)  # Models whose facts are not known here
 
     @property
     def is_pool(self) -> bool:
-        """Many nodes, among which Kubernetes chooses: each pod is weighed alone."""
+        """Whether it stands for many nodes, among which Kubernetes chooses: each pod is checked
+        alone."""
         return self.node.spec.kubernetes is not None
 
-    def room(self) -> Room:
-        """The node with everyone who is admitted; of a pool, one that is empty."""
-        taken = Ledger(() if self.is_pool else _running(self.admitted))
-        return Room(self.node.metadata.name, pools(self.node), taken)
+    def room(self, others: Others = NOBODY) -> Occupancy:
+        """The node with all admitted services; a pool is empty."""
+        taken = Ledger(() if self.is_pool else _running(self.admitted), self._used(others))
+        return Occupancy(self.node.metadata.name, pools(self.node), taken)
 
-    def refusals(self) -> Iterator[tuple[Sized, Room]]:
-        """Who does not fit, with the node as it was then. A room lasts until the next is asked for:
-        the ledger in it goes on."""
-        taken, admitted = Ledger(()), 0
+    def refusals(self, others: Others = NOBODY) -> Iterator[tuple[Sized, Occupancy]]:
+        """The services that do not fit, with the node as it was then. A room is valid until the
+        next one: they share a ledger."""
+        taken, admitted = Ledger((), self._used(others)), 0
         for sized in self.refused:
             for tenant in _running(self.admitted[admitted : sized.beside]):
                 taken.replace(tenant.ref, tenant.needs)
             admitted = sized.beside
-            yield sized, Room(self.node.metadata.name, sized.pools, taken)
+            yield sized, Occupancy(self.node.metadata.name, sized.pools, taken)
+
+    def _used(self, others: Others) -> Mapping[str, int]:
+        return others.get(self.node.metadata.name, {})
 
 
 def admit(
     node: FleetNode, candidates: Iterable[Candidate], facts: Facts, estimates: Estimates
 ) -> Admission:
-    """Take candidates in their order as long as the pools last."""
+    """Take candidates in their order as long as they fit."""
     result = Admission(node, tuple(candidates))
     stated = pools(node)
     ledger = Ledger(())
@@ -95,41 +107,56 @@ def admit(
             result.admitted.append(sized)
             continue
         ledger.replace(ref, sized.workload.needs)
-        fits = ledger.fits(ref)
-        if not fits and candidate.service.spec.memory.mode == "enforce":
+        fits, allowed = ledger.fits(ref), let_through(sized.workload)
+        if not fits and not allowed:
             ledger.undo()
             beside = 0 if result.is_pool else len(result.admitted)
             result.refused.append(replace(sized, beside=beside))
             continue
         if not fits:
-            message = f"{ledger.over_budget(ref)}; started all the same, by memory.mode: warn"
-            result.warnings.append(Finding("MemoryOverridden", ref, "spec.memory.mode", message))
+            message = f"{ledger.over_budget(ref)}; {allowed}"
+            result.warnings.append(Finding("MemoryOverridden", ref, _why_let(candidate), message))
         result.admitted.append(sized)
     result.warnings += _unstated(result)
     return result
 
 
-def reason(sized: Sized, admission: Admission) -> str | None:
-    """Why it does not fit the node, and what would; None when it fits.
+def let_through(workload: Workload) -> str:
+    """Why a service is started although it does not fit; empty if it is not.
 
-    One that the node has refused finds it as it was then, any other finds everyone there.
+    Facts from a hub never hold back a pod: one that they do would start when the hub becomes
+    unreachable.
+    """
+    if workload.lifecycle.get("memory.mode") == "warn":
+        return "started all the same, by memory.mode: warn"
+    if workload.is_foreseen:
+        return "started all the same, as only the header of its model is known"
+    return ""
+
+
+def reason(sized: Sized, admission: Admission, others: Others = NOBODY) -> str | None:
+    """Why it does not fit the node, and what would; None if it fits.
+
+    A refused service is judged by the node as it was then, any other with all admitted services.
     """
     ref = sized.workload.ref
-    for refused, room in admission.refusals():
+    for refused, room in admission.refusals(others):
         if refused.workload.ref == ref:
             return why_not(sized, room)
-    return why_not(sized, replace(admission.room(), pools=sized.pools))
+    return why_not(sized, replace(admission.room(others), pools=sized.pools))
 
 
-def explain(admissions: Sequence[Admission]) -> Iterator[tuple[str, Finding]]:
+def explain(
+    admissions: Sequence[Admission], others: Others = NOBODY
+) -> Iterator[tuple[str, Finding]]:
     """Every refusal as (node, finding), at the setting that most likely has to change."""
-    rooms: list[Room] | None = None
+    rooms: list[Occupancy] | None = None
     helped = 0
     for admission in admissions:
         name = admission.node.metadata.name
-        for sized, room in admission.refusals():
+        for sized, room in admission.refusals(others):
             if rooms is None:
-                rooms = [other.room() for other in admissions]
+                rooms = [other.room(others) for other in admissions if _takes_new(other.node)]
             helped += 1
             if helped <= MAX_REMEDIES:
                 message = why_not(sized, room, [other for other in rooms if other.node != name])
@@ -138,37 +165,63 @@ def explain(admissions: Sequence[Admission]) -> Iterator[tuple[str, Finding]]:
             assert message is not None, "a refused service does not fit"
             if helped > MAX_REMEDIES:
                 message += f"; what would fit is said for {MAX_REMEDIES} others, fix those first"
-            stated = "context_size" in sized.candidate.service.spec.model_fields_set
-            at = "spec.contextSize" if stated else "spec"
+            at = _to_change(sized.candidate)
             yield name, Finding("MemoryFits", sized.workload.ref, at, message)
 
 
-def why_not(sized: Sized, room: Room, elsewhere: Sequence[Room] = ()) -> str | None:
-    """The arithmetic of a service that does not fit a room, and what would; None when it fits."""
-    if len(sized.requests) != 1:
+def _why_let(candidate: Candidate) -> str:
+    """The setting that starts it although it does not fit, or the one to change."""
+    is_stated = candidate.service.spec.memory.mode == "warn"
+    return "spec.memory.mode" if is_stated else _to_change(candidate)
+
+
+def _to_change(candidate: Candidate) -> str:
+    """The setting that most likely has to change."""
+    stated = "context_size" in candidate.service.spec.model_fields_set
+    return "spec.contextSize" if stated else "spec"
+
+
+def _takes_new(node: FleetNode) -> bool:
+    return not (node.spec.drain or node.spec.unschedulable)
+
+
+def why_not(sized: Sized, room: Occupancy, elsewhere: Sequence[Occupancy] = ()) -> str | None:
+    """The arithmetic of a service that does not fit, and what would; None if it fits."""
+    if sized.asked is None:
         return shortfall(sized.workload.needs, room)
-    return refusal(sized.requests[0], room, elsewhere)
+    return refusal(sized.asked, room, elsewhere)
 
 
 def _running(admitted: Iterable[Sized]) -> Iterator[Workload]:
-    """The ones that take memory."""
+    """Workloads that use memory."""
     return (s.workload for s in admitted if not s.workload.suspended)
 
 
 def _unstated(result: Admission) -> Iterator[Finding]:
-    """A node that does not say how much memory it has: nothing there can be refused."""
-    node = result.node
-    if node.spec.hardware.memory is not None or node.spec.memory.budget is not None:
+    """A warning for a node whose memory the fleet does not state: without its agent nothing can be
+    refused there."""
+    node, hardware = result.node, result.node.spec.hardware
+    if "memory" in hardware.model_fields_set or node.spec.memory.budget is not None:
         return
-    if any(candidate.runtime.memory_settings is not None for candidate in result.asked):
-        what = "only its devices are weighed" if pools(node) else "nothing is weighed"
-        message = f"no hardware.memory is stated, so {what}; fleet-agent probe prints it"
-        yield Finding("MemoryUnknown", node.ref, "spec.hardware", message)
+    if not any(candidate.runtime.memory_settings is not None for candidate in result.asked):
+        return
+    line = "`fleet-agent probe` there prints the line to add"
+    if result.is_pool:
+        line = "add `hardware.memory`, of one of its nodes"
+    if hardware.memory is not None:  # from its agent
+        held = f"is held to the {show_bytes(hardware.memory)} that the machine has"
+        line = f"for plans without its agent add `memory: {format_bytes(hardware.memory)}`"
+    elif pools(node):
+        held = "is checked against the memory of its devices only"
+    else:
+        held = "is not checked for memory"
+    message = f"the fleet does not state its memory: what runs there {held}; {line}"
+    yield Finding("MemoryUnknown", node.ref, "spec.hardware", message)
 
 
 def _size(
     candidate: Candidate,
-    stated: tuple[Pool, ...],
+    stated: tuple[MemoryPool, ...],
     facts: Facts,
     estimates: Estimates,
     result: Admission,
@@ -177,33 +230,49 @@ def _size(
     if runtime.memory_settings is None:
         message = f"the memory of {runtime.name} is not estimated; nothing is checked"
         result.warnings.append(Finding("MemoryUnknown", workload.ref, "spec", message))
-        return Sized(candidate, workload, (), ())
+        return Sized(candidate, workload, None, ())
     known = budgeted(stated, candidate.service, tuple(candidate.models.values()))
-    requests: list[Request] = []
-    made: list[MemoryEstimate] = []
-    each: list[tuple[PoolNeed, ...]] = []
-    unknown = [m for m in workload.models if candidate.models[m.name].ref not in facts]
-    for model in unknown:
-        result.unknown.setdefault(candidate.models[model.name].ref, []).append(workload.ref)
+    unknown = [m for m in workload.models if _lacks_facts(m, candidate, facts)]
+    result.unknown |= {candidate.models[model.name].ref for model in unknown}
     if unknown:
-        return Sized(candidate, workload, (), known)
+        return Sized(candidate, workload, None, known)
+    requests = []
     for model in workload.models:
-        ref = candidate.models[model.name].ref
-        known_facts = facts[ref]
-        layers = known_facts.block_count
-        asked = settled(runtime.memory_settings(workload, model), node, layers)
-        answer = estimates.of(known_facts, asked)
-        made.append(answer)
-        each.append(needs(answer, asked, known, layers, _identity(model)))
-        requests.append(Request(known_facts, asked, _identity(model), estimates))
-    total = each[0] if not runtime.serves_many else resident(each, _places(candidate))
-    sized = replace(workload, memory=max(made, key=lambda m: m.total_bytes), needs=total)
-    return Sized(candidate, sized, tuple(requests), known)
+        its = facts[candidate.models[model.name].ref]
+        settings = settled(runtime.memory_settings(workload, model), node, its.block_count)
+        beside = model.projector
+        projector = facts[beside.ref(workload.ref.namespace)] if beside else None
+        requests.append(ModelRequest(its, settings, model.identities[0], estimates, projector))
+    result.warnings += _too_long(candidate, requests)
+    places = candidate.service.spec.router.resident if runtime.serves_many else None
+    asked = Asked(tuple(requests), places)
+    memory = max((request.estimate for request in requests), key=lambda made: made.total_bytes)
+    for what in memory.unknown:
+        message = f"not in the checked memory: {what}"
+        result.warnings.append(Finding("MemoryUnknown", workload.ref, "spec", message))
+    sized = replace(workload, memory=memory, needs=asked.needs_in(known))
+    return Sized(candidate, sized, asked, known)
 
 
-def _identity(model: ModelFile) -> str:
-    return model.sha256 or model.source
+def _lacks_facts(model: ModelFile, candidate: Candidate, facts: Facts) -> bool:
+    namespace = candidate.workload.ref.namespace
+    return any(file.ref(namespace) not in facts for file in with_projectors([model]))
 
 
-def _places(candidate: Candidate) -> int:
-    return candidate.service.spec.router.resident
+def _too_long(candidate: Candidate, requests: Iterable[ModelRequest]) -> Iterator[Finding]:
+    """A context that no request can use, and that takes memory."""
+    spec = candidate.service.spec
+    for index, (model, request) in enumerate(zip(candidate.workload.models, requests, strict=True)):
+        useful, asked = useful_context(request), request.settings.context
+        if useful is None or asked <= useful:
+            continue
+        slots = request.settings.slots
+        message = (
+            f"{asked} tokens, and {model.name} was trained with {request.facts.trained_context}:"
+            + (f" with {slots} slots" if slots > 1 else "")
+            + f" no more than {useful} are of use"
+        )
+        own = spec.models[index].context_size if spec.models else None
+        at = f"spec.models[{index}].contextSize" if own is not None else "spec.contextSize"
+        stated = own is not None or "context_size" in spec.model_fields_set
+        yield Finding("ContextTooLong", candidate.workload.ref, at if stated else "spec", message)

@@ -1,7 +1,7 @@
-"""What an earlier pass decided that still holds, so that the loop decides anew what changed. Pure.
+"""Results of an earlier pass that still hold, so that the loop recomputes only what changed. Pure.
 
-Objects are compared by identity: whoever loads a fleet keeps the objects of a file whose bytes are
-the same. What is not recognised is decided again, with the same answer.
+Objects are compared by identity: the loader keeps the objects of a file whose bytes are the same.
+Anything else is computed again, with the same result.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
 from reconciler.capacity.admission import Admission, Candidate, Facts
-from reconciler.fleet import Fleet
-from reconciler.workload import ModelFile
+from reconciler.fleet.fleet import Fleet
+from reconciler.fleet.model_file import ModelFile
+from reconciler.memory import ModelFacts
 
 
 class Earlier:
-    """The admissions of an earlier pass, as far as they are about objects of `fleet`.
+    """The admissions of an earlier pass for objects of `fleet`.
 
-    `facts` are the ones of this pass, `known_facts` those of the earlier one.
+    `facts` are those of this pass, `known_facts` those of the earlier one.
     """
 
     def __init__(
@@ -35,35 +36,39 @@ class Earlier:
             (node, candidate.service.ref): candidate
             for node, admission in self._admissions.items()
             for candidate in admission.asked
-            if _is_same(candidate, fleet)
+            if _is_same(candidate, fleet, facts)
         }
         self._same_facts = facts == known_facts
 
     def candidate(self, service: InferenceService, node: FleetNode) -> Candidate | None:
-        """The service as it was placed on the node, where nothing of either has changed."""
+        """The service's earlier candidate on the node, if neither has changed."""
         return self._candidates.get((node.metadata.name, service.ref))
 
     def admission(self, node: FleetNode, candidates: Sequence[Candidate]) -> Admission | None:
-        """What the node took, where it is asked about the same services with the same models."""
+        """The node's earlier admission, if it was for the same services with the same models."""
         known = self._admissions.get(node.metadata.name)
         if known is None or not self._same_facts or len(known.asked) != len(candidates):
             return None
         return known if all(map(operator.is_, known.asked, candidates)) else None
 
 
-def _is_same(candidate: Candidate, fleet: Fleet) -> bool:
+def _is_same(candidate: Candidate, fleet: Fleet, facts: Facts) -> bool:
     service, objects = candidate.service, fleet.objects
     return (
         objects.get(service.ref) is service
         and fleet.origins[service.ref] == candidate.workload.origin
         and all(objects.get(model.ref) is model for model in candidate.models.values())
-        and all(_is_stored_as(file, fleet) for file in candidate.workload.models)
+        and all(
+            _is_stored_as(file, fleet, facts.get(file.ref(service.metadata.namespace)))
+            for file in candidate.workload.model_files
+        )
     )
 
 
-def _is_stored_as(file: ModelFile, fleet: Fleet) -> bool:
-    """Whether the file in the repository, if it is one, still has these bytes."""
-    stored = fleet.files.get(file.source)
+def _is_stored_as(file: ModelFile, fleet: Fleet, known: ModelFacts | None) -> bool:
+    """Whether the file in the repository, if it is one, still has these bytes; for other files,
+    whether the known size is the same."""
+    stored = fleet.files.get(file.origin)
     if stored is None:
-        return file.size_bytes is None
+        return file.size_bytes == (known.file_bytes if known else None)
     return (stored.sha256, stored.size_bytes) == (file.sha256, file.size_bytes)

@@ -1,4 +1,5 @@
-"""Estimates of one pass, each made once: many services share a model and its settings. Pure."""
+"""The estimates of one pass, each computed once: many services share a model and its settings.
+Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from reconciler.memory import MemoryEstimate, MemorySettings, ModelFacts, estima
 
 @dataclass(slots=True)
 class Estimates:
-    """What was estimated so far. Facts are the same when they are the same object, which a hash of
-    a whole header would only say more slowly; they are kept, so that no other gets their id."""
+    """A cache of estimates. Facts are compared by identity, since hashing a whole header would be
+    slow; they are kept alive so that their id is not reused."""
 
     _made: dict[tuple[int, MemorySettings], tuple[ModelFacts, MemoryEstimate]] = field(
         default_factory=dict

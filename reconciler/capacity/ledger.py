@@ -11,15 +11,16 @@ from typing import Protocol
 
 from reconciler.api.meta import ObjectRef
 from reconciler.api.quantity import show_bytes
-from reconciler.workload import PoolNeed
+from reconciler.capacity.pools import spelled
+from reconciler.fleet.workload import PoolNeed
 
 Needs = tuple[PoolNeed, ...]
-_SHOWN = 4  # neighbours that a refusal names
+_SHOWN = 4  # neighbours named in a refusal
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryImpact:
-    """A pool of the node, all its services together. Bytes; None where a part is not known."""
+    """A pool of the node with all its services. Bytes; None where a part is not known."""
 
     pool: str
     before_bytes: int | None
@@ -29,7 +30,7 @@ class MemoryImpact:
 
 
 class Tenant(Protocol):
-    """Anything that takes memory under a name: an Instance, a Workload."""
+    """Anything that takes memory under a ref: an Instance, a Workload."""
 
     @property
     def ref(self) -> ObjectRef: ...
@@ -38,10 +39,11 @@ class Tenant(Protocol):
 
 
 class Ledger:
-    """Who takes what. A model file that several processes map is counted once per pool.
+    """The memory that each service takes. A model file that several processes map is counted once
+    per pool.
 
-    Tenants are named in the order in which they came. `others` is what everything else on the
-    machine takes of each pool, as measured: it is there, whoever comes.
+    Tenants are listed in the order in which they were added. `others` is what other processes use
+    of each pool, as measured.
     """
 
     def __init__(
@@ -49,8 +51,8 @@ class Ledger:
     ) -> None:
         self._others = others
         self._needs: dict[ObjectRef, Needs] = {}
-        self._tenants: dict[str, dict[ObjectRef, int]] = {}  # pool -> who takes how many bytes
-        self._beside: Counter[str] = Counter()  # pool -> bytes that are nobody else's
+        self._tenants: dict[str, dict[ObjectRef, int]] = {}  # pool -> bytes of each service
+        self._beside: Counter[str] = Counter()  # pool -> bytes that are not shared
         self._files: dict[tuple[str, str], Counter[int]] = {}  # (pool, file) -> sizes in use
         self._shared: Counter[str] = Counter()  # pool -> bytes of shared files
         self._last: tuple[ObjectRef, Needs] | None = None
@@ -62,11 +64,11 @@ class Ledger:
         return self._beside[pool] + self._shared[pool]
 
     def used_by_others(self, pool: str) -> int:
-        """Bytes of the pool that everything but our services takes; 0 where it is not known."""
+        """Bytes of the pool that other processes use; 0 if unknown."""
         return self._others.get(pool, 0)
 
     def without(self, ref: ObjectRef) -> Ledger:
-        """The same node as one service finds it that is not there yet."""
+        """The same node without one service."""
         found = Ledger((), self._others)
         for tenant, needs in self._needs.items():
             if tenant != ref:
@@ -74,7 +76,8 @@ class Ledger:
         return found
 
     def more_bytes(self, need: PoolNeed) -> int:
-        """Bytes that one more process would add to its pool: files that are there cost nothing."""
+        """Bytes that one more process would add to its pool: a file that is already mapped adds
+        nothing."""
         files: dict[str, int] = {}
         for file, size in need.weights:
             files[file] = max(files.get(file, 0), size)
@@ -84,11 +87,11 @@ class Ledger:
         )
 
     def tenants(self, pool: str) -> Sequence[ObjectRef]:
-        """Who takes of the pool, in the order in which they came."""
+        """The services that take memory of the pool, in the order in which they were added."""
         return tuple(self._tenants.get(pool, ()))
 
     def replace(self, ref: ObjectRef, needs: Needs) -> tuple[MemoryImpact, ...]:
-        """Let `ref` take `needs` instead of what it takes now; empty needs remove it."""
+        """Set what `ref` takes to `needs`; empty needs remove it."""
         before_needs = self._needs.get(ref, ())
         pools = sorted({need.pool for need in (*before_needs, *needs)})
         budgets = {need.pool: need.budget_bytes for need in (*before_needs, *needs)}
@@ -104,7 +107,7 @@ class Ledger:
         )
 
     def undo(self) -> None:
-        """Take the last `replace` back."""
+        """Undo the last `replace`."""
         if self._last is not None:
             self._put(*self._last)
             self._last = None
@@ -121,30 +124,31 @@ class Ledger:
         needed, budget = show_bytes(need.bytes), show_bytes(need.budget_bytes)
         count, in_use = len(self._tenants[need.pool]) - 1, self.used_by_others(need.pool)
         if not count and not in_use:
-            return f"needs {needed} of {need.pool}, which has a budget of {budget}"
-        # Whoever reads it needs a few names; a full list would be as long as the fleet.
+            return f"needs {needed} of {spelled(need.pool)}, which has a budget of {budget}"
+        # A few names are enough; the full list would be as long as the fleet.
         first = islice(self._tenants[need.pool].items(), _SHOWN + 1)
         shown = [f"{other.label} {show_bytes(size)}" for other, size in first if other != ref]
         others = ", ".join(shown[:_SHOWN]) + (f" and {count - _SHOWN} more" * (count > _SHOWN))
-        by_others = f"{show_bytes(in_use)} in use by others" if in_use else ""
+        by_others = f"{show_bytes(in_use)} in use by other processes" if in_use else ""
         there = " and ".join(filter(None, (others, by_others)))
         taken = show_bytes(self.taken_bytes(need.pool) + in_use)
-        return f"needs {needed} of {need.pool}; with {there} that is {taken} of {budget}"
+        return f"needs {needed} of {spelled(need.pool)}; with {there} that is {taken} of {budget}"
 
     def has_others(self, ref: ObjectRef) -> bool:
-        """Whether anybody else takes of the pool that `over_budget` is about."""
+        """Whether other services use the pool that `over_budget` is about."""
         need = self.too_small(ref)
         return need is not None and len(self._tenants[need.pool]) > 1
 
     def too_small(self, ref: ObjectRef) -> PoolNeed | None:
-        """What `ref` takes of the first pool that is too small for all; None when all are not."""
+        """The need of `ref` on the first pool that is too small for all; None if all are large
+        enough."""
         for need in self._needs.get(ref, ()):
             if self.taken_bytes(need.pool) + self.used_by_others(need.pool) > need.budget_bytes:
                 return need
         return None
 
     def _mapped(self, pool: str, file: str) -> int:
-        """Bytes of the file that are in use: the most that any process maps."""
+        """Bytes of the file that are in use: the largest part that any process maps."""
         sizes = self._files.get((pool, file))
         return max(+sizes, default=0) if sizes else 0
 

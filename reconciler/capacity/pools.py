@@ -1,8 +1,8 @@
-"""The memory of a node in pools, their budgets, and what a process takes of each. Pure.
+"""The memory of a node as pools, their budgets, and what a process takes of each. Pure.
 
 A machine whose devices share its memory is one pool `unified`, one without devices is `host`, and
-one with devices of their own memory is `host` and `device0`, `device1`, ... Unknown memory makes no
-pool: it is neither 0 nor enough.
+one whose devices have their own memory is `host` and `device0`, `device1`, ... Unknown memory makes
+no pool: it is neither 0 nor enough.
 """
 
 from __future__ import annotations
@@ -15,20 +15,26 @@ from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import MEMORY_BUDGET_ANNOTATION
 from reconciler.api.model import Model
 from reconciler.api.quantity import parse_bytes, show_bytes
+from reconciler.fleet.workload import PoolNeed
 from reconciler.memory import MemoryEstimate, MemorySettings
-from reconciler.workload import PoolNeed
 
 UNIFIED, HOST = "unified", "host"
-# mistral.rs' rule: a smaller machine keeps a larger share for everything else
+_SPELLED = {UNIFIED: "unified memory", HOST: "host memory"}
+# mistral.rs' rule: a smaller machine reserves a larger share for everything else
 SMALL_MACHINE_BYTES = 36 * 2**30
 SMALL_FRACTION, LARGE_FRACTION = 0.67, 0.75
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """One pool of a node. `basis` says where the budget comes from: `32.0 GiB x 0.67 = 21.4 GiB`.
+def spelled(pool: str) -> str:
+    """A pool in a sentence: `of host memory`, `of device0`."""
+    return _SPELLED.get(pool, pool)
 
-    `total_bytes` is None where only an absolute budget is stated.
+
+@dataclass(frozen=True, slots=True)
+class MemoryPool:
+    """One pool of a node. `basis` is the arithmetic of the budget: `32.0 GiB x 0.67 = 21.4 GiB`.
+
+    `total_bytes` is None if only an absolute budget is stated.
     """
 
     name: str
@@ -37,7 +43,7 @@ class Pool:
     basis: str
 
 
-def pools(node: FleetNode) -> tuple[Pool, ...]:
+def pools(node: FleetNode) -> tuple[MemoryPool, ...]:
     """The pools whose budget is known, the machine's own memory first."""
     hardware, rules = node.spec.hardware, node.spec.memory
     discrete = [device.memory for device in hardware.devices if device.memory != "unified"]
@@ -53,12 +59,12 @@ def pools(node: FleetNode) -> tuple[Pool, ...]:
 
 
 def budgeted(
-    known: Sequence[Pool], service: InferenceService, models: Sequence[Model]
-) -> tuple[Pool, ...]:
-    """The pools as they are for one service: the closest statement replaces the node's budget.
+    known: Sequence[MemoryPool], service: InferenceService, models: Sequence[Model]
+) -> tuple[MemoryPool, ...]:
+    """The pools with the budgets of one service: the most specific statement replaces the node's.
 
-    Closeness: FleetNode, then Model, then the service's field, then its annotation. A statement is
-    about the pools that hold the weights: the devices, where there are any. Of several models the
+    From least to most specific: FleetNode, Model, the service's field, its annotation. A statement
+    applies to the pools of the weights: the devices, if there are any. Of several models the
     smallest budget counts.
     """
     devices = tuple(pool.name for pool in known if pool.name.startswith("device"))
@@ -69,7 +75,7 @@ def budgeted(
 
 
 def settled(settings: MemorySettings, node: FleetNode, layers: int) -> MemorySettings:
-    """The settings as they turn out on a node: no CPU copy of weights that a device computes."""
+    """The settings as they take effect on a node: no CPU copy of weights that are on a device."""
     offloaded = settings.gpu_layers is None or settings.gpu_layers >= layers
     return replace(settings, repack=False) if node.spec.hardware.devices and offloaded else settings
 
@@ -77,15 +83,16 @@ def settled(settings: MemorySettings, node: FleetNode, layers: int) -> MemorySet
 def needs(
     estimate: MemoryEstimate,
     settings: MemorySettings,
-    known: Sequence[Pool],
+    known: Sequence[MemoryPool],
     layers: int,
     file: str | None = None,
 ) -> tuple[PoolNeed, ...]:
     """What one process takes of each pool.
 
-    A process uses the first device, or the first `settings.devices`, evenly. With some of the
-    `layers` on a device the answer is an upper bound in both pools. `file` names the weights, so
-    that processes that map the same file share them; a device has its own copy for each.
+    A process uses the first device, or the first `settings.devices`, evenly; a projector is on the
+    first. With only some `layers` on a device the result is an upper bound in both pools. `file`
+    identifies the weights, so that processes that map the same file share them; a device has a copy
+    for each process.
     """
     devices = [pool for pool in known if pool.name.startswith("device")][: settings.devices]
     machine = [pool for pool in known if not pool.name.startswith("device")]
@@ -96,17 +103,25 @@ def needs(
         )
     on_devices, on_host, mapped = _split(estimate, settings, layers)
     share = -(-on_devices // len(devices)) + estimate.compute_bytes
+    others = [share] * (len(devices) - 1)
     partial = ((file, mapped),) if file is not None and mapped else ()
     return (
-        *(PoolNeed(pool.name, on_host, pool.budget_bytes, partial) for pool in machine),
-        *(PoolNeed(pool.name, share, pool.budget_bytes) for pool in devices),
+        *(PoolNeed(pool.name, on_host, pool.budget_bytes, partial) for pool in machine if on_host),
+        *(
+            PoolNeed(pool.name, max(size, _taken_at_once(pool, settings)), pool.budget_bytes)
+            for pool, size in zip(devices, (share + estimate.projector_bytes, *others), strict=True)
+        ),
     )
 
 
-def resident(models: Sequence[Sequence[PoolNeed]], count: int) -> tuple[PoolNeed, ...]:
-    """What a router takes that holds `count` of its models at a time: the largest of each pool.
+def _taken_at_once(pool: MemoryPool, settings: MemorySettings) -> int:
+    return int((pool.total_bytes or 0) * (settings.device_fraction or 0))
 
-    A swap stops one model before it starts the next, so no more than `count` are ever there.
+
+def resident(models: Sequence[Sequence[PoolNeed]], count: int) -> tuple[PoolNeed, ...]:
+    """What a router takes with `count` of its models loaded: the largest of each pool.
+
+    A swap stops one model before it starts the next, so there are never more than `count`.
     """
     by_pool: dict[str, list[PoolNeed]] = {}
     for model in models:
@@ -122,7 +137,7 @@ def resident(models: Sequence[Sequence[PoolNeed]], count: int) -> tuple[PoolNeed
 
 
 def taken_bytes(tenants: Sequence[Sequence[PoolNeed]], pool: str) -> int:
-    """What several processes take of a pool together; a file that they share counts once."""
+    """What several processes take of a pool together; a shared file counts once."""
     beside, files = 0, dict[str, int]()
     for tenant in tenants:
         for need in tenant:
@@ -135,7 +150,7 @@ def taken_bytes(tenants: Sequence[Sequence[PoolNeed]], pool: str) -> int:
 
 def _pool(
     name: str, total: int | None, budget: int | None, fraction: float | None, reserve: int
-) -> Pool:
+) -> MemoryPool:
     if budget is None:
         assert total is not None  # the caller has one of the two
         share = fraction or (SMALL_FRACTION if total <= SMALL_MACHINE_BYTES else LARGE_FRACTION)
@@ -146,10 +161,10 @@ def _pool(
     basis += f" - {show_bytes(reserve)} reserve" if reserve else ""
     if " x " in basis or reserve:
         basis += f" = {show_bytes(left)}"
-    return Pool(name, total, left, basis)
+    return MemoryPool(name, total, left, basis)
 
 
-def _closest(pool: Pool, service: InferenceService, models: Sequence[Model]) -> Pool:
+def _closest(pool: MemoryPool, service: InferenceService, models: Sequence[Model]) -> MemoryPool:
     by_models = []
     for model in models:
         hardware, where = model.spec.hardware, f"Model {model.metadata.name}"
@@ -172,7 +187,9 @@ def _annotation(service: InferenceService) -> int | None:
         return None
 
 
-def _stated(pool: Pool, budget: int | None, fraction: float | None, where: str) -> Pool | None:
+def _stated(
+    pool: MemoryPool, budget: int | None, fraction: float | None, where: str
+) -> MemoryPool | None:
     if budget is not None:
         return replace(pool, budget_bytes=budget, basis=f"{show_bytes(budget)} by {where}")
     if fraction is None or pool.total_bytes is None:
@@ -184,7 +201,7 @@ def _stated(pool: Pool, budget: int | None, fraction: float | None, where: str) 
 
 
 def _split(estimate: MemoryEstimate, settings: MemorySettings, layers: int) -> tuple[int, int, int]:
-    """Bytes on all devices but for compute buffers, on the host, and mapped weights of those."""
+    """Bytes on all devices except compute buffers, on the host, and the mapped weights of those."""
     kept = estimate.kv_bytes + estimate.state_bytes
     beside = estimate.logits_bytes + estimate.overhead_bytes + estimate.prompt_cache_bytes
     offloaded = settings.gpu_layers

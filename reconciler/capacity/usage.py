@@ -1,4 +1,4 @@
-"""What processes really take of a pool, held against what they were estimated to take. Pure."""
+"""The measured memory of processes compared with their estimates. Pure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from reconciler.workload import PoolNeed
+from reconciler.fleet.workload import PoolNeed
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one service of ours really takes of a pool, in bytes.
+    """The measured memory of one of our services in a pool, in bytes.
 
-    `measured` is all of it, with its share of files that are mapped; `fixed` is the part that the
-    machine counts as in use: the kernel drops a mapped file's pages and reads them again, so it
-    counts them as available. `needed` is the estimate, 0 where there is none.
+    `measured` is all of it, with its share of mapped files; `fixed` is the part that the machine
+    counts as in use: the kernel can drop a mapped file's pages and read them again, so it counts
+    them as available. `needed` is the estimate, 0 if there is none.
     """
 
     needed: int
@@ -26,16 +26,17 @@ class Use:
 def used_by_others(in_use: int, ours: Iterable[Use]) -> int:
     """Bytes in use on a pool that no estimate of ours accounts for.
 
-    A service counts as ours as far as its estimate goes: what it takes beyond that is memory that
-    nobody has set aside, whoever takes it.
+    A service counts as ours only up to its estimate: what it takes beyond that is not set aside,
+    like the memory of other processes.
     """
     return max(in_use - sum(_within(use) for use in ours), 0)
 
 
 def intrudes(others: int, total: int, stated: int | None) -> int:
-    """How far others take of what a person stated, of a pool of `total` bytes.
+    """How far other processes use memory that the fleet states as its own, of a pool of `total`
+    bytes.
 
-    Who states less than the machine has, has set the rest aside for them already.
+    A statement below the machine's total has set the rest aside for them already.
     """
     aside = max(total - stated, 0) if stated is not None else 0
     return max(others - aside, 0)
@@ -46,12 +47,12 @@ def deviation(
     measured: Iterable[tuple[str, int]],
     sharers: Mapping[tuple[str, str], int] | None = None,
 ) -> float | None:
-    """How far what is measured lies from the estimate, as a share of it: 0.02 is 2 % more.
+    """The relative difference between measurement and estimate: 0.02 is 2 % more.
 
-    Over the pools of which both are known; None where there is none. A file that several processes
-    map is measured in equal parts, so `sharers` (see below) says how many there are. It means
-    something once the service answered requests: buffers are touched late (right after loading a
-    process takes 10-60 MiB less, llama.cpp b11434), and a prompt cache fills with use.
+    Over the pools for which both are known; None if there is none. A file that several processes
+    map is measured in equal parts, so `sharers` (see below) has their number. Meaningful once the
+    service has answered requests: buffers are touched late (right after loading a process takes
+    10-60 MiB less, llama.cpp b11434), and a prompt cache fills with use.
     """
     found = dict(measured)
     known = [need for need in needs if need.pool in found]

@@ -7,38 +7,28 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes
-    from reconciler.desired import Desired
-    from reconciler.fleet import Fleet
+    from reconciler.fleet.fleet import Fleet
+    from reconciler.source.checkout import Source
 
 
-def open_agents(args: argparse.Namespace, fleet: Fleet | None = None) -> AgentNodes:
-    """All agents of the fleet. Raises UsageError for a file that is not there."""
+def open_agents(args: argparse.Namespace, source: Source) -> AgentNodes:
+    """All agents of the fleet, and this machine's node among them, whether or not it can be asked.
+    Raises UsageError for a file that is not there."""
     from reconciler.agents.lastseen import LastSeen
     from reconciler.agents.nodes import AgentNodes
-    from reconciler.option import credentials_of
+    from reconciler.cli.local import node_here
+    from reconciler.console.option import credentials_of
     from reconciler.source.open import cache_dir
 
-    agents = AgentNodes(credentials_of(args), LastSeen(cache_dir() / "agents.json"))
-    if fleet is not None:
-        agents.follow(fleet)
-    return agents
+    last_seen = LastSeen(cache_dir() / "agents.json")
+    return AgentNodes(credentials_of(args), last_seen, here=node_here(args, source))
 
 
 def as_told(fleet: Fleet, agents: AgentNodes) -> Fleet:
     """The fleet with what people said on the machines themselves, where it leaves that open: what
     is planned from it is what the agents plan."""
-    from agent import overlay
-    from reconciler.api.nodestate import Said
+    from agent.node import overlay
+    from reconciler.api.nodestate import NodeOverrides
 
-    said = {s.node: s.said for s in agents.states.values() if s.said and s.said != Said()}
+    said = {s.node: s.said for s in agents.states.values() if s.said and s.said != NodeOverrides()}
     return overlay.as_told(fleet, said) if said else fleet
-
-
-def desired_as_told(desired: Desired, agents: AgentNodes) -> Desired:
-    """The same revision, decided as the agents decide it."""
-    from reconciler.desired import Desired, no_facts
-
-    fleet = as_told(desired.fleet, agents)
-    if fleet is desired.fleet:
-        return desired
-    return Desired.of(desired.checkout, desired.loaded, fleet, no_facts, desired)

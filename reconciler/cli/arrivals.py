@@ -6,20 +6,18 @@ import json
 import threading
 from time import monotonic
 
-from reconciler.agents.arrival import Arrival, Stage, arrivals, short
+from reconciler.agents.arrival import Arrival, Stage, arrivals
 from reconciler.agents.nodes import AgentNodes
 from reconciler.agents.verdicts import verdicts_of, with_verdicts
 from reconciler.api.meta import ObjectRef
-from reconciler.cli.agents import as_told
+from reconciler.api.problem import Problem
 from reconciler.cli.console import Console, Screen
-from reconciler.desired import Desired
-from reconciler.fleet import Fleet
-from reconciler.loop import Wake
-from reconciler.plan import Change, ObjectName, Observation, Plan
-from reconciler.problem import Problem
+from reconciler.core.plan import Change, ObjectName, Observation, Plan
+from reconciler.core.target import Outcome, Result
+from reconciler.loop import PlannedRevision, Wake
+from reconciler.loop.desired import Desired
 from reconciler.report.plan_json import change_json, plan_json
-from reconciler.report.terminal import Tone, printable
-from reconciler.target import Outcome, Result
+from reconciler.report.terminal import Tone, printable, short_revision
 
 _LOOK_S = 1.0  # how often agents are asked while some are on their way
 _TONES = {
@@ -64,13 +62,13 @@ class ArrivalConsole(Console):
         self._since = monotonic()
         self._said: dict[str, tuple[Stage, str]] = {}
         self._timer: threading.Timer | None = None
-        self._is_told = False  # the end of the way to this revision was said
+        self._is_told = False  # the arrival at this revision was reported
         self.first: Plan | None = None
         self.last: Plan | None = None
         self.observed: Observation | None = None
         self.arrivals: tuple[Arrival, ...] = ()
         self.unmade = False  # the last pass failed to make one of its changes
-        self.made = False  # it made some: what clusters were told of them is not the last word
+        self.made = False  # it made some: what clusters were sent is not the last state
         self.done: dict[Key, Outcome] = {}  # what became of changes that were made from here
         self.failed = False  # the newest revision could not be had, or is invalid
 
@@ -79,16 +77,9 @@ class ArrivalConsole(Console):
         """Whether the time for reaching this revision is over."""
         return monotonic() - self._since >= self._timeout_s
 
-    def adjusts(self, fleet: Fleet) -> Fleet:
-        """A new revision as the agents see it: each may add words of its own machine."""
-        self.agents.follow(fleet)
-        if not self.agents.states:
-            self.agents.observe()
-        return as_told(fleet, self.agents)
-
-    def follows(self, desired: Desired) -> None:
+    def on_revision(self, desired: Desired) -> None:
         """A new revision: the agents are woken when they are looked at next."""
-        self.agents.wake_with_next_look()
+        self.agents.wake_with_next_observation()
         self._desired = desired
         self._since = monotonic()
         self._said.clear()
@@ -107,7 +98,7 @@ class ArrivalConsole(Console):
     def looked(self, observed: Observation) -> None:
         self.observed = observed
 
-    def applied(self, outcomes: tuple[Outcome, ...]) -> None:
+    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
         """In clusters; what agents do is seen by looking at them."""
         made = tuple(o for o in outcomes if not o.change.target.startswith("node/"))
         self.unmade = any(outcome.result is Result.FAILED for outcome in made)
@@ -116,7 +107,7 @@ class ArrivalConsole(Console):
         )
         if self._hold_json:
             self.done |= {key_of(outcome.change): outcome for outcome in made}
-        super().applied(made)
+        super().applied(planned, made)
 
     def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         self.failed = True
@@ -138,12 +129,13 @@ class ArrivalConsole(Console):
             {target: verdicts_of(state) for target, state in self.agents.states.items()},
             PERMANENT,
             self.last.changes if self.last else (),
+            self.last.blocked if self.last else (),
         )
         is_first = not self._said
         for arrival in self.arrivals:
             self._say(arrival, quiet=is_first and arrival.stage is Stage.READY)
         for node, why in self.agents.asleep.items():
-            self._out.say(printable(f"{node}  not woken, it looks by itself later: {why}"))
+            self._out.say(printable(f"{node}  could not be woken, and polls later: {why}"))
         self._say_end(desired.fleet.revision)
 
     def _say(self, arrival: Arrival, *, quiet: bool) -> None:
@@ -152,7 +144,8 @@ class ArrivalConsole(Console):
             return
         self._said[arrival.node] = news
         if not quiet:
-            text = printable(f"{arrival.node}  {in_words(arrival)}")
+            revision = short_revision(self._desired.fleet.revision) if self._desired else ""
+            text = printable(f"{arrival.node}  {in_words(arrival, revision)}")
             self._out.say(text, _TONES[arrival.stage])
 
     def _say_end(self, revision: str) -> None:
@@ -166,7 +159,7 @@ class ArrivalConsole(Console):
         if not late:
             self._is_told = True
             who = _nodes(self.arrivals)
-            text = f"{short(revision)}: {who} by it, everything answers ({took_s:.1f} s)"
+            text = f"{who} on {short_revision(revision)}, everything answers ({took_s:.1f} s)"
             self._out.say(text, Tone.GOOD)
         elif self.is_late:
             self.say_rest(late)
@@ -185,10 +178,10 @@ class ArrivalConsole(Console):
             return
         self._is_told = True
         names = "; ".join(_and_why(a) for a in late)
-        revision = short(self._desired.fleet.revision)
+        revision = short_revision(self._desired.fleet.revision)
         of = f"{len(self.arrivals) - len(late)} of {len(self.arrivals)} {_word(self.arrivals)}s"
         took_s = monotonic() - self._since
-        self._out.say(f"{revision}: {of} are there after {took_s:.0f} s; not {names}", Tone.BAD)
+        self._out.say(f"{of} ready on {revision} after {took_s:.0f} s; not {names}", Tone.BAD)
 
     def print_json(self, outcomes: list[Outcome]) -> None:
         """The first plan with what became of its changes, as `--once -o json` promises."""
@@ -201,25 +194,25 @@ class ArrivalConsole(Console):
         self._out.out(text + "\n")
 
 
-def in_words(arrival: Arrival) -> str:
-    """Where a node stands, as a line for people."""
+def in_words(arrival: Arrival, revision: str) -> str:
+    """How far a node is with a revision, as a line for people."""
     match arrival.stage:
         case Stage.READY:
-            return "runs by it, everything answers"
+            return f"on {revision}, everything answers"
         case Stage.WAITING:
-            return f"runs by it; {arrival.why}"
+            return f"on {revision}; {arrival.why}"
         case Stage.UNREACHABLE:
             return f"did not answer: {arrival.why}"
         case Stage.REFUSED:
-            return f"refused it: {arrival.why}"
+            return f"refuses {revision}: {arrival.why}"
         case Stage.HELD:
-            return f"holds it back: {arrival.why}"
+            return f"does not follow {revision}: {arrival.why}"
         case Stage.BEHIND:
-            return f"is not there yet: {arrival.why}"
+            return f"not on {revision} yet: {arrival.why}"
 
 
 def _and_why(arrival: Arrival) -> str:
-    """Who is not there, and for what; what else a stage says was said in a line of its own."""
+    """Who is not there, and for what; the rest of a stage had a line of its own."""
     why = f": {arrival.why}" if arrival.stage is Stage.WAITING else ""
     return f"{arrival.node} ({arrival.stage}){why}"
 
@@ -227,7 +220,7 @@ def _and_why(arrival: Arrival) -> str:
 def _nodes(arrivals: tuple[Arrival, ...]) -> str:
     """Nodes, or targets where clusters are among them."""
     word = _word(arrivals)
-    return f"the {word} runs" if len(arrivals) == 1 else f"all {len(arrivals)} {word}s run"
+    return f"the {word} is" if len(arrivals) == 1 else f"all {len(arrivals)} {word}s are"
 
 
 def _word(arrivals: tuple[Arrival, ...]) -> str:

@@ -6,27 +6,23 @@ Nothing is executed from here. Every agent pulls the same revision and decides f
 from __future__ import annotations
 
 import argparse
-import hashlib
 import signal
 from time import monotonic
 
 from reconciler.agents.arrival import Stage
-from reconciler.cli.agents import desired_as_told, open_agents
+from reconciler.cli.agents import open_agents
+from reconciler.cli.ahead import headers_of
 from reconciler.cli.arrivals import ArrivalConsole, in_words, key_of
-from reconciler.cli.clusters import Beside, beside
+from reconciler.cli.clusters import ClusterWiring, in_given_cluster, open_clusters
 from reconciler.cli.console import Screen
-from reconciler.cli.fleet import open_fleet
+from reconciler.cli.delegates import CentralDelegate
+from reconciler.cli.fleet import files_not_applied, journal_of, open_fleet, reader_of
 from reconciler.cli.serve import log_to
-from reconciler.desired import Desired
-from reconciler.edge import Exit, endings, hangups
-from reconciler.journal import SourceJournal
+from reconciler.console.edge import Exit, endings, hangups
+from reconciler.core.plan import Change, Observation
+from reconciler.core.target import REMOVALS, Outcome, Result
 from reconciler.loop import Loop, Timing, Wake
-from reconciler.plan import Action, Change, Observation
-from reconciler.source.checkout import Source
-from reconciler.source.history import HistoryFile
-from reconciler.source.load import Reader, reader
-from reconciler.source.open import cache_dir
-from reconciler.target import Outcome, Result
+from reconciler.report.terminal import Tone, short_revision
 
 _LOOK_S = 1.0  # while agents are on their way to a revision
 _LOOKS_AFTER_FAILURE = 5  # what somebody else wrote at that moment is taken up by the next
@@ -34,32 +30,27 @@ _LOOKS_AFTER_CHANGE = 5  # the pass that finds nothing to do has the last word i
 
 
 def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) -> int:
-    """Until told to stop, or with --once until every agent node is where it should be."""
+    """Until it is stopped, or with --once until every agent node is where it should be."""
     screen, wake = Screen(), Wake()
     log_to(screen)
-    agents = open_agents(args)
     source = open_fleet(args, working_tree=False)
-    journal = _journal(source)
+    agents = open_agents(args, source)
+    if differs := files_not_applied(args):
+        screen.say(differs, Tone.CHANGE)
+    journal = journal_of(source)
+    # No pod is made from a header, and an author of objects in a cluster must not hold up the loop.
+    waits = args.once or not args.fleet.startswith("cluster://")
+    headers = headers_of(args, screen, node=None, here=False, waits=waits, changed=wake.look)
     console = ArrivalConsole(screen, args.output, agents, wake, timeout_s, once=args.once)
-    with beside(args, agents, source, console, wake) as clusters:
-
-        def follows(desired: Desired) -> None:
-            clusters.follows(desired)
-            console.follows(desired)
-
+    with open_clusters(args, agents, source, console, wake) as clusters:
         loop = Loop(
-            source=source,
-            read=_reader(source, journal),
-            target=clusters.target,
-            journal=journal,
-            report=clusters.report,
-            wake=wake,
+            source,
+            reader_of(source, journal),
+            CentralDelegate(console, in_given_cluster(args), headers.facts, clusters),
+            journal,
+            clusters.operator.report if clusters else console,
+            wake,
             timing=Timing(poll_s=interval_s),
-            plans=clusters.plans,
-            adjusts=lambda fleet: console.adjusts(clusters.adjusts(fleet)),
-            hears=lambda desired: desired_as_told(desired, agents),
-            follows=follows,
-            passed=clusters.passed,
             confirmed=frozenset(args.confirm),
         )
         with hangups(wake.fetch), endings(wake.stop) as received:
@@ -69,29 +60,10 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
             return Exit.INTERRUPTED if signal.SIGINT in received else Exit.OK
 
 
-def _reader(source: Source, journal: SourceJournal) -> Reader:
-    """A commit with an error is refused whole. Objects in a cluster have many authors: there, an
-    error holds what it concerns."""
-    if not source.location.startswith("cluster://"):
-        return reader()
-    from reconciler.source.slice import object_reader
-
-    return object_reader(lambda: journal.last)
-
-
-def _journal(source: Source) -> SourceJournal:
-    """Where this fleet was before: an older head is not news here either."""
-    words = f"{source.location} {getattr(source, 'ref', '')}"
-    name = hashlib.sha256(words.encode()).hexdigest()[:16]
-    folder = cache_dir() / "central"
-    folder.mkdir(parents=True, exist_ok=True)
-    return SourceJournal(HistoryFile(folder / f"{name}.json"), source)
-
-
 def _once(
     loop: Loop,
     console: ArrivalConsole,
-    clusters: Beside,
+    clusters: ClusterWiring | None,
     args: argparse.Namespace,
     interval_s: float,
 ) -> int:
@@ -100,13 +72,13 @@ def _once(
     loop.fetch()
     if loop.desired is None:
         return Exit.BLOCKED if loop.held else Exit.FAILED
-    if why := clusters.claim():
+    if clusters and (why := clusters.claim_refusal(loop.desired)):
         console.held(why)
         return Exit.BLOCKED
     fetch_at = monotonic() + interval_s
     looks = looks_after = 0
     while not loop.wake.stopped:
-        loop.look()
+        loop.sync()
         late = [
             arrival
             for arrival in console.arrivals
@@ -140,7 +112,8 @@ def _outcomes(console: ArrivalConsole) -> list[Outcome]:
     assert console.first is not None
     assert console.observed is not None
     done = console.done
-    why = {a.target: in_words(a) for a in console.arrivals}
+    revision = short_revision(console.first.revision)
+    why = {a.target: in_words(a, revision) for a in console.arrivals}
     return [
         done.get(key_of(change)) or _outcome(change, console.observed, why.get(change.target, ""))
         for change in console.first.changes
@@ -155,7 +128,7 @@ def _outcome(change: Change, observed: Observation, why: str) -> Outcome:
         return Outcome(change, Result.SKIPPED, why)
     found = (i for i in observed.instances if (i.target, i.ref) == (change.target, change.ref))
     have = next(found, None)
-    if change.action in (Action.DELETE, Action.MOVE):
+    if change.action in REMOVALS:
         done = have is None
     else:
         want = change.desired

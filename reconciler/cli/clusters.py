@@ -6,29 +6,31 @@ from __future__ import annotations
 import argparse
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.errors import UsageError
+from reconciler.api.errors import UsageError
 
 if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes
-    from reconciler.desired import Desired
-    from reconciler.fleet import Fleet
-    from reconciler.kube.serving import Serves
+    from reconciler.core.plan import Observation
+    from reconciler.fleet.fleet import Fleet
+    from reconciler.kube.client.api import ApiServer
+    from reconciler.kube.informer.observer import Documents
+    from reconciler.kube.leaderelection.operator import Operator
+    from reconciler.kube.server import Serves
     from reconciler.kube.together import Together
-    from reconciler.kube.watches.looking import Documents
-    from reconciler.loop import Plans, Reporter, Wake
-    from reconciler.plan import Observation
+    from reconciler.loop import Reporter, Wake
+    from reconciler.loop.desired import Desired
     from reconciler.source.checkout import Source
-    from reconciler.target import Target
 
 _SCHEME = "cluster://"
-_TOLD = tuple(  # who applies, and where it answers: said once each
-    logging.getLogger(f"reconciler.kube.{room}") for room in ("leading", "serving")
+_OPERATOR_LOGS = tuple(  # who applies, and where it answers: reported once each
+    logging.getLogger(f"reconciler.kube.{room}") for room in ("leaderelection", "server")
 )
 
 
@@ -59,15 +61,16 @@ def in_given_cluster(args: argparse.Namespace) -> Callable[[Fleet], Fleet]:
     """Fills in which cluster a pool is in that names none: the only one given. The result raises
     UsageError where there are several."""
     names = [named.name for named in clusters_of(args)]
+    if not names:
+        return lambda fleet: fleet
+    if len(names) == 1:
+        from reconciler.placement.pods import InCluster
 
-    def adjusts(fleet: Fleet) -> Fleet:
-        if not names:
-            return fleet
+        return InCluster(names[0])
+
+    def overrides(fleet: Fleet) -> Fleet:
         from reconciler.api.fleetnode import FleetNode
-        from reconciler.placement.pods import in_cluster
 
-        if len(names) == 1:
-            return in_cluster(fleet, names[0])
         for node in fleet.all(FleetNode):
             if node.spec.kubernetes is not None and node.spec.kubernetes.cluster is None:
                 raise UsageError(
@@ -76,7 +79,7 @@ def in_given_cluster(args: argparse.Namespace) -> Callable[[Fleet], Fleet]:
                 )
         return fleet
 
-    return adjusts
+    return overrides
 
 
 def must_have_name(fleet: Fleet) -> None:
@@ -94,102 +97,100 @@ def must_have_name(fleet: Fleet) -> None:
 def open_together(
     args: argparse.Namespace,
     agents: AgentNodes,
+    apis: Sequence[ApiServer],
     changed: Callable[[], None] | None = None,
     documents: Documents | None = None,
+    why_not: Callable[[str], str] = lambda cluster: "",
 ) -> Together:
-    """The agents and every --cluster as one target; nothing is asked yet. `changed` and
-    `documents`: see ClusterTarget. Raises AccessError."""
-    from reconciler.kube.apiserver.access import open_cluster
-    from reconciler.kube.render.rendering import Renderer
+    """The agents and clusters as one target; nothing is asked yet. `changed`, `documents`: see
+    ClusterTarget. `why_not` says why nothing may be written to a cluster; empty: it may."""
+    from reconciler.kube.render.rendering import ObjectRenderer
     from reconciler.kube.target import ClusterTarget
     from reconciler.kube.together import Together
 
     fleet = args.fleet.removeprefix(_SCHEME) if args.fleet.startswith(_SCHEME) else None
     url = _repository(args)
     targets = []
-    for named in clusters_of(args):
-        api = open_cluster(named.name, named.context, kubeconfig=_kubeconfig(args))
-        renderer = Renderer(
-            named.name, url, owns_documents=named.name != fleet, lasts=changed is not None
+    for api in apis:
+        renderer = ObjectRenderer(
+            api.name, url, owns_documents=api.name != fleet, lasts=changed is not None
         )
-        targets.append(ClusterTarget(api, renderer, changed, documents=documents))
+        refusal = partial(why_not, api.name)
+        targets.append(ClusterTarget(api, renderer, changed, refusal, documents))
     return Together(agents, targets)
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """What a loop beside the agents does for the clusters that are named; without any, as always.
-    `claim` says why this process may not apply to one of them; empty: it may."""
+def open_apis(args: argparse.Namespace, *, watched: bool = False) -> tuple[ApiServer, ...]:
+    """A client of every --cluster. `watched`: of a loop that also sees what it wrote before a watch
+    tells it. Raises AccessError."""
+    from reconciler.kube.client.access import open_cluster
+    from reconciler.kube.informer.read_your_writes import ReadYourWritesApi
 
-    target: Target
-    plans: Plans
-    adjusts: Callable[[Fleet], Fleet]
-    report: Reporter
-    follows: Callable[[Desired], None] = lambda _: None
-    passed: Callable[[float], None] = lambda _: None
-    claim: Callable[[], str] = lambda: ""
+    apis = (
+        open_cluster(named.name, named.context, kubeconfig=_kubeconfig(args))
+        for named in clusters_of(args)
+    )
+    return tuple(ReadYourWritesApi.like(api) if watched else api for api in apis)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterWiring:
+    """The clusters of a loop that applies: as one target, and what leads, reports and answers."""
+
+    together: Together
+    operator: Operator
+
+    def on_pass(self, seconds: float) -> None:
+        """The loop made a pass."""
+        self.operator.on_pass(seconds)
+
+    def claim_refusal(self, desired: Desired) -> str | None:
+        """Wait until this process may apply the revision's fleet; why it may not."""
+        from reconciler.kube.leaderelection.claim import refused
+        from reconciler.kube.render.rendering import fleet_name
+
+        apis = [cluster.api for cluster in self.together.clusters]
+        return refused(apis, self.operator.leadership, fleet_name(desired)) or None
 
 
 @contextmanager
-def beside(
+def open_clusters(
     args: argparse.Namespace,
     agents: AgentNodes,
     source: Source,
     report: Reporter,
     wake: Wake,
-) -> Iterator[Beside]:
-    """The clusters for as long as a loop runs. Raises UsageError, AccessError."""
-    from reconciler.desired import Desired
-
-    adjusts = in_given_cluster(args)
+) -> Iterator[ClusterWiring | None]:
+    """The clusters that are named for as long as a loop runs; None where none is. `report` hears
+    what the operator reports. Raises UsageError, AccessError."""
     if not clusters_of(args):
-        yield Beside(agents, Desired.plan, adjusts, report)
+        yield None
         return
-    from agent import heap
     from reconciler.api.quantity import parse_duration
-    from reconciler.kube.leading.claiming import refused
-    from reconciler.kube.leading.lease import Times
-    from reconciler.kube.leading.operator import Operator
-    from reconciler.kube.reading.source import ClusterSource
-    from reconciler.kube.render.rendering import fleet_name
+    from reconciler.kube.crsource.source import ClusterSource
+    from reconciler.kube.leaderelection.lease import Times
+    from reconciler.kube.leaderelection.operator import Operator
 
-    heap.few_arenas()  # a watch of each kind has a thread
     own = source if isinstance(source, ClusterSource) else None
     watched = own if own is not None and not args.once else None
-    together = open_together(args, agents, wake.look, watched.objects if watched else None)
+    apis = open_apis(args, watched=True)
     operator = Operator(
-        *(report, together.clusters, wake, serves_of(args), own),
+        *(report, apis, wake, serves_of(args), own),
         times=Times.of(parse_duration(args.lease_duration)),
         speaks=args.once,
     )
-    together.heed(operator.leadership.why_not)
-    followed: list[Desired] = []
-
-    def named(fleet: Fleet) -> Fleet:
-        must_have_name(fleet)
-        return adjusts(fleet)
-
-    def follows(desired: Desired) -> None:
-        followed[:] = [desired]
-        together.follow(desired)
-        operator.follows(desired)
-
-    def claim() -> str:
-        apis = [cluster.api for cluster in together.clusters]
-        return refused(apis, operator.leadership, fleet_name(followed[0]))
-
-    def passed(seconds: float) -> None:
-        operator.passed(seconds)
-        heap.trim()
-
-    for log in _TOLD:
+    together = open_together(
+        *(args, agents, apis, wake.look),
+        documents=watched.objects if watched else None,
+        why_not=operator.leadership.why_not,
+    )
+    for log in _OPERATOR_LOGS:
         log.setLevel(logging.INFO)
     if watched is not None:
         watched.watch(wake.fetch)
     try:
         with operator:
-            report = operator.report
-            yield Beside(together, together.plan, named, report, follows, passed, claim)
+            yield ClusterWiring(together, operator)
     finally:
         if watched is not None:
             watched.close()
@@ -198,7 +199,7 @@ def beside(
 
 def serves_of(args: argparse.Namespace) -> Serves:
     """What is answered over HTTP while a loop runs. Raises UsageError: it is about a loop."""
-    from reconciler.kube.serving import Serves
+    from reconciler.kube.server import Serves
 
     if args.once and args.listen is not None:
         raise UsageError("--listen goes with a loop: leave --once out")
@@ -207,16 +208,16 @@ def serves_of(args: argparse.Namespace) -> Serves:
 
 def open_cluster_source(args: argparse.Namespace) -> Source:
     """The objects of the cluster that `-C cluster://NAME` names. Raises UsageError, AccessError."""
-    from reconciler.kube.apiserver.access import open_cluster
-    from reconciler.kube.reading.memory import Memory
-    from reconciler.kube.reading.source import ClusterSource
+    from reconciler.kube.client.access import open_cluster
+    from reconciler.kube.crsource.identity import FleetMemory
+    from reconciler.kube.crsource.source import ClusterSource
 
     name = args.fleet.removeprefix(_SCHEME)
     if not name:
         raise UsageError(f"-C {args.fleet}: name the cluster, such as {_SCHEME}prod")
     contexts = {named.name: named.context for named in clusters_of(args)}
     api = open_cluster(name, contexts.get(name), kubeconfig=_kubeconfig(args))
-    return ClusterSource(api, Memory(api))
+    return ClusterSource(api, FleetMemory(api))
 
 
 def not_covered(desired: Desired, observed: Observation, done: str = "planned") -> Iterator[str]:

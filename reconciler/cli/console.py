@@ -5,36 +5,24 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Protocol, TextIO
+from collections.abc import Callable
+from typing import TextIO
 
-from reconciler.api.quantity import show_bytes
-from reconciler.desired import Desired
-from reconciler.edge import wants_colour
-from reconciler.plan import Instance, Observation, Plan
-from reconciler.problem import Problem
+from reconciler.api.problem import Problem
+from reconciler.console.edge import wants_colour, width_of
+from reconciler.core.plan import Instance, Observation, Plan
+from reconciler.core.target import Outcome, Result
+from reconciler.loop import PlannedRevision
+from reconciler.loop.desired import Desired
 from reconciler.report.news import ON_ITS_WAY, News
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
-from reconciler.report.terminal import Style, Tone, printable
-from reconciler.target import Outcome, Result
-
-_BAR_WIDTH = 28
-_BAR_EVERY_S = 0.2
-
-
-class Download(Protocol):
-    """What a progress bar shows of one model on its way."""
-
-    @property
-    def model(self) -> str: ...
-    @property
-    def received_bytes(self) -> int: ...
-    @property
-    def total_bytes(self) -> int | None: ...
+from reconciler.report.terminal import Style, Tone, hanging, printable, short_revision
+from reconciler.source.checkout import Checkout
 
 
 class Screen:
@@ -46,20 +34,34 @@ class Screen:
         self.error_style = Style(wants_colour(sys.stderr))
         self._lock = threading.Lock()
         self._bar = ""
+        self._is_used = False
 
     def out(self, text: str) -> None:
         """Data, with its newline."""
         self._write(sys.stdout, text)
 
+    def show_plan(self, plan: Plan) -> None:
+        """A plan for people; on a terminal apart from what stands above it."""
+        width = width_of(sys.stdout)
+        text = plan_text(plan, time.time(), self.style, width)
+        self.out(f"\n{text}" if self._is_used and width else text)
+
     def say(self, text: str, tone: Tone | None = None) -> None:
-        """A line for people, on stderr, with the time of day when nobody sits at a terminal."""
-        words = self.error_style(tone, text) if tone else text
-        stamp = "" if self.live else time.strftime("%H:%M:%S ")
-        self._write(sys.stderr, f"{stamp}{words}\n")
+        """A line for people, on stderr, with the time of day; a new paragraph has none."""
+        stamp = time.strftime("%H:%M:%S ") if text and not text.startswith("\n") else ""
+        lines = [stamp + text]
+        if "\n" not in text:
+            lines = hanging(lines[0], width_of(sys.stderr), len(stamp))
+        words = "\n".join(lines)[len(stamp) :]
+        self._write(sys.stderr, f"{stamp}{self.error_style(tone, words) if tone else words}\n")
 
     def bar(self, text: str) -> None:
-        """Replace the live line; empty removes it. Nothing where no terminal looks."""
-        if not self.live or text == self._bar:
+        """Replace the live line; empty removes it. Nothing where no terminal looks. It is never
+        wider than that: a line that wraps could not be replaced."""
+        if not self.live:
+            return
+        text = text[: shutil.get_terminal_size().columns - 1]
+        if text == self._bar:
             return
         with self._lock:
             self._bar = text
@@ -73,6 +75,7 @@ class Screen:
                 sys.stderr.flush()
             stream.write(text)
             stream.flush()
+            self._is_used = True
             if self._bar:
                 sys.stderr.write(self._bar)
                 sys.stderr.flush()
@@ -92,42 +95,6 @@ class ScreenLog(logging.Handler):
             self._screen.say(logging.Formatter().formatException(record.exc_info))
 
 
-class Progress:
-    """Shows downloads on the screen's live line while they last."""
-
-    def __init__(self, screen: Screen, downloads: Callable[[], Iterable[Download]]) -> None:
-        self._screen = screen
-        self._downloads = downloads
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
-        if screen.live:
-            self._thread.start()
-
-    def close(self) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        self._screen.bar("")
-
-    def _run(self) -> None:
-        while not self._stop.wait(_BAR_EVERY_S):
-            now = time.monotonic()
-            self._screen.bar("   ".join(_bar(d, now) for d in self._downloads()))
-
-
-def _bar(download: Download, now: float) -> str:
-    """How full it is, or, where nobody knows the size, that it moves."""
-    name, got, total = printable(download.model), download.received_bytes, download.total_bytes
-    if not total:
-        at = int(now / _BAR_EVERY_S) % (_BAR_WIDTH - 3)
-        return f"{name} [{'-' * at}###{'-' * (_BAR_WIDTH - 3 - at)}] {show_bytes(got)}"
-    filled = min(_BAR_WIDTH, _BAR_WIDTH * got // total)
-    bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
-    return (
-        f"{name} [{bar}] {min(100, 100 * got // total)} %  {show_bytes(got)} of {show_bytes(total)}"
-    )
-
-
 class Console:
     """The loop's Reporter for people and for `-o json`: says each thing once, when it changes."""
 
@@ -138,28 +105,40 @@ class Console:
         self._json = output == "json"
         self._on_ready = on_ready or self._say_ready
         self._news = News()
+        self._followed: Checkout | None = None
+        self._refused_after: tuple[Checkout | None] | None = None
 
     def planned(self, plan: Plan, desired: Desired) -> None:
         """Print what is new in the plan, with all of it."""
+        self._say_valid_again(desired.checkout)
         if not self._news.planned(plan):
             return
         if self._json:
             self._screen.out(json.dumps(plan_json(plan)) + "\n")
         else:
-            self._screen.out(plan_text(plan, time.time(), self._screen.style))
+            self._screen.show_plan(plan)
 
-    def applied(self, outcomes: tuple[Outcome, ...]) -> None:
+    def _say_valid_again(self, now: Checkout) -> None:
+        """Once something else is followed than when a revision was refused."""
+        if self._refused_after is not None and now is not self._refused_after[0]:
+            self._refused_after = None
+            self._news.refused()
+            self._screen.say(f"{short_revision(now.revision)} is valid, and followed", Tone.GOOD)
+        self._followed = now
+
+    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
         failed = (o for o in self._news.applied(outcomes) if o.result is Result.FAILED)
         # a service says what its worst object said: one line for both
         for text in dict.fromkeys(f"{o.change.ref.label}: {printable(o.message)}" for o in failed):
             self._screen.say(text, Tone.BAD)
 
     def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
-        self._news.refused()
+        self._refused_after = (self._followed,)
         for problem in problems:
             self._screen.say(printable(str(problem)), Tone.BAD)
-        short = revision.split("+")[0][:12] if "+" not in revision else revision
-        self._screen.say(f"{short} is refused; what runs stays as it is", Tone.BAD)
+        self._screen.say(
+            f"{short_revision(revision)} is refused; what runs stays as it is", Tone.BAD
+        )
 
     def held(self, why: str) -> None:
         if self._news.held(why):
@@ -185,6 +164,9 @@ class Console:
                 message = "" if instance.reason in ON_ITS_WAY else printable(instance.message)
                 words = f"{instance.reason}: {message}" if message else instance.reason
                 self._screen.say(f"{instance.ref.label}  {words}")
+        for instance, pending in self._news.pending(observed.instances):
+            words = f"update pending: {pending.reason}: {pending.message}".removesuffix(": ")
+            self._screen.say(printable(f"{instance.ref.label}  {words}"), Tone.BAD)
         for ref in gone:
             self._screen.say(f"{ref.label}  stopped")
 

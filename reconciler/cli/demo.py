@@ -16,14 +16,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.cli.options import add_node_options
-from reconciler.edge import Exit
-from reconciler.errors import StateError
+from reconciler.api.errors import StateError
+from reconciler.cli.options import add_fleet_options, add_node_options
+from reconciler.console.edge import Exit, Parser
+from reconciler.console.option import OFFLINE, add
 from reconciler.report.terminal import Tone
 
 if TYPE_CHECKING:
     from reconciler.cli.console import Screen
-    from reconciler.plan import Instance
+    from reconciler.core.plan import Instance, Plan
 
 _NODE = "laptop"
 _CHAT, _SEARCH = "default/chat", "default/search"
@@ -34,15 +35,23 @@ _ANSWER_DEADLINE_S = 120.0
 _DEADLINE_S = 900.0  # without a terminal: 240 MB over a slow line, and an answer
 
 
+EXAMPLES = {
+    "reconcile demo": "with the copy as you left it",
+    "reconcile demo --fresh": "with a new one",
+}
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fresh", action="store_true", help="begin with a new copy of the example")
+    add(parser, (OFFLINE,))
     add_node_options(parser)
+    parser.set_defaults(runtime=None, runtimes=None, host_ip=None)
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when the model answered, 1 or 3 when it could not, 130 after Ctrl-C before that."""
-    from agent.local import state_root
-    from reconciler.cli.serve import Service, serve
+    from agent.node.local import state_root
+    from reconciler.cli.serve import ServeOptions, serve
 
     root = (
         Path(args.state_dir)
@@ -52,8 +61,11 @@ def run(args: argparse.Namespace) -> int:
     root = root.expanduser().absolute()
     fleet = private_copy(root / "fleet", fresh=args.fresh)
     follows = sys.stdin.isatty() and sys.stdout.isatty()
+    usual = Parser()
+    add_fleet_options(usual)
     words = argparse.Namespace(
-        **vars(args)
+        **vars(usual.parse_args([]))
+        | vars(args)
         | {
             "fleet": str(fleet),
             "local": _NODE,
@@ -66,7 +78,13 @@ def run(args: argparse.Namespace) -> int:
     )
     demo = _Demo(fleet, follows)
     deadline_s = None if follows else _DEADLINE_S
-    code = serve(words, Service(on_ready=demo.ready, deadline_s=deadline_s))
+    service = ServeOptions(
+        on_ready=demo.ready,
+        is_hopeless=demo.is_hopeless,
+        ends_refused=not follows,
+        deadline_s=deadline_s,
+    )
+    code = serve(words, service)
     return demo.code(code)
 
 
@@ -99,13 +117,20 @@ class _Demo:
         self._fleet = fleet
         self._follows = follows
         self._ready: dict[str, Instance] = {}
+        self._blocked: frozenset[str] = frozenset()
+        self._screen: Screen | None = None
         self._answered = False
 
     def ready(self, instance: Instance, screen: Screen) -> bool:
         """Say how to talk to it; without a terminal, ask by itself, and True: that was all."""
         screen.say(f"{instance.ref.label}  ready at {instance.endpoint}", Tone.GOOD)
         self._ready[instance.ref.label] = instance
-        if self._answered or not self._expected() <= self._ready.keys():
+        self._screen = screen
+        return self._is_over(screen)
+
+    def _is_over(self, screen: Screen) -> bool:
+        """Once all that may come has come: talk to what is there."""
+        if self._answered or not self._expected() <= self._ready.keys() | self._blocked:
             return False
         there = [self._ready[label] for label in _ASK if label in self._ready]
         if self._follows:
@@ -120,6 +145,14 @@ class _Demo:
         except StateError as error:
             screen.say(str(error), Tone.BAD)
         return True
+
+    def is_hopeless(self, plan: Plan) -> bool:
+        """Whether nothing that it still waits for may start: the plan says why."""
+        held = (ref.label for item in plan.blocked for ref in (item.ref, *item.holds))
+        self._blocked = frozenset(held)
+        if self._screen is None:
+            return self._expected() <= self._blocked
+        return self._is_over(self._screen)
 
     def code(self, code: int) -> int:
         """Ctrl-C after it answered is how the demo ends: nothing went wrong."""

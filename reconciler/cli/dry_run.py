@@ -6,99 +6,101 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from reconciler.agents.verdicts import with_verdicts
+from reconciler.api.errors import InvalidFleet, SourceError
 from reconciler.api.fleetnode import FleetNode
-from reconciler.api.nodestate import NodeState
-from reconciler.cli import local
-from reconciler.cli.agents import desired_as_told, open_agents
-from reconciler.cli.clusters import (
-    in_given_cluster,
-    must_have_name,
-    not_covered,
-    open_together,
-)
-from reconciler.cli.fleet import open_fleet, read_desired
-from reconciler.desired import Desired
-from reconciler.edge import Exit, wants_colour
-from reconciler.fleet import Fleet
+from reconciler.cli.ahead import headers_of, say_unknown
+from reconciler.cli.clusters import in_given_cluster, not_covered
+from reconciler.cli.fleet import differing, errors_of, open_fleet, read_desired
+from reconciler.cli.passes import Pass, open_pass
+from reconciler.console.edge import Exit, tell, wants_colour, width_of
+from reconciler.core.plan import Observation, Plan, TargetState
+from reconciler.fleet.fleet import Fleet
+from reconciler.loop.desired import Desired
 from reconciler.placement.pods import target_of
-from reconciler.plan import Observation, Plan, TargetState
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
 from reconciler.report.terminal import Style, printable
 from reconciler.source.checkout import Source
 from reconciler.source.load import Reader, reader
+from reconciler.source.slice import valid_part
 
 if TYPE_CHECKING:
     from reconciler.kube.together import Together
+    from reconciler.models.headers import Headers
 
 
 def dry_run(args: argparse.Namespace) -> int:
     """The plan against a node, another revision or every agent; nothing is changed."""
     source = open_fleet(args, working_tree=True)
-    adjusts = in_given_cluster(args)
-    verdicts: Mapping[str, NodeState] = {}
+    headers = headers_of(args, node=None, here=args.local is not None)
     if args.base:
-        read = reader()  # the two revisions have most of their files in common
-        base = _base(args, read, adjusts)
-        held = frozenset(origin.path for origin in base.fleet.origins.values())
-        desired = read_desired(source, held, read, base, adjusts)
-        observed = _as_planned(base, desired)
-    elif args.local is not None:
-        desired = read_desired(source)
-        if why := local.held_here(args, desired.loaded):
-            print(why, file=sys.stderr)
-            return Exit.BLOCKED
-        node = local.look_at(args, local.node_of(args, desired.fleet), desired.fleet)
-        desired = desired.refreshed(node.facts)
-        observed = node.observe(desired.assignment.workloads)
-        _refuse_lost_files(source, desired, observed)
-    elif args.cluster:
-        return _with_clusters(args, source, adjusts)
-    else:
-        desired = read_desired(source)
-        agents = open_agents(args, desired.fleet)
-        observed = agents.observe()
-        desired = desired_as_told(desired, agents)
-        verdicts = agents.states
-    plan = with_verdicts(desired.plan(observed, args.confirm), verdicts)
-    return _show(args, plan, desired, observed)
+        return _between(args, source, headers)
+    with open_pass(args, source, frozenset(args.confirm), headers) as planned:
+        return _compared(args, planned, headers)
 
 
-def _with_clusters(
-    args: argparse.Namespace, source: Source, adjusts: Callable[[Fleet], Fleet]
-) -> int:
-    """The plan against every agent and the clusters that are named."""
-    agents = open_agents(args)
-    together = open_together(args, agents)  # credentials are read while the fleet is
-    try:
-        desired = read_desired(source, adjusts=adjusts)
-        must_have_name(desired.fleet)
-        agents.follow(desired.fleet)
-        together.follow(desired)
-        observed = together.observe()
-        told = desired_as_told(desired, agents)
-        if told is not desired:
-            together.follow(told)
-        plan = _as_judged(together, together.plan(told, observed, args.confirm))
-        plan = with_verdicts(plan, agents.states)
-    finally:
-        together.close()
-    return _show(args, plan, told, observed)
+def _between(args: argparse.Namespace, source: Source, headers: Headers) -> int:
+    """The plan from one revision to another; no node is asked."""
+    overrides = in_given_cluster(args)
+    read = reader()  # the two revisions have most of their files in common
+    base = _base(args, read, overrides, headers)
+    headers.trusted = base.fleet.policy
+    held = frozenset(origin.path for origin in base.fleet.origins.values())
+    desired = read_desired(source, held, read, base, overrides, headers.facts)
+    observed = _as_planned(base, desired)
+    say_unknown(headers)
+    return _show(args, desired.plan(observed, args.confirm), desired, observed)
+
+
+def _compared(args: argparse.Namespace, planned: Pass, headers: Headers) -> int:
+    """What a pass of this loop would apply: the pass itself, with its last step left out. Raises
+    InvalidFleet or SourceError where it would have nothing to apply."""
+    if planned.fetch() is None:
+        return Exit.BLOCKED
+    found = planned.compare()
+    plan, observed, desired = found.plan, found.observed, found.desired
+    if differs := differing(desired.checkout):
+        tell(
+            f"{differs}: planned as on disk, as --watch applies it; --once and the loop apply the"
+            " commit (--ref HEAD plans that)"
+        )
+    if planned.together:
+        plan = _as_judged(planned.together, plan)
+    plan = with_verdicts(plan, planned.states)
+    failure, held = planned.report.failure, planned.loop.held
+    if failure is not None or held:
+        _say_last_good(failure, desired)
+    say_unknown(headers)
+    code = _show(args, plan, desired, observed)
+    if failure is not None:
+        return Exit.FAILED
+    return Exit.BLOCKED if held else code
+
+
+def _say_last_good(failure: InvalidFleet | SourceError | None, planned: Desired) -> None:
+    """The newest revision cannot be had or used: a loop keeps what it applied last."""
+    if failure is not None:
+        print(printable(str(failure)), file=sys.stderr)
+    revision = planned.fleet.revision[:12]
+    print(f"this is the plan of {revision}, which was applied last", file=sys.stderr)
 
 
 def _as_judged(together: Together, plan: Plan) -> Plan:
     """As each cluster's own server would carry it out; where one falls silent, as we see it."""
-    from reconciler.kube.apiserver.errors import ClusterError
-    from reconciler.kube.writing.judging import judged
+    from reconciler.kube.apply.server_dry_run import judged
+    from reconciler.kube.client.errors import ClusterError
+    from reconciler.kube.observed import PlannedCluster
 
     for cluster in together.clusters:
-        if plan.targets[cluster.name].reachable:
+        state = plan.targets[cluster.name]
+        if isinstance(state, PlannedCluster):
             try:
-                plan = judged(cluster.api, plan, cluster.name, cluster.planned)
+                plan = judged(cluster.api, plan, cluster.name, state.live)
             except ClusterError as error:
                 print(f"not checked by the server: {printable(str(error))}", file=sys.stderr)
     return plan
@@ -110,30 +112,38 @@ def _show(args: argparse.Namespace, plan: Plan, desired: Desired, observed: Obse
     return _exit(plan, args)
 
 
-def _refuse_lost_files(source: Source, desired: Desired, observed: Observation) -> None:
-    """A file that declared what runs and is there with nothing in it is no removal: the loop would
-    refuse it. Raises InvalidFleet."""
-    declared = {origin.path for origin in desired.fleet.origins.values()}
-    if lost := {i.source.file for i in observed.instances if i.source} - declared:
-        read_desired(source, frozenset(lost))
-
-
-def _base(args: argparse.Namespace, read: Reader, adjusts: Callable[[Fleet], Fleet]) -> Desired:
-    """The revision that --from names."""
+def _base(
+    args: argparse.Namespace, read: Reader, overrides: Callable[[Fleet], Fleet], headers: Headers
+) -> Desired:
+    """The revision that --from names. One with errors is what of it is valid: the change that
+    repairs it has a plan, too."""
     words = vars(args) | {"ref": args.base}
-    source = open_fleet(argparse.Namespace(**words), working_tree=False)
-    return read_desired(source, read=read, adjusts=adjusts)
+    checkout = open_fleet(argparse.Namespace(**words), working_tree=False).fetch()
+    loaded = read(checkout, frozenset())
+    fleet = loaded.fleet
+    if fleet is None:
+        errors, fleet = errors_of(loaded.problems), valid_part(loaded)
+        more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
+        notice = f"{args.base} is not valid ({errors[0]}{more}): compared with the rest of it"
+        print(printable(notice), file=sys.stderr)
+    return Desired.of(checkout, loaded, overrides(fleet), headers.facts)
 
 
 def _as_planned(base: Desired, desired: Desired) -> Observation:
-    """Another revision in the place of an observation: it runs exactly what it declares."""
+    """Another revision in the place of an observation: it runs exactly what it declares, and a
+    node has the models of that."""
     workloads = [*base.assignment.workloads, *desired.assignment.workloads]
+    stored: defaultdict[str, set[str]] = defaultdict(set)
+    for workload in base.assignment.workloads:
+        if workload.pool is None and not workload.suspended:
+            stored[workload.target].update(m.identities[0] for m in workload.model_files)
     known = {target_of(node) for node in desired.fleet.all(FleetNode)}
     targets = {
         target: TargetState(
             target,
             reachable=target in known or target.startswith("cluster/"),
             message="" if target in known else _nobody(target),
+            cached=frozenset(stored[target]),
         )
         for target in {w.target for w in workloads}
     }
@@ -151,7 +161,7 @@ def _warn(desired: Desired, observed: Observation) -> None:
     found = [*desired.loaded.problems, *map(desired.loaded.problem, desired.assignment.warnings)]
     for problem in found:
         if problem.severity == "warning":
-            print(printable(f"warning: {problem}"), file=sys.stderr)
+            tell(printable(f"warning: {problem}"))
     print("".join(f"{line}\n" for line in not_covered(desired, observed)), end="", file=sys.stderr)
 
 
@@ -159,7 +169,8 @@ def _print(plan: Plan, output: str) -> None:
     if output == "json":
         print(json.dumps(plan_json(plan), indent=2))
         return
-    sys.stdout.write(plan_text(plan, time.time(), Style(wants_colour(sys.stdout))))
+    style = Style(wants_colour(sys.stdout))
+    sys.stdout.write(plan_text(plan, time.time(), style, width_of(sys.stdout)))
 
 
 def _exit(plan: Plan, args: argparse.Namespace) -> int:

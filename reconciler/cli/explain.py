@@ -8,19 +8,33 @@ import sys
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from reconciler.api.errors import UsageError
 from reconciler.cli.options import add_local_options, check_output
-from reconciler.edge import Exit
-from reconciler.errors import UsageError
+from reconciler.console.edge import Exit, width_of
+from reconciler.console.option import OFFLINE, add
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from reconciler.api.meta import ObjectRef
-    from reconciler.desired import Desired
-    from reconciler.explanation import Explanation
-    from reconciler.workload import Command
+    from reconciler.fleet.command import Command
+    from reconciler.loop.desired import Desired
+    from reconciler.placement.explanation import Explanation
+
+
+EXAMPLES = {
+    "reconcile explain chat --local": "as it is, or would be, on this machine",
+    "reconcile explain team-a/chat": "one in another namespace than default",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("object", metavar="REF", help="Kind/name or Kind/namespace/name")
+    parser.add_argument(
+        "object",
+        metavar="REF",
+        help="a service: NAME, NAMESPACE/NAME or InferenceService/NAMESPACE/NAME",
+    )
+    add(parser, (OFFLINE,))
     add_local_options(parser)
 
 
@@ -28,62 +42,119 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0. Raises UsageError for an unknown REF, InvalidFleet."""
     check_output(args, "text", "json")
     from reconciler.api.inferenceservice import InferenceService
+    from reconciler.capacity.admission import NOBODY
     from reconciler.cli import local
-    from reconciler.cli.fleet import open_fleet, read_desired
+    from reconciler.cli.ahead import headers_of, say_unknown
+    from reconciler.cli.fleet import open_fleet
+    from reconciler.cli.passes import this_machines, unasked
     from reconciler.cli.render import commands_in_pods
-    from reconciler.explanation import explain_service
+    from reconciler.loop.desired import used_by_others
+    from reconciler.placement.explanation import explain_service
     from reconciler.report.explain import explain_json, explain_text
 
     ref = parse_ref(args.object)
-    desired = read_desired(open_fleet(args, working_tree=True))
-    node = None
-    if args.local is not None:
-        node = local.look_at(args, local.node_of(args, desired.fleet))
-        desired = desired.refreshed(node.facts)
+    source = open_fleet(args, working_tree=True)
+    if args.local is None:
+        args.local = local.this_node(args, source)
+    headers = headers_of(args, node=None, here=args.local is not None)
+    at = (
+        unasked(source, headers)
+        if args.local is None
+        else this_machines(args, source, headers=headers)
+    )
+    desired = at.fetch()
+    if at.report.failure is not None:
+        raise at.report.failure
+    if desired is None:
+        return Exit.BLOCKED
+    planned = at.compare()
+    desired = planned.desired
     service = desired.fleet.get(InferenceService, ref)
     if service is None:
         raise UsageError(_unknown(ref, desired))
-    found = explain_service(service, desired.fleet, desired.facts, desired.assignment)
-    command = node.command(found.sized) if node and found.sized else None
+    say_unknown(headers)
+    others = used_by_others(planned.observed) if at.node else NOBODY
+    found = explain_service(service, desired.fleet, desired.facts, desired.assignment, others)
+    command = None
+    if found.sized is not None and found.sized.node == at.node:
+        command = local.look_at(args, at.node, desired.fleet).command(found.sized)
     command = command or commands_in_pods(desired).get(ref) or _placeholders(found)
     if args.output == "json":
         print(json.dumps(explain_json(found, command), indent=2))
     else:
-        sys.stdout.write(explain_text(found, command))
+        origins = _origins(found)
+        sys.stdout.write(explain_text(found, command, width_of(sys.stdout), origins))
     return Exit.OK
 
 
 def parse_ref(text: str) -> ObjectRef:
-    """`Kind/name` or `Kind/namespace/name`; a name alone is a service's. Raises UsageError."""
-    from reconciler.api import KINDS
+    """`Kind/name` or `Kind/namespace/name`. A service needs no kind: `name`, or `namespace/name` as
+    plans and statuses have it. Raises UsageError."""
+    from reconciler.api.kinds import KINDS
     from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
 
     parts = text.split("/")
-    if len(parts) == 1:
-        parts = ["InferenceService", *parts]
     kinds = {name.lower(): name for name in KINDS}
+    if len(parts) == 1 or (len(parts) == 2 and _is_namespace(parts[0], kinds)):
+        parts = ["InferenceService", *parts]
     kind = kinds.get(parts[0].lower())
     if kind is None or len(parts) > 3 or not all(parts):
-        raise UsageError(f"{text!r} is no REF: write Kind/name, with a kind of {', '.join(KINDS)}")
+        raise UsageError(
+            f"{text!r} is not a valid REF: write Kind/name, with a kind of {', '.join(KINDS)}"
+        )
     namespace = (
         (DEFAULT_NAMESPACE if len(parts) == 2 else parts[1]) if KINDS[kind].namespaced else ""
     )
     return ObjectRef(kind, namespace, parts[-1])
 
 
+def _is_namespace(text: str, kinds: Mapping[str, str]) -> bool:
+    """As no kind is called, and as Kubernetes calls none that has a capital."""
+    return text == text.lower() and text not in kinds
+
+
 def _unknown(ref: ObjectRef, desired: Desired) -> str:
     if ref in desired.fleet.objects:
-        return f"{ref}: only an InferenceService is placed and started; name one"
+        users = _users(ref, desired)
+        ask = f"name one that uses it: {', '.join(users)}" if users else "none uses it"
+        return f"{ref}: only an InferenceService is placed and started; {ask}"
     names = [other.label for other in desired.fleet.objects if other.kind == ref.kind]
     near = get_close_matches(ref.label, names, 1)
     hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(names) or 'none'}"
     return f"{ref}: the fleet declares no such object; {hint}"
 
 
+def _users(ref: ObjectRef, desired: Desired) -> list[str]:
+    """The services that name an object, or that are placed on it."""
+    from reconciler.api.inferenceservice import InferenceService
+
+    named = {
+        str(service.ref)
+        for service in desired.fleet.all(InferenceService)
+        if any(reference.ref == ref for reference in service.references)
+    }
+    placed = {
+        str(workload.ref)
+        for workload in desired.assignment.workloads
+        if ref.kind == "FleetNode" and workload.node == ref.name
+    }
+    return sorted(named | placed)
+
+
+def _origins(found: Explanation) -> dict[str, list[str]]:
+    from reconciler.report.flag_origins import flag_origins
+    from reconciler.runtimes import RUNTIMES
+
+    if found.sized is None:
+        return {}
+    render = RUNTIMES[found.sized.runtime].command
+    return flag_origins(found.service, found.sized, render)
+
+
 def _placeholders(found: Explanation) -> Command | None:
     """The command with a node's facts left open, where no node could fill them in."""
-    from reconciler.runtime import NodeFacts
     from reconciler.runtimes import RUNTIMES
+    from reconciler.runtimes.runtime import NodeFacts
 
     if found.sized is None:
         return None

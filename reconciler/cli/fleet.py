@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from reconciler.errors import InvalidFleet
-from reconciler.option import source_of
-from reconciler.problem import Problem, Severity
-from reconciler.source.checkout import Source
+from reconciler.api.errors import InvalidFleet, ReconcilerError
+from reconciler.api.problem import Problem, Severity
+from reconciler.console.option import source_of
+from reconciler.report.terminal import printable
+from reconciler.source.checkout import Checkout, Source
 from reconciler.source.load import Reader, reader
 
 if TYPE_CHECKING:
-    from reconciler.desired import Desired
-    from reconciler.fleet import Fleet
+    from reconciler.fleet.fleet import Fleet
+    from reconciler.loop.desired import CachedFacts, Desired
+    from reconciler.loop.journal import SourceJournal
+
+
+_MOST_NAMED = 3  # files in one line
 
 
 def open_fleet(args: argparse.Namespace, *, working_tree: bool) -> Source:
@@ -31,20 +37,75 @@ def read_desired(
     held: frozenset[str] = frozenset(),
     read: Reader | None = None,
     before: Desired | None = None,
-    adjusts: Callable[[Fleet], Fleet] | None = None,
+    overrides: Callable[[Fleet], Fleet] | None = None,
+    cached: CachedFacts | None = None,
 ) -> Desired:
     """The newest revision, decided by what is in it. `held` are files that were the fleet's before:
     one that is there and declares nothing now is an error. What `read` has read, or `before` has
-    decided, is not done again. `adjusts` is asked before anything is decided. Raises SourceError,
+    decided, is not done again. `overrides` is asked before anything is decided. Raises SourceError,
     or InvalidFleet with every error."""
-    from reconciler.desired import Desired, no_facts
+    from reconciler.loop.desired import Desired, no_facts
 
     checkout = source.fetch()
     loaded = (read or reader())(checkout, held)
     if loaded.fleet is None:
         raise InvalidFleet(errors_of(loaded.problems))
-    fleet = adjusts(loaded.fleet) if adjusts else loaded.fleet
-    return Desired.of(checkout, loaded, fleet, no_facts, before)
+    fleet = overrides(loaded.fleet) if overrides else loaded.fleet
+    return Desired.of(checkout, loaded, fleet, cached or no_facts, before)
+
+
+def reader_of(source: Source, journal: SourceJournal) -> Reader:
+    """A commit with an error is refused whole. Objects in a cluster have many authors: there, an
+    error holds what it concerns."""
+    if not source.location.startswith("cluster://"):
+        return reader()
+    from reconciler.source.slice import object_reader
+
+    return object_reader(lambda: journal.last)
+
+
+def journal_of(source: Source, *, only_peeks: bool = False) -> SourceJournal:
+    """Where this fleet was before: an older head is not news here either. `only_peeks`: nothing is
+    written."""
+    from reconciler.loop.journal import SourceJournal
+    from reconciler.source.history import HistoryFile, PeekedHistory
+    from reconciler.source.open import cache_dir
+
+    words = f"{source.location} {getattr(source, 'ref', '')}"
+    name = hashlib.sha256(words.encode()).hexdigest()[:16]
+    folder = cache_dir() / "central"
+    path = folder / f"{name}.json"
+    if only_peeks:
+        return SourceJournal(PeekedHistory(path), source)
+    folder.mkdir(parents=True, exist_ok=True)
+    return SourceJournal(HistoryFile(path), source)
+
+
+def files_not_applied(args: argparse.Namespace) -> str:
+    """A line for who has uncommitted edits and applies the commit; empty: nothing differs."""
+    from reconciler.source.worktree import WorktreeSource
+
+    if args.ref is not None or args.fleet.startswith("cluster://"):
+        return ""
+    try:
+        source = open_fleet(args, working_tree=True)
+        checkout = source.fetch() if isinstance(source, WorktreeSource) else None
+    except ReconcilerError:
+        return ""  # whoever applies says it
+    what = differing(checkout) if checkout else ""
+    return f"{what}: not applied, the commit is (`--watch` follows files)" if what else ""
+
+
+def differing(checkout: Checkout) -> str:
+    """Which files of a work tree differ from which commit; empty: none, or it is no work tree."""
+    files: tuple[str, ...] = getattr(checkout, "uncommitted", ())
+    if not files or checkout.commit is None:
+        return ""
+    named = ", ".join(files[:_MOST_NAMED])
+    if len(files) > _MOST_NAMED:
+        named += f" and {len(files) - _MOST_NAMED} more"
+    verb = "differs" if len(files) == 1 else "differ"
+    return printable(f"{named} {verb} from {checkout.commit[:7]}")
 
 
 def errors_of(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -13,16 +13,16 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from reconciler.api.errors import UsageError
 from reconciler.cli.options import check_output
-from reconciler.edge import Exit
-from reconciler.errors import UsageError
-from reconciler.option import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
+from reconciler.console.edge import Exit
+from reconciler.console.option import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
-    from reconciler.kube.apiserver.client import ApiServer
-    from reconciler.kube.installation.install import Program, SecretFile
-    from reconciler.kube.installation.installing import Foreign, Result
+    from reconciler.kube.client.api import ApiServer
+    from reconciler.kube.install.manifests import Program, SecretFile
+    from reconciler.kube.install.writer import Foreign, InstallResult
     from reconciler.kube.objects import Manifest, ObjectId
 
 _SECRET_OPTIONS = tuple(  # of the program: those that name a file
@@ -42,9 +42,25 @@ _NO_URL = (
 )
 
 
+_NO_IMAGE = (
+    "warning: no registry has an image of this program, so that its pod cannot start: build one"
+    " (deploy/README.md) and name it with --image"
+)
+
+
+EXAMPLES = {
+    "reconcile install -C https://git.example/fleet.git --cluster prod": "all that it needs there",
+    "reconcile install --cluster prod --export": "print it as YAML instead",
+}
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--export", action="store_true", help="print YAML; open no connection")
-    parser.add_argument("--image", help="of the reconciler (default: the release's own)")
+    parser.add_argument(
+        "--image",
+        metavar="ADDRESS",
+        help="of the reconciler: the image that you built (deploy/README.md)",
+    )
     parser.add_argument(
         "--secret",
         action="append",
@@ -77,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         return _agent(args)
     if args.server:
         raise UsageError("--server goes with --agent")
-    from reconciler.kube.installation.install import installation
+    from reconciler.kube.install.manifests import installation
     from reconciler.runtimes import RUNTIMES
 
     program = _program(args)
@@ -88,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("--take-over asks the cluster; --export opens no connection")
         _print_yaml(installation(RUNTIMES, program))
         return Exit.OK
-    from reconciler.kube.installation.installing import knows_admission
+    from reconciler.kube.install.writer import knows_admission
 
     api = open_one(args)
     with_admission = knows_admission(api)
@@ -99,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
 
 def open_one(args: argparse.Namespace) -> ApiServer:
     """The one cluster that --cluster names. Raises UsageError, AccessError."""
-    from reconciler.kube.apiserver.access import open_cluster
+    from reconciler.kube.client.access import open_cluster
 
     name, _, context = _one_cluster(args).partition("=")
     return open_cluster(name, context or None, kubeconfig=args.kubeconfig)
@@ -112,7 +128,7 @@ def _one_cluster(args: argparse.Namespace) -> str:
 
 
 def _install(args: argparse.Namespace, api: ApiServer, manifests: tuple[Manifest, ...]) -> int:
-    from reconciler.kube.installation.installing import (
+    from reconciler.kube.install.writer import (
         foreign,
         wait_until_gone,
         wait_until_served,
@@ -155,7 +171,7 @@ def _way_out(kind: str, owner: str) -> str:
     return "; rename or remove it"
 
 
-def report(results: Iterable[tuple[ObjectId, Result]]) -> Counter[str]:
+def report(results: Iterable[tuple[ObjectId, InstallResult]]) -> Counter[str]:
     """Print what changed, and count everything."""
     counts: Counter[str] = Counter()
     for oid, result in results:
@@ -169,20 +185,20 @@ def _summary(api: ApiServer, counts: Counter[str]) -> None:
     if not counts.keys() - {"unchanged", "kept as it is"}:
         print(f"cluster {api.name}: nothing to do, {counts['unchanged']} objects are as they are")
         return
-    told = ", ".join(f"{count} {result}" for result, count in counts.items())
-    print(f"cluster {api.name}: {told}")
+    results = ", ".join(f"{count} {result}" for result, count in counts.items())
+    print(f"cluster {api.name}: {results}")
 
 
 def _agent(args: argparse.Namespace) -> int:
     """Make a node's account and print the kubeconfig that its agent is to have."""
-    from reconciler.kube.installation import admission
-    from reconciler.kube.installation.installing import (
+    from reconciler.kube.install import admission
+    from reconciler.kube.install.rbac import agent_manifests, agents_role
+    from reconciler.kube.install.writer import (
         agent_kubeconfig,
         foreign,
         knows_admission,
         write,
     )
-    from reconciler.kube.installation.rbac import agent_manifests, agents_role
     from reconciler.kube.yaml_text import dump
 
     _check_node(args.agent)
@@ -215,12 +231,14 @@ def _agent(args: argparse.Namespace) -> int:
 def _check_node(node: str) -> None:
     # Of a label's value, and "fleet-agent-" before it still is a name.
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", node):
-        raise UsageError(f"--agent {node!r} is no FleetNode's name in a cluster (63 characters)")
+        raise UsageError(
+            f"--agent {node!r} is not a valid FleetNode name in a cluster (63 characters)"
+        )
 
 
 def _program(args: argparse.Namespace) -> Program | None:
     """What runs in the cluster; None: no pod can read what -C names."""
-    from reconciler.kube.installation.install import CLUSTER_SCHEME, Program
+    from reconciler.kube.install.manifests import CLUSTER_SCHEME, Program
     from reconciler.placement.images import OWN_IMAGE
     from reconciler.source.address import parse_address
 
@@ -232,6 +250,8 @@ def _program(args: argparse.Namespace) -> Program | None:
                 " this machine"
             )
         return None
+    if not args.image:
+        _say(_NO_IMAGE)
     return Program(
         url=args.fleet,
         cluster=_one_cluster(args).partition("=")[0],
@@ -244,7 +264,7 @@ def _program(args: argparse.Namespace) -> Program | None:
 
 
 def _secret(text: str) -> SecretFile:
-    from reconciler.kube.installation.install import SecretFile
+    from reconciler.kube.install.manifests import SecretFile
 
     option, equals, rest = text.partition("=")
     secret, _, key = rest.partition("/")

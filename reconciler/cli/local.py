@@ -3,44 +3,97 @@
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from reconciler.api.errors import StateError
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
-from reconciler.cli.options import LOCAL_ANYHOW
-from reconciler.fleet import Fleet
-from reconciler.option import programs_of
-from reconciler.source.load import Loaded
+from reconciler.console.option import programs_of
+from reconciler.fleet.fleet import Fleet
+from reconciler.fleet.workload import Workload
+from reconciler.source.checkout import Source
 
 if TYPE_CHECKING:
-    from agent.settings import Settings
-    from agent.view import RecordedNode
+    from agent.node.settings import Settings
+    from agent.node.view import RecordedNode
+    from reconciler.agents.nodes import Here
+    from reconciler.report.status import Status
 
 
 def settings(args: argparse.Namespace) -> Settings:
     """What the command line says of this machine."""
-    from agent.local import state_root
-    from agent.settings import Settings
+    from agent.node.local import state_root
+    from agent.node.settings import Settings
 
     return Settings(
         root=state_root(args.state_dir),
         programs=programs_of(args),
         api_key_file=args.api_key_file,
         service_ports=args.service_ports,
+        memory_fraction=args.memory_fraction,
+        runtime=args.runtime,
+        runtimes=args.runtimes,
+        host_ip=args.host_ip,
     )
 
 
 def node_of(args: argparse.Namespace, fleet: Fleet) -> str:
     """The node that this machine is. Raises UsageError."""
-    from agent.node import choose_node
+    from agent.node.node import choose_node
 
     return choose_node(fleet, args.local or None)
+
+
+def as_here(args: argparse.Namespace) -> Callable[[Fleet], Fleet]:
+    """The fleet as this machine's agent sees it: with what memory is there, where it states none.
+    What comes out raises UsageError for a fleet that has no such node."""
+    from agent.machine.probe import own_memory
+    from agent.node.overlay import Overlay
+
+    made: dict[str, Overlay] = {}
+
+    def overrides(fleet: Fleet) -> Fleet:
+        node = node_of(args, fleet)
+        overlay = made.setdefault(node, Overlay(node, settings(args), own_memory))
+        return overlay(fleet)
+
+    return overrides
+
+
+def this_node(args: argparse.Namespace, source: Source) -> str | None:
+    """The node of this fleet that this machine is, by its state; None: it is none."""
+    from agent.node.node import node_of_fleet
+
+    return node_of_fleet(settings(args).root, source)
+
+
+def node_here(args: argparse.Namespace, source: Source) -> Here:
+    """What this machine knows of itself where its agent cannot be asked by an address."""
+    from reconciler.agents.nodes import AgentReport
+
+    def here(fleet: Fleet, workloads: Iterable[Workload]) -> Mapping[str, AgentReport]:
+        from agent.server.here import heard_here
+
+        node = this_node(args, source)
+        stated = fleet.get(FleetNode, ObjectRef("FleetNode", "", node)) if node else None
+        if stated is None or stated.spec.agent is None:
+            return {}
+        try:
+            answer = heard_here(stated, settings(args), workloads, fleet.revision)
+        except StateError as error:
+            return {stated.metadata.name: AgentReport(None, str(error))}
+        return {stated.metadata.name: AgentReport(answer, seen_at=time.time() - answer.age_s)}
+
+    return here
 
 
 def look_at(args: argparse.Namespace, node: str, fleet: Fleet | None = None) -> RecordedNode:
     """The node as its records show it, and as this fleet states it; nothing can be changed through
     it."""
-    from agent.local import recorded_node
+    from agent.node.local import recorded_node
 
     found = recorded_node(node, settings(args))
     stated = fleet.get(FleetNode, ObjectRef("FleetNode", "", node)) if fleet else None
@@ -49,18 +102,19 @@ def look_at(args: argparse.Namespace, node: str, fleet: Fleet | None = None) -> 
     return found
 
 
-def held_here(args: argparse.Namespace, loaded: Loaded) -> str | None:
-    """Why this machine would hold a valid revision: it was a node before that is gone from it."""
-    before = remembered_node(args)
-    if before is None or args.local not in (LOCAL_ANYHOW, before):
-        return None
-    from agent.node import does_not_know
-
-    return does_not_know(loaded, before)
-
-
 def remembered_node(args: argparse.Namespace) -> str | None:
     """The node that this machine was the last time; None before the first."""
-    from agent import node
+    from agent.node import node
 
     return node.remembered_node(settings(args).root)
+
+
+def with_measured(args: argparse.Namespace, status: Status) -> Status:
+    """With the speeds that were measured on this machine, where it is what was looked at: there no
+    agent was asked."""
+    from agent.state.benchmarks import read_results
+
+    if args.local is None:
+        return status
+    found = read_results(settings(args).root)
+    return replace(status, measured=dict.fromkeys(status.observed.targets, found))

@@ -1,86 +1,54 @@
-"""Look at what runs, here or on every agent node, beside what should run."""
+"""What runs now, beside what should run: what a pass finds, as a status."""
 
 from __future__ import annotations
 
-import argparse
+from collections import defaultdict
 from collections.abc import Mapping
-from typing import Protocol
 
 from reconciler.agents.arrival import Verdicts
 from reconciler.agents.verdicts import verdicts_of
-from reconciler.cli import local
-from reconciler.cli.agents import desired_as_told, open_agents
-from reconciler.cli.clusters import clusters_of, must_have_name, open_together
-from reconciler.desired import Desired
-from reconciler.plan import Observation
-from reconciler.report.status import Declared, Status
-from reconciler.workload import Workload
+from reconciler.api.meta import ObjectRef
+from reconciler.api.nodestate import NodeState
+from reconciler.cli.passes import Pass
+from reconciler.core.plan import Blocked, Observation, Plan, starts_again
+from reconciler.fleet.workload import Workload
+from reconciler.loop.desired import Desired
+from reconciler.placement import Hold
+from reconciler.report.status import DeclaredService, Status
 
 
-class Looker(Protocol):
-    def look(self, desired: Desired) -> Status:
-        """What runs now, beside what this revision wants."""
+def look(at: Pass) -> Status:
+    """What runs now, beside what the revision that was fetched wants, and why it is not so."""
+    found = at.compare()
+    verdicts = _verdicts(found.plan, at.states)
+    refusals = {ref: b for b in found.plan.blocked for ref in (*b.holds, b.ref) if not b.target}
+    declared = _declared(found.desired, at.node, found.observed, verdicts, refusals)
+    return Status(found.observed, declared, at.states, found.desired.fleet.revision)
 
 
-def looker(args: argparse.Namespace) -> Looker:
-    """At this machine with --local, else at every agent node of the fleet, and every --cluster."""
-    if args.local is not None:
-        return _Here(args)
-    return _WithClusters(args) if clusters_of(args) else _Everywhere(args)
-
-
-class _Here:
-    def __init__(self, args: argparse.Namespace) -> None:
-        self._args = args
-
-    def look(self, desired: Desired) -> Status:
-        node = local.node_of(self._args, desired.fleet)
-        here = local.look_at(self._args, node, desired.fleet)
-        observed = here.observe(desired.assignment.workloads)
-        return Status(observed, _declared(desired, node, observed, {}), {}, desired.fleet.revision)
-
-
-class _Everywhere:
-    """Agents are remembered between two looks: what did not change is not sent again."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self._agents = open_agents(args)
-
-    def look(self, desired: Desired) -> Status:
-        self._agents.follow(desired.fleet)
-        observed = self._agents.observe()
-        desired = desired_as_told(desired, self._agents)
-        states = self._agents.states
-        verdicts = {target: verdicts_of(state) for target, state in states.items()}
-        declared = _declared(desired, None, observed, verdicts)
-        return Status(observed, declared, states, desired.fleet.revision)
-
-
-class _WithClusters:
-    """The agents and the clusters that are named, at the same time."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self._agents = open_agents(args)
-        self._together = open_together(args, self._agents)
-
-    def look(self, desired: Desired) -> Status:
-        must_have_name(desired.fleet)
-        self._agents.follow(desired.fleet)
-        self._together.follow(desired)
-        observed = self._together.observe()
-        desired = desired_as_told(desired, self._agents)
-        states = self._agents.states
-        verdicts = {target: verdicts_of(state) for target, state in states.items()}
-        declared = _declared(desired, None, observed, verdicts)
-        return Status(observed, declared, states, desired.fleet.revision)
+def _verdicts(plan: Plan, states: Mapping[str, NodeState]) -> Mapping[str, Verdicts]:
+    """What this plan holds, and what each agent says that it does not run: the agent knows more."""
+    found: defaultdict[str, dict[ObjectRef, tuple[str, str]]] = defaultdict(dict)
+    for item in plan.blocked:
+        if item.target is not None:
+            why = (item.reason, item.message)
+            found[item.target] |= dict.fromkeys((*item.holds, item.ref), why)
+    for target, state in states.items():
+        found[target] |= verdicts_of(state)
+    return found
 
 
 def _declared(
-    desired: Desired, node: str | None, observed: Observation, verdicts: Mapping[str, Verdicts]
-) -> tuple[Declared, ...]:
-    """What should run, there or anywhere; what cannot, with the reason."""
+    desired: Desired,
+    node: str | None,
+    observed: Observation,
+    verdicts: Mapping[str, Verdicts],
+    refusals: Mapping[ObjectRef, Blocked],
+) -> tuple[DeclaredService, ...]:
+    """What should run, there or anywhere; what cannot, with the reason: the plan's, which knows
+    what else uses the memory."""
     held = [
-        Declared(ref, h.finding.rule, h.finding.message, on, _cluster(desired, on))
+        DeclaredService(ref, *_why(h, refusals.get(ref)), on, _cluster(desired, on))
         for h in desired.assignment.held
         if node is None or not h.nodes or node in h.nodes
         for ref in h.services
@@ -92,16 +60,22 @@ def _declared(
     placed = [
         _placed(workload, observed, verdicts)
         for workload in desired.assignment.workloads
-        if node in (None, workload.node) and not workload.suspended and workload.ref not in refs
+        if node in (None, workload.node) and workload.ref not in refs
         if workload.cluster is None
         or workload.target in observed.targets  # else nobody asked for it
     ]
     return (*placed, *held)
 
 
+def _why(hold: Hold, refusal: Blocked | None) -> tuple[str, str]:
+    if refusal is not None and refusal.reason == hold.finding.rule:
+        return refusal.reason, refusal.message
+    return hold.finding.rule, hold.finding.message
+
+
 def _placed(
     workload: Workload, observed: Observation, verdicts: Mapping[str, Verdicts]
-) -> Declared:
+) -> DeclaredService:
     """Why a service that has a node may not run there, as far as that is known."""
     target = workload.target
     state = observed.targets.get(target)
@@ -109,13 +83,15 @@ def _placed(
     reason, message = "NotRunning", ""
     if state is not None and not state.reachable:
         reason = "Unknown"
+    elif workload.suspended:
+        reason, message = "Suspended", ""
     elif verdict is not None:
         reason, message = verdict
     elif state is not None and state.keeps_stopped(workload):
-        reason, message = "StoppedByHand", f"`fleet-agent restart {workload.ref.name}` starts it"
+        reason, message = "StoppedByHand", starts_again(workload.ref, state)
     elif state is not None and workload.runtime in state.missing:
         reason, message = "EngineMissing", state.missing[workload.runtime]
-    return Declared(workload.ref, reason, message, workload.node, workload.cluster)
+    return DeclaredService(workload.ref, reason, message, workload.node, workload.cluster)
 
 
 def _cluster(desired: Desired, node: str | None) -> str | None:

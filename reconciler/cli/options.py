@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from reconciler.errors import UsageError
-from reconciler.option import (
+from reconciler.api.errors import UsageError
+from reconciler.console.option import (
     AGENT_OPTIONS,
     API_KEY_FILE,
     GIT_OPTIONS,
+    HOST_IP,
     LEASE_DURATION,
     LISTEN_OPTIONS,
+    MEMORY_FRACTION,
+    OFFERED_RUNTIMES,
+    RUNTIME,
     SERVICE_PORTS,
     STATE_DIR,
     add,
@@ -21,8 +25,11 @@ from reconciler.option import (
 LOCAL_ANYHOW = ""  # --local without a name
 
 
-def add_fleet_options(parser: argparse.ArgumentParser) -> None:
-    """What every command accepts, before and after its name."""
+def add_fleet_options(
+    parser: argparse.ArgumentParser, formats: tuple[str, ...] = ("text", "json")
+) -> None:
+    """What every command about a fleet accepts, before and after its name. `formats` are what it
+    prints."""
     fleet = parser.add_argument_group("the fleet")
     fleet.add_argument(
         "-C", dest="fleet", default=".", metavar="FLEET", help="a path or a git URL (default: .)"
@@ -43,7 +50,8 @@ def add_fleet_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="how to reach clusters, instead of KUBECONFIG",
     )
-    fleet.add_argument("-o", "--output", metavar="FORMAT", default="text", help="text, json, ...")
+    shown = ", ".join(formats) if len(formats) > 1 else argparse.SUPPRESS  # nothing to choose
+    fleet.add_argument("-o", "--output", metavar="FORMAT", default="text", help=shown)
     git = parser.add_argument_group("git credentials (each also an environment variable)")
     add(git, GIT_OPTIONS)
 
@@ -54,8 +62,9 @@ def check_output(args: argparse.Namespace, *formats: str) -> None:
         raise UsageError(f"-o {args.output}: this prints {', '.join(formats)}")
 
 
-def add_local_options(parser: argparse.ArgumentParser) -> None:
-    """What says which node this machine is, and how it serves."""
+def add_local_options(parser: argparse.ArgumentParser, *, runtime: bool = True) -> None:
+    """What says which node this machine is, and how it serves. `runtime` off: the command has a
+    --runtime of another meaning."""
     local = parser.add_argument_group("this machine")
     local.add_argument(
         "--local",
@@ -65,6 +74,7 @@ def add_local_options(parser: argparse.ArgumentParser) -> None:
         help="be NODE's agent (default: the only agent node, or the one of this host's name)",
     )
     add_node_options(local)
+    add(local, (OFFERED_RUNTIMES, HOST_IP, *((RUNTIME,) if runtime else ())))
 
 
 def add_agent_options(parser: argparse.ArgumentParser) -> None:
@@ -86,4 +96,4 @@ def add_cluster_loop_options(parser: argparse.ArgumentParser) -> None:
 
 def add_node_options(group: argparse._ActionsContainer) -> None:
     """Where this machine keeps its state and its key, the ports and engines that a person chose."""
-    add(group, (STATE_DIR, API_KEY_FILE, SERVICE_PORTS, *program_options()))
+    add(group, (STATE_DIR, API_KEY_FILE, SERVICE_PORTS, MEMORY_FRACTION, *program_options()))

@@ -13,18 +13,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reconciler.api.errors import UsageError
 from reconciler.cli.options import check_output
-from reconciler.edge import Exit
-from reconciler.errors import UsageError
+from reconciler.console.edge import Exit
 
 if TYPE_CHECKING:
     from reconciler.api.meta import ObjectRef
-    from reconciler.desired import Desired
-    from reconciler.problem import Finding
-    from reconciler.workload import Command, Workload
+    from reconciler.api.problem import Finding
+    from reconciler.fleet.command import Command
+    from reconciler.fleet.workload import Workload
+    from reconciler.loop.desired import Desired
 
 _FORMATS = ("text", "json")
 _NO_FOLDERS = ("yaml", "yml", "sarif", "github", "markdown", "md", "wide", "name")
+
+
+EXAMPLES = {
+    "reconcile render": "the command line of each service",
+    "reconcile render --cluster prod -o manifests": "its objects as files, for Flux or Argo CD",
+    "reconcile render --images": "the container images that its pods need",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _desired(args: argparse.Namespace) -> Desired:
     from reconciler.cli.fleet import read_desired
-    from reconciler.option import source_of
-    from reconciler.placement.pods import in_cluster
+    from reconciler.console.option import source_of
+    from reconciler.placement.pods import InCluster
 
     if args.fleet.startswith("cluster://"):
         raise UsageError(f"-C {args.fleet}: give the repository; this opens no connection")
@@ -56,7 +64,7 @@ def _desired(args: argparse.Namespace) -> Desired:
     source = source_of(args, args.fleet, working_tree=True)
     return read_desired(
         source,
-        adjusts=lambda fleet: in_cluster(fleet, clusters[0]) if len(clusters) == 1 else fleet,
+        overrides=InCluster(clusters[0]) if len(clusters) == 1 else None,
     )
 
 
@@ -66,8 +74,8 @@ def _clusters(args: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _print_commands(args: argparse.Namespace, desired: Desired) -> int:
-    from reconciler.runtime import NodeFacts
     from reconciler.runtimes import RUNTIMES
+    from reconciler.runtimes.runtime import NodeFacts
 
     in_pods = commands_in_pods(desired)
     rendered = [

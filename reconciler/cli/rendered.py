@@ -6,12 +6,12 @@ in it is somebody else's, and a file of theirs where one of ours should be is an
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from reconciler.errors import UsageError
+from reconciler.api.errors import UsageError
+from reconciler.atomic import atomic_write
 
 LIST = ".fleet-rendered"
 _HEAD = (
@@ -99,12 +99,7 @@ def _list(root: Path, paths: Collection[str]) -> None:
 def _replace(place: Path, text: str) -> None:
     """By a rename, so that nobody reads half of it."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    beside = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-    try:
-        beside.write_text(text)
-        beside.replace(place)
-    finally:
-        beside.unlink(missing_ok=True)
+    atomic_write(place, text.encode(), mode=0o666, durable=False)  # as the umask has it
 
 
 def _remove(root: Path, path: str) -> None:

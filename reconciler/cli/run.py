@@ -5,14 +5,21 @@ from __future__ import annotations
 
 import argparse
 
+from reconciler.api.errors import UsageError
 from reconciler.cli.options import (
     add_agent_options,
     add_cluster_loop_options,
     add_local_options,
     check_output,
 )
-from reconciler.errors import UsageError
-from reconciler.option import DEBOUNCE, INTERVAL, add
+from reconciler.console.option import DEBOUNCE, INTERVAL, OFFLINE, add
+
+EXAMPLES = {
+    "reconcile --dry-run --local": "the plan for this machine",
+    "reconcile --once --local": "apply the commit here, and wait until all answers",
+    "reconcile --watch": "apply the files as they are saved, until Ctrl-C",
+    "reconcile --dry-run --from origin/main -o json": "what a pull request changes, for a program",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="how long nodes and clusters are waited for (10m)",
     )
-    add(parser, (INTERVAL, DEBOUNCE))
+    add(parser, (INTERVAL, DEBOUNCE, OFFLINE))
     parser.add_argument("--stop-on-exit", action="store_true", help="stop the models too")
     add_cluster_loop_options(parser)
     add_agent_options(parser)
@@ -65,10 +72,10 @@ def run(args: argparse.Namespace) -> int:
         from reconciler.cli.central import central
 
         return central(args, interval_s=interval_s, timeout_s=timeout_s)
-    from reconciler.cli.serve import Service, serve
+    from reconciler.cli.serve import ServeOptions, serve
 
     debounce_s = _seconds(args.debounce, "--debounce")
-    return serve(args, Service(interval_s, timeout_s, debounce_s))
+    return serve(args, ServeOptions(interval_s, timeout_s, debounce_s))
 
 
 def _seconds(text: str, option: str) -> float:

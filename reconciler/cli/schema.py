@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from reconciler.edge import Exit
+from reconciler.api.plain_json import parse_json
+from reconciler.console.edge import Exit
+
+EXAMPLES = {
+    "reconcile schema --to schemas": "for an editor, or another validator",
+    "reconcile schema --check": "in CI: whether those in the repository are current",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -16,13 +23,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chart", metavar="DIR", help="write the parts of the Helm chart there that come from them"
     )
-    parser.add_argument("--check", action="store_true", help="only say whether they are current")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="only say whether they are current, and JSON Schemas at all",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 0 written or current, 1 stale with --check."""
-    from reconciler.kube.definitions.crd import crd_files
-    from reconciler.kube.installation.chart import chart_files
+    """Exit 0 written or current, 1 stale or no schema with --check."""
+    from reconciler.kube.crd.definitions import crd_files
+    from reconciler.kube.install.chart import chart_files
     from reconciler.report.plan_json import plan_schema
     from reconciler.runtimes import RUNTIMES
     from reconciler.schema import answer_schema, schema_document, schemas
@@ -41,12 +52,28 @@ def run(args: argparse.Namespace) -> int:
             print(
                 f"{path}: stale; run `reconcile schema --to {folder}{chart_words}`", file=sys.stderr
             )
-        return Exit.FAILED if stale else Exit.OK
+        broken = list(_broken(path for path in wanted if path.suffix == ".json"))
+        for line in broken:
+            print(line, file=sys.stderr)
+        return Exit.FAILED if stale or broken else Exit.OK
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(wanted[path], encoding="utf-8")
     print(f"{folder}: {len(wanted)} files, {len(stale)} written", file=sys.stderr)
     return Exit.OK
+
+
+def _broken(paths: Iterable[Path]) -> Iterator[str]:
+    """What other people's validators could not use of the files that are there."""
+    from reconciler.source.reference import schema_mistake
+
+    for path in paths:
+        try:
+            mistake = schema_mistake(parse_json(_read(path) or "{}"))
+        except ValueError as error:
+            mistake = f"not JSON: {error}"
+        if mistake:
+            yield f"{path}: {mistake}"
 
 
 def _read(path: Path) -> str | None:

@@ -5,27 +5,36 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shlex
 import signal
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
+from reconciler.api.errors import UsageError
+from reconciler.api.problem import Problem
 from reconciler.cli import local
-from reconciler.cli.console import Console, Progress, Screen, ScreenLog
-from reconciler.cli.fleet import open_fleet
-from reconciler.desired import Desired
-from reconciler.edge import Exit, endings, hangups
-from reconciler.errors import UsageError
-from reconciler.loop import Loop, Timing, Wake
-from reconciler.plan import Instance, Observation, Plan
-from reconciler.problem import Problem
+from reconciler.cli.ahead import headers_of
+from reconciler.cli.console import Console, Screen, ScreenLog
+from reconciler.cli.fleet import files_not_applied, open_fleet
+from reconciler.cli.progress import ProgressLine
+from reconciler.console.edge import Exit, endings, hangups
+from reconciler.core.plan import Instance, Observation, Plan
+from reconciler.core.target import Outcome
+from reconciler.loop import Loop, PlannedRevision, Timing, Wake
+from reconciler.loop.desired import Desired, no_facts
 from reconciler.report.plan_json import change_json, plan_json
+from reconciler.report.terminal import Tone
+from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import Source
 from reconciler.source.directory import DirectorySource
 from reconciler.source.worktree import WorktreeSource
-from reconciler.target import Outcome
+
+if TYPE_CHECKING:
+    from agent.process.launch import ProcessSnapshot
 
 _WATCH_POLL_S = 30.0  # should the watcher miss something
 _STILL_THERE_MS = 1000  # how often the watched folder is looked for
@@ -35,27 +44,35 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServeOptions:
     """How to serve, beside the words of the command line. `on_ready` says that a service answers,
-    in the place of the usual line; True: that was all, stop."""
+    in the place of the usual line; True: that was all, stop. So does `is_hopeless` of a plan."""
 
     interval_s: float = 30.0
     timeout_s: float = 600.0
     debounce_s: float = 2.0  # of --watch: removals wait out an editor, a rebase, a stash
     on_ready: Callable[[Instance, Screen], bool] | None = None
+    is_hopeless: Callable[[Plan], bool] = lambda _: False
+    ends_refused: bool = False  # nobody is there to mend what is not valid
     deadline_s: float | None = None  # stop after so long, whatever happened
 
 
-def serve(args: argparse.Namespace, service: Service) -> int:
+def serve(args: argparse.Namespace, service: ServeOptions) -> int:
     """Run until the pass is done, or until a signal."""
     source = open_fleet(args, working_tree=args.watch)
     if args.watch and not isinstance(source, DirectorySource | WorktreeSource):
         raise UsageError("--watch follows the files of a folder: -C must be one, without --ref")
-    from agent.node import Following, owned
+    from agent.models.headers_first import HeadersFirst
+    from agent.node.node import Following, owned
 
     screen, wake = Screen(), Wake()
     log_to(screen)
-    console = _Recorder(screen, args.output, _ready_line(service, screen, wake), quiet=args.once)
+    if not args.watch and (differs := files_not_applied(args)):
+        screen.say(differs, Tone.CHANGE)
+    ready = _ready_line(service, screen, wake)
+    refused = wake.stop if service.ends_refused else lambda: None
+    ends = _end_of(service, wake)
+    console = _Recorder(screen, args.output, ready, ends, refused, quiet=args.once)
     following = Following(
         Timing(
             poll_s=_WATCH_POLL_S if args.watch else service.interval_s,
@@ -64,6 +81,8 @@ def serve(args: argparse.Namespace, service: Service) -> int:
         confirmed=frozenset(args.confirm),
         busy=_busy(source) if args.watch else lambda: None,
     )
+    headers = headers_of(args, screen, node=None, here=True, changed=wake.look)
+    headers.beside = source.beside if isinstance(source, BundleSource) else None
     node = owned(
         source,
         args.local or None,
@@ -72,11 +91,13 @@ def serve(args: argparse.Namespace, service: Service) -> int:
         console,
         following,
         stop_children=args.stop_on_exit,
+        headers=HeadersFirst(headers.lookahead, None, headers.facts if args.once else no_facts),
     )
     with hangups(wake.fetch), node as here:
+        headers.node = here.name
         if here.journal.damage:
             screen.say(here.journal.damage)
-        progress = Progress(screen, here.agent.active_downloads)
+        progress = ProgressLine(screen, here.agent.store.downloads, here.agent.store.stored_bytes)
         alarm = threading.Timer(service.deadline_s or 0.0, wake.stop)
         try:
             if service.deadline_s is not None:
@@ -88,9 +109,29 @@ def serve(args: argparse.Namespace, service: Service) -> int:
         finally:
             alarm.cancel()
             progress.close()
-            if args.stop_on_exit and (running := here.agent.processes.snapshot()):
+            running = here.agent.processes.snapshot()
+            if args.stop_on_exit and running:
                 names = ", ".join(state.ref.label for state in running)
-                screen.say(f"stops {names}: requests in flight may finish first")
+                screen.say(
+                    f"stops {names}: requests in flight may finish first;"
+                    " Ctrl-C leaves them running"
+                )
+            elif not args.once:
+                _say_left_running(screen, running, args.state_dir)
+
+
+def _say_left_running(
+    screen: Screen, states: Iterable[ProcessSnapshot], state_dir: str | None
+) -> None:
+    """The models go on: who pressed Ctrl-C may not expect that, and wants to know how to end it."""
+    where = f" --state-dir {shlex.quote(state_dir)}" if state_dir else ""
+    if screen.live:
+        screen.say("")  # the terminal has shown ^C
+    for state in states:
+        if state.pid is not None:
+            at = f" at {state.launch.url}" if state.ready else ""
+            stop = f"fleet-agent stop {shlex.quote(state.ref.label)}{where}"
+            screen.say(f"left running: {state.ref.label}{at}; `{stop}` ends it")
 
 
 def log_to(screen: Screen) -> None:
@@ -102,7 +143,9 @@ def log_to(screen: Screen) -> None:
     logging.getLogger("agent.models.downloads").setLevel(logging.ERROR)
 
 
-def _ready_line(service: Service, screen: Screen, wake: Wake) -> Callable[[Instance], None] | None:
+def _ready_line(
+    service: ServeOptions, screen: Screen, wake: Wake
+) -> Callable[[Instance], None] | None:
     on_ready = service.on_ready
     if on_ready is None:
         return None
@@ -114,6 +157,14 @@ def _ready_line(service: Service, screen: Screen, wake: Wake) -> Callable[[Insta
     return say
 
 
+def _end_of(service: ServeOptions, wake: Wake) -> Callable[[Plan], None]:
+    def look(plan: Plan) -> None:
+        if service.is_hopeless(plan):
+            wake.stop()
+
+    return look
+
+
 class _Recorder(Console):
     """A Console that also keeps the first plan and every outcome, for --once."""
 
@@ -122,6 +173,8 @@ class _Recorder(Console):
         screen: Screen,
         output: str,
         on_ready: Callable[[Instance], None] | None,
+        on_plan: Callable[[Plan], None],
+        on_refused: Callable[[], None],
         *,
         quiet: bool,
     ) -> None:
@@ -133,10 +186,13 @@ class _Recorder(Console):
         self.observed: Observation | None = None
         self.outcomes: list[Outcome] = []
         self.failed = False  # the newest revision could not be had, or is invalid
+        self._on_plan = on_plan
+        self._on_refused = on_refused
 
     def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         self.failed = True
         super().refused(revision, problems)
+        self._on_refused()
 
     def source_lost(self, why: str, since: float) -> None:
         self.failed = True
@@ -147,10 +203,11 @@ class _Recorder(Console):
         self.last = plan
         if not self._hold_json:
             super().planned(plan, desired)
+        self._on_plan(plan)
 
-    def applied(self, outcomes: tuple[Outcome, ...]) -> None:
+    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
         self.outcomes += outcomes
-        super().applied(outcomes)
+        super().applied(planned, outcomes)
 
     def looked(self, observed: Observation) -> None:
         self.observed = observed
@@ -181,7 +238,7 @@ def _once(loop: Loop, console: _Recorder, timeout_s: float) -> int:
         return Exit.BLOCKED if loop.held else Exit.FAILED
     deadline = monotonic() + timeout_s
     while not loop.wake.stopped:
-        loop.look()
+        loop.sync()
         assert console.last is not None
         assert console.observed is not None
         waiting = _waiting(loop.desired, console.last, console.observed)
@@ -208,8 +265,15 @@ def _waiting(desired: Desired, plan: Plan, observed: Observation) -> list[Instan
     there = {i.ref: i for i in observed.instances}
     late = [there.get(ref) for ref in wanted]
     waiting: list[Instance | None] = [i for i in late if i is None or not i.ready]
-    pending = [c for c in plan.changes if not c.is_shown_only]
-    return waiting or [None] * len(pending)
+    pending = [there.get(c.ref) for c in plan.changes if not c.is_shown_only]
+    return waiting or [i and _as_it_comes(i) for i in pending]
+
+
+def _as_it_comes(instance: Instance) -> Instance | None:
+    """Its successor, which waits for something; None where nothing is known of that."""
+    if instance.pending is None:
+        return None
+    return replace(instance, ready=False, reason=instance.pending.reason)
 
 
 def _is_final(instance: Instance | None) -> bool:

@@ -3,54 +3,79 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
+import time
 from typing import TYPE_CHECKING
 
+from reconciler.api.errors import InvalidFleet, SourceError, UsageError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
-from reconciler.edge import Exit
-from reconciler.errors import InvalidFleet, SourceError, UsageError
+from reconciler.console.edge import Exit
+from reconciler.console.option import add_view_options
 from reconciler.report.terminal import printable
 
+_FETCH_EVERY_S = 30.0
+
 if TYPE_CHECKING:
+    from reconciler.cli.passes import Pass
     from reconciler.report.status import Status
 
 
+EXAMPLES = {
+    "reconcile status": "all nodes, asked from here",
+    "reconcile status --local --follow": "this machine, until Ctrl-C",
+    "reconcile status --cluster prod -o json": "a cluster too, for a program",
+}
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--follow", action="store_true", help="keep it current until Ctrl-C")
+    add_view_options(parser)
     add_agent_options(parser)
     add_local_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 0 when everything that should run answers, 3 otherwise; 1 when the fleet cannot be
-    read: what runs here is shown all the same."""
+    """Exit 0 when everything that was asked for and should run answers, 3 otherwise; 1 when the
+    fleet cannot be read: what runs here is shown all the same."""
     check_output(args, "text", "json")
-    from reconciler.cli.clusters import in_given_cluster, not_covered
-    from reconciler.cli.fleet import open_fleet, read_desired
-    from reconciler.cli.look import looker
+    from reconciler.cli.fleet import open_fleet
+    from reconciler.cli.passes import open_pass
+    from reconciler.console.statusview import show
 
     if args.local is not None and args.cluster:
         raise UsageError("--local is about this machine alone: leave --cluster out")
-    here = looker(args)
     try:
-        source = open_fleet(args, working_tree=True)
-        desired = read_desired(source, adjusts=in_given_cluster(args))
+        with open_pass(args, open_fleet(args, working_tree=True)) as at:
+            return _show(args, at)
     except (SourceError, InvalidFleet) as error:
         if args.local is None:
             raise
         print(printable(str(error)), file=sys.stderr)
-        _print(args, _without_fleet(args))
+        show(args, _without_fleet(args))
         return Exit.FAILED
-    if args.follow:
-        from reconciler.cli.follow import follow
 
-        return follow(args, source, desired, here)
-    status = here.look(desired)
-    _print(args, status)
+
+def _show(args: argparse.Namespace, at: Pass) -> int:
+    """Raises SourceError or InvalidFleet where there is no revision to look at it by."""
+    from reconciler.cli import local
+    from reconciler.cli.clusters import not_covered
+    from reconciler.cli.look import look
+    from reconciler.console.statusview import chosen, follow, show
+
+    if (desired := at.fetch()) is None:
+        show(args, _without_fleet(args))
+        return Exit.BLOCKED
+    if args.follow:
+        return follow(args, _Newest(args, at).look)
+    if at.report.failure is not None:
+        print(printable(str(at.report.failure)), file=sys.stderr)
+    everything = local.with_measured(args, look(at))
+    status = chosen(args, everything)
+    show(args, status)
     if args.local is None:
-        for line in not_covered(desired, status.observed, "looked at"):
+        for line in not_covered(desired, everything.observed, "looked at"):
             print(printable(line), file=sys.stderr)
+    if at.report.failure is not None:
+        return Exit.FAILED
     return exit_code(status, allow_unreachable=args.allow_unreachable)
 
 
@@ -59,9 +84,7 @@ def exit_code(status: Status, *, allow_unreachable: bool) -> int:
     if any(not state.reachable for state in status.observed.targets.values()):
         return Exit.OK if allow_unreachable else Exit.BLOCKED
     ready = {(i.target, i.ref) for i in status.observed.instances if i.ready}
-    late = [
-        d for d in status.declared if d.reason != "StoppedByHand" and (d.target, d.ref) not in ready
-    ]
+    late = [d for d in status.declared if not d.is_meant and (d.target, d.ref) not in ready]
     return Exit.BLOCKED if late else Exit.OK
 
 
@@ -74,13 +97,28 @@ def _without_fleet(args: argparse.Namespace) -> Status:
     return Status(local.look_at(args, node).observe(()))
 
 
-def _print(args: argparse.Namespace, status: Status) -> None:
-    if args.output == "json":
-        from reconciler.report.status import status_json
+class _Newest:
+    """A look by the newest revision that may be followed."""
 
-        print(json.dumps(status_json(status), indent=2))
-        return
-    from reconciler.edge import view_of
-    from reconciler.report.status_text import status_text
+    def __init__(self, args: argparse.Namespace, at: Pass) -> None:
+        self._args, self._at = args, at
+        self._again_at = time.monotonic() + _FETCH_EVERY_S
+        self._shown = ""
+        self._say()
 
-    sys.stdout.write(status_text(status, view_of(sys.stdout)))
+    def look(self) -> Status:
+        from reconciler.cli import local
+        from reconciler.cli.look import look
+
+        if time.monotonic() >= self._again_at:
+            self._again_at = time.monotonic() + _FETCH_EVERY_S
+            self._at.fetch()
+            self._say()
+        return local.with_measured(self._args, look(self._at))
+
+    def _say(self) -> None:
+        """Why it is not the newest that there is, once."""
+        reason = str(self._at.report.failure or "")
+        if reason and reason != self._shown:
+            print(printable(reason), file=sys.stderr)
+        self._shown = reason

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from reconciler.report.terminal import counted, printable
 
 if TYPE_CHECKING:
-    from reconciler.kube.apiserver.client import ApiServer
+    from reconciler.kube.client.api import ApiServer
     from reconciler.kube.objects import Manifest
 
 
 def take_over(api: ApiServer, *, accept_field_loss: bool) -> bool:
     """Whether they are ours now. Nothing is written before every question is answered and a backup
     is on the disk. Raises ClusterError, OSError."""
-    from reconciler.kube.definitions.crd import crds
-    from reconciler.kube.installation.takeover import alive, held, replace_definitions, write_backup
+    from reconciler.kube.crd.definitions import crds
+    from reconciler.kube.install.takeover import alive, held, replace_definitions, write_backup
     from reconciler.runtimes import RUNTIMES
 
     if living := alive(api):
@@ -51,7 +51,7 @@ def take_over(api: ApiServer, *, accept_field_loss: bool) -> bool:
 
 def _listed_elsewhere(definition: Manifest) -> str:
     """What its former owner may still do to it."""
-    from reconciler.kube.installation.installing import owner_of
+    from reconciler.kube.install.writer import owner_of
 
     name, owner = definition["metadata"]["name"], owner_of(definition)
     if owner.startswith("Helm"):

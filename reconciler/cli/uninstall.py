@@ -10,16 +10,22 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from reconciler.api.errors import UsageError
 from reconciler.cli.install import open_one, report
 from reconciler.cli.options import check_output
-from reconciler.edge import Exit
-from reconciler.errors import UsageError
+from reconciler.console.edge import Exit
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
-    from reconciler.kube.installation.removing import Remains
+    from reconciler.kube.install.removal import Remains
 
 _MOST_LISTED = 20
+
+
+EXAMPLES = {
+    "reconcile uninstall --cluster prod": "where nothing of the fleet is left there",
+    "reconcile uninstall --cluster prod --keep-services": "and leave what runs as it is",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     check_output(args, "text")
     if args.fleet != ".":
         raise UsageError("-C has nothing to do with it: this removes what `reconcile install` made")
-    from reconciler.kube.installation.removing import remaining, remove_all, remove_program
+    from reconciler.kube.install.removal import remaining, remove_all, remove_program
 
     api = open_one(args)
     if args.keep_services:
@@ -50,13 +56,13 @@ def run(args: argparse.Namespace) -> int:
             return _refuse(remains, args.confirm)
         counts = report(remove_all(api, remains))
     if not counts:
-        print(f"cluster {api.name}: nothing of ours is there")
+        print(f"cluster {api.name}: nothing was installed there")
     return Exit.OK
 
 
-def _refuse(remains: Remains, said: str | None) -> int:
-    if said is not None:
-        _say(f"--confirm {said} is for another list: this is what is there now")
+def _refuse(remains: Remains, token: str | None) -> int:
+    if token is not None:
+        _say(f"--confirm {token} is for another list: this is what is there now")
     for oid in remains.objects[:_MOST_LISTED]:
         _say(f"still there: {oid.label}")
     if len(remains.objects) > _MOST_LISTED:

@@ -4,34 +4,84 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from reconciler.api.problem import RULES, Problem
 from reconciler.cli.options import check_output
-from reconciler.edge import Exit
+from reconciler.console.edge import Exit, width_of
+
+if TYPE_CHECKING:
+    from reconciler.fleet.fleet import Fleet
+    from reconciler.source.load import Loaded
+
+
+EXAMPLES = {
+    "reconcile validate": "the files in this folder",
+    "reconcile validate -C fleets/home -o sarif": "those of another one, for a code scanner",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """None beside the common ones."""
+    parser.add_argument(
+        "--allow-empty", action="store_true", help="a fleet without any document is not an error"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 valid (warnings allowed), 1 on any error or blocked object."""
     from reconciler.cli.fleet import open_fleet
     from reconciler.placement import assign
-    from reconciler.problem import Severity
-    from reconciler.report.problems import REPORTS
+    from reconciler.report.problems import REPORTS, is_valid
+    from reconciler.report.terminal import hanging
     from reconciler.source.load import reader
 
     check_output(args, *REPORTS)
     checkout = open_fleet(args, working_tree=True).fetch()
     loaded = reader()(checkout, frozenset())
     problems = list(loaded.problems)
-    if loaded.fleet is not None:
-        assignment = assign(loaded.fleet, loaded.facts)
-        # What the source found is in `problems` already; placement adds what only nodes can tell.
-        known = set(loaded.fleet.held)
-        findings = [h.finding for h in assignment.held if h.finding not in known]
-        problems += [loaded.problem(f) for f in (*findings, *assignment.warnings)]
-        problems.sort(key=lambda p: (p.path, p.line, p.column, p.rule))
-    sys.stdout.write(REPORTS[args.output](tuple(problems), loaded.counts))
-    bad = any(p.severity is not Severity.WARNING for p in problems)
-    return Exit.FAILED if bad else Exit.OK
+    fleet = loaded.fleet or _judged(loaded)
+    assignment = assign(fleet, loaded.facts)
+    # What the source found is in `problems` already; placement adds what only nodes can tell.
+    known = set(fleet.held)
+    findings = [h.finding for h in assignment.held if h.finding not in known]
+    problems += [loaded.problem(f) for f in (*findings, *assignment.warnings)]
+    problems.sort(key=lambda p: (p.path, p.line, p.column, p.rule))
+    if not (loaded.counts.documents or problems or args.allow_empty):
+        problems.append(_nothing(args))
+    text = REPORTS[args.output](tuple(problems), loaded.counts)
+    width = width_of(sys.stdout) if args.output == "text" else None
+    sys.stdout.write("".join(f"{p}\n" for line in text.splitlines() for p in hanging(line, width)))
+    return Exit.OK if is_valid(problems) else Exit.FAILED
+
+
+def _judged(loaded: Loaded) -> Fleet:
+    """What placement can tell of beside errors: of all that is valid, but not of services that
+    state no node while one may be in a document that is wrong."""
+    from reconciler.api.inferenceservice import InferenceService
+    from reconciler.source.slice import valid_part
+
+    fleet = valid_part(loaded)
+    if all(p.ref is not None and p.ref.kind != "FleetNode" for p in loaded.errors):
+        return fleet
+    stated = {
+        ref: thing
+        for ref, thing in fleet.objects.items()
+        if not isinstance(thing, InferenceService) or thing.spec.placement.nodes
+    }
+    return replace(fleet, objects=MappingProxyType(stated))
+
+
+def _nothing(args: argparse.Namespace) -> Problem:
+    """In CI, a wrong folder would be green for ever."""
+    from reconciler.api.meta import API_VERSION
+    from reconciler.source.address import parse_address
+
+    rule = RULES["NothingToCheck"]
+    where = parse_address(args.fleet).shown + (f", folder {args.path}" if args.path else "")
+    message = (
+        f"nothing to check under {where}: no document of {API_VERSION}; is -C, or --path, the"
+        " fleet's folder? (--allow-empty: that is meant)"
+    )
+    return Problem(".", 1, 1, "", rule.severity, rule.id, message)

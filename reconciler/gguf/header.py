@@ -1,8 +1,8 @@
-"""Read what a GGUF file's header says about memory, and trust nothing in it.
+"""Read the memory facts in a GGUF file's header, without trusting it.
 
 The walk is bounded by the limits below before anything is allocated or repeated, so a crafted file
-costs no more than a real one. Nothing is kept but the keys that an estimate needs; token lists and
-other arrays are stepped over. Layout: magic, version, counts, keys, tensor infos, padding, data.
+costs no more than a real one. Only the keys that an estimate needs are kept; token lists and other
+arrays are skipped. Layout: magic, version, counts, keys, tensor infos, padding, data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
-from reconciler.errors import HeaderError
+from reconciler.api.errors import HeaderError
 from reconciler.gguf.limits import (
     ARCHITECTURE,
     ARRAY,
@@ -57,7 +57,7 @@ def read_header(file: BinaryIO, size: int) -> ModelFacts:
 
     Raises HeaderError with a sentence that names the limit it breaks.
     """
-    return _Walk(Window(file, size)).facts()
+    return _HeaderWalk(Window(file, size)).facts()
 
 
 def combine(parts: Sequence[ModelFacts]) -> ModelFacts:
@@ -94,7 +94,7 @@ _ARRAY_HEAD = struct.Struct("<IQ")
 _COUNTS = struct.Struct("<qq")
 
 
-class _Walk:
+class _HeaderWalk:
     """One pass over a header."""
 
     def __init__(self, window: Window) -> None:
@@ -113,7 +113,7 @@ class _Walk:
         architecture = self._checked_architecture()
         alignment = self._alignment()
         if tensors == 0 and not self._kept.get("split.count"):
-            raise HeaderError("the file holds no tensors, so it is no model")
+            raise HeaderError("the file holds no tensors, so it is not a model")
         weights, repackable = self._tensors(tensors, alignment)
         prefix = f"{architecture}."
         known = GENERAL | {"general.type"}
@@ -166,7 +166,7 @@ class _Walk:
             raise HeaderError(f"the key {shown(raw)} has characters other than printable ASCII")
         mark = raw if length <= 64 else hashlib.sha256(raw).digest()
         if mark in self._seen:
-            raise HeaderError(f"the key {shown(raw)} stands twice")
+            raise HeaderError(f"the key {shown(raw)} occurs twice")
         self._seen.add(mark)
         (kind,) = window.unpack(_U32, "a value's type")
         name = raw.decode("ascii")

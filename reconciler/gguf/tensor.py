@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from reconciler.errors import HeaderError
+from reconciler.api.errors import HeaderError
 from reconciler.gguf.limits import (
     MAX_DIMS,
     MAX_TENSOR_NAME_BYTES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import BinaryIO
 
-from reconciler.errors import HeaderError
+from reconciler.api.errors import HeaderError
 
 MAX_HEADER_BYTES = 256 * 2**20
 _CHUNK = 2**20

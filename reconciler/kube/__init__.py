@@ -1,1 +1,2 @@
-"""A Kubernetes cluster as a target, and as a source. Imported only where a cluster is asked for."""
+"""A Kubernetes cluster as a target, and as a source. Imported only by commands that use a
+cluster."""

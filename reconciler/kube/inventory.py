@@ -1,7 +1,7 @@
-"""What a fleet has in a cluster: labels on each object, and an ApplySet parent that names the set.
+"""The objects of a fleet in a cluster: labels on each, and an ApplySet parent that names the set.
 
-The parent is a ConfigMap after KEP-3659, so that other tools see whose the objects are. Its
-identity comes from the Fleet's name alone: moving the repository changes nothing.
+The parent is a ConfigMap as in KEP-3659, so that other tools can tell whose the objects are. Its
+identity depends on the Fleet's name alone: moving the repository changes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from reconciler.api.meta import ObjectRef
-from reconciler.kube.apiserver.errors import ClusterError
+from reconciler.api.plain_json import parse_json
+from reconciler.core.plan import Location
+from reconciler.kube.client.errors import ClusterError
 from reconciler.kube.objects import (
     FLEET_LABEL,
     MANAGED_BY_LABEL,
@@ -25,17 +27,16 @@ from reconciler.kube.objects import (
     Manifest,
     ObjectId,
 )
-from reconciler.plan import Source
 
 if TYPE_CHECKING:
-    from reconciler.kube.apiserver.client import ApiServer
+    from reconciler.kube.client.api import ApiServer
 
 ID_LABEL = "applyset.kubernetes.io/id"
 TOOLING_ANNOTATION = "applyset.kubernetes.io/tooling"
 KINDS_ANNOTATION = "applyset.kubernetes.io/contains-group-kinds"
 NAMESPACES_ANNOTATION = "applyset.kubernetes.io/additional-namespaces"
 _MOST_SOURCES = 700_000  # characters; a whole object may have 1.5 MB
-_TOOL = f"{MANAGER}/v1"  # NAME/VERSION: who else meets the set must leave it alone
+_TOOL = f"{MANAGER}/v1"  # NAME/VERSION: other tools must leave the set alone
 
 
 class ForeignSet(ClusterError):
@@ -63,7 +64,8 @@ def selector(fleet: str) -> str:
 
 
 def labelled(manifest: Manifest, fleet: str, service: str | None = None) -> dict[str, Any]:
-    """A manifest as a member of the fleet's set; `service`: the name of the one that it is for."""
+    """A manifest with the labels of the fleet's set; `service`: the name of the service that it is
+    for."""
     own = {MANAGED_BY_LABEL: MANAGER, FLEET_LABEL: fleet, PART_OF_LABEL: set_id(fleet)}
     own |= {SERVICE_LABEL: service} if service else {}
     metadata = manifest["metadata"]
@@ -72,9 +74,9 @@ def labelled(manifest: Manifest, fleet: str, service: str | None = None) -> dict
 
 
 def is_ours(live: Manifest, fleet: str) -> bool:
-    """Whether an object is this fleet's: by its labels, and as a member of its set or by our hand.
-    The labels alone are also on what a controller made of one of ours (Kubernetes gives a Service's
-    to its EndpointSlices), and on rendered files that another program applies."""
+    """Whether an object is this fleet's: by its labels, and as a member of its set or applied by
+    us. The labels alone do not prove it: controllers copy them (a Service's to its EndpointSlices),
+    and so do rendered files that another program applies."""
     metadata = live["metadata"]
     labels = metadata.get("labels") or {}
     writers = {entry.get("manager") for entry in metadata.get("managedFields") or ()}
@@ -85,7 +87,7 @@ def is_ours(live: Manifest, fleet: str) -> bool:
 
 
 def fleet_of(live: Manifest) -> str | None:
-    """The fleet that an object says it is of."""
+    """The fleet in an object's labels."""
     found = (live["metadata"].get("labels") or {}).get(FLEET_LABEL)
     return str(found) if found else None
 
@@ -94,10 +96,10 @@ def parent(
     fleet: str,
     members: Iterable[ObjectId],
     revision: str | None,
-    sources: Mapping[ObjectRef, Source] = MappingProxyType({}),
+    sources: Mapping[ObjectRef, Location] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """The ApplySet's parent: which kinds and namespaces its members are of, the revision that was
-    applied last (None: none yet), and where in it each service and document stands."""
+    """The ApplySet's parent: the kinds and namespaces of its members, the revision applied last
+    (None: none yet), and where in it each service and document is declared."""
     found = tuple(members)
     kinds = sorted({f"{oid.kind}.{oid.group}" if oid.group else oid.kind for oid in found})
     spaces = sorted({oid.namespace for oid in found} - {"", SYSTEM_NAMESPACE})
@@ -119,47 +121,47 @@ def parent(
 
 
 def revision_of(live: Manifest | None) -> str | None:
-    """The revision that a live parent says was applied last."""
+    """The revision applied last, from a live parent."""
     return None if live is None else (live.get("data") or {}).get("revision")
 
 
-def sources_of(live: Manifest | None) -> dict[ObjectRef, Source]:
-    """Where each service and document stood in the revision that was applied last."""
+def sources_of(live: Manifest | None) -> dict[ObjectRef, Location]:
+    """Where each service and document was declared in the revision applied last."""
     text = "" if live is None else (live.get("data") or {}).get("sources", "")
     try:
-        read = json.loads(text or "{}")
+        read = parse_json(text or "{}")
     except ValueError:
         return {}
     rows = read.items() if isinstance(read, dict) else ()
     return dict(filter(None, (_source(str(name), str(place)) for name, place in rows)))
 
 
-def _source(name: str, place: str) -> tuple[ObjectRef, Source] | None:
-    """`Kind/namespace/name` and FILE:LINE; None where somebody wrote something else."""
+def _source(name: str, place: str) -> tuple[ObjectRef, Location] | None:
+    """Parse `Kind/namespace/name` and FILE:LINE; None if malformed."""
     kind, *parts = name.split("/")
     file, _, line = place.rpartition(":")
     if not 1 <= len(parts) <= 2 or not file or not line.isdecimal():
         return None
     namespace = parts[0] if len(parts) == 2 else ""
-    return ObjectRef(kind, namespace, parts[-1]), Source(file, int(line), None)
+    return ObjectRef(kind, namespace, parts[-1]), Location(file, int(line), None)
 
 
-def _packed(sources: Mapping[ObjectRef, Source]) -> str:
-    """As JSON, and nothing where it is more than an object of a cluster can hold: it is a help."""
+def _packed(sources: Mapping[ObjectRef, Location]) -> str:
+    """As JSON; empty if it would exceed the size of an object: it is only informative."""
     rows = {str(ref): f"{source.file}:{source.line}" for ref, source in sorted(sources.items())}
     text = json.dumps(rows, separators=(",", ":"))
     return text if len(text) <= _MOST_SOURCES else "{}"
 
 
 def check_parent(live: Manifest | None, fleet: str) -> None:
-    """Raises ForeignSet where the parent's name is taken by somebody else's object."""
+    """Raises ForeignSet if another object has the parent's name."""
     if live is None:
         return
     metadata = live["metadata"]
     tool = (metadata.get("annotations") or {}).get(TOOLING_ANNOTATION)
     name = f"ConfigMap {SYSTEM_NAMESPACE}/{parent_name(fleet)}"
     if tool is None or tool.partition("/")[0] != MANAGER:
-        whose = f"is the inventory of {tool}" if tool else "is no inventory of ours"
+        whose = f"is the inventory of {tool}" if tool else "is not an inventory of fleet-reconciler"
         raise ForeignSet(f"{name} {whose}; rename the Fleet, or delete it if nothing needs it")
     found = (metadata.get("labels") or {}).get(ID_LABEL)
     if found != set_id(fleet):
@@ -172,10 +174,10 @@ def write_parent(
     live: Manifest | None,
     members: Iterable[ObjectId],
     revision: str | None,
-    sources: Mapping[ObjectRef, Source] = MappingProxyType({}),
+    sources: Mapping[ObjectRef, Location] = MappingProxyType({}),
 ) -> Manifest:
-    """Make the parent say this, without a call where it does already. Before members are written
-    `members` are those that were and those that will be, so that none is ever out of sight."""
+    """Write the parent, without a call if nothing changes. Before members are written, `members`
+    are the previous and the next ones, so that none is ever lost from the set."""
     check_parent(live, fleet)
     wanted = parent(fleet, members, revision, sources)
     if live is not None and _says(live, wanted):

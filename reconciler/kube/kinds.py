@@ -1,4 +1,4 @@
-"""Kinds beside those that we own: what is read, or written by an installation. Pure."""
+"""Kinds besides those that we own: read, or written by an installation. Pure."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ _ROWS = (
 SERVED_KINDS: Mapping[tuple[str, str], OwnedKind] = MappingProxyType(
     {(row.group, row.kind): row for row in _ROWS} | dict(OWNED_KINDS)
 )
-"""(group, kind) -> where the API serves it: every kind that the client can ask for."""
+"""(group, kind) -> its API path, for every kind that the client can request."""

@@ -1,4 +1,4 @@
-"""Objects of a cluster as plain JSON, what identifies them, and the kinds that we write. Pure."""
+"""Objects of a cluster as plain JSON, their identity, and the kinds that we write. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from reconciler.api.meta import GROUP, ObjectRef
+from reconciler.api.kinds import KIND_TABLE
+from reconciler.api.meta import GROUP, VERSION, ObjectRef
 
 Manifest = Mapping[str, Any]
 
@@ -24,13 +25,12 @@ INPUTS_DIGEST_ANNOTATION = f"{GROUP}/inputs-digest"  # on pod templates and on t
 INPUTS_ANNOTATION = f"{GROUP}/inputs"  # Workload.inputs as JSON, on the Deployment
 NEEDS_ANNOTATION = f"{GROUP}/needs"  # memory that a pod was sized for, as JSON, on the Deployment
 RENDER_DIGEST_ANNOTATION = f"{GROUP}/render-digest"  # of the pod template, on the Deployment
-FORCE_FIELDS_ANNOTATION = f"{GROUP}/force-fields"  # paths to take from another manager
 
 
 class ObjectId(NamedTuple):
-    """Identity of one object in a cluster. `namespace` is empty where the kind has none.
+    """Identity of one object in a cluster. `namespace` is empty if the kind has none.
 
-    The version is that of our table, so that two names of one thing compare equal.
+    The version comes from our table, so that two names of one object compare equal.
     """
 
     group: str
@@ -51,8 +51,8 @@ class ObjectId(NamedTuple):
 class OwnedKind:
     """One kind of object that we write.
 
-    `stage` orders writes: lower ones first, removals the other way round; a stage never waits for
-    readiness. `guarded`: the removal of one of these loses data, so it is never done unasked.
+    `stage` orders writes: lower ones first, removals in reverse; a stage never waits for readiness.
+    `guarded`: removing such an object loses data, so it needs confirmation.
     """
 
     group: str
@@ -68,7 +68,7 @@ class OwnedKind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """Where the API serves it: one object, those of a namespace, or all."""
+        """The API path of one object, of those of a namespace, or of all."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         within = f"/namespaces/{namespace}" if namespace else ""
         return f"{root}{within}/{self.plural}" + (f"/{name}" if name else "")
@@ -78,10 +78,8 @@ _ROWS = (
     OwnedKind("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions",
               0, namespaced=False, guarded=True),
     OwnedKind("", "v1", "Namespace", "namespaces", 0, namespaced=False, guarded=True),
-    OwnedKind(GROUP, "v1alpha1", "Fleet", "fleets", 1, namespaced=False),
-    OwnedKind(GROUP, "v1alpha1", "FleetNode", "fleetnodes", 1, namespaced=False),
-    OwnedKind(GROUP, "v1alpha1", "Model", "models", 1),
-    OwnedKind(GROUP, "v1alpha1", "InferenceService", "inferenceservices", 2),
+    *(OwnedKind(GROUP, VERSION, kind.name, kind.plural, 2 if kind.runs else 1, kind.namespaced)
+      for kind in KIND_TABLE.values()),
     OwnedKind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", 2, guarded=True),
     OwnedKind("", "v1", "ConfigMap", "configmaps", 2),
     OwnedKind("", "v1", "Service", "services", 2),
@@ -104,22 +102,22 @@ def id_of(manifest: Manifest) -> ObjectId:
 
 
 def kind_of(oid: ObjectId) -> OwnedKind:
-    """The row of an identity. KeyError: not a kind that we write."""
+    """The row of an object's kind. KeyError: not a kind that we write."""
     return OWNED_KINDS[oid.group, oid.kind]
 
 
 def service_of(manifest: Manifest) -> ObjectRef | None:
-    """The InferenceService that an object is for; None: for none."""
+    """The InferenceService that an object is for, or None."""
     metadata = manifest["metadata"]
     name = (metadata.get("labels") or {}).get(SERVICE_LABEL)
     return ObjectRef("InferenceService", metadata.get("namespace", ""), name) if name else None
 
 
 def ref_of(oid: ObjectId) -> ObjectRef:
-    """The reference by which a fleet document of this identity is known in the core."""
+    """The ref of a fleet document with this identity."""
     return ObjectRef(oid.kind, oid.namespace, oid.name)
 
 
 def document_id(ref: ObjectRef) -> ObjectId:
-    """The identity of a fleet document that is known by this reference in the core."""
+    """The identity of the fleet document with this ref."""
     return ObjectId(GROUP, ref.kind, ref.namespace, ref.name)

@@ -1,241 +1,251 @@
-"""One cluster as a target: what is there, what its objects need, and bringing them there."""
+"""One cluster: what is there, what its objects need, and bringing them there.
+
+A pass hands values on: `observe` -> ObservedCluster, `plan` -> PlannedCluster, `apply` -> outcomes.
+"""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reconciler.api.errors import ReconcilerError
 from reconciler.api.meta import ObjectRef
-from reconciler.errors import ReconcilerError
-from reconciler.kube.apiserver.errors import ClusterError
-from reconciler.kube.deciding.fights import Fights
-from reconciler.kube.deciding.planning import ObjectPlan, Scope, plan_objects
-from reconciler.kube.instances import Running, explained, instances
-from reconciler.kube.inventory import revision_of, sources_of, write_parent
-from reconciler.kube.known import Known
-from reconciler.kube.nearby import Nearby
-from reconciler.kube.objects import Manifest, ObjectId, id_of
-from reconciler.kube.packed import Objects
-from reconciler.kube.publishing.heartbeats import Beat
-from reconciler.kube.publishing.leaving import until_pods_are_gone
-from reconciler.kube.publishing.upkeep import Upkeep, is_by_agent
-from reconciler.kube.render.rendering import Renderer, Wanted
-from reconciler.kube.telling.asking import PodAsker, Pods
-from reconciler.kube.watches.looking import Documents, Listing, Look, Seen, Watching, strangers
-from reconciler.kube.watches.noted import Noted
-from reconciler.kube.writing.applying import apply_objects, object_id
-from reconciler.kube.writing.outcomes import of_services
-from reconciler.plan import (
+from reconciler.core.plan import (
     Action,
-    Blocked,
     Change,
     Instance,
+    Location,
     Observation,
     Plan,
     RevisionState,
-    Source,
     TargetState,
 )
-from reconciler.target import Outcome, Result
+from reconciler.core.target import REMOVALS, Outcome, Result
+from reconciler.kube.apply.objects import apply_objects, object_id
+from reconciler.kube.apply.outcomes import of_inventory, of_services
+from reconciler.kube.client.errors import ClusterError
+from reconciler.kube.diff.fights import Fights
+from reconciler.kube.diff.planning import Scope, plan_objects
+from reconciler.kube.endpoints.heartbeats import Heartbeats
+from reconciler.kube.endpoints.leaving import until_pods_are_gone
+from reconciler.kube.endpoints.node_slices import NodeSlices, node_slices, published_nodes
+from reconciler.kube.endpoints.takeover import SliceTakeover, is_by_agent, take_over
+from reconciler.kube.informer.observer import (
+    ClusterObserver,
+    Documents,
+    ListingObserver,
+    Snapshot,
+    WatchingObserver,
+    strangers,
+)
+from reconciler.kube.inventory import revision_of, sources_of, write_parent
+from reconciler.kube.memo import Memo
+from reconciler.kube.nearby import agents_nearby
+from reconciler.kube.objects import ObjectId, id_of
+from reconciler.kube.observed import ObservedCluster, PlannedCluster
+from reconciler.kube.render.rendering import ObjectRenderer
+from reconciler.kube.running.instances import Running, explained, instances
+from reconciler.kube.running.pod_reader import PodReader
+from reconciler.kube.running.pool_nodes import PoolNodes
 
 if TYPE_CHECKING:
-    from reconciler.desired import Desired
-    from reconciler.kube.apiserver.client import ApiServer
-    from reconciler.planner import Policy
+    from reconciler.core.planner import Policy
+    from reconciler.kube.client.api import ApiServer
+    from reconciler.kube.object_set import ObjectSet
+    from reconciler.loop.desired import Desired
 
-_GIVEN_UP = 3  # passes that failed in a row: then whoever waits is told that it does not help
+_GIVEN_UP = 3  # passes that failed in a row: then waiting does not help
 
-log = logging.getLogger(__name__)
+
+@dataclass(frozen=True, slots=True)
+class ApplyProgress:
+    """How applying a revision went so far. `held`: why it is not applied, where waiting does not
+    help."""
+
+    revision: str = ""
+    failed_passes: int = 0
+    held: str = ""
+
+    def after(self, revision: str, failed: Sequence[Outcome]) -> ApplyProgress:
+        """With one more pass, and what failed or was skipped in it."""
+        before = self.failed_passes if self.revision == revision else 0
+        passes = before + 1 if failed else 0
+        first = next((o for o in failed if o.result is Result.FAILED), *failed[:1] or (None,))
+        held = first.message if first is not None and passes >= _GIVEN_UP else ""
+        return ApplyProgress(revision, passes, held)
 
 
 class ClusterTarget:
-    """One thread uses it: look, plan, apply, and again. `changed`, where given, is called when the
-    cluster changes: then it is watched, else listed with every look. `why_not` says why nothing
-    may be written there now, where another process applies this fleet; empty: it may."""
+    """One thread at a time uses it. `changed`, where given, is called when the cluster changes:
+    then it is watched, else listed each time. `why_not` says why nothing may be written there now,
+    where another process applies this fleet; empty: it may.
+
+    What lives between passes: caches (the observer's, the renderer's, the two memos), who took
+    which field from us, which services leave, the agents' heartbeats, and how far a revision is.
+    """
 
     def __init__(
         self,
         api: ApiServer,
-        renderer: Renderer,
+        renderer: ObjectRenderer,
         changed: Callable[[], None] | None = None,
         why_not: Callable[[], str] = lambda: "",
         documents: Documents | None = None,
     ) -> None:
-        self.api = api = Noted.like(api) if changed else api
+        self.api = api
         self.name = f"cluster/{api.name}"
         self._renderer = renderer
         others = not renderer.owns_documents
-        self._look: Look = (
-            Watching(api, changed, others, documents) if changed else Listing(api, others)
+        self._observer: ClusterObserver = (
+            WatchingObserver(api, changed, others, documents)
+            if changed
+            else ListingObserver(api, others)
         )
-        self.why_not = why_not
+        self._why_not = why_not
         self._fights = Fights()
-        self._settled = Known[ObjectId, bool]()
+        self._settled = Memo[ObjectId, bool]()
         self._running = Running()
-        self._upkeep = Upkeep(self.api)
-        self.nearby = Nearby(self.api)
-        self.pods = PodAsker(self.api)
-        self.planned: Mapping[ObjectId, Manifest] = {}  # what the last plan was made from
-        self._members: frozenset[ObjectId] = frozenset()  # what the last plan leads to
-        self._refused: tuple[Blocked, ...] = ()  # what the last plan held back
-        self._failed_passes = 0
-        self._is_known = False
-        self._held = ""  # why the newest revision is not applied, where waiting does not help
-        self.seen = Seen(Objects({}), None)  # the last good look
-        self._seen_at: float | None = None  # when that was, in epoch seconds
-        self.wanted: Wanted | None = None
-        self._followed: Desired | None = None
-        self._rendered: Desired | None = None  # what `wanted` was made from
+        self._heartbeats = Heartbeats(api)
+        self._pods = PodReader(api)
+        self._pool_nodes = PoolNodes(api)
+        self._progress = ApplyProgress()
+        self._seen_at: float | None = None  # the last good look, in epoch seconds
 
-    def follow(self, desired: Desired) -> None:
-        """From now on this is what the cluster should have."""
-        self._followed = desired
-        self._held, self._failed_passes = "", 0
-
-    def observe(self) -> tuple[TargetState, tuple[Instance, ...]]:
-        """What runs there. An API server that gives no answer is an unreachable target."""
-        wanted = self._render()
-        self._is_known = False
+    def observe(self, desired: Desired) -> tuple[TargetState, tuple[Instance, ...]]:
+        """What runs there: an ObservedCluster. An API server that gives no answer is an unreachable
+        target."""
+        wanted = self._renderer.wanted(desired)
         try:
-            self.seen = seen = self._look(wanted.fleet)
+            seen = self._observer(wanted.fleet)
             stood = sources_of(seen.parent)
-            self.nearby.look(self._desired, self._documents(), stood)
+            documents = seen.objects.over(seen.documents)
+            nearby = agents_nearby(self._heartbeats, self.api.name, desired, documents, stood)
         except ClusterError as error:
             return TargetState(self.name, False, self._seen_at, str(error)), ()
-        self._is_known, self._seen_at = True, time.time()
-        workloads = self._desired.assignment.workloads
-        meant = {w.ref: w for w in workloads if w.target == self.name}
+        self._seen_at = time.time()
+        meant = {w.ref: w for w in desired.assignment.workloads if w.target == self.name}
         found = instances(self.name, seen.objects, meant, stood, self._running)
         staying = {ref for ref, workload in meant.items() if not workload.suspended}
-        self.pods.ask({i.ref for i in found if not i.ready}, staying)
-        state = TargetState(
-            self.name,
+        pods = self._pods.find({i.ref for i in found if not i.ready}, staying)
+        progress = self._progress
+        held = progress.held if progress.revision == desired.fleet.revision else ""
+        state = ObservedCluster(
+            target=self.name,
             reachable=True,
             seen_at=self._seen_at,
-            message=_not_installed(seen, self.api.name),
+            message=_not_installed(seen, self.api.name)
+            or self._pool_nodes.lacking(meant[ref] for ref in staying),
             renders=wanted.renders,
             incomplete=wanted.incomplete,
-            revision=RevisionState(applied=revision_of(seen.parent), held=self._held),
-            leaving=self.pods.left,
+            revision=RevisionState(applied=revision_of(seen.parent), held=held),
+            leaving=pods.left,
+            snapshot=seen,
+            nearby=nearby,
+            pods=pods,
         )
-        return state, explained(found, seen.objects, self.pods.found)
-
-    def objects_or_none(self) -> Objects | None:
-        """What is the fleet's there, as the last look found it, its documents among it whoever
-        applied them; None: it found nothing out."""
-        if not self._is_known:
-            return None
-        return self._documents()
-
-    def beats(self) -> Mapping[str, Beat]:
-        """The heartbeats of the agents beside it, as the last look found them."""
-        return self.nearby.beats
-
-    def pods_found(self) -> Pods:
-        """Those of services that the last look found not ready."""
-        return self.pods.found
+        return state, explained(found, seen.objects, pods.troubled)
 
     def plan(
         self,
+        desired: Desired,
+        cluster: ObservedCluster,
+        observed: Observation,
         services: Plan,
         policy: Policy,
         arrived: Iterable[ObjectRef],
-        observed: Observation,
-    ) -> ObjectPlan:
-        """What the objects need, after a look that got an answer. `arrived`: services that moved
-        away and answer where they are now. Raises ClusterError."""
-        assert self.wanted is not None, "a look comes first"
-        if self._rendered is not self._followed:  # what the agents said was heard after the look
-            self._render()
-        seen = self.seen.objects
-        slices = self._upkeep.look(self._desired, self.wanted.fleet, observed, seen, self.beats())
-        wanted = self.wanted.objects.changed({id_of(found): found for found in slices.wanted})
-        others = strangers(self.api, wanted.keys() - seen.keys())
-        self._upkeep.taken(slices.wanted, others)
-        live = seen.changed({**others, **dict.fromkeys(slices.left)})
-        self.planned = live
+    ) -> PlannedCluster:
+        """What the objects need for what was planned for the `services`. `arrived`: services that
+        moved away and answer where they are now. Raises ClusterError."""
+        wanted, seen = self._renderer.wanted(desired), cluster.snapshot
+        slices = self._slices(desired, wanted.fleet, cluster, observed)
+        objects = wanted.objects.changed({id_of(found): found for found in slices.wanted})
+        others = strangers(self.api, objects.keys() - seen.objects.keys())
+        live = seen.objects.changed({**others, **dict.fromkeys(slices.left)})
         by_agents = (oid for oid, other in others.items() if is_by_agent(other))
-        names = (wanted[oid] for oid in self.wanted.published)
-        kept = {id_of(name): name for name in until_pods_are_gone(names, live, self.seen.slices)}
-        wanted = wanted.changed({**kept, **dict.fromkeys(by_agents)})
-        self._members = frozenset(wanted) | slices.left
+        names = (objects[oid] for oid in wanted.published)
+        kept = {id_of(name): name for name in until_pods_are_gone(names, live, seen.slices)}
+        objects = objects.changed({**kept, **dict.fromkeys(by_agents)})
         scope = Scope(
             target=self.name,
-            fleet=self.wanted.fleet,
+            fleet=wanted.fleet,
             resting=self._fights.resting(time.monotonic()),
             arrived=frozenset(arrived),
-            stood=sources_of(self.seen.parent),
+            stood=sources_of(seen.parent),
             settled=self._settled,
-            incomplete=self.wanted.incomplete,
+            incomplete=wanted.incomplete,
         )
-        made = plan_objects(scope, services, wanted, live, policy, self._desired)
-        self._refused = made.blocked
-        return made
+        return PlannedCluster.of(
+            cluster,
+            fleet=wanted.fleet,
+            objects=plan_objects(scope, services, objects, live, policy, desired),
+            live=live,
+            members=frozenset(objects) | slices.left,
+            takeover=SliceTakeover.of(slices, others),
+            stood=_declared_at(desired, wanted.objects),
+        )
 
-    def apply_all(self, changes: Sequence[Change], revision: str) -> tuple[Outcome, ...]:
-        """Carry out what a plan says of this cluster. Never raises for what cannot be done now."""
-        wanted, seen = self.wanted, self.seen
-        assert wanted is not None, "a look comes first"
-        objects = [change for change in changes if change.object is not None]
+    def apply(
+        self, cluster: PlannedCluster, changes: Sequence[Change], revision: str
+    ) -> tuple[Outcome, ...]:
+        """Carry out changes of a plan for this cluster. Never raises: what cannot be done is an
+        Outcome."""
         services = [change for change in changes if change.object is None]
-        why = self.why_not()
+        blocked = cluster.objects.blocked
+        why = self._why_not()
         if not why:
-            self._upkeep.carry_out()
-        if not objects and revision_of(seen.parent) == revision:
-            return of_services(services, (), self._refused)
+            take_over(self.api, cluster.takeover)
+        if len(services) == len(changes) and revision_of(cluster.snapshot.parent) == revision:
+            # Also where another process applied it while this one stood by.
+            self._progress = ApplyProgress(revision)
+            return of_services(services, (), blocked)
         if why:
-            self._held = why
+            self._progress = ApplyProgress(revision, held=why)
             return tuple(Outcome(change, Result.SKIPPED, why) for change in changes)
-        before = revision_of(seen.parent)
-        there = self._members | seen.objects.keys()
-        try:
-            stood = sources_of(seen.parent)
-            parent = write_parent(self.api, wanted.fleet, seen.parent, there, before, stood)
-            outcomes = apply_objects(
-                self.api, objects, self.planned, wanted.fleet, why_not=self.why_not
-            )
-            failed = [outcome for outcome in outcomes if outcome.result is not Result.APPLIED]
-            self._remember(outcomes)
-            if not failed and not self.why_not():
-                gone = {object_id(change) for change in objects if change.action is Action.DELETE}
-                write_parent(self.api, wanted.fleet, parent, there - gone, revision, self._stands())
-        except ReconcilerError as error:
-            outcomes = tuple(Outcome(change, Result.FAILED, str(error)) for change in objects)
-            failed = list(outcomes)
-        self._count(failed)
-        told = of_services(services, outcomes, self._refused)
-        self.pods.leave(_left(outcomes, told))
+        outcomes = self._apply_objects(cluster, [c for c in changes if c.object], revision)
+        failed = [outcome for outcome in outcomes if outcome.result is not Result.APPLIED]
+        self._progress = self._progress.after(revision, failed)
+        told = of_services(services, outcomes, blocked)
+        self._pods.leave(_left(outcomes, told))
         return (*outcomes, *told)
 
     def close(self) -> None:
         """End the watches."""
-        self._look.close()
+        self._observer.close()
         self.api.close()
 
-    def _render(self) -> Wanted:
-        self._rendered = self._desired
-        self.wanted = wanted = self._renderer.wanted(self._desired)
-        return wanted
+    def _slices(
+        self, desired: Desired, fleet: str, cluster: ObservedCluster, observed: Observation
+    ) -> NodeSlices:
+        """The endpoints of agent nodes that are ours to write now."""
+        nodes = published_nodes(desired, self.api.name)
+        if not nodes:
+            return NodeSlices()
+        leases = {node: beat.state for node, beat in cluster.nearby.heartbeats.items()}
+        return node_slices(nodes, fleet, observed, leases, cluster.snapshot.objects)
 
-    def _documents(self) -> Objects:
-        return self.seen.objects.over(self.seen.documents)
-
-    @property
-    def _desired(self) -> Desired:
-        assert self._followed is not None, "nothing is followed yet"
-        return self._followed
-
-    def _stands(self) -> dict[ObjectRef, Source]:
-        """Where each service and document of the cluster is declared, for the plan that removes
-        it."""
-        assert self.wanted is not None
-        origins = self._desired.fleet.origins
-        refs = frozenset(map(self.wanted.objects.ref, self.wanted.objects))
-        return {
-            ref: Source(origins[ref].path, origins[ref].line, None) for ref in refs & origins.keys()
-        }
+    def _apply_objects(
+        self, cluster: PlannedCluster, changes: Sequence[Change], revision: str
+    ) -> tuple[Outcome, ...]:
+        """Between two writes of the set's parent: before, it lists what was and what will be a
+        member, so that no object is ever out of sight; after, what is one."""
+        parent = cluster.snapshot.parent
+        there = cluster.members | cluster.snapshot.objects.keys()
+        fleet, before, stood = cluster.fleet, revision_of(parent), sources_of(parent)
+        try:
+            parent = write_parent(self.api, fleet, parent, there, before, stood)
+            outcomes = apply_objects(self.api, changes, cluster.live, fleet, why_not=self._why_not)
+            self._remember(outcomes)
+            is_whole = all(outcome.result is Result.APPLIED for outcome in outcomes)
+            if is_whole and not self._why_not():
+                gone = {object_id(change) for change in changes if change.action is Action.DELETE}
+                write_parent(self.api, fleet, parent, there - gone, revision, cluster.stood)
+        except ReconcilerError as error:
+            # Writing down what was applied is no change of a plan: else nobody would hear of it.
+            tried = changes or [of_inventory(self.name, fleet)]
+            return tuple(Outcome(change, Result.FAILED, str(error)) for change in tried)
+        return outcomes
 
     def _remember(self, outcomes: Iterable[Outcome]) -> None:
         """Whom we took fields from, to notice a fight."""
@@ -246,10 +256,14 @@ class ClusterTarget:
                 for field in change.fields:
                     self._fights.took(object_id(change), field.path, change.by, now)
 
-    def _count(self, failed: Sequence[Outcome]) -> None:
-        self._failed_passes = self._failed_passes + 1 if failed else 0
-        told = [o for o in failed if o.result is Result.FAILED] or failed
-        self._held = told[0].message if self._failed_passes >= _GIVEN_UP else ""
+
+def _declared_at(desired: Desired, objects: ObjectSet) -> Mapping[ObjectRef, Location]:
+    """Where each service and document of the cluster is declared."""
+    origins = desired.fleet.origins
+    refs = frozenset(map(objects.ref, objects))
+    return {
+        ref: Location(origins[ref].path, origins[ref].line, None) for ref in refs & origins.keys()
+    }
 
 
 def _left(objects: Iterable[Outcome], services: Iterable[Outcome]) -> Iterable[ObjectRef]:
@@ -258,11 +272,11 @@ def _left(objects: Iterable[Outcome], services: Iterable[Outcome]) -> Iterable[O
         change = outcome.change
         kind = change.object.kind if change.object else ""
         goes = kind == "Deployment" or (not kind and change.reason == "Suspended")
-        if outcome.result is Result.APPLIED and change.action is Action.DELETE and goes:
+        if outcome.result is Result.APPLIED and change.action in REMOVALS and goes:
             yield change.ref
 
 
-def _not_installed(seen: Seen, name: str) -> str:
+def _not_installed(seen: Snapshot, name: str) -> str:
     if not seen.missing:
         return ""
     return (

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.agents.parallel import ask_all
-from reconciler.kube.apiserver.errors import ClusterError
+from reconciler.core.plan import Action, Change, Instance, Observation, Plan, TargetState
+from reconciler.core.prune import Before
+from reconciler.core.target import Outcome
+from reconciler.kube.client.errors import ClusterError
+from reconciler.kube.observed import ObservedCluster, PlannedCluster
 from reconciler.kube.target import ClusterTarget
-from reconciler.plan import Action, Change, Instance, Observation, Plan, TargetState
-from reconciler.target import Outcome
+from reconciler.loop.desired import NOTHING_BEFORE
 
 if TYPE_CHECKING:
-    from reconciler.agents.nodes import AgentNodes, Heard
+    from reconciler.agents.nodes import AgentNodes, AgentReport
     from reconciler.api.meta import ObjectRef
-    from reconciler.desired import Desired
-    from reconciler.workload import Workload
+    from reconciler.loop.desired import Desired
 
 LOOK_S = 60.0  # for all targets together
 _HANDOVER_S = 1800.0  # rollout.handover, where what runs does not say
@@ -29,7 +32,10 @@ _Answer = Observation | tuple[TargetState, tuple[Instance, ...]]
 
 
 class Together:
-    """One thread uses it. Clusters are looked at and changed in parallel; agents are looked at."""
+    """One thread uses it. Clusters are observed and changed in parallel; agents are only observed.
+
+    Nothing but who leaves since when, and which clusters still owe an answer, lives between passes.
+    """
 
     def __init__(
         self, agents: AgentNodes, clusters: Sequence[ClusterTarget], look_s: float = LOOK_S
@@ -37,24 +43,14 @@ class Together:
         self._agents = agents
         self.clusters = tuple(clusters)
         self._look_s = look_s
-        self._revision = ""
-        self._planned: frozenset[str] = frozenset()
         self._leaving: dict[tuple[str, ObjectRef], float] = {}  # since when, monotonic
+        self._asked = {cluster.name: threading.Lock() for cluster in clusters}  # by one question
 
-    def heed(self, why_not: Callable[[str], str]) -> None:
-        """Ask, with a cluster's name, why nothing may be written there; empty: it may."""
-        for cluster in self.clusters:
-            cluster.why_not = partial(why_not, cluster.api.name)
-
-    def follow(self, desired: Desired) -> None:
-        """From now on this is what the clusters should have."""
-        for cluster in self.clusters:
-            cluster.follow(desired)
-
-    def observe(self, workloads: Iterable[Workload] = ()) -> Observation:
-        """All of them, at once. Who gives no answer in time is unreachable."""
+    def observe(self, desired: Desired) -> Observation:
+        """All of them, at once. Who gives no answer in time is unreachable, and is asked nothing
+        else until the question that it was asked has ended."""
         questions: dict[str, Callable[[], _Answer]] = {"agents": self._agents.observe}
-        questions |= {cluster.name: cluster.observe for cluster in self.clusters}
+        questions |= {c.name: partial(self._ask, c, desired) for c in self.clusters}
         answers = ask_all(questions, time.monotonic() + self._look_s)
         agents = answers.pop("agents", None)
         assert isinstance(agents, Observation), "it has a deadline of its own"
@@ -68,39 +64,53 @@ class Together:
             state, found = answer
             targets[cluster.name] = state
             running += found
-        agents = self._with_words(agents, targets)
+        agents = self._with_reports(agents, targets.values())
         return Observation({**agents.targets, **targets}, (*agents.instances, *running))
+
+    def _ask(
+        self, cluster: ClusterTarget, desired: Desired
+    ) -> tuple[TargetState, tuple[Instance, ...]]:
+        """In a thread. A question that hangs is left behind, and goes on with the same objects."""
+        asked = self._asked[cluster.name]
+        if not asked.acquire(blocking=False):
+            message = "it has not answered what it was asked before: it is asked again after that"
+            return TargetState(cluster.name, reachable=False, message=message), ()
+        try:
+            return cluster.observe(desired)
+        finally:
+            asked.release()
 
     def plan(
         self,
         desired: Desired,
         observed: Observation,
         confirmed: Iterable[str] = (),
-        other_fleet: str | None = None,
+        before: Before = NOTHING_BEFORE,
     ) -> Plan:
-        """The services' plan, with what the objects of every cluster need."""
+        """The services' plan, with what the objects of every cluster need. The states of clusters
+        in it are what `apply` goes by. A cluster that falls silent meanwhile is one that gave no
+        answer, and all is planned again without it."""
         confirmed = tuple(confirmed)
-        made = desired.plan(observed, confirmed, other_fleet)
-        self._revision = made.revision
-        policy = desired.policy(confirmed, other_fleet)
-        arrived = self._arrived(made, observed)
-        for cluster in self.clusters:
-            if not observed.targets[cluster.name].reachable:
-                continue
+        policy = desired.policy(confirmed, before)
+        while True:
+            services = desired.plan(observed, confirmed, before)
+            arrived = self._arrived(services, observed)
+            planned: list[PlannedCluster] = []
             try:
-                objects = cluster.plan(made, policy, arrived, observed)
+                for cluster in self.clusters:
+                    state = observed.targets[cluster.name]
+                    if isinstance(state, ObservedCluster):
+                        planned.append(
+                            cluster.plan(desired, state, observed, services, policy, arrived)
+                        )
             except ClusterError as error:
-                lost = _without(observed, cluster.name, str(error))
-                return self.plan(desired, lost, confirmed, other_fleet)
-            made = made.joined(objects.changes, objects.blocked, {cluster.name: objects.unchanged})
-        self._planned = frozenset(t for t, state in observed.targets.items() if state.reachable)
-        return made
+                observed = _without(observed, cluster.name, str(error))
+            else:
+                return _joined(services, planned)
 
-    def apply(self, change: Change) -> Outcome:
-        return self.apply_all((change,))[0]
-
-    def apply_all(self, changes: Sequence[Change]) -> tuple[Outcome, ...]:
-        """Each cluster in a thread of its own; it applies in parallel what it may."""
+    def apply(self, plan: Plan, changes: Sequence[Change]) -> tuple[Outcome, ...]:
+        """Carry out changes of a plan, each cluster's in a thread of its own. Never raises for one
+        that cannot be: that is an Outcome. Blocks on no readiness."""
         by_target: defaultdict[str, list[Change]] = defaultdict(list)
         for change in changes:
             by_target[change.target].append(change)
@@ -110,29 +120,33 @@ class Together:
             for change in of_one
             if target.startswith("node/")
         ]
-        clusters = [cluster for cluster in self.clusters if cluster.name in self._planned]
-        if not clusters:
+        states = ((cluster, plan.targets[cluster.name]) for cluster in self.clusters)
+        planned = [(c, state) for c, state in states if isinstance(state, PlannedCluster)]
+        if not planned:
             return tuple(outcomes)
 
-        def apply(cluster: ClusterTarget) -> tuple[Outcome, ...]:
-            return cluster.apply_all(by_target[cluster.name], self._revision)
+        def apply(work: tuple[ClusterTarget, PlannedCluster]) -> tuple[Outcome, ...]:
+            cluster, state = work
+            return cluster.apply(state, by_target[cluster.name], plan.revision)
 
-        with ThreadPoolExecutor(len(clusters), "cluster") as pool:
-            return (*outcomes, *(done for each in pool.map(apply, clusters) for done in each))
+        with ThreadPoolExecutor(len(planned), "cluster") as pool:
+            return (*outcomes, *(done for each in pool.map(apply, planned) for done in each))
 
     def close(self) -> None:
         for cluster in self.clusters:
             cluster.close()
 
-    def _with_words(self, agents: Observation, clusters: Mapping[str, TargetState]) -> Observation:
+    def _with_reports(self, agents: Observation, clusters: Iterable[TargetState]) -> Observation:
         """With what the clusters know of nodes whose agents gave no answer."""
-        told: dict[str, Heard] = {}
-        for cluster in self.clusters:
-            for node in self._agents.silent if clusters[cluster.name].reachable else ():
-                word, known = cluster.nearby.heard(node), told.get(node)
-                if word is not None and (known is None or word.answer is not None):
-                    told[node] = word
-        return self._agents.hear(told) if told else agents
+        reports: dict[str, AgentReport] = {}
+        for cluster in clusters:
+            if not isinstance(cluster, ObservedCluster):
+                continue
+            for node in self._agents.silent:
+                report, known = cluster.nearby.report(node), reports.get(node)
+                if report is not None and (known is None or report.answer is not None):
+                    reports[node] = report
+        return self._agents.merge(reports) if reports else agents
 
     def _arrived(self, plan: Plan, observed: Observation) -> frozenset[ObjectRef]:
         """Services that leave a cluster and need not stay any longer: their successor answers, or
@@ -154,8 +168,19 @@ def _handover_s(change: Change) -> float:
     return _HANDOVER_S if said is None else float(said)
 
 
+def _joined(services: Plan, clusters: Iterable[PlannedCluster]) -> Plan:
+    """One plan of the services and of every cluster's objects."""
+    plan = services
+    for cluster in clusters:
+        objects = cluster.objects
+        plan = plan.joined(objects.changes, objects.blocked, {cluster.target: objects.unchanged})
+        plan = replace(plan, targets={**plan.targets, cluster.target: cluster})
+    return plan
+
+
 def _without(observed: Observation, target: str, why: str) -> Observation:
     """The same look, with one target that stopped answering."""
-    lost = replace(observed.targets[target], reachable=False, message=why)
+    was = observed.targets[target]
+    lost = TargetState(target, reachable=False, seen_at=was.seen_at, message=why)
     running = tuple(i for i in observed.instances if i.target != target)
     return Observation({**observed.targets, target: lost}, running)

@@ -1,7 +1,7 @@
-"""Manifests as YAML that every reader understands the same way, in the order of their keys. Pure.
+"""Manifests as YAML that every parser reads the same way, in the order of their keys. Pure.
 
-Readers of Kubernetes' files follow YAML 1.1, where a plain `yes` or `1:20` is no text: whatever is
-no harmless word stands in quotes, as JSON writes it.
+Kubernetes' parsers follow YAML 1.1, where a plain `yes` or `1:20` is not text: anything but a
+harmless word is quoted, as in JSON.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 _HARMLESS = re.compile(r"[A-Za-z/][A-Za-z0-9_./@-]*(:[A-Za-z0-9_./@-]+)*")
 _NOT_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
-_LINES = re.compile(
-    r"([\x20-\x7e]*\S\n|\n)+"
-)  # printable, no blanks at an end, a newline at the end
+# Printable, and the last line has text and a newline: parsers drop further newlines.
+_LINES = re.compile(r"(?:[\x20-\x7e]*\n)*[\x20-\x7e]*[\x21-\x7e]\n")
+_BLANK_END = re.compile(r" $", re.MULTILINE)
 
 
 def dump(manifest: Mapping[str, Any]) -> str:
@@ -56,7 +56,8 @@ def _sequence(values: Iterable[Any], indent: str) -> Iterator[str]:
 
 
 def _is_block(value: str) -> bool:
-    return "\n" in value and bool(_LINES.fullmatch(value)) and not value.startswith((" ", "\n"))
+    is_plain = bool(_LINES.fullmatch(value)) and not _BLANK_END.search(value)
+    return is_plain and not value.startswith((" ", "\n"))
 
 
 def _scalar(value: object) -> str:
@@ -70,6 +71,6 @@ def _text(value: str) -> str:
 
 
 def _json(value: object) -> str:
-    """JSON is YAML, but for characters that YAML wants to see escaped."""
+    """JSON is YAML, except for characters that YAML requires to be escaped."""
     quoted = json.dumps(value, ensure_ascii=False)
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)

@@ -1,8 +1,8 @@
-"""Which layers of a model keep what between tokens, by architecture. Pure.
+"""Which layers of a model keep state between tokens, by architecture. Pure.
 
-The rules are those of llama.cpp b11434 (src/models/*.cpp, llama-model.cpp, llama-hparams.cpp).
-An architecture that is not in the table gets a bound from above: every layer with full attention
-and, where the header has such keys, recurrent state as well.
+The rules are those of llama.cpp b11434 (src/models/*.cpp, llama-model.cpp, llama-hparams.cpp). An
+architecture that is not in the table gets an upper bound: every layer with full attention and, if
+the header has such keys, recurrent state as well.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ class Recurrent(StrEnum):
 
     NONE = "none"
     ALL = "all"
-    NO_KV_HEADS = "no-kv-heads"  # those whose entry in attention.head_count_kv is 0
+    NO_KV_HEADS = "no-kv-heads"  # layers whose entry in attention.head_count_kv is 0
     NO_KV_HEADS_NO_FF = "no-kv-heads-no-ff"  # likewise; a layer with feed-forward keeps nothing
-    INTERVAL = "interval"  # all but every n-th, or as attention.recurrent_layers says
+    INTERVAL = "interval"  # all except every n-th, or as in attention.recurrent_layers
     BOTH = "both"  # every layer keeps a state and keys and values
 
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Sliding-window attention where the header does not say it all.
+    """Sliding-window attention, where the header is incomplete.
 
-    Of each `period` layers the last (the first when `dense_first`) attends to everything; 0: none
-    does; None: only the header's array says. `window` stands in for an absent key; `fixed` wins
-    over the key; `blocks` limits the rule to models of that many layers.
+    Of each `period` layers the last (the first with `dense_first`) attends to everything; 0: none
+    does; None: only the header's array counts. `window` is the default for a missing key; `fixed`
+    overrides the key; `blocks` limits the rule to models of that many layers.
     """
 
     period: int | None
@@ -45,10 +45,11 @@ class Architecture:
     sliding: Sliding | None = None
     recurrent: Recurrent = Recurrent.NONE
     interval: int = 4
-    mla: bool = False  # keys only, compressed, where the header has the *_mla lengths
+    mla: bool = False  # keys only, compressed, if the header has the *_mla lengths
     cached: bool = True  # False: encoders and diffusion models keep nothing between calls
     kv_layers: int | None = None  # later layers reuse the keys and values of these
-    shares_kv: bool = False  # likewise; attention.shared_kv_layers counts the ones that reuse
+    # likewise; attention.shared_kv_layers is the number of layers that reuse
+    shares_kv: bool = False
     square_state: bool = False  # state = heads x key length squared (MiniMax-01)
 
 
@@ -119,6 +120,6 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
 
 
 def is_recurrent(architecture: str) -> bool:
-    """Whether no layer has attention, so that a header may say that there are 0 heads."""
+    """Whether no layer has attention, so that a header may have 0 heads."""
     row = ARCHITECTURES.get(architecture)
     return row is not None and row.recurrent is Recurrent.ALL

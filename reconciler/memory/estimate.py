@@ -1,4 +1,4 @@
-"""How much memory a served model needs, from its header and its settings. Pure."""
+"""How much memory llama.cpp needs, from a model's header and its settings. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 from reconciler.api.quantity import show_bytes
 from reconciler.memory.layers import FactValue, Layer, Shape, shape
@@ -24,17 +25,18 @@ CACHE_TYPES: Mapping[str, tuple[int, int]] = MappingProxyType(
         "iq4_nl": (32, 18),
     }
 )
-# What a llama.cpp server takes beside its buffers after a full prompt: a fit to measurements of
+# What a llama.cpp server takes besides its buffers after a full prompt: a fit to measurements of
 # b11434 on Linux (18 MiB, and bytes for each token of the vocabulary and each cell of the cache).
 _PROCESS_BYTES = 18 * 2**20
 _BYTES_PER_TOKEN = 183
 _BYTES_PER_CELL = 220
-_HYBRID_BYTES = 26 * 2**20  # more where layers with and without attention alternate
+_HYBRID_BYTES = 26 * 2**20  # additional where layers with and without attention alternate
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What a GGUF header says, as far as memory depends on it.
+    """The facts of a GGUF header that memory depends on; for a model in another format those of its
+    config.json (reconciler.memory.config), under the keys of a header.
 
     `keys` are the header's scalar and small numeric-array values by full name
     (`gemma3.block_count`, `general.file_type`); `vocabulary` is the length of the token list;
@@ -52,14 +54,21 @@ class ModelFacts:
 
     @property
     def block_count(self) -> int:
-        """Layers of the model, 0 where the header does not say."""
+        """Layers of the model, 0 if the header does not have the number."""
         count = self.keys.get(f"{self.architecture}.block_count")
         return count if isinstance(count, int) else 0
+
+    @property
+    def trained_context(self) -> int | None:
+        """Tokens that the model was trained with; None if unknown."""
+        length = self.keys.get(f"{self.architecture}.context_length")
+        return length if isinstance(length, int) and length > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """The settings that memory depends on. Sizes in tokens, `prompt_cache_bytes` in bytes."""
+    """The settings that memory depends on. Sizes in tokens, `prompt_cache_bytes` in bytes; a
+    `context` of 0 is unlimited."""
 
     context: int
     slots: int
@@ -72,16 +81,24 @@ class MemorySettings:
     embeddings: bool = False
     repack: bool = True
     swa_full: bool = False
-    gpu_layers: int | None = None  # None: all where there is a device
+    gpu_layers: int | None = None  # None: all, if there is a device
     devices: int = 1
     checkpoints: int = 0  # a slot's saved copies of sliding and recurrent state (--ctx-checkpoints)
+    engine: Literal["llama.cpp", "mlx", "vllm"] = "llama.cpp"
+    kv_bytes: int | None = None  # on each device, if stated explicitly
+    device_fraction: float | None = None  # of each device, allocated at the start
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Bytes by what they are for. `exact` is False where a part is only an upper bound, or where
-    the architecture is not in the table; `arithmetic` holds one line a part, for `explain`.
-    `largest_layer_bytes` is what the largest layer keeps (part of kv and state)."""
+    """Bytes by purpose.
+
+    `exact` is False if a part is only an upper bound, or if the architecture is not in the table;
+    `arithmetic` has one line per part, for `explain`. `unknown` names what is in no sum because it
+    cannot be predicted. `largest_layer_bytes` is what the largest layer keeps (part of kv and
+    state). `projector_bytes` are weights as well, which each process reads into memory of its own
+    (llama.cpp b11434).
+    """
 
     weights_bytes: int
     kv_bytes: int
@@ -93,6 +110,8 @@ class MemoryEstimate:
     exact: bool
     arithmetic: tuple[str, ...]
     largest_layer_bytes: int = 0
+    unknown: tuple[str, ...] = ()
+    projector_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -108,10 +127,11 @@ class MemoryEstimate:
             + self.compute_bytes
             + self.overhead_bytes
             + self.prompt_cache_bytes
+            + self.projector_bytes
         )
 
 
-def estimate(facts: ModelFacts, settings: MemorySettings) -> MemoryEstimate:
+def estimate_llamacpp(facts: ModelFacts, settings: MemorySettings) -> MemoryEstimate:
     """Predict the memory of one llama.cpp process that serves one model.
 
     Cache and state are exact for the architectures in the table; compute and overhead are fitted
@@ -153,7 +173,7 @@ def estimate(facts: ModelFacts, settings: MemorySettings) -> MemoryEstimate:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Cells of one stream of the cache, in a layer that sees everything and in one that slides."""
+    """Cells of one stream of the cache, in a layer with full attention and in a sliding one."""
 
     full: int
     sliding: int
@@ -166,8 +186,7 @@ class _Cells:
 
 
 def _cells(settings: MemorySettings, facts: ModelFacts, model: Shape) -> _Cells:
-    trained = facts.keys.get(f"{facts.architecture}.context_length")
-    context = settings.context or (trained if isinstance(trained, int) else 0)
+    context = settings.context or facts.trained_context or 0
     slots = max(settings.slots, 1)
     streams = 1 if settings.kv_unified else slots
     full = _pad256(_pad256(context) // streams)

@@ -1,7 +1,7 @@
 """What each layer of a model keeps between tokens, from the keys of its header. Pure.
 
-Works on any keys that the header walker lets through: what is missing counts as 0 and makes the
-answer a bound (`Shape.bound` says why).
+Works on any keys that the header walker accepts: missing ones count as 0 and make the result a
+bound (`Shape.bound` has the reason).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FactValue = Number | str | tuple[Number, ...]
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer with keys and values. Lengths are a head's; `value` 0: keys only (MLA)."""
+    """A layer with keys and values. Lengths are per head; `value` 0: keys only (MLA)."""
 
     kv_heads: int
     key: int
@@ -27,14 +27,15 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What memory depends on. Counts of elements, not bytes; `bound` empty: exact."""
+    """The dimensions that memory depends on. Counts of elements, not bytes; `bound` empty:
+    exact."""
 
     layers: tuple[Layer, ...]
     window: int  # cells that a sliding layer looks back; 0: none slides
     state_layers: int
     state_elements: int  # of one recurrent layer and one slot
-    state_width: int  # elements that a recurrent layer's inner projection has for a token
-    cached: bool  # False: an encoder, which looks at one batch only
+    state_width: int  # elements per token in a recurrent layer's inner projection
+    cached: bool  # False: an encoder, which sees one batch only
     widest_values: int  # elements of V of the widest layer: the row of V without flash attention
     index_elements: int  # of an indexer's key in each layer; 0: none
     heads: int
@@ -106,7 +107,7 @@ class _Keys:
         return self._keys.get(self._prefix + name)
 
     def number(self, name: str, default: int = 0) -> int:
-        """One number; the largest where the header has one a layer."""
+        """One number; the largest if the header has one per layer."""
         match self.get(name):
             case tuple() as values:
                 return int(max(values, default=default))
@@ -118,7 +119,7 @@ class _Keys:
     def per_layer(
         self, name: str, layers: int, default: tuple[int, ...] | None = None
     ) -> tuple[int, ...]:
-        """One number a layer; a list that is too short goes on with its largest."""
+        """One number per layer; a list that is too short continues with its largest."""
         match self.get(name):
             case tuple() as values:
                 numbers = [int(value) for value in values[:layers]]

@@ -1,4 +1,4 @@
-"""Where model files come from: one module a scheme, one row in SCHEMES."""
+"""Where model files come from: one module per scheme, one row in SCHEMES."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from urllib.parse import unquote
 
-from reconciler.errors import ModelError
+from reconciler.api.errors import ModelError
 from reconciler.models.beside import find_beside
 from reconciler.models.file import SCHEME as FILE
 from reconciler.models.hf import SCHEME as HF
@@ -16,34 +16,41 @@ from reconciler.models.https import SCHEME as HTTPS
 from reconciler.models.oci import SCHEME as OCI
 from reconciler.models.partial import Partial, Progress
 from reconciler.models.pypi import SCHEME as PYPI
+from reconciler.models.ranged import Pieces
 from reconciler.models.repository import SCHEME as REPOSITORY
 from reconciler.models.scheme import (
-    Access,
     FetchContext,
     FetchRequest,
-    Listing,
+    FileAccess,
+    FileListing,
     ListRequest,
+    PieceRequest,
     RemoteFile,
     Scheme,
 )
 from reconciler.models.tree import check_paths, matching, wrong_shard
+from reconciler.models.url import shown
 
 __all__ = [
     "SCHEMES",
-    "Access",
     "FetchContext",
     "FetchRequest",
+    "FileAccess",
+    "FileListing",
     "ListRequest",
-    "Listing",
     "Partial",
+    "PieceRequest",
     "Progress",
     "RemoteFile",
     "Scheme",
     "check_source",
     "fetch",
     "hosts_of",
+    "is_fixed",
     "is_folder",
     "list_files",
+    "pieces",
+    "require_allowed",
     "scheme_of",
 ]
 
@@ -58,47 +65,55 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
         "": REPOSITORY,
     }
 )
-"""What stands before `://` in a source -> how to fetch it. A path in the repository has none."""
+"""The scheme before `://` in a source -> how to fetch it. A path in the repository has none."""
 
 _PREFIX = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _KNOWN = "hf://, https://, file:///, oci://, pypi:// or a path inside the repository"
 
 
 def scheme_of(source: str) -> Scheme | None:
-    """The row for a source; None where this version knows no way to fetch it."""
+    """The row for a source; None if this version does not know its scheme."""
     return SCHEMES.get(_prefix(source))
 
 
 def check_source(source: str) -> str | None:
-    """Why a source is no address that can be fetched, or None. Pure."""
+    """Why a source cannot be fetched, judged by its address, or None. Pure."""
     scheme = scheme_of(source)
     if scheme:
         return scheme.check(source) or wrong_shard(_file_name(source))
     return f'no such source scheme "{_prefix(source)}": use {_KNOWN}'
 
 
+def is_fixed(source: str) -> bool:
+    """Whether the source always means the same bytes. Pure."""
+    scheme = scheme_of(source)
+    return bool(scheme and scheme.check(source) is None and scheme.is_fixed(source))
+
+
 def hosts_of(source: str) -> tuple[str, ...]:
-    """What allowedHosts must list for the source; empty for what needs no download. Pure."""
+    """The hosts that allowedHosts must list for the source; empty if nothing is downloaded.
+    Pure."""
     scheme = scheme_of(source)
     return scheme.hosts(source) if scheme and scheme.check(source) is None else ()
 
 
 def is_folder(source: str) -> bool:
-    """Whether the source names several files of which spec.files may choose. Pure."""
+    """Whether the source may mean several files, of which spec.files can select some. Pure."""
     scheme = scheme_of(source)
     return bool(scheme and scheme.check(source) is None and scheme.is_folder(source))
 
 
-def list_files(request: ListRequest) -> Listing:
-    """Which files the source means, with paths that are safe on disk. Raises like Scheme.fetch."""
+def list_files(request: ListRequest) -> FileListing:
+    """The files that the source means, with paths that are safe on disk. Raises like
+    Scheme.fetch."""
     beside = request.context.beside
     if beside is not None and hosts_of(request.source):
         copy = find_beside(beside, request.source, request.digest)
         request = replace(request, source=copy or request.source)
     scheme, reason = scheme_of(request.source), check_source(request.source)
     if scheme is None or reason:
-        raise ModelError(f"{request.source}: {reason}")
-    _require_allowed(scheme, request.source, request.context)
+        raise ModelError(f"{shown(request.source)}: {reason}")
+    require_allowed(request.source, request.context)
     listing = scheme.files(request)
     if listing.folder and request.patterns:
         chosen = set(matching([file.path for file in listing.files], request.patterns))
@@ -109,29 +124,41 @@ def list_files(request: ListRequest) -> Listing:
 
 
 def fetch(request: FetchRequest) -> None:
-    """Leave the whole file in the request's partial. Raises like Scheme.fetch.
+    """Fetch the whole file into the request's partial. Raises like Scheme.fetch.
 
-    The source is a RemoteFile's; with its `access`, the policy was asked when it was listed.
+    The source is a RemoteFile's; with its `access`, the policy was checked when it was listed.
     """
     scheme = scheme_of(request.source)
     if scheme is None or scheme.fetch is None:
-        raise ModelError(f"{request.source}: not the address of one file")
+        raise ModelError(f"{shown(request.source)}: not the address of one file")
     if reason := scheme.check(request.source):
-        raise ModelError(f"{request.source}: {reason}")
+        raise ModelError(f"{shown(request.source)}: {reason}")
     if request.access is None:
-        _require_allowed(scheme, request.source, request.context)
+        require_allowed(request.source, request.context)
     scheme.fetch(request)
 
 
-def _require_allowed(scheme: Scheme, source: str, context: FetchContext) -> None:
+def pieces(request: PieceRequest) -> Pieces:
+    """Read ranges of one listed file without fetching it. Raises ModelError, also while reading."""
+    scheme = scheme_of(request.source)
+    if scheme is None or scheme.pieces is None:
+        name = scheme.name if scheme else _prefix(request.source)
+        raise ModelError(f"{name} does not support ranges: known once the model is here")
+    if reason := scheme.check(request.source):
+        raise ModelError(f"{shown(request.source)}: {reason}")
+    return scheme.pieces(request)
+
+
+def require_allowed(source: str, context: FetchContext) -> None:
+    """Raises ModelError if the Fleet's policy forbids fetching it."""
     allowed = context.allowed_hosts
-    for host in scheme.hosts(source) if allowed is not None else ():
+    for host in hosts_of(source) if allowed is not None else ():
         if host not in (allowed or ()):
             raise ModelError(f"{host} is not in the Fleet's allowedHosts: add it there")
 
 
 def _file_name(source: str) -> str:
-    """What a source calls its file: without query, and without the revision of a Hub's."""
+    """The file name in a source, without the query and without the revision of a Hub source."""
     revision = r"@[^@]*$" if _prefix(source) == "hf" else r"[?#].*$"
     return unquote(re.sub(revision, "", source).rpartition("/")[2])
 

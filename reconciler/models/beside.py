@@ -13,8 +13,8 @@ _REVISION = re.compile(r"@[^/@]*$")  # hf://org/repo/file.gguf@main
 
 
 def find_beside(folder: Path, source: str, digest: str | None) -> str | None:
-    """The file:// source of a model's copy, or None. What it holds is verified like any download:
-    by the digest, where one is known."""
+    """The file:// source of a model's copy, or None. Its content is verified like any download: by
+    the digest, if one is known."""
     for path in (_by_digest(folder, digest), _by_name(folder, source)):
         if path is not None and path.exists():
             return path.absolute().as_uri() + ("/" if path.is_dir() else "")
@@ -26,7 +26,7 @@ def _by_digest(folder: Path, digest: str | None) -> Path | None:
         entries = sorted(p for p in (folder / "sha256" / digest).iterdir()) if digest else []
     except OSError:
         return None
-    # Of a model in parts the first one: its name says how many there are.
+    # Of a split model the first part: its name contains how many there are.
     return next((path for path in entries if not path.name.startswith(".")), None)
 
 

@@ -1,23 +1,37 @@
-"""Models that already lie on the node: `file:///absolute/path`, or a folder with a `/` behind it.
+"""Models that are already on the node: `file:///absolute/path`, or a folder with a `/` at the end.
 
-They are copied. A link to the original would let whoever rewrites it change, or by truncating kill
-(SIGBUS), a process that has the model mapped. What is a link there is followed if it leads to a
-file, so that a folder of a download cache can be named.
+They are copied. With a link to the original, rewriting the file could change a process that has the
+model mapped, and truncating it would kill the process (SIGBUS). A link at the path is followed if
+it leads to a file, so that a folder of a download cache can be named. Files that are not on a disk
+are refused: otherwise the author of a Model could have /proc/self/environ, this program's own
+variables, stored as one.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import posixpath
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from reconciler.errors import DownloadFailed, ModelError
+from reconciler.api.errors import DownloadFailed, ModelError
 from reconciler.models.partial import CHUNK
-from reconciler.models.scheme import FetchRequest, Listing, ListRequest, RemoteFile, Scheme
+from reconciler.models.ranged import Piece, Pieces
+from reconciler.models.scheme import (
+    FetchRequest,
+    FileListing,
+    ListRequest,
+    PieceRequest,
+    RemoteFile,
+    Scheme,
+)
 from reconciler.models.tree import MAX_FILES, shards_of
+
+_OF_THE_KERNEL = ("/proc", "/sys", "/dev")
 
 
 def _check(source: str) -> str | None:
@@ -34,31 +48,41 @@ def _check(source: str) -> str | None:
         return "file:// needs the absolute path of a file, or of a folder with a / behind it"
     if not path.isprintable():
         return "the path holds unprintable characters"
-    return None
+    return _not_on_disk(posixpath.normpath(path))
+
+
+def _not_on_disk(path: str) -> str | None:
+    """Why a path without `..` and links cannot be a model."""
+    top = "/" + path.lstrip("/").partition("/")[0]
+    return (
+        f"what lies in {top} belongs to the system and is not a model"
+        if top in _OF_THE_KERNEL
+        else None
+    )
 
 
 def _is_folder(source: str) -> bool:
     return urlsplit(source).path.endswith("/")
 
 
-def _files(request: ListRequest) -> Listing:
+def _files(request: ListRequest) -> FileListing:
     path = Path(unquote(urlsplit(request.source).path))
     try:
         if _is_folder(request.source):
             found = sorted(_below(path))
-            return Listing(tuple(_remote(path, name) for name in found), folder=True)
+            return FileListing(tuple(_remote(path, name) for name in found), folder=True)
         names = shards_of(path.name) or (path.name,)
-        return Listing(tuple(_remote(path.parent, name) for name in names))
+        return FileListing(tuple(_remote(path.parent, name) for name in names))
     except OSError as error:
         where = error.filename or path
         raise DownloadFailed(f"cannot read {where}: {error.strerror or error}") from error
 
 
 def _below(top: Path) -> Iterator[str]:
-    """The files below a folder by their paths in it, but for the hidden ones."""
+    """The files below a folder by their relative paths, without hidden ones."""
     for count, entry in enumerate(_walk(top, "")):
         if count == MAX_FILES:
-            raise ModelError(f"{top} holds more than {MAX_FILES} files: that is no model")
+            raise ModelError(f"{top} holds more than {MAX_FILES} files: that is not a model")
         yield entry
 
 
@@ -84,13 +108,15 @@ def _fetch(request: FetchRequest) -> None:
     path = unquote(urlsplit(request.source).path)
     try:
         with open(path, "rb", opener=_open_at_once) as original:
+            if reason := _not_on_disk(os.path.realpath(path)):  # a link may lead there
+                raise ModelError(f"{path}: {reason}")
             _copy(original, path, request)
     except OSError as error:
         raise DownloadFailed(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Opening a named pipe would wait for a writer."""
+    """Open without blocking: opening a named pipe would wait for a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
@@ -111,8 +137,26 @@ def _copy(original: BinaryIO, path: str, request: FetchRequest) -> None:
         raise DownloadFailed(f"{path} changed while it was copied")
 
 
+def _pieces(request: PieceRequest) -> Pieces:
+    return functools.partial(_piece, unquote(urlsplit(request.source).path))
+
+
+def _piece(path: str, at: int, count: int) -> Piece:
+    try:
+        with open(path, "rb", buffering=0, opener=_open_at_once) as original:
+            status = os.fstat(original.fileno())
+            if reason := _not_on_disk(os.path.realpath(path)):
+                raise ModelError(f"{path}: {reason}")
+            if not stat.S_ISREG(status.st_mode):
+                raise DownloadFailed(f"{path} is not a file")
+            original.seek(at)
+            return Piece(original.read(count), status.st_size, _version(status))
+    except OSError as error:
+        raise DownloadFailed(f"cannot read {path}: {error.strerror or error}") from error
+
+
 def _version(status: os.stat_result) -> str:
     return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
 
 
-SCHEME = Scheme("file", _check, lambda source: (), _fetch, _files, _is_folder)
+SCHEME = Scheme("file", _check, lambda source: (), _fetch, _files, _is_folder, _pieces)

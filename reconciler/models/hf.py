@@ -1,7 +1,7 @@
 """Models on the Hugging Face Hub: `hf://org/repo/file@revision`, `hf://org/repo@revision`.
 
-huggingface_hub says which files a revision has, in a process of its own; the bytes come by our own
-https, so that they are resumed, verified and policed as those of every other source.
+huggingface_hub, in a process of its own, lists the files of a revision; our own https fetches the
+bytes, so that they are resumed, verified and restricted like those of every other source.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from reconciler.errors import DownloadFailed, ModelError
-from reconciler.models.scheme import Access, Listing, ListRequest, RemoteFile, Scheme
+from reconciler.api.errors import DownloadFailed, ModelError
+from reconciler.models.scheme import FileAccess, FileListing, ListRequest, RemoteFile, Scheme
 from reconciler.models.tree import is_hidden, listed, matching, printable, shards_of
 from reconciler.models.url import check_url, origin_of
 
@@ -26,8 +26,8 @@ _SOURCE = re.compile(
     rf"hf://(?P<repo>{_PART}/{_PART})(?:/(?P<file>[^@?#\\]+))?(?:@(?P<revision>[A-Za-z0-9._/+-]+))?"
 )
 
-# What engines read. Code (*.py) and pickles (*.bin, *.pt, *.pth, *.pkl, *.ckpt), which can hold
-# code, come only where spec.files names them.
+# Files that engines read. Code (*.py) and pickles (*.bin, *.pt, *.pth, *.pkl, *.ckpt), which can
+# contain code, are fetched only if spec.files names them.
 _TENSORS = (
     "*.safetensors",
     "*.json",
@@ -47,7 +47,7 @@ _WANTED: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
-    """What a source says. `file` is empty for the whole repository."""
+    """The parts of a source. `file` is empty for the whole repository."""
 
     repo: str
     file: str
@@ -76,18 +76,25 @@ def _is_folder(source: str) -> bool:
     return hub is not None and not hub.file
 
 
-def _files(request: ListRequest) -> Listing:
+def _is_fixed(source: str) -> bool:
+    """Whether it names a commit: branches and tags move."""
+    hub = split_source(source)
+    return hub is not None and re.fullmatch("[0-9a-f]{40}", hub.revision) is not None
+
+
+def _files(request: ListRequest) -> FileListing:
     hub = split_source(request.source)
     if hub is None:
         raise ModelError(f"{request.source}: {_check(request.source)}")
     answer = _ask(hub, request)
     known = {str(entry["path"]): entry for entry in answer["files"]}
     paths = _chosen(hub, request, list(known))
-    access = Access(
+    access = FileAccess(
         origin_of(str(answer["endpoint"])),
         answer["authorization"],
         _DOMAINS,
         functools.partial(_explain, hub, answer["authorization"] is not None),
+        is_own=HUB not in request.context.mirrors,
     )
     files = tuple(
         RemoteFile(
@@ -100,7 +107,7 @@ def _files(request: ListRequest) -> Listing:
         )
         for path in paths
     )
-    return Listing(files, folder=not hub.file, resolved=str(answer["commit"]))
+    return FileListing(files, folder=not hub.file, resolved=str(answer["commit"]))
 
 
 def _chosen(hub: HubSource, request: ListRequest, known: list[str]) -> list[str]:
@@ -121,7 +128,7 @@ def _chosen(hub: HubSource, request: ListRequest, known: list[str]) -> list[str]
     found = sorted(path for path in wanted if any(fnmatchcase(path, p) for p in patterns))
     if not found:
         raise ModelError(
-            f"{hub.repo} holds nothing that is part of a {request.format} model at {hub.revision};"
+            f"{hub.repo} contains no file of a {request.format} model at {hub.revision};"
             f" it has {listed(sorted(known))}: correct spec.format, or name what you want in"
             " spec.files"
         )
@@ -129,7 +136,7 @@ def _chosen(hub: HubSource, request: ListRequest, known: list[str]) -> list[str]
 
 
 def _ask(hub: HubSource, request: ListRequest) -> dict[str, Any]:
-    from reconciler.models.child import ask
+    from reconciler.models.child import ask, failure
 
     mirror = request.context.mirrors.get(HUB)
     if mirror and (reason := check_url(mirror)):
@@ -143,15 +150,14 @@ def _ask(hub: HubSource, request: ListRequest) -> dict[str, Any]:
     answer = ask("reconciler.models.hf_hub", question, request.cancelled)
     if "error" not in answer:
         return answer
-    told, status = str(answer["error"]), answer.get("status")
-    if told == "refused":
+    if answer["error"] == "refused":
+        status = int(answer.get("status") or 0)
         headers = answer.get("headers") or {}
-        if reason := _explain(hub, bool(answer.get("withToken")), int(status or 0), headers):
+        if reason := _explain(hub, bool(answer.get("withToken")), status, headers):
             raise ModelError(reason)
         pause = answer.get("retryAfter")
         raise DownloadFailed(f"{hub.repo}: the Hub answers HTTP {status}: try again later", pause)
-    text = f"{hub.repo}: {printable(str(answer.get('message')))}"
-    raise ModelError(text) if told == "setup" else DownloadFailed(text)
+    raise failure(answer, printable(str(answer.get("message"))))
 
 
 _HOW_TO_LOG_IN = (
@@ -163,7 +169,7 @@ _HOW_TO_LOG_IN = (
 def _explain(
     hub: HubSource, with_token: bool, status: int, headers: Mapping[str, str]
 ) -> str | None:
-    """What a person can do about a refusal of the Hub's."""
+    """What a user can do about a refusal by the Hub."""
     code = next((v for k, v in headers.items() if k.lower() == "x-error-code"), "")
     if code == "GatedRepo":
         asked = f"{hub.repo} is gated: ask for access at https://{HUB}/{hub.repo}"
@@ -171,9 +177,9 @@ def _explain(
             return f"{asked} with the account whose token this machine uses, then try again"
         return f"{asked}; then {_HOW_TO_LOG_IN}, from the account that has the access"
     if code == "RevisionNotFound":
-        return f"{hub.repo} has no revision {hub.revision}: correct what stands after @"
+        return f"{hub.repo} has no revision {hub.revision}: correct the part after @"
     if code == "EntryNotFound":
-        return f"{hub.repo} has no such file at {hub.revision}: correct spec.source"
+        return f"{hub.repo} has no such file at {hub.revision}: correct the source"
     if code == "RepoNotFound" or status in {401, 404}:
         if with_token:
             return (
@@ -186,4 +192,4 @@ def _explain(
     return None
 
 
-SCHEME = Scheme("hf", _check, lambda source: (HUB,), None, _files, _is_folder)
+SCHEME = Scheme("hf", _check, lambda source: (HUB,), None, _files, _is_folder, is_fixed=_is_fixed)

@@ -1,14 +1,13 @@
-"""A program: which files a revision of a Hub repository has. JSON in, JSON out (see child.py)."""
+"""A program that lists the files of a Hub repository's revision. JSON in, JSON out (see
+child.py)."""
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.models.child import bound_memory
+from reconciler.models.child import answering, failure_kind
 from reconciler.models.url import check_url, origin_of
 
 if TYPE_CHECKING:
@@ -20,12 +19,12 @@ _TOLD = ("x-error-code",)
 
 
 def main() -> None:
-    bound_memory()
-    json.dump(_answer(json.load(sys.stdin)), sys.stdout)
+    answering(_answer)
 
 
 def _answer(question: dict[str, Any]) -> dict[str, Any]:
-    """The files, or `error`: `refused` (by the Hub), `setup` (of this machine), `unreachable`."""
+    """The files, or `error`: `refused` (by the Hub), `setup` (of this machine), or a
+    failure_kind."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
@@ -46,13 +45,13 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
     except HfHubHTTPError as error:
         return _refusal(error, bool(token))
     except Exception as error:  # noqa: BLE001  # the library lets its transport's errors through
-        host = origin_of(endpoint)
-        return {"error": "unreachable", "message": f"{host} cannot be asked: {_told(error)}"}
+        message = f"{origin_of(endpoint)} cannot be asked: {_error_line(error)}"
+        return {"error": failure_kind(error), "message": message}
 
 
 def _token(question: dict[str, Any], endpoint: str) -> str | None:
-    """This machine's token, for the Hub that its owner chose: never for a mirror of the fleet's,
-    or whoever writes the fleet could collect the tokens of its nodes."""
+    """This machine's token, for the Hub that its owner chose. Never for a mirror named by the
+    fleet: otherwise the fleet's authors could collect the tokens of its nodes."""
     from huggingface_hub import constants, get_token
 
     if origin_of(endpoint) != origin_of(constants.ENDPOINT):
@@ -63,7 +62,7 @@ def _token(question: dict[str, Any], endpoint: str) -> str | None:
 
 
 def _stay_at(endpoint: str) -> None:
-    """Follow no redirect to elsewhere: only the host that was permitted is asked."""
+    """Refuse redirects to other hosts: only the permitted one is contacted."""
     from huggingface_hub import get_session
 
     def check(request: Any) -> None:  # noqa: ANN401  # the type's home differs by version
@@ -72,7 +71,8 @@ def _stay_at(endpoint: str) -> None:
 
     client = get_session()
     hooks = dict(client.event_hooks)
-    client.event_hooks = hooks | {"request": [*hooks.get("request", ()), check]}
+    own = [h for h in hooks.get("request", ()) if getattr(h, "__module__", "") != __name__]
+    client.event_hooks = hooks | {"request": [*own, check]}
 
 
 def _listing(api: HfApi, question: dict[str, Any], token: str | None) -> dict[str, Any]:
@@ -113,8 +113,8 @@ def _refusal(error: HfHubHTTPError, with_token: bool) -> dict[str, Any]:
     }
 
 
-def _told(error: Exception) -> str:
-    """The first line of what an error says; its type where it says nothing."""
+def _error_line(error: Exception) -> str:
+    """The first line of an error's message, or its type if there is none."""
     if isinstance(error, MemoryError):
         return "its answer is too long"
     lines = str(error).strip().splitlines()

@@ -1,24 +1,28 @@
-"""One GET over redirects. Each hop is checked: host, scheme, and the address that answers.
+"""One GET with redirects. Each hop is checked: host, scheme, and the address of the peer.
 
-A login goes to the one origin that it is for, and so never follows a redirect. No cookies.
+A login is sent only to the origin it is for, and so never follows a redirect. No cookies.
 """
 
 from __future__ import annotations
 
+import functools
 import http.client
+import io
 import ipaddress
 import socket
 import ssl
 import threading
+import time
 import urllib.request
-from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from reconciler import __version__
-from reconciler.errors import DownloadFailed, ModelError
-from reconciler.models.scheme import Access, FetchContext
+from reconciler.api.errors import DownloadFailed, HostUnreachable, ModelError
+from reconciler.http.connect import PORTS, authorities, connect, file_ages
+from reconciler.models.pace import PacedStream
+from reconciler.models.scheme import FetchContext, FileAccess
 from reconciler.models.url import (
     is_loopback,
     mirrored,
@@ -29,7 +33,7 @@ from reconciler.models.url import (
 )
 
 _MAX_REDIRECTS = 5
-_TIMEOUT_S = 60.0  # without a byte
+_TIMEOUT_S = 60.0  # without a byte, or without the end of the response headers
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -39,18 +43,22 @@ def get(
     headers: Mapping[str, str],
     context: FetchContext,
     cancelled: threading.Event,
-    access: Access | None = None,
+    access: FileAccess | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[http.client.HTTPResponse]:
-    """The first answer that is no redirect, open for reading, whatever its status.
+    """The first response that is not a redirect, open for reading, whatever its status. Its bytes
+    must arrive at a minimum rate (pace.py).
 
-    Raises DownloadFailed for everything that the network does, also while the body is read, and
-    ModelError for a hop that the rules forbid.
+    Raises DownloadFailed for all network errors, also while the body is read, and ModelError for a
+    hop that the rules forbid.
     """
     url = mirrored(source, context.mirrors)
     stated = stated_hosts(source, context)
+    if access is not None and access.is_own:
+        stated |= {urlsplit(access.origin).hostname or ""}
     for _ in range(_MAX_REDIRECTS + 1):
         sent = dict(headers) | _login(url, access)
-        with _translated(url), _request(url, sent, stated, cancelled) as response:
+        with _translated(url), _request(url, sent, stated, cancelled, clock) as response:
             if response.status not in _REDIRECTS:
                 yield response
                 return
@@ -60,7 +68,7 @@ def get(
     raise DownloadFailed(f"{shown(source)}: more than {_MAX_REDIRECTS} redirects")
 
 
-def _login(url: str, access: Access | None) -> dict[str, str]:
+def _login(url: str, access: FileAccess | None) -> dict[str, str]:
     if access is None or access.authorization is None or origin_of(url) != access.origin:
         return {}
     return {"Authorization": access.authorization}
@@ -68,8 +76,8 @@ def _login(url: str, access: Access | None) -> dict[str, str]:
 
 @contextmanager
 def _translated(url: str) -> Iterator[None]:
-    """What the network does, as DownloadFailed."""
-    host = urlsplit(url).netloc.rpartition("@")[2]
+    """Turn network errors into DownloadFailed."""
+    host = _host(urlsplit(url))
     try:
         yield
     except ssl.SSLCertVerificationError as error:
@@ -84,38 +92,79 @@ def _translated(url: str) -> Iterator[None]:
 
 
 @contextmanager
+def _reached(host: str) -> Iterator[None]:
+    """Say of an error without any answer that it concerns all that the host has."""
+    try:
+        yield
+    except TimeoutError:
+        raise  # another one of its addresses may answer the next time
+    except OSError as error:
+        raise HostUnreachable(f"{host}: {error or type(error).__name__}") from error
+
+
+def _host(parts: SplitResult) -> str:
+    return parts.netloc.rpartition("@")[2]
+
+
+@contextmanager
 def _request(
-    url: str, headers: Mapping[str, str], stated: frozenset[str], cancelled: threading.Event
+    url: str,
+    headers: Mapping[str, str],
+    stated: frozenset[str],
+    cancelled: threading.Event,
+    clock: Callable[[], float],
 ) -> Iterator[http.client.HTTPResponse]:
     parts = urlsplit(url)
-    proxy = _proxy_for(parts)
-    connection = _connection(parts, proxy)
+    port = PORTS[parts.scheme]
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or port)
+    connection.default_port = port  # which no Host header names: some hosts sign it
+    connection.sock = _connected(parts, stated)
     try:
-        connection.connect()
-        if proxy is None:  # a proxy is the user's own, and knows what it may reach
-            _check_peer(connection.sock, parts, stated)
         with _unblocked_by(cancelled, connection.sock):
             target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
             agent = {"User-Agent": f"fleet-reconciler/{__version__}"}
             connection.request("GET", target, headers=agent | dict(headers))
+            connection.response_class = _paced(clock)
             with connection.getresponse() as response:
                 yield response
     finally:
         connection.close()
 
 
-def _connection(parts: SplitResult, proxy: SplitResult | None) -> http.client.HTTPConnection:
-    host, port = parts.hostname or "", parts.port
-    if parts.scheme == "http":
-        return http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
-    tls = ssl.create_default_context()
-    if proxy is None:
-        return http.client.HTTPSConnection(host, port, timeout=_TIMEOUT_S, context=tls)
-    connection = http.client.HTTPSConnection(
-        proxy.hostname or "", proxy.port or 8080, timeout=_TIMEOUT_S, context=tls
-    )
-    connection.set_tunnel(host, port or 443, headers=_proxy_login(proxy))
-    return connection
+def _connected(parts: SplitResult, stated: frozenset[str]) -> socket.socket:
+    """With the host of the URL, once its address is known to be one that may be asked."""
+    proxy = _proxy_for(parts)
+    with _reached(_host(parts)):
+        sock = connect(parts, proxy, time.monotonic() + _TIMEOUT_S)
+    try:
+        sock.settimeout(_TIMEOUT_S)
+        if proxy is None:  # a proxy is the user's own, and has its own rules
+            _check_peer(sock, parts, stated)
+        if parts.scheme == "https":
+            return _tls_context(file_ages(authorities())).wrap_socket(
+                sock, server_hostname=parts.hostname
+            )
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _paced(clock: Callable[[], float]) -> type[http.client.HTTPResponse]:
+    class Response(http.client.HTTPResponse):
+        def begin(self) -> None:
+            paced = PacedStream(self.fp.detach(), clock, first_by=clock() + _TIMEOUT_S)
+            self.fp = io.BufferedReader(paced)
+            super().begin()  # accepts any number of `100 Continue`
+            paced.first_by = None
+
+    return Response
+
+
+@functools.lru_cache(maxsize=1)
+def _tls_context(_trusted: tuple[object, ...]) -> ssl.SSLContext:
+    """Of one set of authorities: to load them takes 25 ms, and a plan asks hundreds of times."""
+    return ssl.create_default_context()
 
 
 def _proxy_for(parts: SplitResult) -> SplitResult | None:
@@ -124,18 +173,11 @@ def _proxy_for(parts: SplitResult) -> SplitResult | None:
     if parts.scheme == "http" or is_loopback(host) or urllib.request.proxy_bypass(host):
         return None
     proxy = urllib.request.getproxies().get("https")
-    return urlsplit(proxy if "//" in proxy else f"//{proxy}") if proxy else None
-
-
-def _proxy_login(proxy: SplitResult) -> dict[str, str]:
-    if proxy.username is None:
-        return {}
-    login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": "Basic " + b64encode(login.encode()).decode()}
+    return urlsplit(proxy if "//" in proxy else f"http://{proxy}") if proxy else None
 
 
 def _check_peer(peer: socket.socket, parts: SplitResult, stated: frozenset[str]) -> None:
-    """Judge the address that really answers: what a name resolves to can change in between."""
+    """Check the address of the actual peer: what a name resolves to can change in between."""
     text = str(peer.getpeername()[0]).partition("%")[0]
     address = ipaddress.ip_address(text)
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
@@ -145,14 +187,14 @@ def _check_peer(peer: socket.socket, parts: SplitResult, stated: frozenset[str])
         raise ModelError(f"{host} is at {address}, not on this machine: use https")
     if not address.is_global and host not in stated:
         raise ModelError(
-            f"a redirect leads to {host} at the private address {address}: not followed"
+            f"it leads to {host} at the private address {address}: not followed"
             " (if it is yours, add it to the Fleet's allowedHosts)"
         )
 
 
 @contextmanager
 def _unblocked_by(cancelled: threading.Event, peer: socket.socket) -> Iterator[None]:
-    """End a read that waits for bytes as soon as somebody asks to stop: it sees the stream end."""
+    """End a blocked read as soon as the download is cancelled: it sees the end of the stream."""
     done = threading.Event()
 
     def watch() -> None:

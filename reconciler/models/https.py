@@ -1,16 +1,20 @@
-"""Models on a web server: streamed, and continued after a stop as long as the file is the same."""
+"""Models on a web server: streamed, and resumed after a stop if the file is still the same."""
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
-from reconciler.errors import DownloadFailed, ModelError
+from reconciler.api.errors import DownloadFailed, ModelError
+from reconciler.models.ranged import Piece, Pieces
 from reconciler.models.scheme import (
     FetchRequest,
-    Listing,
+    FileAccess,
+    FileListing,
     ListRequest,
+    PieceRequest,
     RemoteFile,
     Scheme,
     one_file,
@@ -25,12 +29,12 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 18
 _LONGEST_PAUSE_S = 3600.0
-_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
+_CONTENT_RANGE = re.compile(r"bytes (?:([0-9]{1,18})-[0-9]{1,18}|\*)/([0-9]{1,18}|\*)")
 _HINTS = {
     401: "it wants a login, which a fleet file cannot hold",
     403: "it does not let us read this file",
-    404: "check spec.source",
-    410: "check spec.source",
+    404: "check the source",
+    410: "check the source",
     429: "it wants fewer requests",
 }
 
@@ -47,28 +51,30 @@ def _hosts(source: str) -> tuple[str, ...]:
     return (host,) if host else ()
 
 
-def _files(request: ListRequest) -> Listing:
-    """The one file; of a split model all parts, which lie side by side."""
+def _files(request: ListRequest) -> FileListing:
+    """The one file; of a split model all parts, which are in the same folder."""
     url = urlsplit(request.source)
     folder, slash, last = url.path.rpartition("/")
     names = shards_of(unquote(last))
     if not names:
         return one_file(request)
     parts = (url._replace(path=f"{folder}{slash}{quote(name)}").geturl() for name in names)
-    return Listing(tuple(map(RemoteFile, names, parts)))
+    return FileListing(tuple(map(RemoteFile, names, parts)))
 
 
 def _fetch(request: FetchRequest) -> None:
-    """Go on from what is here where that is safe, else start over."""
+    """Resume from the bytes we have if that is safe, else start over."""
     if not _attempt(request):
         request.partial.begin(validator=None, total=None)
         if not _attempt(request):
-            raise DownloadFailed(f"{request.source}: the server answers a range nobody asked for")
+            raise DownloadFailed(
+                f"{shown(request.source)}: the server sends a range that was not requested"
+            )
 
 
 def _attempt(request: FetchRequest) -> bool:
-    """One GET. False: what is here does not belong to the file that is there now."""
-    # lazily: http.client and ssl take 30 ms, and `validate` only wants the checks above
+    """One GET. False if the bytes we have do not belong to the server's current file."""
+    # imported late: http.client and ssl take 30 ms, and `validate` only needs the checks above
     from reconciler.models.hop import get
 
     partial = request.partial
@@ -80,28 +86,65 @@ def _attempt(request: FetchRequest) -> bool:
     access = request.access
     with get(request.source, headers, request.context, partial.cancelled, access) as response:
         if response.getheader("Content-Encoding", "identity") != "identity":
-            raise DownloadFailed(f"{request.source}: the server compresses it, we asked it not to")
+            raise DownloadFailed(f"{shown(request.source)}: the server compresses it, unasked")
         match response.status:
             case 200:
                 partial.begin(_validator(response), response.length)
             case 206 | 416:
                 if not _continues(partial, response):
                     return False
-                if response.status == 416:  # everything had arrived before
+                if response.status == 416:  # all bytes had arrived before
                     return True
-            case status:
-                told = access.explain(status, dict(response.headers)) if access else None
-                if told:
-                    raise ModelError(told)
-                hint = _HINTS.get(status, "try again later, or check spec.source")
-                pause = retry_after_s(response.getheader("Retry-After"))
-                raise DownloadFailed(f"{shown(request.source)}: HTTP {status}: {hint}", pause)
+            case _:
+                raise _refusal(request.source, response, access)
         _stream(response, partial)
     return True
 
 
+def _refusal(source: str, response: HTTPResponse, access: FileAccess | None) -> ModelError:
+    """What a user can do about a response without the file."""
+    status = response.status
+    if access and (told := access.explain(status, dict(response.headers))):
+        return ModelError(told)
+    hint = _HINTS.get(status, "try again later, or check the source")
+    pause = retry_after_s(response.getheader("Retry-After"))
+    return DownloadFailed(f"{shown(source)}: HTTP {status}: {hint}", pause)
+
+
+def _pieces(request: PieceRequest) -> Pieces:
+    return functools.partial(_piece, request)
+
+
+def _piece(request: PieceRequest, at: int, count: int) -> Piece:
+    """One GET of one range. A larger body, which some servers send instead, is not read."""
+    from reconciler.models.hop import get
+
+    source, access = request.source, request.access
+    headers = {"Range": f"bytes={at}-{at + count - 1}", "Accept-Encoding": "identity"}
+    with get(source, headers, request.context, request.cancelled, access) as response:
+        length = response.length  # of a small file a server may send all that was asked for
+        if response.status == 200 and at == 0 and length is not None and length <= count:
+            return Piece(response.read(count), length, _validator(response))
+        if response.status == 200:
+            host = urlsplit(source).hostname
+            raise DownloadFailed(f"{host} does not support ranges: known once the model is here")
+        if response.status not in (206, 416):
+            raise _refusal(source, response, access)
+        match = _CONTENT_RANGE.fullmatch(response.getheader("Content-Range", ""))
+        if match is None or match[2] == "*":
+            raise DownloadFailed(f"{shown(source)}: the server does not say how large the file is")
+        if match[1] is not None and int(match[1]) != at:
+            raise DownloadFailed(
+                f"{shown(source)}: the server sends a range that was not requested"
+            )
+        if response.getheader("Content-Encoding", "identity") != "identity":
+            raise DownloadFailed(f"{source}: the server compresses it, we asked it not to")
+        data = response.read(count) if response.status == 206 else b""
+        return Piece(data, int(match[2]), _validator(response))
+
+
 def _continues(partial: Partial, response: HTTPResponse) -> bool:
-    """Whether the server goes on exactly behind our last byte, in the file that we know."""
+    """Whether the response continues exactly after our last byte, in the same file."""
     match = _CONTENT_RANGE.fullmatch(response.getheader("Content-Range", ""))
     if match is None:
         return False
@@ -117,7 +160,7 @@ def _continues(partial: Partial, response: HTTPResponse) -> bool:
 
 
 def _validator(response: HTTPResponse) -> str | None:
-    """What If-Range may carry: a strong ETag, else a date (RFC 9110, 13.1.5)."""
+    """The value for If-Range: a strong ETag, else a date (RFC 9110, 13.1.5)."""
     tag = response.getheader("ETag", "")
     validator = tag if tag.startswith('"') else response.getheader("Last-Modified", "")
     return validator if validator and validator.isprintable() else None
@@ -126,7 +169,7 @@ def _validator(response: HTTPResponse) -> str | None:
 def _stream(response: HTTPResponse, partial: Partial) -> None:
     while chunk := response.read1(_BLOCK):
         partial.write(chunk)
-    partial.check()  # a stop looks like the end of the stream
+    partial.check()  # a cancelled read looks like the end of the stream
     if partial.total is not None and partial.received != partial.total:
         raise DownloadFailed(
             f"the connection ended after {partial.received} of {partial.total} bytes;"
@@ -135,9 +178,9 @@ def _stream(response: HTTPResponse, partial: Partial) -> None:
 
 
 def retry_after_s(header: str | None) -> float | None:
-    """Seconds that a server wants us to wait, up to an hour; its other form, a date, is ignored."""
+    """Seconds to wait, up to an hour, as the server asks; its other form, a date, is ignored."""
     text = (header or "").strip()
     return min(float(text), _LONGEST_PAUSE_S) if re.fullmatch("[0-9]{1,6}", text) else None
 
 
-SCHEME = Scheme("https", _check, _hosts, _fetch, _files)
+SCHEME = Scheme("https", _check, _hosts, _fetch, _files, pieces=_pieces)

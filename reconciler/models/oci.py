@@ -1,8 +1,8 @@
 """Models in OCI registries: `oci://registry/repository:tag` or `...@sha256:DIGEST`.
 
-oras reads the manifest, with the logins of the docker configuration, in a process of its own; the
-layers come by our own https and are verified by their digests. A layer is a file, with the name
-that its annotation org.opencontainers.image.title says, as `oras push` makes them.
+oras reads the manifest, with the logins of the docker configuration, in a process of its own; our
+own https fetches the layers, verified by their digests. A layer is a file whose name is in its
+annotation org.opencontainers.image.title, as `oras push` writes it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from reconciler.errors import DownloadFailed, ModelError
-from reconciler.models.scheme import Access, Listing, ListRequest, RemoteFile, Scheme
+from reconciler.api.errors import DownloadFailed, ModelError
+from reconciler.models.scheme import FileAccess, FileListing, ListRequest, RemoteFile, Scheme
 from reconciler.models.tree import printable
 from reconciler.models.url import check_url, is_loopback
 
@@ -47,7 +47,7 @@ def _hosts(source: str) -> tuple[str, ...]:
     return (host,) if host else ()
 
 
-def _files(request: ListRequest) -> Listing:
+def _files(request: ListRequest) -> FileListing:
     match = _match(request.source)
     if match is None:
         raise ModelError(f"{request.source}: {_check(request.source)}")
@@ -55,7 +55,7 @@ def _files(request: ListRequest) -> Listing:
     answer = _ask(base, repository, match["digest"] or match["tag"], request)
     origin = f"{urlsplit(base).scheme}://{urlsplit(base).netloc}"
     explain = functools.partial(_explain_blob, f"{urlsplit(base).netloc}/{repository}")
-    access = Access(str(answer["origin"]), answer["authorization"], explain=explain)
+    access = FileAccess(str(answer["origin"]), answer["authorization"], explain=explain)
     files = []
     for name, layer in _named(repository, answer["layers"]):
         digest = str(layer.get("digest"))
@@ -73,11 +73,11 @@ def _files(request: ListRequest) -> Listing:
                 access=access,
             )
         )
-    return Listing(tuple(files), folder=len(files) > 1, resolved=str(answer["digest"]))
+    return FileListing(tuple(files), folder=len(files) > 1, resolved=str(answer["digest"]))
 
 
 def _place(match: re.Match[str], mirrors: Mapping[str, str]) -> tuple[str, str]:
-    """The registry's URL and the repository there; a mirror's path stands before its name."""
+    """The registry's URL and the repository there; a mirror's path precedes its name."""
     registry, repository = match["registry"], match["repository"]
     host = urlsplit(f"https://{registry}").hostname or ""
     mirror = mirrors.get(host)
@@ -92,14 +92,14 @@ def _place(match: re.Match[str], mirrors: Mapping[str, str]) -> tuple[str, str]:
 
 def _named(repository: str, layers: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
     """The layers that are files of the model, by name."""
-    if any((layer.get("annotations") or {}).get("io.deis.oras.content.unpack") for layer in layers):
+    if any(_note(layer, "io.deis.oras.content.unpack") for layer in layers):
         raise ModelError(
             "it holds a packed folder: push its files one by one, oras push REF FILE FILE ..."
         )
     last = repository.rpartition("/")[2]
     found = []
     for layer in layers:
-        title = (layer.get("annotations") or {}).get(_TITLE)
+        title = _note(layer, _TITLE)
         if isinstance(title, str) and title:
             found.append((title.removeprefix("./"), layer))
         elif "gguf" in str(layer.get("mediaType")):  # as Docker packs models
@@ -111,15 +111,22 @@ def _named(repository: str, layers: list[dict[str, Any]]) -> list[tuple[str, dic
     return found
 
 
-def _ask(base: str, repository: str, reference: str, request: ListRequest) -> dict[str, Any]:
-    from reconciler.models.child import ask
+def _note(layer: Mapping[str, Any], name: str) -> object:
+    """An annotation of a layer, of any type that its author wrote."""
+    notes = layer.get("annotations")
+    return notes.get(name) if isinstance(notes, dict) else None
 
-    allowed = request.context.allowed_hosts
+
+def _ask(base: str, repository: str, reference: str, request: ListRequest) -> dict[str, Any]:
+    from reconciler.models.child import ask, failure
+
+    allowed, private = request.context.allowed_hosts, request.context.private_hosts
     question = {
         "base": base,
         "repository": repository,
         "reference": reference,
         "allowedHosts": None if allowed is None else list(allowed),
+        "privateHosts": None if private is None else list(private),
     }
     answer = ask("reconciler.models.oci_registry", question, request.cancelled)
     if "error" not in answer:
@@ -131,12 +138,11 @@ def _ask(base: str, repository: str, reference: str, request: ListRequest) -> di
             raise ModelError(reason)
         pause = answer.get("retryAfter")
         raise DownloadFailed(f"{where}: the registry answers HTTP {status}", pause)
-    text = f"{where}: {printable(str(answer.get('message')))}"
-    raise ModelError(text) if answer["error"] == "setup" else DownloadFailed(text)
+    raise failure(answer, f"{where}: {printable(str(answer.get('message')))}")
 
 
 def _explain_blob(where: str, status: int, headers: Mapping[str, str]) -> str | None:
-    """A token lives for minutes, a download for hours: with the next attempt comes a new one."""
+    """A token lives for minutes, a download for hours: the next attempt gets a new one."""
     return None if status == 401 else _explain(where, status, headers)
 
 
@@ -151,4 +157,14 @@ def _explain(where: str, status: int, headers: Mapping[str, str]) -> str | None:
     )
 
 
-SCHEME = Scheme("oci", _check, _hosts, None, _files, lambda source: _match(source) is not None)
+def _is_folder(source: str) -> bool:
+    return _match(source) is not None
+
+
+def _is_fixed(source: str) -> bool:
+    """Whether it names a digest: tags move."""
+    match = _match(source)
+    return match is not None and match["digest"] is not None
+
+
+SCHEME = Scheme("oci", _check, _hosts, None, _files, _is_folder, is_fixed=_is_fixed)

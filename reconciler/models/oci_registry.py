@@ -1,17 +1,17 @@
-"""A program: the layers of a manifest in an OCI registry. JSON in, JSON out (see child.py)."""
+"""A program that lists the layers of a manifest in an OCI registry. JSON in, JSON out (see
+child.py)."""
 
 from __future__ import annotations
 
 import hashlib
 import ipaddress
-import json
 import logging
 import socket
-import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from reconciler.models.child import bound_memory
+from reconciler.api.plain_json import parse_json
+from reconciler.models.child import answering, failure_kind
 from reconciler.models.url import check_url, origin_of
 
 if TYPE_CHECKING:
@@ -26,31 +26,29 @@ _ACCEPTED = (
 )
 
 
-class _Refused(Exception):
-    """The registry's answer is no manifest."""
+class _NoManifest(Exception):
+    """The registry's response is not a manifest."""
 
 
 def main() -> None:
-    bound_memory()
-    logging.disable(logging.CRITICAL)  # oras prints what we say ourselves
-    json.dump(_answer(json.load(sys.stdin)), sys.stdout)
+    logging.disable(logging.CRITICAL)  # oras logs the errors that we report
+    answering(_answer)
 
 
 def _answer(question: dict[str, Any]) -> dict[str, Any]:
-    """The layers, or `error`: `refused` (HTTP), `setup` (what only a person can mend) or
-    `unreachable`."""
+    """The layers, or `error`: `refused` (HTTP), `setup` (needs a user) or a failure_kind."""
     try:
         return _manifest(question)
-    except _Refused as error:
+    except _NoManifest as error:
         return dict(error.args[0])
     except PermissionError as error:
         return {"error": "setup", "message": str(error)}
     except MemoryError:
-        return {"error": "unreachable", "message": "cannot be asked: its answer is too long"}
-    except Exception as error:  # noqa: BLE001  # the libraries let many kinds through
+        return {"error": "failed", "message": "cannot be asked: its answer is too long"}
+    except Exception as error:  # noqa: BLE001  # the libraries raise many kinds
         lines = str(error).strip().splitlines()
         text = lines[0][:300] if lines else type(error).__name__
-        return {"error": "unreachable", "message": f"cannot be asked: {text}"}
+        return {"error": failure_kind(error), "message": f"cannot be asked: {text}"}
 
 
 def _manifest(question: dict[str, Any]) -> dict[str, Any]:
@@ -59,18 +57,18 @@ def _manifest(question: dict[str, Any]) -> dict[str, Any]:
     if response.status_code != 200:
         pause = response.headers.get("Retry-After", "")
         after = min(float(pause), 3600.0) if pause.isdecimal() else None
-        raise _Refused({"error": "refused", "status": response.status_code, "retryAfter": after})
+        raise _NoManifest({"error": "refused", "status": response.status_code, "retryAfter": after})
     data = response.raw.read(_MAX_MANIFEST_BYTES + 1, decode_content=True)
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     if question["reference"].startswith("sha256:") and digest != question["reference"]:
-        _fail(f"the registry gives another manifest, {digest}")
+        _fail(f"the registry returned another manifest, {digest}")
     try:
-        manifest = json.loads(data) if len(data) <= _MAX_MANIFEST_BYTES else None
+        manifest = parse_json(data) if len(data) <= _MAX_MANIFEST_BYTES else None
     except ValueError:
         manifest = None
     layers = manifest.get("layers") if isinstance(manifest, dict) else None
     if not isinstance(layers, list) or not all(isinstance(layer, dict) for layer in layers):
-        _fail("it is no manifest with layers (an index of several platforms is no model)")
+        _fail("it is not a manifest with layers (an index of several platforms is not a model)")
     return {
         "layers": layers,
         "digest": digest,
@@ -82,7 +80,7 @@ def _manifest(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _get(question: dict[str, Any], url: str) -> tuple[Registry, requests.Response]:
-    """The answer for a manifest, logged in as the registry wants it."""
+    """The response for a manifest, logged in as the registry requires."""
     import oras.auth
     from oras.container import Container
     from oras.provider import Registry
@@ -90,7 +88,7 @@ def _get(question: dict[str, Any], url: str) -> tuple[Registry, requests.Respons
     base = urlsplit(question["base"])
     container = Container(f"{base.netloc}/{question['repository']}:any")
     registry = Registry(base.netloc, insecure=base.scheme == "http")
-    _guard(registry, base.hostname or "", question["allowedHosts"])
+    _guard(registry, base.hostname or "", question["allowedHosts"], question["privateHosts"])
     registry.auth.load_configs(container)
     headers = {"Accept": ", ".join(_ACCEPTED)}
     first = registry.session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_S)
@@ -115,28 +113,35 @@ def _is_basic(registry: Registry) -> bool:
     return isinstance(registry.auth, BasicAuth)
 
 
-def _guard(registry: Registry, own: str, allowed: list[str] | None) -> None:
-    """Let the session reach only what the fleet allows: the registry, and where it sends logins."""
+def _guard(
+    registry: Registry, own: str, allowed: list[str] | None, private: list[str] | None
+) -> None:
+    """Restrict the session to what the fleet allows: the registry, and where it sends logins."""
     from requests.adapters import HTTPAdapter
 
-    class Guard(HTTPAdapter):
+    class CheckedAdapter(HTTPAdapter):
         def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             host = urlsplit(request.url).hostname or ""
-            if reason := _forbidden(str(request.url), host, own, allowed):
+            if reason := _forbidden(str(request.url), host, own, allowed, private):
                 raise PermissionError(f"it leads to {host}: {reason}")
             kwargs["timeout"] = kwargs.get("timeout") or _TIMEOUT_S
             return super().send(request, *args, **kwargs)
 
     for prefix in ("http://", "https://"):
-        registry.session.mount(prefix, Guard())
+        registry.session.mount(prefix, CheckedAdapter())
 
 
-def _forbidden(url: str, host: str, own: str, allowed: list[str] | None) -> str | None:
+def _forbidden(
+    url: str, host: str, own: str, allowed: list[str] | None, private: list[str] | None
+) -> str | None:
+    """Why a URL may not be requested, or None. `private`: the only hosts that may have a private
+    address; None: also those that the fleet names."""
     if reason := check_url(url):
         return reason
-    if host == own or host in (allowed or ()):
+    named = host == own or host in (allowed or ())
+    if named if private is None else host in private:
         return None
-    if allowed is not None:
+    if allowed is not None and not named:
         return "it is not in the Fleet's allowedHosts: add it there"
     for *_, address in socket.getaddrinfo(host, None):
         if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_global:

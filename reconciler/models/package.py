@@ -16,13 +16,14 @@ _MAX_LENGTH = 300
 
 
 def split_source(source: str) -> tuple[str, str] | None:
-    """The normalised name and the version that `pypi://name==version` says; None: it says less."""
+    """The normalized name and the version in `pypi://name==version`; None if the source has another
+    form."""
     match = _SOURCE.fullmatch(source) if len(source) <= _MAX_LENGTH else None
     return (normalised(match[1]), match[2].lower()) if match else None
 
 
 def exact_requirement(text: str) -> tuple[str, str] | None:
-    """The same of a `Requires-Dist` line; None for ranges, extras, conditions and URLs."""
+    """The same for a `Requires-Dist` line; None for ranges, extras, conditions and URLs."""
     match = (
         _REQUIREMENT.fullmatch(re.sub(r"[\s()]", "", text)) if len(text) <= _MAX_LENGTH else None
     )

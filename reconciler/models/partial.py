@@ -1,4 +1,5 @@
-"""A file that is still arriving: its bytes so far, their sha256, and how to go on after a stop."""
+"""A file that is being downloaded: its bytes so far, their sha256, and how to resume after a
+stop."""
 
 from __future__ import annotations
 
@@ -13,24 +14,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from reconciler.errors import DownloadFailed
+from reconciler.api.errors import DownloadFailed
+from reconciler.api.plain_json import parse_json
+from reconciler.atomic import atomic_write
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes received and the total (None: unknown). May raise to refuse the rest."""
+"""Called with the bytes received and the total (None: unknown). May raise to stop the download."""
 
 CHUNK = 1 << 20
-# What a power cut or SIGKILL may cost: whichever comes first. An fsync so often costs nothing
-# measurable.
+# What a power cut or SIGKILL may cost, whichever comes first. At this interval fsync has no
+# measurable cost.
 _CHECKPOINT = 64 << 20
 _CHECKPOINT_S = 2.0
 
 
 class Partial:
-    """Use as a context manager: leaving it makes what has arrived durable for the next attempt.
+    """A context manager: leaving it makes the bytes received durable for the next attempt.
 
-    Beside the file stands a note with the number of bytes that are surely on disk, so that after a
-    power cut nothing but these counts (a file may otherwise end in a hole of zeros), and with what
-    the other side said of its file (`validator`, `total`), so that two versions never mix.
+    A note beside the file has the number of bytes that are certainly on disk, so that only these
+    count after a power cut (a file may otherwise end in a hole of zeros), and what the server
+    states about its file (`validator`, `total`), so that two versions never mix.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class Partial:
         self.validator: str | None = None
         self.total: int | None = None
         self.received = 0
-        self.resumed = False  # bytes of an earlier attempt are part of the file
+        self.resumed = False  # the file contains bytes of an earlier attempt
         self._note = path.with_name(path.name + ".json")
         self._sure = 0
         self._sure_since = time.monotonic()
@@ -75,12 +78,12 @@ class Partial:
         finally:
             try:
                 self._file.close()
-            except OSError as failure:  # a full disk: the buffer's last bytes found no place
+            except OSError as failure:  # a full disk: the buffer's last bytes could not be written
                 if error is None:
                     raise self._full_or_broken(failure) from failure
 
     def begin(self, validator: str | None, total: int | None) -> None:
-        """Start over from the first byte, and remember what the other side says of its file."""
+        """Start over from the first byte, and note what the server states about its file."""
         self._file.seek(0)
         self._file.truncate()
         self._hash = hashlib.sha256()
@@ -88,14 +91,14 @@ class Partial:
         self.resume(validator, total)
 
     def resume(self, validator: str | None, total: int | None) -> None:
-        """Go on after the bytes that are here."""
+        """Continue after the bytes that are here."""
         self.validator, self.total = validator, total
         self._write_note()
         self.check()
         self.progress(self.received, total)
 
     def write(self, chunk: bytes) -> None:
-        """Append. Raises DownloadFailed when cancelled, or when the disk takes no more."""
+        """Append. Raises DownloadFailed when cancelled, or when the disk is full."""
         self.check()
         try:
             self._file.write(chunk)
@@ -109,7 +112,7 @@ class Partial:
         self.progress(self.received, self.total)
 
     def check(self) -> None:
-        """Raises DownloadFailed when somebody asked to stop."""
+        """Raises DownloadFailed if the download was cancelled."""
         if self.cancelled.is_set():
             raise DownloadFailed("stopped; what has arrived is kept for the next attempt")
 
@@ -120,8 +123,8 @@ class Partial:
 
     def _read_note(self) -> None:
         try:
-            note = json.loads(self._note.read_bytes())
-        except (OSError, ValueError):  # absent, or torn by a crash
+            note = parse_json(self._note.read_bytes())
+        except (OSError, ValueError):  # missing, or torn by a crash
             note = None
         match note:
             case {
@@ -149,13 +152,8 @@ class Partial:
 
     def _write_note(self) -> None:
         note = {"sure": self._sure, "validator": self.validator, "total": self.total}
-        temporary = self._note.with_name(self._note.name + ".tmp")
         try:
-            with temporary.open("w") as file:
-                json.dump(note, file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._note)
+            atomic_write(self._note, json.dumps(note).encode())
         except OSError as error:
             raise self._full_or_broken(error) from error
 

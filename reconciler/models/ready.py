@@ -15,13 +15,13 @@ import contextlib
 import hashlib
 import re
 
-from reconciler.errors import ModelError
+from reconciler.api.errors import ModelError
+from reconciler.fleet.model_file import ModelFile
 from reconciler.models import is_folder
 from reconciler.models.tree import entry_of
-from reconciler.workload import ModelFile
 
 READY = "ready"
-"""The folder in the store that has them."""
+"""The folder in the store that contains them."""
 STORED = "sha256"
 """The folder beside it that its links lead to."""
 
@@ -31,15 +31,15 @@ _DIGITS = 32  # of a hash: enough to be unique
 
 
 def ready_key(model: ModelFile) -> str:
-    """The name of its folder."""
+    """The name of the model's folder."""
     if model.sha256:
         return model.sha256
     return f"src-{hashlib.sha256(model.origin.encode()).hexdigest()[:_DIGITS]}"
 
 
 def ready_file(model: ModelFile) -> str:
-    """The file in it that an engine is given, of a split model its first part; empty where it is
-    given the folder. What the source does not name is called `model`."""
+    """The file in the folder for the engine, of a split model its first part; empty if the engine
+    gets the folder. It is called `model` if the source does not name it."""
     plain = "model.gguf" if model.format == "gguf" else "model.safetensors"
     if not is_folder(model.source):
         path = model.source.partition("://")[2] or model.source
@@ -48,6 +48,6 @@ def ready_file(model: ModelFile) -> str:
     if model.format != "gguf":
         return ""
     exact = [name for name in model.files if not _PATTERN.search(name)]
-    with contextlib.suppress(ModelError):  # they leave open which one it is
+    with contextlib.suppress(ModelError):  # the patterns do not tell which one it is
         return entry_of(exact, model.format) if len(exact) == len(model.files) else plain
     return plain

@@ -1,12 +1,12 @@
-"""Models that lie in the fleet's own repository: a source without a scheme. `/` ends a folder."""
+"""Models in the fleet's own repository: a source without a scheme. `/` ends a folder."""
 
 from __future__ import annotations
 
 import os
 
-from reconciler.errors import DownloadFailed, ModelError, SourceError
+from reconciler.api.errors import DownloadFailed, ModelError, SourceError
 from reconciler.models.partial import CHUNK
-from reconciler.models.scheme import FetchRequest, Listing, ListRequest, RemoteFile, Scheme
+from reconciler.models.scheme import FetchRequest, FileListing, ListRequest, RemoteFile, Scheme
 from reconciler.models.tree import shards_of
 
 
@@ -23,18 +23,18 @@ def _check(source: str) -> str | None:
     return None
 
 
-def _files(request: ListRequest) -> Listing:
+def _files(request: ListRequest) -> FileListing:
     if not _is_folder(request.source):
         folder, slash, last = request.source.rpartition("/")
         names = shards_of(last) or (last,)
-        return Listing(tuple(RemoteFile(name, f"{folder}{slash}{name}") for name in names))
+        return FileListing(tuple(RemoteFile(name, f"{folder}{slash}{name}") for name in names))
     if request.context.list_repository is None:
         raise ModelError(f"{request.source}: no repository is at hand to read it from")
     try:
         paths = request.context.list_repository(request.source)
     except SourceError as error:
         raise DownloadFailed(str(error)) from error
-    return Listing(
+    return FileListing(
         tuple(RemoteFile(path.removeprefix(request.source), path) for path in paths), folder=True
     )
 
@@ -44,7 +44,7 @@ def _is_folder(source: str) -> bool:
 
 
 def _fetch(request: FetchRequest) -> None:
-    """Copy out of the checkout. Always from the start: it is local, and a commit never changes."""
+    """Copy from the checkout. Always from the start: it is local, and a commit never changes."""
     if request.context.open_repository is None:
         raise ModelError(f"{request.source}: no repository is at hand to read it from")
     try:
@@ -61,7 +61,7 @@ def _fetch(request: FetchRequest) -> None:
 
 
 def _size(stream: object) -> int | None:
-    """Of a plain file; None for a pipe, whose end nobody knows."""
+    """The size of a regular file; None for a pipe, whose length is unknown."""
     try:
         status = os.fstat(stream.fileno())  # type: ignore[attr-defined]  # a stream may lack it
     except (AttributeError, OSError):

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 
-from reconciler.errors import ModelError
+from reconciler.api.errors import ModelError
 
 MAX_FILES = 2000
 _MAX_PATH_BYTES = 512
@@ -25,8 +25,8 @@ _SHOWN = 10
 
 
 def tree_digest(files: Iterable[tuple[str, str]]) -> str:
-    """What names a model: of one file its own sha256, of several (path, sha256) the formula above.
-    Paths are relative to the model's folder."""
+    """The digest of a model: of one file its own sha256, of several (path, sha256) the formula
+    above. Paths are relative to the model's folder."""
     entries = sorted((path.encode(), sha256) for path, sha256 in files)
     if len(entries) == 1:
         return entries[0][1]
@@ -55,26 +55,27 @@ def check_paths(paths: Collection[str]) -> None:
 
 
 def is_hidden(path: str) -> bool:
-    """Whether a part of the path begins with a dot: such files are no part of a model."""
+    """Whether a part of the path begins with a dot: such files do not belong to a model."""
     return any(part.startswith(".") for part in path.split("/"))
 
 
 def matching(paths: Iterable[str], patterns: Collection[str]) -> list[str]:
-    """The paths that one of the patterns means (`*` also crosses folders), sorted.
+    """The paths that match one of the patterns (`*` also crosses folders), sorted.
 
-    Raises ModelError for a pattern that means none of them.
+    Raises ModelError for a pattern that matches none of them.
     """
     known = sorted(paths)
     for pattern in patterns:
         if not any(fnmatchcase(path, pattern) for path in known):
             raise ModelError(
-                f"spec.files: nothing is called {printable(pattern)}; there is {listed(known)}"
+                f"spec.files: no file matches {printable(pattern)}; there is {listed(known)}"
             )
     return [path for path in known if any(fnmatchcase(path, pattern) for pattern in patterns)]
 
 
 def shards_of(name: str) -> tuple[str, ...]:
-    """All names of a split GGUF model, of whose files `name` is one; empty where it is none."""
+    """All file names of the split GGUF model that `name` belongs to; empty if it is not a part of
+    one."""
     match = _SHARD.fullmatch(name)
     if match is None or not 1 < int(match["count"]) <= _MAX_SHARDS:
         return ()
@@ -85,7 +86,7 @@ def shards_of(name: str) -> tuple[str, ...]:
 
 
 def wrong_shard(name: str) -> str | None:
-    """Why a file name cannot stand for a split model, or None."""
+    """Why a file name cannot name a split model, or None."""
     match = _SHARD.fullmatch(name)
     if match is None or (int(match["number"]), int(match["count"])) == (1, 1):
         return None
@@ -98,9 +99,9 @@ def wrong_shard(name: str) -> str | None:
 
 
 def entry_of(paths: Collection[str], form: str) -> str:
-    """What an engine is given of a folder: the path of one file in it, or "" for the folder.
+    """The path that an engine is given within a folder: one file, or "" for the folder.
 
-    Raises ModelError where the folder is no model of that format.
+    Raises ModelError if the folder does not contain a model of that format.
     """
     if form != "gguf":
         lacking = [] if "config.json" in paths else ["config.json"]
@@ -127,14 +128,14 @@ def entry_of(paths: Collection[str], form: str) -> str:
 
 
 def listed(paths: Collection[str]) -> str:
-    """Some of the paths, for people."""
+    """Some of the paths, for messages."""
     shown = ", ".join(printable(path) for path in list(paths)[:_SHOWN])
     more = len(paths) - _SHOWN
     return (f"{shown} and {more} more" if more > 0 else shown) or "nothing"
 
 
 def printable(text: str) -> str:
-    """What somebody else wrote, harmless on a terminal."""
+    """Foreign text, safe to print on a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text[:_MAX_NAME_BYTES])
 
 
@@ -144,7 +145,7 @@ def _wrong_path(path: str) -> str | None:
     if path.startswith("/") or ".." in parts or "." in parts or "" in parts:
         return "not a path below its folder"
     if is_hidden(path):
-        return "hidden files are no part of a model"
+        return "hidden files cannot be part of a model"
     if "\\" in path or ":" in path or not path.isprintable():
         return "a path uses / and printable characters only"
     if len(encoded) > _MAX_PATH_BYTES or len(parts) > _MAX_DEPTH:

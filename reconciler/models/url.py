@@ -1,4 +1,4 @@
-"""Which URLs we ask: the rules for a source, its mirror and every redirect. Pure."""
+"""Which URLs may be requested: the rules for a source, its mirror and every redirect. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
-from reconciler.errors import DownloadFailed, ModelError
+from reconciler.api.errors import DownloadFailed, ModelError
 from reconciler.models.scheme import FetchContext
 
 _PORTS = {"http": 80, "https": 443}
@@ -23,13 +23,13 @@ def check_url(source: str) -> str | None:
     except ValueError as error:
         return f"not a URL: {error}"
     if url.username is not None or url.password is not None:
-        return "no user name or password in a URL: a fleet file is no place for credentials"
+        return "no user name or password in a URL: do not put credentials into a fleet file"
     if url.scheme not in {"http", "https"}:
         return "not an https URL"
     if not host or port == 0:
-        return "the URL names no host"
+        return "the URL has no host"
     if url.scheme == "http" and not is_loopback(host):
-        return "plain http can be changed on the way: use https"
+        return "plain http can be changed in transit: use https"
     return None
 
 
@@ -42,7 +42,7 @@ def is_loopback(host: str) -> bool:
 
 
 def mirrored(url: str, mirrors: Mapping[str, str]) -> str:
-    """The URL to ask in place of `url`: the mirror's, with the path and query behind it."""
+    """The URL to request in place of `url`: the mirror's, followed by the path and query."""
     parts = urlsplit(url)
     base = mirrors.get(parts.hostname or "")
     if base is None:
@@ -55,7 +55,7 @@ def mirrored(url: str, mirrors: Mapping[str, str]) -> str:
 
 
 def origin_of(url: str) -> str:
-    """scheme://host:port of a URL: what credentials are bound to."""
+    """scheme://host:port of a URL: credentials are bound to it."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS.get(parts.scheme)}"
 
@@ -63,16 +63,17 @@ def origin_of(url: str) -> str:
 def next_hop(
     url: str, location: str | None, context: FetchContext, domains: Sequence[str] = ()
 ) -> str:
-    """Where a redirect leads, mirrors applied. Raises ModelError when we do not follow it.
+    """The target of a redirect, with mirrors applied. Raises ModelError if we do not follow it.
 
-    `domains` may be led to whatever allowedHosts says: they belong to what it does list.
+    Redirects to `domains` are allowed whatever allowedHosts lists: they belong to a host that it
+    does list.
     """
     if not location:
-        raise DownloadFailed(f"{shown(url)}: a redirect to nowhere")
+        raise DownloadFailed(f"{shown(url)}: a redirect without a location")
     try:
         target = urljoin(url, location)
     except ValueError as error:
-        raise DownloadFailed(f"{shown(url)}: a redirect to no URL: {error}") from error
+        raise DownloadFailed(f"{shown(url)}: a redirect to an invalid URL: {error}") from error
     reason = check_url(target)
     if not reason and urlsplit(url).scheme == "https" and urlsplit(target).scheme == "http":
         reason = "a redirect from https to http is not followed"
@@ -92,7 +93,8 @@ def next_hop(
 
 
 def shown(url: str) -> str:
-    """A URL, or what poses as one, for people: no login, and no query, which may be a signature."""
+    """A URL, or invalid text in its place, for messages: without login and without query, which may
+    be a signature."""
     text = url.partition("?")[0].partition("#")[0]
     scheme, _, rest = text.partition("://")
     login, at, _ = rest.partition("/")[0].rpartition("@")
@@ -110,7 +112,9 @@ def _mirror_hosts(context: FetchContext) -> frozenset[str]:
 
 
 def stated_hosts(source: str, context: FetchContext) -> frozenset[str]:
-    """Hosts that a person wrote down: only these may be at a private address (a mirror in the LAN).
-    A redirect to any other must not reach into the network behind our back."""
+    """Hosts that a user wrote down: only these may have a private address (a mirror in the LAN). A
+    redirect to any other must not reach into the private network."""
+    if context.private_hosts is not None:
+        return frozenset(context.private_hosts) | _mirror_hosts(context)
     own = urlsplit(source).hostname or ""
     return frozenset({own, *(context.allowed_hosts or ())}) | _mirror_hosts(context)

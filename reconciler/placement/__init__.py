@@ -1,34 +1,35 @@
-"""Which service runs where: the revision decides, and nothing else. Pure."""
+"""Which service runs where, decided by the revision alone. Pure."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
-from reconciler.capacity.admission import Admission, Candidate, Facts, admit, explain
+from reconciler.api.problem import Finding
+from reconciler.capacity.admission import Admission, Candidate, Facts, Others, admit, explain
 from reconciler.capacity.earlier import Earlier
 from reconciler.capacity.estimates import Estimates
-from reconciler.fleet import Fleet
+from reconciler.fleet.fleet import Fleet
+from reconciler.fleet.workload import Workload
 from reconciler.placement.candidate import candidate as made_for
-from reconciler.placement.candidate import model_ref
-from reconciler.placement.misfit import misfit
+from reconciler.placement.candidate import model_ref, turn
+from reconciler.placement.draining import Guest, take_in
+from reconciler.placement.misfit import misfit, mistaken
 from reconciler.placement.pods import name_conflicts, overfull
-from reconciler.problem import Finding
-from reconciler.workload import Workload
 
-_PRIORITY = {"critical": 0, "high": 1, "normal": 2, "low": 3, "batch": 4}
+_SHOWN = 5  # models named in a note
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A finding that holds services as they run now; `services` are the ones it concerns.
+class Hold:
+    """A finding that keeps services running as they are; `services` are the ones it concerns.
 
-    `nodes` are the ones that the services name; empty where no node is stated. `elsewhere`: of no
-    interest here, as long as nothing of it runs here.
+    `nodes` are the ones that the services name; empty if they name none. `elsewhere`: does not
+    matter here unless the service runs here.
     """
 
     finding: Finding
@@ -43,7 +44,7 @@ class Assignment:
     `warnings` change nothing; `facts` are what was known of models."""
 
     workloads: tuple[Workload, ...]
-    held: tuple[Held, ...]
+    held: tuple[Hold, ...]
     warnings: tuple[Finding, ...]
     admissions: tuple[Admission, ...]
     facts: Facts
@@ -51,21 +52,22 @@ class Assignment:
 
 @dataclass(slots=True)
 class _Draft:
-    held: list[Held] = field(default_factory=list)
+    held: list[Hold] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
     by_node: defaultdict[str, list[Candidate]] = field(default_factory=lambda: defaultdict(list))
+    guests: list[Guest] = field(default_factory=list)
 
     def hold(self, service: InferenceService, rule: str, path: str, message: str) -> None:
         nodes = frozenset(service.spec.placement.nodes)
-        self.held.append(Held(Finding(rule, service.ref, path, message), (service.ref,), nodes))
+        self.held.append(Hold(Finding(rule, service.ref, path, message), (service.ref,), nodes))
 
 
 def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assignment:
     """Give every service its nodes, its settings and its memory, or the reason why not.
 
-    `facts` are the header facts of the models that are known, by the Model's ref. A service that
-    does not fit does not take another's place: the more important go first, then by name.
-    `before`, an earlier answer for any revision, changes how long this takes and nothing else.
+    `facts` are the header facts of known models, by the Model's ref. A service that does not fit
+    does not displace another: the more important go first, then by name. `before`, an earlier
+    result for any revision, only saves time.
     """
     draft = _Draft()
     earlier = Earlier(
@@ -76,7 +78,7 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
     for service in fleet.all(InferenceService):
         models = (model_ref(service, name) for name in service.model_names)
         if not unusable or unusable.isdisjoint((service.ref, *models)):
-            _place(service, fleet, nodes, draft, earlier)
+            _place(service, fleet, nodes, facts, draft, earlier)
     admissions = _admit_all(nodes.values(), facts, draft, earlier)
     workloads = [sized.workload for admission in admissions for sized in admission.admitted]
     return Assignment(
@@ -88,10 +90,24 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
     )
 
 
+def beside_others(assignment: Assignment, others: Others) -> tuple[Hold, ...]:
+    """What is held; services that do not fit are explained with the memory that other processes
+    use."""
+    if not others or all(h.finding.rule != "MemoryFits" for h in assignment.held):
+        return assignment.held
+    said = {(frozenset({n}), f.ref): f for n, f in explain(assignment.admissions, others)}
+    return tuple(
+        replace(held, finding=said.get((held.nodes, held.finding.ref), held.finding))
+        if held.finding.rule == "MemoryFits"
+        else held
+        for held in assignment.held
+    )
+
+
 def _admit_all(
     nodes: Iterable[FleetNode], facts: Facts, draft: _Draft, earlier: Earlier
 ) -> list[Admission]:
-    """What each node and pool takes; holds in the draft what does not fit, or wants a port that is
+    """What each node and pool takes; the draft holds what does not fit, or needs a port that is
     taken."""
     estimates = Estimates()
     admissions = []
@@ -103,33 +119,36 @@ def _admit_all(
     for node in nodes:
         asked = draft.by_node[node.metadata.name]
         candidates = [c for c in asked if c.service.ref not in conflicts]
-        candidates.sort(key=lambda c: (_PRIORITY[c.service.spec.priority], c.service.ref))
-        if node.spec.agent is not None:  # every pod has an address of its own
+        candidates.sort(key=turn)
+        if node.spec.agent is not None:  # every pod has its own address
             candidates = _without_port_conflicts(candidates, draft)
         known = earlier.admission(node, candidates)
         admissions.append(known or admit(node, candidates, facts, estimates))
+    admissions, nowhere = take_in(draft.guests, admissions, facts, estimates)
+    for guest in nowhere:
+        draft.hold(guest.service, *guest.nowhere)
     for admission in admissions:
         draft.warnings += admission.warnings
     for node_name, finding in explain(admissions):
-        draft.held.append(Held(finding, (finding.ref,), frozenset({node_name})))
+        draft.held.append(Hold(finding, (finding.ref,), frozenset({node_name})))
     draft.warnings += [*_unknown_models(admissions), *overfull(admissions)]
     return admissions
 
 
 def _unknown_models(admissions: Iterable[Admission]) -> Iterator[Finding]:
-    """One warning a model whose header nobody here has: its services are not weighed."""
-    services: defaultdict[ObjectRef, set[str]] = defaultdict(set)
-    for admission in admissions:
-        for model, refs in admission.unknown.items():
-            services[model] |= {ref.label for ref in refs}
-    for model, labels in services.items():
-        shown = ", ".join(sorted(labels)[:3]) + (", ..." if len(labels) > 3 else "")
-        message = f"its size is known once it is downloaded; not weighed yet: {shown}"
-        yield Finding("MemoryUnknown", model, "spec.source", message)
+    """One note for the fleet about all models whose headers are not known here: their memory is
+    checked where they are."""
+    models = sorted({model for admission in admissions for model in admission.unknown})
+    if models:
+        named = ", ".join(model.label for model in models[:_SHOWN])
+        named += f" and {len(models) - _SHOWN} more" if len(models) > _SHOWN else ""
+        what = "a model" if len(models) == 1 else f"{len(models)} models"
+        message = f"the memory of {what} is checked when the header is known: {named}"
+        yield Finding("SizeUnknown", models[0], "spec.source", message)
 
 
 def _unusable(fleet: Fleet, draft: _Draft) -> set[ObjectRef]:
-    """What the source itself found blocked: models, with every service of theirs; services."""
+    """Models that the source found blocked, with all their services, and blocked services."""
     dependants: defaultdict[ObjectRef, list[InferenceService]] = defaultdict(list)
     for service in fleet.all(InferenceService) if fleet.held else ():
         dependants[service.ref].append(service)
@@ -139,7 +158,7 @@ def _unusable(fleet: Fleet, draft: _Draft) -> set[ObjectRef]:
         services = dependants[finding.ref]
         nodes = frozenset(name for service in services for name in service.spec.placement.nodes)
         refs = tuple(service.ref for service in services)
-        draft.held.append(Held(finding, refs, nodes, finding.ref in fleet.elsewhere))
+        draft.held.append(Hold(finding, refs, nodes, finding.ref in fleet.elsewhere))
     return {finding.ref for finding in fleet.held}
 
 
@@ -147,6 +166,7 @@ def _place(
     service: InferenceService,
     fleet: Fleet,
     nodes: Mapping[str, FleetNode],
+    facts: Facts,
     draft: _Draft,
     earlier: Earlier,
 ) -> None:
@@ -164,22 +184,39 @@ def _place(
     is_pool = any(node.spec.kubernetes is not None for node in homes)
     if is_pool and len(homes) > 1:
         message = f"a Kubernetes FleetNode stands alone: `placement: {{nodes: [{stated[0]}]}}`"
-        draft.hold(service, "PlacementNotLocked", "spec.placement.nodes", message)
+        draft.hold(service, "PlacementNotStated", "spec.placement.nodes", message)
         return
-    wanted = 1 if is_pool else max(service.spec.replicas, 1)  # there the replicas are pods
+    wanted = 1 if is_pool else max(service.spec.replicas, 1)  # on a pool the replicas are pods
     if wanted > len(homes):
         message = (
             f"{wanted} replicas need {wanted} nodes, and {len(homes)} are stated;"
             " name more in placement.nodes or lower replicas"
         )
-        draft.hold(service, "PlacementNotLocked", "spec.replicas", message)
+        draft.hold(service, "PlacementNotStated", "spec.replicas", message)
         return
     for node in homes[:wanted]:
+        if spare := _instead(node, service, homes[wanted:], fleet):
+            options = tuple(
+                earlier.candidate(service, n) or made_for(service, n, fleet, facts) for n in spare
+            )
+            draft.guests.append(Guest(service, node.metadata.name, options))
+            continue
         known = earlier.candidate(service, node)
-        if known is None and (why := misfit(service, node, fleet)):
+        if known is None and (
+            why := misfit(service, node, fleet) or mistaken(service, node, fleet, facts)
+        ):
             draft.hold(service, *why)
             continue
-        draft.by_node[node.metadata.name].append(known or made_for(service, node, fleet))
+        draft.by_node[node.metadata.name].append(known or made_for(service, node, fleet, facts))
+
+
+def _instead(
+    node: FleetNode, service: InferenceService, others: Iterable[FleetNode], fleet: Fleet
+) -> list[FleetNode]:
+    """Where a service of a drained machine may go: nodes that it names and does not use yet."""
+    if not node.spec.drain or not misfit(service, node, fleet):
+        return []
+    return [n for n in others if not n.spec.unschedulable and not misfit(service, n, fleet)]
 
 
 def _selected(node: FleetNode, selector: Mapping[str, str]) -> bool:
@@ -194,7 +231,7 @@ def _not_stated(
         names = ", ".join(node.metadata.name for node in homes)
         line = f"placement: {{nodes: [{homes[0].metadata.name}]}}"
         return (
-            "PlacementNotLocked",
+            "PlacementNotStated",
             "spec.placement" if service.spec.placement.node_selector else "spec",
             f"{len(homes)} nodes could take it ({names}); say which: `{line}`",
         )
@@ -211,18 +248,24 @@ def _not_stated(
 
 
 def _without_port_conflicts(candidates: list[Candidate], draft: _Draft) -> list[Candidate]:
-    """A port that two services of one node state goes to the first; the other is held."""
-    owners: dict[int, Candidate] = {}
-    kept = []
+    """Give a port that several services of one node state to the most important one. Of several
+    equally important, none gets it: decided by name, a new service would take the port of a running
+    one."""
+    claims: defaultdict[int, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
-        port = candidate.workload.port
-        owner = owners.setdefault(port, candidate) if port is not None else candidate
-        if owner is candidate:
-            kept.append(candidate)
-            continue
-        message = (
-            f"port {port} on node {candidate.workload.node} is taken by"
-            f" {owner.workload.ref.label}; choose another, or leave it out to get one"
-        )
-        draft.hold(candidate.service, "PortConflict", "spec.endpoint.port", message)
-    return kept
+        if candidate.workload.port is not None:
+            claims[candidate.workload.port].append(candidate)
+    lost: dict[ObjectRef, str] = {}
+    for port, claimants in claims.items():
+        best = [c for c in claimants if turn(c)[0] == turn(claimants[0])[0]]
+        for candidate in claimants:
+            rivals = ", ".join(c.workload.ref.label for c in best if c is not candidate)
+            if rivals:
+                lost[candidate.workload.ref] = (
+                    f"port {port} on node {candidate.workload.node} is stated by {rivals} too;"
+                    " choose another, or leave it out to get one"
+                )
+    for candidate in candidates:
+        if why := lost.get(candidate.workload.ref):
+            draft.hold(candidate.service, "PortConflict", "spec.endpoint.port", why)
+    return [c for c in candidates if c.workload.ref not in lost]

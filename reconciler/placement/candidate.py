@@ -1,4 +1,4 @@
-"""A service as it would run on a node or a pool, before anybody looked at memory. Pure."""
+"""A service as it would run on a node or a pool, before its memory is checked. Pure."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
 from reconciler.api.model import Model
-from reconciler.capacity.admission import Candidate
-from reconciler.fleet import Fleet
+from reconciler.capacity.admission import Candidate, Facts
+from reconciler.fleet.fleet import Fleet
+from reconciler.fleet.model_file import ModelFile, model_file, sized
+from reconciler.fleet.workload import LOOPBACK, Exposure, Workload
 from reconciler.placement.pods import DEFAULT_PORT, cluster_of, image_of, pool_of
-from reconciler.runtime import Runtime, lifecycle, pod_settings, scale, settings
 from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, resolve
-from reconciler.workload import LOOPBACK, Listen, ModelFile, Workload, model_file
+from reconciler.runtimes.runtime import Runtime, lifecycle, pod_settings, scale, settings
 
 
-def candidate(service: InferenceService, node: FleetNode, fleet: Fleet) -> Candidate:
-    """The service as it would run on the node, or on the pool, with its effective settings."""
+def candidate(service: InferenceService, node: FleetNode, fleet: Fleet, facts: Facts) -> Candidate:
+    """The service as it would run on the node or pool, with its effective settings."""
     runtime = runtime_of(service, node)
     pool = node.spec.kubernetes
     rendered, acted_on = settings(service, runtime), lifecycle(service, runtime)
     if pool is not None:
         rendered |= pod_settings(service) | {"image": image_of(service, runtime, node, fleet)}
-        if drain := acted_on.pop("rollout.drainTimeout", None):  # a pod carries its time to end
+        # a pod has its own termination grace period
+        if drain := acted_on.pop("rollout.drainTimeout", None):
             rendered["rollout.drainTimeout"] = drain
         acted_on |= scale(service)
     workload = Workload(
         ref=service.ref,
         node=node.metadata.name,
         runtime=runtime.name,
-        models=tuple(_model_file(service, name, fleet) for name in service.model_names),
+        models=tuple(_model_file(service, name, fleet, facts) for name in service.model_names),
         settings=rendered,
         lifecycle=acted_on | _annotations(service),
         origin=fleet.origins[service.ref],
@@ -48,12 +50,20 @@ def candidate(service: InferenceService, node: FleetNode, fleet: Fleet) -> Candi
     return Candidate(service, workload, runtime, models)
 
 
-def _listen(node: FleetNode) -> Listen:
-    """Where the node's services listen, as far as `misfit` has let it through."""
+_PRIORITY = {"critical": 0, "high": 1, "normal": 2, "low": 3, "batch": 4}
+
+
+def turn(candidate: Candidate) -> tuple[int, ObjectRef]:
+    """Sort key of admission: the more important first, then by name."""
+    return _PRIORITY[candidate.service.spec.priority], candidate.service.ref
+
+
+def _listen(node: FleetNode) -> Exposure:
+    """Where the node's services listen, if `misfit` allows it."""
     agent = node.spec.agent
     if agent is None or agent.expose == "none" or agent.host_ip is None:
         return LOOPBACK
-    return Listen(agent.expose, agent.host_ip)
+    return Exposure(agent.expose, agent.host_ip)
 
 
 def _annotations(service: InferenceService) -> dict[str, str]:
@@ -63,10 +73,10 @@ def _annotations(service: InferenceService) -> dict[str, str]:
     return {name: given[key] for name, key in wanted.items() if key in given}
 
 
-def _model_file(service: InferenceService, name: str, fleet: Fleet) -> ModelFile:
+def _model_file(service: InferenceService, name: str, fleet: Fleet, facts: Facts) -> ModelFile:
     model = fleet.get(Model, model_ref(service, name))
     assert model is not None, "validation refuses a dangling reference"
-    return model_file(model, fleet)
+    return sized(model_file(model, fleet), facts, service.metadata.namespace)
 
 
 def model_ref(service: InferenceService, name: str) -> ObjectRef:
@@ -74,7 +84,8 @@ def model_ref(service: InferenceService, name: str) -> ObjectRef:
 
 
 def runtime_of(service: InferenceService, node: FleetNode) -> Runtime:
-    """The service's own, else the node's default, else llama-server (validation saw the names)."""
+    """The service's own, else the node's default, else llama-server (validation checked the
+    names)."""
     for text in (service.spec.runtime, node.spec.default_runtime):
         if text is not None and (found := resolve(text)):
             return found

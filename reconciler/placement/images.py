@@ -1,81 +1,51 @@
 """Which container image serves a runtime on an accelerator. Pure.
 
-Closest first: the service's spec.image, the Fleet's spec.images, then this table. Its tags name one
-release; a tag can be moved, so whoever wants bytes that nobody can change writes the digest into
-the Fleet (`crane digest IMAGE` or `docker buildx imagetools inspect IMAGE` print it):
+Closest first: the service's spec.image, the Fleet's spec.images, then the runtime's row. Its tags
+name one release; a tag can be moved, so whoever wants bytes that nobody can change writes the
+digest into the Fleet (`crane digest IMAGE` or `docker buildx imagetools inspect IMAGE` print it):
 
 spec:
-  images: {llama-server: {cuda: "ghcr.io/ggml-org/llama.cpp@sha256:..."}}
+    images: {llama-server: {cuda: "ghcr.io/ggml-org/llama.cpp@sha256:..."}}
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Iterable
 
 from reconciler import __version__
 from reconciler.api.fleet import FleetSpec
 from reconciler.api.model import Model
+from reconciler.runtimes import RUNTIMES
+from reconciler.runtimes.runtime import Runtime
 
 POD_PROGRAMS = "fleet-agent"  # the key in Fleet.spec.images of the image with our own programs
-ANY = "any"  # and the one below it: they compute on no accelerator
-OWN_IMAGE = f"ghcr.io/fleet-reconciler/fleet-reconciler:{__version__}"
-
-_LLAMA_BUILD = "b11434"  # the build that the runtimes' tests run
-_LLAMA = "ghcr.io/ggml-org/llama.cpp:server"
-_VLLM = "v0.11.0"
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """`program` is the path or the name of the server within each image."""
-
-    program: str
-    images: Mapping[str, str]  # accelerator -> image
-
-
-_LLAMA_CPP = Served(
-    "/app/llama-server",
-    {
-        "cpu": f"{_LLAMA}-{_LLAMA_BUILD}",
-        "cuda": f"{_LLAMA}-cuda-{_LLAMA_BUILD}",
-        "rocm": f"{_LLAMA}-rocm-{_LLAMA_BUILD}",
-        "intel": f"{_LLAMA}-intel-{_LLAMA_BUILD}",
-        "vulkan": f"{_LLAMA}-vulkan-{_LLAMA_BUILD}",
-    },
-)
-IMAGES: Mapping[str, Served] = MappingProxyType(
-    {
-        "llama-server": _LLAMA_CPP,
-        "llamacpp-router": _LLAMA_CPP,
-        "vllm": Served("vllm", {"cuda": f"docker.io/vllm/vllm-openai:{_VLLM}"}),
-    }
-)
-"""Runtime -> its images. One without a row runs in pods where the fleet names an image."""
+ANY = "any"  # and the one below it: they use no accelerator
+# No registry has our image. This name never resolves (RFC 2606): a name that can be registered
+# would run whatever its first owner puts there.
+OWN_IMAGE = f"image-of-your-own.invalid/fleet-reconciler:{__version__}"
 
 
 def image_for(
     runtime: str, stated: str | None, accelerator: str | None, models: Iterable[Model]
 ) -> str | None:
-    """The image that serves a runtime on a pool, `stated` being what the fleet names for it; None:
-    nobody names one. A model may ask for another way to its device (vulkan)."""
+    """The image that serves a runtime on a pool; `stated` is the fleet's choice; None if there is
+    none. A model may require another backend for the device (vulkan)."""
     if stated is not None:
         return stated
-    row = IMAGES.get(runtime)
-    return row.images.get(built_for(accelerator, models)) if row else None
+    row = RUNTIMES.get(runtime)
+    known = row.images.by_accelerator if row and row.images else {}
+    return known.get(built_for(accelerator, models))
 
 
 def built_for(accelerator: str | None, models: Iterable[Model]) -> str:
-    """The accelerator that an image of ours must be built for."""
+    """The accelerator that an image from this table must be built for."""
     wanted = [model.spec.hardware.accelerator for model in models]
     return "vulkan" if "vulkan" in wanted else accelerator or "cpu"
 
 
-def program_of(runtime: str, otherwise: str) -> str:
-    """The server's program within the image. `otherwise`: its name on a node."""
-    row = IMAGES.get(runtime)
-    return row.program if row else otherwise
+def program_of(runtime: Runtime) -> str:
+    """The server's program within the image; where no image is ours, its name on a node."""
+    return runtime.images.program if runtime.images else runtime.engine.programs[0]
 
 
 def own_image(policy: FleetSpec) -> str:
@@ -86,7 +56,7 @@ def own_image(policy: FleetSpec) -> str:
 def no_image(
     runtime: str, stated: str | None, accelerator: str | None, models: Iterable[Model]
 ) -> str | None:
-    """Why there is nothing to run in a pod; None where there is."""
+    """Why there is no image for a pod; None if there is one."""
     if image_for(runtime, stated, accelerator, models):
         return None
     key = built_for(accelerator, models)

@@ -1,25 +1,30 @@
-"""Why a node or a pool cannot take a service, whatever memory it has. Pure."""
+"""Why a node or pool cannot take a service, regardless of memory. Pure."""
 
 from __future__ import annotations
 
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.model import Model
-from reconciler.fleet import Fleet
+from reconciler.capacity.admission import Facts
+from reconciler.fleet.fleet import Fleet
+from reconciler.memory import is_projector
 from reconciler.placement.candidate import model_ref, runtime_of
+from reconciler.placement.names import reserved_namespace
 from reconciler.placement.pods import ACCELERATOR_OF, no_pods
-from reconciler.runtime import Runtime
-from reconciler.runtimes import resolve
+from reconciler.runtimes import RUNTIMES, resolve
+from reconciler.runtimes.runtime import Runtime
 
+_TAKE_PROJECTORS = " or ".join(row.name for row in RUNTIMES.values() if row.takes_projector)
 _VENDOR_OF = {accelerator: vendor for vendor, accelerator in ACCELERATOR_OF.items()}
 
 
 def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[str, str, str] | None:
-    """(rule, field, message) of why a node cannot take a service; None where it can."""
+    """(rule, field, message) of why a node cannot take a service; None if it can."""
     name = node.metadata.name
     runtime = runtime_of(service, node)
-    if node.spec.drain:
-        return "NodeUnavailable", "spec.placement", f"node {name} is drained (drain: true)"
+    if node.spec.drain and not (service.spec.suspend or service.spec.replicas == 0):
+        message = f"node {name} is drained (drain: true); name another one in placement.nodes"
+        return "NodeUnavailable", "spec.placement", message
     offered = node.spec.runtimes
     if offered is not None and not any(resolve(text) is runtime for text in offered):
         message = f"node {name} offers {', '.join(offered) or 'no runtime'}, not {runtime.name}"
@@ -28,14 +33,29 @@ def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[st
         return "NodeCapability", "spec", why
     if node.spec.kubernetes is not None and (no := no_pods(service, node, runtime, fleet)):
         return no
+    named = reserved_namespace(service.ref)
+    if named and node.spec.agent is not None and node.spec.agent.clusters:
+        return "ObjectName", *named  # it would be a Service there, as for a pool
     for i, model_name in enumerate(service.model_names):
         model = fleet.get(Model, model_ref(service, model_name))
         if model is None:
             continue
-        at = "spec.modelRef" if service.spec.models is None else f"spec.models[{i}].name"
+        at = _named_at(service, i)
+        if node.spec.kubernetes is not None and (local := _of_the_node(model)):
+            message = (
+                f"Model {model_name} is a file of the node ({local}), which pods do not"
+                " read: name a source that can be fetched, or use a node with an agent"
+            )
+            return "NodeCapability", at, message
         if model.format not in runtime.formats:
             takes = " or ".join(sorted(runtime.formats))
             message = f"{runtime.name} loads {takes}; Model {model_name} is {model.format}"
+            return "FormatMismatch", at, message
+        if model.projector is not None and not runtime.takes_projector:
+            message = (
+                f"{runtime.name} takes no projector, and Model {model_name} has spec.mmproj:"
+                f" serve it by {_TAKE_PROJECTORS}, or declare a Model without it"
+            )
             return "FormatMismatch", at, message
         accelerator = model.spec.hardware.accelerator
         if accelerator and not _has(node, accelerator):
@@ -45,6 +65,35 @@ def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[st
                 f"node {name} has no {accelerator}, which {model_name} wants",
             )
     return None
+
+
+def mistaken(
+    service: InferenceService, node: FleetNode, fleet: Fleet, facts: Facts
+) -> tuple[str, str, str] | None:
+    """(rule, field, message) of a projector in a model's place, or the reverse, judged by headers;
+    None if neither. Facts from a hub do not hold back a pod: see `admission.let_through`."""
+    for i, name in enumerate(service.model_names):
+        model = fleet.get(Model, model_ref(service, name))
+        for part, at, _ in model.parts if model else ():
+            known = facts.get(part.ref) if part.format == "gguf" else None
+            unheard = node.spec.kubernetes is not None and "://" in part.spec.source
+            if known is None or unheard or is_projector(known) == (part is not model):
+                continue
+            what = "a projector, which belongs in spec.mmproj"
+            if part is not model:
+                what = f"a model ({known.architecture}) and not the projector of one"
+            return "ProjectorMismatch", _named_at(service, i), f"Model {name} {at} is {what}"
+    return None
+
+
+def _named_at(service: InferenceService, index: int) -> str:
+    return "spec.modelRef" if service.spec.models is None else f"spec.models[{index}].name"
+
+
+def _of_the_node(model: Model) -> str | None:
+    """The first source that only the machine itself can read."""
+    sources = (part.spec.source for part, _, _ in model.parts)
+    return next((source for source in sources if source.lower().startswith("file://")), None)
 
 
 def _not_exposable(node: FleetNode, runtime: Runtime) -> str | None:
@@ -66,9 +115,11 @@ def _not_exposable(node: FleetNode, runtime: Runtime) -> str | None:
 
 
 def _has(node: FleetNode, accelerator: str) -> bool:
-    """Whether the node states such a device. A node that states no hardware is not doubted."""
+    """Whether the fleet states such a device for the node. A node without stated hardware is
+    assumed to have it, even if its agent knows better: planners elsewhere cannot know."""
     hardware = node.spec.hardware
-    if accelerator == "cpu" or (not hardware.devices and hardware.os is None):
+    stated = hardware.devices if "devices" in hardware.model_fields_set else ()
+    if accelerator == "cpu" or (not stated and hardware.os is None):
         return True
     vendor = _VENDOR_OF.get(accelerator)
-    return any(vendor is None or device.vendor == vendor for device in hardware.devices)
+    return any(vendor is None or device.vendor == vendor for device in stated)

@@ -19,8 +19,8 @@ _MODES = ("RWO", "RWX")
 
 @dataclass(frozen=True, slots=True)
 class ModelCache:
-    """`claim` is an existing claim's name, `size` the one of a claim that we make; both None:
-    ephemeral. What an existing claim's mode is, only a cluster knows: RWO unless stated."""
+    """`claim` is the name of an existing claim, `size` that of a claim that we create; both None:
+    ephemeral. Only the cluster knows the mode of an existing claim: RWO unless stated."""
 
     claim: str | None = None
     size: str | None = None
@@ -33,7 +33,7 @@ class ModelCache:
 
 
 def model_cache(stated: str) -> ModelCache:
-    """What a FleetNode's words say. The schema has checked their form."""
+    """Parse a FleetNode's cache. The schema has checked its form."""
     form, _, rest = stated.partition(":")
     first, *others = rest.split(",")
     mode: Mode = "RWX" if "RWX" in others else "RWO"
@@ -46,19 +46,19 @@ def model_cache(stated: str) -> ModelCache:
 
 
 def cache_of(node: FleetNode) -> ModelCache:
-    """The cache of a pool; of a node with an agent none."""
+    """The cache of a pool; ephemeral for a node with an agent."""
     return model_cache(node.spec.kubernetes.cache if node.spec.kubernetes else "")
 
 
 def is_shared(node: FleetNode) -> bool:
-    """Whether several pods can mount a claim of the pool at a time, wherever they are."""
+    """Whether several pods can mount a claim of the pool at a time, wherever they run."""
     pool = node.spec.kubernetes
     spans_nodes = pool is not None and pool.node_name is None and pool.count > 1
     return cache_of(node).mode == "RWX" or not spans_nodes
 
 
 def not_shared(service: InferenceService, node: FleetNode) -> str | None:
-    """Why the replicas of a service cannot all mount the cache; None where they can."""
+    """Why the replicas of a service cannot all mount the cache; None if they can."""
     scaling, pool = service.spec.autoscaling, node.spec.kubernetes
     replicas = service.spec.replicas if scaling is None else scaling.max_replicas
     if pool is None or replicas < 2 or cache_of(node).is_ephemeral or is_shared(node):

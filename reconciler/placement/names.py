@@ -1,7 +1,7 @@
-"""What the objects of a service are called in a cluster. Pure.
+"""The names of a service's objects in a cluster. Pure.
 
 A Service's name is a DNS label of RFC 1035, and the service's own name is the value of a label on
-each of its objects: both have 63 characters.
+each of its objects: both have at most 63 characters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reconciler.api.meta import ObjectRef
 MOST = 63
 _MARK = 8
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-# Of Kubernetes itself and of ours: pods there could be given the Secrets of those.
+# Namespaces of Kubernetes and of ours: pods there could be given their Secrets.
 RESERVED_NAMESPACES = frozenset(
     {"fleet-reconciler", "kube-node-lease", "kube-public", "kube-system"}
 )
@@ -27,7 +27,7 @@ def object_name(ref: ObjectRef) -> str:
 
 
 def with_suffix(name: str, suffix: str) -> str:
-    """`name-suffix` within the length of a label; what is cut off is in a hash."""
+    """`name-suffix` within the length of a label; what is cut off is hashed."""
     room = MOST - len(suffix) - 1
     if len(name) > room:
         mark = hashlib.sha256(name.encode()).hexdigest()[:_MARK]
@@ -36,7 +36,7 @@ def with_suffix(name: str, suffix: str) -> str:
 
 
 def unusable_name(ref: ObjectRef) -> tuple[str, str] | None:
-    """(field, message) of why a service cannot have objects under its name; None where it can."""
+    """(field, message) of why objects cannot have the service's name; None if they can."""
     name, namespace = object_name(ref), ref.namespace
     if len(name) > MOST or not _LABEL.fullmatch(name):
         return (
@@ -50,10 +50,15 @@ def unusable_name(ref: ObjectRef) -> tuple[str, str] | None:
             f"a Kubernetes namespace has no dots and at most {MOST} characters: {namespace!r};"
             " choose such a one",
         )
-    if namespace in RESERVED_NAMESPACES:
-        return (
-            "metadata.namespace",
-            f"{namespace} is a namespace of the cluster itself, whose Secrets are in it; choose"
-            " another one",
-        )
-    return None
+    return reserved_namespace(ref)
+
+
+def reserved_namespace(ref: ObjectRef) -> tuple[str, str] | None:
+    """(field, message) of why a service may not be in its namespace; None if it may."""
+    if ref.namespace not in RESERVED_NAMESPACES:
+        return None
+    return (
+        "metadata.namespace",
+        f"{ref.namespace} is a namespace of the cluster itself, whose Secrets and Services are in"
+        " it; choose another one",
+    )

@@ -1,52 +1,63 @@
-"""Pods on a pool of alike cluster nodes: what they are made from, and whether the pool holds them.
-Pure."""
+"""Pods on a pool of equal cluster nodes: their inputs, and whether the pool can hold them. Pure."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from reconciler.api.fleetnode import FleetNode, KubernetesPool
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
+from reconciler.api.problem import Finding
 from reconciler.api.quantity import show_bytes
 from reconciler.capacity.admission import Admission, Candidate, Sized
-from reconciler.capacity.pools import pools
-from reconciler.fleet import Fleet
+from reconciler.capacity.pools import pools, spelled
+from reconciler.fleet.fleet import Fleet
+from reconciler.fleet.workload import NodePool
 from reconciler.placement.images import no_image
 from reconciler.placement.modelcache import not_shared
 from reconciler.placement.names import object_name, unusable_name
-from reconciler.problem import Finding
-from reconciler.runtime import Runtime
-from reconciler.workload import Pool
+from reconciler.runtimes.runtime import Runtime
 
-DEFAULT_CLUSTER = "default"  # of a pool that names none, where no --cluster is given
-DEFAULT_PORT = 8080  # of a service in a cluster that states none
+DEFAULT_CLUSTER = "default"  # of a pool without a cluster, where no --cluster is given
+DEFAULT_PORT = 8080  # of a service in a cluster without a stated port
 ACCELERATOR_OF = {"Apple": "metal", "NVIDIA": "cuda", "AMD": "rocm", "Intel": "intel"}
 
 
 def cluster_of(node: FleetNode) -> str | None:
-    """The cluster that a FleetNode is a pool of; None: it is a machine with an agent."""
+    """The cluster that a FleetNode is a pool of; None if it is a machine with an agent."""
     pool = node.spec.kubernetes
     return None if pool is None else pool.cluster or DEFAULT_CLUSTER
 
 
-def in_cluster(fleet: Fleet, cluster: str) -> Fleet:
-    """The same fleet, where a pool that names no cluster is one of that cluster."""
-    named = {
-        node.ref: node.model_copy(
-            update={
-                "spec": node.spec.model_copy(
-                    update={"kubernetes": pool.model_copy(update={"cluster": cluster})}
-                )
-            }
-        )
-        for node in fleet.all(FleetNode)
-        if (pool := node.spec.kubernetes) and pool.cluster is None
-    }
-    return replace(fleet, objects={**fleet.objects, **named}) if named else fleet
+@dataclass(slots=True)
+class InCluster:
+    """The same fleet, with that cluster for pools that name none.
+
+    The same FleetNode always gives the same object: caches of placement and rendering compare nodes
+    by identity.
+    """
+
+    cluster: str
+    _made: dict[ObjectRef, tuple[FleetNode, FleetNode]] = field(default_factory=dict)
+
+    def __call__(self, fleet: Fleet) -> Fleet:
+        self._made = {
+            node.ref: (node, self._named(node, pool))
+            for node in fleet.all(FleetNode)
+            if (pool := node.spec.kubernetes) and pool.cluster is None
+        }
+        named = {ref: made for ref, (_, made) in self._made.items()}
+        return replace(fleet, objects={**fleet.objects, **named}) if named else fleet
+
+    def _named(self, node: FleetNode, pool: KubernetesPool) -> FleetNode:
+        before, made = self._made.get(node.ref, (None, node))
+        if before is node:
+            return made
+        named = pool.model_copy(update={"cluster": self.cluster})
+        return node.model_copy(update={"spec": node.spec.model_copy(update={"kubernetes": named})})
 
 
 def target_of(node: FleetNode) -> str:
@@ -55,16 +66,16 @@ def target_of(node: FleetNode) -> str:
     return f"node/{node.metadata.name}" if cluster is None else f"cluster/{cluster}"
 
 
-def pool_of(node: FleetNode, pool: KubernetesPool) -> Pool:
-    """What pods have to know of their nodes."""
-    return Pool(
+def pool_of(node: FleetNode, pool: KubernetesPool) -> NodePool:
+    """What pods need to know about their nodes."""
+    return NodePool(
         accelerator_of(node), dict(sorted(pool.node_selector.items())), pool.node_name, pool.cache
     )
 
 
 def accelerator_of(node: FleetNode) -> str | None:
-    """The first kind of device that it states, `cpu` where it states that it has none; None where
-    it says nothing of its hardware."""
+    """The first kind of device that it states, `cpu` if it states that it has none; None if its
+    hardware is not stated."""
     hardware = node.spec.hardware
     for device in hardware.devices:
         if found := ACCELERATOR_OF.get(device.vendor or ""):
@@ -75,7 +86,7 @@ def accelerator_of(node: FleetNode) -> str | None:
 def image_of(
     service: InferenceService, runtime: Runtime, node: FleetNode, fleet: Fleet
 ) -> str | None:
-    """The container image that the fleet states; None: the one that comes with the runtime."""
+    """The container image that the fleet states; None for the runtime's own."""
     stated = fleet.policy.images.get(runtime.name, {})
     return service.spec.image or stated.get(accelerator_of(node) or "cpu")
 
@@ -83,7 +94,7 @@ def image_of(
 def no_pods(
     service: InferenceService, node: FleetNode, runtime: Runtime, fleet: Fleet
 ) -> tuple[str, str, str] | None:
-    """(rule, field, message) of why the pool cannot have pods of the service; None where it can."""
+    """(rule, field, message) of why the pool cannot run pods of the service; None if it can."""
     if why := too_many_devices(service, node):
         return "NodeCapability", "spec.devices", why
     if named := unusable_name(service.ref):
@@ -102,7 +113,8 @@ def name_conflicts(
     placed: Iterable[tuple[FleetNode, Candidate]],
 ) -> Mapping[ObjectRef, str]:
     """Services whose objects would have the same names in the same namespace of a cluster, each
-    with why: all of them, so that none takes the objects of one that runs."""
+    with the reason. All of them are refused, so that none takes over the objects of a running
+    one."""
     owners: defaultdict[tuple[str, str, str], set[ObjectRef]] = defaultdict(set)
     for node, candidate in placed:
         ref = candidate.service.ref
@@ -120,7 +132,7 @@ def name_conflicts(
 
 
 def _clusters(node: FleetNode) -> tuple[str, ...]:
-    """Where the services of a node have objects."""
+    """The clusters in which the services of a node have objects."""
     cluster = cluster_of(node)
     if cluster is not None:
         return (cluster,)
@@ -128,7 +140,7 @@ def _clusters(node: FleetNode) -> tuple[str, ...]:
 
 
 def too_many_devices(service: InferenceService, node: FleetNode) -> str | None:
-    """Why no node of the pool has the devices that one pod wants."""
+    """Why no node of the pool has the devices that one pod needs."""
     stated = len(node.spec.hardware.devices)
     if not stated or service.spec.devices <= stated:
         return None
@@ -139,7 +151,7 @@ def too_many_devices(service: InferenceService, node: FleetNode) -> str | None:
 
 
 def overfull(admissions: Iterable[Admission]) -> Iterator[Finding]:
-    """A warning for a pool that cannot hold all its pods at a time: Kubernetes lets some wait."""
+    """A warning for a pool that cannot hold all its pods at once: Kubernetes lets some wait."""
     for admission in admissions:
         node, pool = admission.node, admission.node.spec.kubernetes
         if pool is None:
@@ -172,12 +184,12 @@ def _memory(node: FleetNode, pool: KubernetesPool, running: list[Sized]) -> Iter
         if wanted > pool.count * stated.budget_bytes:
             has = show_bytes(pool.count * stated.budget_bytes)
             yield (
-                f"its services want {show_bytes(wanted)} of {stated.name} at most, and {pool.count}"
-                f" x {show_bytes(stated.budget_bytes)} = {has} are there"
+                f"its services want {show_bytes(wanted)} of {spelled(stated.name)} at most, and"
+                f" {pool.count} x {show_bytes(stated.budget_bytes)} = {has} are there"
             )
 
 
 def _most(sized: Sized) -> int:
-    """How many pods there may be at a time."""
+    """The largest number of pods at a time."""
     spec = sized.candidate.service.spec
     return spec.autoscaling.max_replicas if spec.autoscaling else spec.replicas

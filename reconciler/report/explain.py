@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from reconciler.api.quantity import show_bytes
-from reconciler.explanation import Explanation
+from reconciler.fleet.command import Command
+from reconciler.fleet.workload import PoolNeed
 from reconciler.memory import MemoryEstimate
+from reconciler.placement.explanation import Explanation
+from reconciler.report.fields import pool_label
+from reconciler.report.flag_origins import argument_groups
 from reconciler.report.plan_json import ref_json
-from reconciler.report.terminal import printable
-from reconciler.workload import Command, PoolNeed
+from reconciler.report.terminal import hanging, printable
 
 _PARTS = (
     ("weightsBytes", "weights_bytes"),
@@ -21,8 +25,20 @@ _PARTS = (
     ("computeBytes", "compute_bytes"),
     ("overheadBytes", "overhead_bytes"),
     ("promptCacheBytes", "prompt_cache_bytes"),
+    ("projectorBytes", "projector_bytes"),
     ("totalBytes", "total_bytes"),
 )
+
+NO_ORIGINS: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+_INDENT = 6
+_PLACEHOLDERS = {  # what NodeFacts leaves open
+    "binary": "the engine's program on the node",
+    "port": "the port that the node gives it",
+    "store": "the node's model store",
+    "threads": "the node's performance cores",
+    "dir": "the service's own directory on the node",
+}
 
 
 def explain_json(explanation: Explanation, command: Command | None) -> dict[str, Any]:
@@ -48,39 +64,81 @@ def _memory_json(estimate: MemoryEstimate, needs: tuple[PoolNeed, ...]) -> dict[
     return {
         **{name: getattr(estimate, attribute) for name, attribute in _PARTS},
         "exact": estimate.exact,
+        "unknown": list(estimate.unknown),
         "pools": [
             {"name": n.pool, "requiredBytes": n.bytes, "budgetBytes": n.budget_bytes} for n in needs
         ],
     }
 
 
-def explain_text(explanation: Explanation, command: Command | None) -> str:
-    """The same for people, the arithmetic of the estimate included. Ends in a newline."""
-    return "\n".join(_lines(explanation, command)) + "\n"
+def _certainty(estimate: MemoryEstimate) -> str:
+    if estimate.unknown:
+        return " (at least)"
+    return "" if estimate.exact else " (an upper bound: unknown architecture)"
 
 
-def _lines(explanation: Explanation, command: Command | None) -> Iterator[str]:
+def explain_text(
+    explanation: Explanation,
+    command: Command | None,
+    width: int | None = None,
+    origins: Mapping[str, Sequence[str]] = NO_ORIGINS,
+) -> str:
+    """The same for people, the arithmetic of the estimate included. Ends in a newline. `width`: of
+    the terminal, None where lines have no end; `origins`: where flags come from."""
+    facts = (part for line in _lines(explanation) for part in hanging(line, width, _INDENT))
+    # commands and files are there to be copied
+    shown = _command_lines(command) if command else ()
+    flags = (part for line in _origin_lines(origins) for part in hanging(line, width, _INDENT))
+    return "\n".join([*facts, *shown, *flags]) + "\n"
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
     placed = ", ".join(w.node for w in explanation.workloads)
-    yield f"{explanation.service.ref}  {f'on {placed}' if placed else 'placed nowhere'}"
-    yield from (f"  held by {printable(reason)}" for reason in explanation.held)
+    yield f"{explanation.service.ref}  {f'on {placed}' if placed else 'on no node'}"
+    yield from (f"  blocked: {printable(reason)}" for reason in explanation.held)
     yield "nodes"
     for verdict in explanation.verdicts:
         mark = "yes" if verdict.fits else "no"
         yield f"  {verdict.node:<16} {mark:<4} {printable('; '.join(verdict.reasons))}".rstrip()
     sized = explanation.sized
     if sized is None or sized.memory is None:
-        yield "memory\n  known once its model is on the node, or in the repository"
+        yield "memory"
+        yield "  known once its model is on the node, or in the repository"
     else:
-        yield "memory" if sized.memory.exact else "memory (an upper bound: unknown architecture)"
+        pools = [need.pool for need in sized.needs]
+        yield "memory" + _certainty(sized.memory)
         yield from (f"  {printable(line)}" for line in sized.memory.arithmetic)
+        yield from (f"  not known: {printable(what)}" for what in sized.memory.unknown)
         yield from (
-            f"  {n.pool}: {show_bytes(n.bytes)} of a budget of {show_bytes(n.budget_bytes)}"
+            f"  in all {show_bytes(n.bytes)} of {pool_label(n.pool, pools)}, whose budget is"
+            f" {show_bytes(n.budget_bytes)}"
             for n in sized.needs
         )
-    if command is not None:
-        yield "command"
-        yield from (f"  {name}={shlex.quote(value)}" for name, value in command.env.items())
-        yield f"  {shlex.join(command.argv)}"
-        for name, text in command.files.items():
-            yield f"  file {name}:"
-            yield from (f"    {line}" for line in text.splitlines())
+
+
+def _command_lines(command: Command) -> Iterator[str]:
+    yield "command"
+    yield from (f"  {name}={printable(shlex.quote(value))}" for name, value in command.env.items())
+    yield from (f"  {line}" for line in _argument_lines(command.argv))
+    found = [name for name in _PLACEHOLDERS if any(f"{{{name}}}" in w for w in command.argv)]
+    yield from (f"  {{{name}}} is {_PLACEHOLDERS[name]}" for name in found)
+    for name, text in command.files.items():
+        yield f"  file {name}:"
+        yield from (f"    {printable(line)}" for line in text.splitlines())
+
+
+def _argument_lines(argv: Sequence[str]) -> Iterator[str]:
+    """A flag with its value on each line, as one command that a shell takes."""
+    groups = argument_groups(argv)
+    for i, words in enumerate(groups):
+        more = "" if i == len(groups) - 1 else " \\"
+        quoted = " ".join(printable(shlex.quote(word)) for word in words)
+        yield ("  " if i else "") + quoted + more
+
+
+def _origin_lines(origins: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Below the command: a comment beside a flag would end the command that a shell takes."""
+    if origins:
+        yield "flags come from"
+    for source, flags in origins.items():
+        yield f"  {printable(source)}: {' '.join(map(printable, flags))}"

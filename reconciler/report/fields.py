@@ -1,10 +1,11 @@
-"""Values of fields, before and after. Pure."""
+"""Values as people read them: fields before and after, memory pools. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from reconciler.plan import SENSITIVE, FieldChange
+from reconciler.capacity.pools import HOST, UNIFIED
+from reconciler.core.plan import SENSITIVE, FieldChange
 from reconciler.report.terminal import printable
 
 
@@ -28,6 +29,12 @@ def shown_value(path: str, value: object) -> str:
             parts = (f"{printable(str(k))}: {shown_value(path, v)}" for k, v in value.items())
             return "{" + ", ".join(parts) + "}"
         case str() if path.endswith(".sha256"):
-            return value[:12]
+            return printable(value[:12])
         case _:
             return printable(str(value))
+
+
+def pool_label(name: str, pools: Collection[str]) -> str:
+    """Where a node has one pool, that is its memory; beside others each needs its name."""
+    only = len(set(pools) | {name}) == 1 and name in (HOST, UNIFIED)
+    return "memory" if only else printable(name)

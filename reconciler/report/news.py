@@ -6,13 +6,29 @@ No IO; one thread uses it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple, Self
 
 from reconciler.api.meta import ObjectRef
-from reconciler.plan import Blocked, Instance, ObjectName, Plan
-from reconciler.target import Outcome, Result
+from reconciler.core.plan import Blocked, Change, Instance, ObjectName, Pending, Plan
+from reconciler.core.target import Outcome, Result
 
-_Step = tuple[str, str, ObjectRef, ObjectName | None]  # action, target, what for, and its object
 ON_ITS_WAY = ("Loading", "Downloading")  # how far it is changes too often to be news
+
+
+class _Step(NamedTuple):
+    """What tells a change from others. `inputs`: the same service may change in the same way twice
+    in one revision, since a model file may change by itself."""
+
+    action: str
+    target: str
+    ref: ObjectRef
+    object: ObjectName | None
+    inputs: str | None
+
+    @classmethod
+    def of(cls, change: Change) -> Self:
+        inputs = change.desired.inputs_digest if change.desired else None
+        return cls(str(change.action), change.target, change.ref, change.object, inputs)
 
 
 class News:
@@ -23,6 +39,7 @@ class News:
         self._shown: set[_Step] = set()
         self._blocked: frozenset[tuple[ObjectRef, str, str]] = frozenset()
         self._states: dict[ObjectRef, tuple[bool, str, str]] = {}
+        self._pending: dict[ObjectRef, tuple[str, str]] = {}
         self._undone: dict[_Step, tuple[str, str]] = {}
         self._lost = ""
         self._held = ""
@@ -35,10 +52,10 @@ class News:
         if is_first:
             self._revision = plan.revision
             self._shown.clear()
-        steps = {(str(c.action), c.target, c.ref, c.object) for c in plan.changes}
+        steps = {_Step.of(change) for change in plan.changes}
         blocked = frozenset(_key(item) for item in plan.blocked)
         is_news = is_first or not steps <= self._shown or blocked != self._blocked
-        self._shown = {step for step in self._shown if step[-1] is None} | steps
+        self._shown = {step for step in self._shown if step.object is None} | steps
         self._blocked = blocked
         return is_news
 
@@ -71,6 +88,24 @@ class News:
         """The source answers: losing it again is news."""
         self._lost = ""
 
+    def pending(self, instances: Iterable[Instance]) -> tuple[tuple[Instance, Pending], ...]:
+        """Whose update waits for something else than before. That a download goes on is none, and
+        neither is that the next try of one failed as the last did."""
+        remembered, news = {}, []
+        for instance in instances:
+            pending = instance.pending
+            if pending is None:
+                continue
+            before = self._pending.get(instance.ref)
+            is_going = pending.reason in ON_ITS_WAY
+            words = before if is_going else (pending.reason, pending.message)
+            if words is not None:
+                remembered[instance.ref] = words
+            if not is_going and words != before:
+                news.append((instance, pending))
+        self._pending = remembered
+        return tuple(news)
+
     def looked(
         self, instances: Iterable[Instance]
     ) -> tuple[tuple[Instance, ...], tuple[ObjectRef, ...]]:
@@ -89,9 +124,7 @@ class News:
 
 
 def _attempt(outcome: Outcome) -> tuple[_Step, tuple[str, str]]:
-    change = outcome.change
-    step = (str(change.action), change.target, change.ref, change.object)
-    return step, (str(outcome.result), outcome.message)
+    return _Step.of(outcome.change), (str(outcome.result), outcome.message)
 
 
 def _key(item: Blocked) -> tuple[ObjectRef, str, str]:

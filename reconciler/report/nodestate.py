@@ -9,18 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reconciler.api import nodestate as wire
+from reconciler.api.benchmark import BenchmarkResult
 from reconciler.api.meta import ObjectRef
-from reconciler.plan import (
+from reconciler.api.model import public_source
+from reconciler.core.plan import (
     Drift,
     DriftKind,
     Instance,
+    Location,
+    Pending,
     PoolState,
     RevisionState,
     RuntimeFound,
-    Source,
     TargetState,
 )
-from reconciler.workload import PoolNeed, ServedModel
+from reconciler.fleet.command import ServedModel
+from reconciler.fleet.model_file import public_inputs
+from reconciler.fleet.workload import PoolNeed
 
 
 def node_state(
@@ -30,10 +35,12 @@ def node_state(
     agent_version: str,
     fleet: str | None = None,
     blocked: Iterable[wire.BlockedState] = (),
+    suspended: Iterable[ObjectRef] = (),
     downloads: Iterable[wire.DownloadState] = (),
     models: Iterable[wire.StoredState] = (),
     pressure: wire.Pressure | None = None,
-    said: wire.Said | None = None,
+    said: wire.NodeOverrides | None = None,
+    benchmarks: Iterable[BenchmarkResult] = (),
 ) -> wire.NodeState:
     """What an agent answers. `state.seen_at` must be set: it is when that was looked at."""
     assert state.seen_at is not None
@@ -52,7 +59,7 @@ def node_state(
             wire.RuntimeState(name=r.name, path=r.path, version=r.version) for r in runtimes
         ),
         pools=tuple(
-            wire.Pool(
+            wire.PoolState(
                 name=p.name,
                 total_bytes=p.total_bytes,
                 budget_bytes=p.budget_bytes,
@@ -68,8 +75,14 @@ def node_state(
             wire.StoppedState(ref=ref_state(ref), inputs_digest=digest)
             for ref, digest in sorted(state.stopped.items())
         ),
+        suspended=tuple(ref_state(ref) for ref in sorted(suspended)),
+        leaving=tuple(
+            wire.LeavingState(ref=ref_state(ref), message=message)
+            for ref, message in sorted(state.leaving.items())
+        ),
         downloads=tuple(downloads),
         models=tuple(models),
+        benchmarks=tuple(benchmarks),
     )
 
 
@@ -84,7 +97,9 @@ def read_node_state(state: wire.NodeState) -> tuple[TargetState, tuple[Instance,
             seen_at=state.observed_at,
             missing=state.missing,
             cached=frozenset(
-                known for model in state.models for known in (model.sha256, *model.sources)
+                known
+                for model in state.models
+                for known in (model.sha256, *map(public_source, model.sources))
             ),
             runtimes=None
             if state.runtimes is None
@@ -100,13 +115,14 @@ def read_node_state(state: wire.NodeState) -> tuple[TargetState, tuple[Instance,
                 for p in state.pools
             ),
             revision=RevisionState(
-                fetched=revision.fetched,
-                applied=revision.applied,
-                refused=revision.refused.revision if revision.refused else None,
+                fetched=_published(revision.fetched),
+                applied=_published(revision.applied),
+                refused=_published(revision.refused.revision) if revision.refused else None,
                 problems=revision.refused.problems if revision.refused else (),
                 held=revision.held or "",
             ),
-            stopped={_ref(s.ref): s.inputs_digest for s in state.stopped},
+            stopped={read_ref(s.ref): s.inputs_digest for s in state.stopped},
+            leaving={read_ref(s.ref): s.message for s in state.leaving},
         ),
         tuple(_read_instance(i, target) for i in state.instances),
     )
@@ -116,8 +132,14 @@ def ref_state(ref: ObjectRef) -> wire.Ref:
     return wire.Ref(kind=ref.kind, namespace=ref.namespace, name=ref.name)
 
 
-def _ref(ref: wire.Ref) -> ObjectRef:
+def read_ref(ref: wire.Ref) -> ObjectRef:
     return ObjectRef(ref.kind, ref.namespace, ref.name)
+
+
+def _published(revision: str | None) -> str | None:
+    """A revision under the name that its reconciler gave it. What was read under it shows in the
+    inputs of each instance."""
+    return None if revision is None else revision.partition(wire.OBJECTS_MARK)[0]
 
 
 def _revision(revision: RevisionState) -> wire.Revision:
@@ -147,7 +169,7 @@ def _instance(instance: Instance) -> wire.InstanceState:
         reason=instance.reason,
         message=instance.message or None,
         since=instance.since,
-        inputs=dict(instance.inputs),
+        inputs=dict(public_inputs(instance.inputs)),
         inputs_digest=instance.inputs_digest,
         render_digest=instance.render_digest,
         source=source and wire.SourceLine(file=source.file, line=source.line, commit=source.commit),
@@ -171,6 +193,12 @@ def _instance(instance: Instance) -> wire.InstanceState:
         ),
         start_seconds=instance.start_seconds,
         gone=instance.gone,
+        pending=instance.pending
+        and wire.PendingState(
+            reason=instance.pending.reason,
+            message=instance.pending.message or None,
+            since=instance.pending.since,
+        ),
     )
 
 
@@ -186,15 +214,15 @@ def _model(name: str, served: ServedModel | None) -> wire.ModelState:
 
 
 def _read_instance(instance: wire.InstanceState, target: str) -> Instance:
-    source = instance.source
+    source, pending = instance.source, instance.pending
     return Instance(
-        ref=_ref(instance.ref),
+        ref=read_ref(instance.ref),
         target=target,
         runtime=instance.runtime,
         inputs=instance.inputs,
         inputs_digest=instance.inputs_digest,
         render_digest=instance.render_digest,
-        source=Source(source.file, source.line, source.commit) if source else None,
+        source=Location(source.file, source.line, source.commit) if source else None,
         ready=instance.ready,
         reason=instance.reason,
         message=instance.message or "",
@@ -224,4 +252,5 @@ def _read_instance(instance: wire.InstanceState, target: str) -> Instance:
         measured=tuple(
             (m.pool, m.measured_bytes) for m in instance.memory if m.measured_bytes is not None
         ),
+        pending=Pending(pending.reason, pending.message or "", pending.since) if pending else None,
     )

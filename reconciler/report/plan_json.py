@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.api.meta import API_VERSION, ObjectRef
-from reconciler.plan import Action, Blocked, Change, Impact, Plan, Restart, Source
-from reconciler.problem import RULES
-from reconciler.reasons import REASONS
+from reconciler.api.problem import RULES
+from reconciler.api.reasons import REASONS
+from reconciler.core.plan import (
+    Action,
+    Blocked,
+    Change,
+    Impact,
+    Location,
+    Plan,
+    Restart,
+    starts_again,
+)
 
 FORMAT_VERSION = 1
 
@@ -22,6 +31,10 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "unreachable": [
             {"target": state.target, "message": state.message, "seenAt": state.seen_at}
             for state in plan.unreachable
+        ],
+        "stopped": [
+            {"target": state.target, "ref": ref_json(ref), "message": starts_again(ref, state)}
+            for state, ref in plan.stopped
         ],
         "summary": plan.summary,
     }
@@ -64,7 +77,7 @@ def ref_json(ref: ObjectRef) -> dict[str, str]:
     return {"kind": ref.kind, "namespace": ref.namespace, "name": ref.name}
 
 
-def _source_json(source: Source | None) -> dict[str, Any] | None:
+def _source_json(source: Location | None) -> dict[str, Any] | None:
     if source is None:
         return None
     return {"file": source.file, "line": source.line, "commit": source.commit}
@@ -162,6 +175,7 @@ def plan_schema() -> dict[str, Any]:
             changes={"type": "array", "items": change},
             blocked={"type": "array", "items": blocked},
             unreachable={"type": "array", "items": unreachable},
+            stopped={"type": "array", "items": _closed(target=text, ref=ref, message=text)},
             summary=summary,
         ),
     }

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from reconciler.api.meta import ObjectRef
-from reconciler.plan import SENSITIVE, Action, Change, Source
-from reconciler.reasons import REASONS
+from reconciler.api.reasons import REASONS
+from reconciler.core.plan import SENSITIVE, Action, Change, Location
 from reconciler.report.fields import shown_change, shown_value
 from reconciler.report.spans import age
 from reconciler.report.terminal import printable
@@ -16,7 +16,7 @@ from reconciler.report.terminal import printable
 def by_service(changes: Iterable[Change]) -> Iterator[tuple[list[Change], list[Change]]]:
     """For each service the lines of its own, and its objects that need a line beside them: what
     somebody else changed always does, the others where they are all there is. What comes or goes
-    whole is told by its document, with the kinds of the rest as its message."""
+    whole is shown by its document, with the kinds of the rest as its message."""
     groups: dict[ObjectRef, list[Change]] = {}
     for change in changes:
         groups.setdefault(change.ref, []).append(change)
@@ -56,15 +56,15 @@ def object_lines(change: Change, mark: str, now: float) -> Iterator[str]:
     name = f"{named.namespace}/{named.name}" if named.namespace else named.name
     cause = "" if change.action is Action.DRIFT else where(change.source)
     fields = (_field(change, i, now) for i in range(len(change.fields)))
-    told = [part for part in (cause, *fields, printable(change.message)) if part]
-    is_plain = not told or (told == [cause] and change.reason == "ObjectMissing")
-    first, *rest = [*told, REASONS[change.reason]] if is_plain else told
+    parts = [part for part in (cause, *fields, printable(change.message)) if part]
+    is_plain = not parts or (parts == [cause] and change.reason == "ObjectMissing")
+    first, *rest = [*parts, REASONS[change.reason]] if is_plain else parts
     yield f"  {mark} {f'{named.kind} {name}':<40} {first}"
     for part in rest:
         yield f"      {'':<40} {part}"
 
 
-def where(source: Source | None) -> str:
+def where(source: Location | None) -> str:
     """The line that a change comes from, and its commit."""
     if source is None:
         return ""
@@ -74,13 +74,14 @@ def where(source: Source | None) -> str:
 
 def _field(change: Change, index: int, now: float) -> str:
     field = change.fields[index]
+    path = printable(field.path)
     if change.action is not Action.DRIFT:
-        return f"{field.path} {shown_change(field)}"
+        return f"{path} {shown_change(field)}"
     declared, live = (shown_value(field.path, v) for v in (field.after, field.before))
     who = f" by {printable(change.by)}" if change.by else ""
     since = f" {age(now - change.since)}" if change.since is not None else ""
     if SENSITIVE in (field.before, field.after):
         back = "" if change.is_shown_only else ": taken back"
-        return f"{field.path} {SENSITIVE}{who}{since}{back}"
+        return f"{path} {SENSITIVE}{who}{since}{back}"
     back = "" if change.is_shown_only else f": back to {declared}"
-    return f"{field.path} {declared} -> {live}{who}{since}{back}"
+    return f"{path} {declared} -> {live}{who}{since}{back}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from reconciler.api.quantity import format_duration, show_bytes
+from reconciler.api.reasons import REASONS
 from reconciler.capacity.ledger import MemoryImpact
-from reconciler.plan import (
+from reconciler.core.plan import (
     Action,
     Blocked,
     Change,
@@ -16,39 +17,15 @@ from reconciler.plan import (
     Restart,
     TargetState,
     standing,
+    starts_again,
 )
-from reconciler.reasons import REASONS
-from reconciler.report.fields import shown_change
+from reconciler.fleet.workload import Workload
+from reconciler.report.fields import pool_label, shown_change
+from reconciler.report.legend import BY_ACTION, LEGEND
 from reconciler.report.plan_objects import by_service, object_lines, where
 from reconciler.report.spans import age
-from reconciler.report.terminal import PLAIN, Style, Tone, printable
+from reconciler.report.terminal import PLAIN, Style, Tone, hanging, is_long, natural, printable
 
-MARKS = {
-    Action.CREATE: "+",
-    Action.UPDATE: "~",
-    Action.REPLACE: "-/+",
-    Action.MOVE: ">",
-    Action.DELETE: "-",
-    Action.DRIFT: "!",
-    Action.UNKNOWN: "?",
-    Action.DEFERRED: "=",
-}
-_TONES = {
-    Action.CREATE: Tone.GOOD,
-    Action.DELETE: Tone.BAD,
-    Action.UNKNOWN: Tone.QUIET,
-    Action.DEFERRED: Tone.QUIET,
-}
-_WORDS = {
-    Action.CREATE: "to create",
-    Action.UPDATE: "to update",
-    Action.REPLACE: "to replace",
-    Action.MOVE: "to move",
-    Action.DELETE: "to delete",
-    Action.DRIFT: "drifted",
-    Action.UNKNOWN: "unknown",
-    Action.DEFERRED: "deferred",
-}
 _RESTARTS = {
     (Action.REPLACE, Restart.RESTART): "restart",
     (Action.DRIFT, Restart.RESTART): "restart",
@@ -57,61 +34,94 @@ _RESTARTS = {
     (Action.UPDATE, Restart.ROLL): "roll",
 }
 _PLAINLY = {Action.CREATE: "starts"}
+_TAKES_MEMORY = (Action.CREATE, Action.REPLACE, Action.DRIFT, Action.DELETE, Action.STOP)
 _OLD_S = 10.0
-_ALWAYS_COUNTED = (Action.CREATE, Action.UPDATE, Action.REPLACE, Action.MOVE, Action.DELETE)
+_NAMED = 5
 
 
-def plan_text(plan: Plan, now: float, style: Style = PLAIN) -> str:
-    """The whole plan, ending in a newline. `now` (epoch seconds) only ages what was seen."""
-    return "\n".join(_lines(plan, now, style)) + "\n"
+def plan_text(plan: Plan, now: float, style: Style = PLAIN, width: int | None = None) -> str:
+    """The whole plan, ending in a newline: what is wrong first, the totals last, and where it is
+    long at both ends. `now` (epoch seconds) only ages what was seen; `width`: of the terminal, None
+    where lines have no end."""
+    lines, totals = list(_lines(plan, now, style)), _summary_line(plan)
+    if is_long(lines):
+        lines = [totals, *lines, *_reminders(plan, style)]
+    return "".join(f"{part}\n" for line in (*lines, totals) for part in hanging(line, width))
 
 
 def _lines(plan: Plan, now: float, style: Style) -> Iterator[str]:
     by_target: dict[str, list[Change]] = {target: [] for target in plan.targets}
     for change in sorted(plan.changes, key=_by_cause):
         by_target.setdefault(change.target, []).append(change)
-    for target, state in sorted(plan.targets.items()):
+    if plan.blocked:
+        yield style(Tone.BAD, f"blocked {plan.summary['blocked']}")
+        for item in plan.blocked:
+            yield from _blocked_lines(item, style, is_alone=len(plan.targets) < 2)
+    for target, state in sorted(plan.targets.items(), key=_by_trouble):
         changes = by_target[target]
-        yield _target_line(state, changes, plan.unchanged.get(target, 0), now, style)
+        yield _target_line(state, _counts(plan, state, changes), now, style)
         if state.message:
             yield f"        {printable(state.message)}"
         for own, objects in by_service(changes):
             for change in own:
                 yield from _change_lines(change, state, now, style)
             for change in objects:
-                mark = style(_TONES.get(change.action, Tone.CHANGE), f"{MARKS[change.action]:<3}")
-                yield from object_lines(change, mark, now)
-        for ref in sorted(state.stopped.keys() - {change.ref for change in changes}):
-            yield style(Tone.QUIET, f"  .   {ref.label:<40}").rstrip()
-            yield f"        {REASONS['StoppedByHand']}"
-    if plan.blocked:
-        yield style(Tone.BAD, f"blocked {len(plan.blocked)}")
-        for item in plan.blocked:
-            yield from _blocked_lines(item, style)
-    yield _summary_line(plan)
+                yield from object_lines(change, _mark(change.action, style), now)
+        for ref in (ref for of, ref in plan.stopped if of is state):
+            yield f"  {_mark('stopped', style)} {ref.label}"
+            yield f"        stopped by a person: {starts_again(ref, state)}"
 
 
-def _by_cause(change: Change) -> tuple[str, str, int, str]:
-    where = change.source
+def _reminders(plan: Plan, style: Style) -> Iterator[str]:
+    """The end of a long plan is what a terminal shows of it: the names of what is wrong."""
+    blocked = list(dict.fromkeys(_blocked_name(item) for item in plan.blocked))
+    silent = [state.target.replace("/", " ", 1) for state in plan.unreachable]
+    for what, names in (("blocked", blocked), ("did not answer", silent)):
+        if names:
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            words = f"{what}, see the top: {', '.join(names[:_NAMED])}{more}"
+            yield style(Tone.BAD, words)
+
+
+def _by_trouble(item: tuple[str, TargetState]) -> tuple[object, ...]:
+    target, state = item
+    return state.reachable, natural(target)
+
+
+def _by_cause(change: Change) -> tuple[object, ...]:
+    where, name = change.source, natural(change.ref.label)
     if where is None:
-        return (change.reason, "", 0, change.ref.label)
-    return (where.commit or "", where.file, where.line, change.ref.label)
+        return (change.reason, (), 0, name)
+    return (where.commit or "", natural(where.file), where.line, name)
 
 
-def _target_line(
-    state: TargetState, changes: list[Change], unchanged: int, now: float, style: Style
-) -> str:
+def _mark(action: str, style: Style) -> str:
+    mark = BY_ACTION[action]
+    return style(mark.tone, f"{mark.sign:<3}")
+
+
+def _counts(plan: Plan, state: TargetState, changes: list[Change]) -> str:
+    """What there is to do on one target; zeros say nothing."""
+    counted = Counter(map(str, standing(changes).values()))
+    counted["blocked"] = len({item.ref for item in plan.blocked if item.target == state.target})
+    return _totals({**counted, "unchanged": plan.unchanged.get(state.target, 0)})
+
+
+def _totals(counted: Mapping[str, int]) -> str:
+    words = [*((m.action, m.counted) for m in LEGEND), ("unchanged", "unchanged")]
+    parts = [f"{n} {word}" for action, word in words if (n := counted.get(action, 0))]
+    return ", ".join(parts) or "nothing to do"
+
+
+def _target_line(state: TargetState, counts: str, now: float, style: Style) -> str:
     kind, _, name = state.target.partition("/")
-    actions = Counter(standing(changes).values())
-    counts = [f"{n} {_WORDS[action]}" for action in Action if (n := actions[action])]
-    counts += [f"{unchanged} unchanged"] if unchanged or not counts else []
     if not state.reachable:
         seen = "never seen" if state.seen_at is None else f"last seen {age(now - state.seen_at)}"
-        return f"{_padded(style, f'{kind} {name} ({seen})')} {', '.join(counts)}"
-    # What this machine sees of itself is never old; what an agent said may be.
+        return f"{_padded(style, f'{kind} {name} ({seen})')} {counts}"
+    # What this machine sees of itself is never old; what an agent reported may be.
     old = state.seen_at is not None and now - state.seen_at >= _OLD_S
     seen = f" (seen {age(now - state.seen_at)})" if old and state.seen_at is not None else ""
-    return f"{_padded(style, f'{kind} {name}{seen}')} {', '.join(counts)}"
+    return f"{_padded(style, f'{kind} {name}{seen}')} {counts}"
 
 
 def _padded(style: Style, text: str) -> str:
@@ -120,20 +130,21 @@ def _padded(style: Style, text: str) -> str:
 
 
 def _change_lines(change: Change, state: TargetState, now: float, style: Style) -> Iterator[str]:
-    mark = style(_TONES.get(change.action, Tone.CHANGE), f"{MARKS[change.action]:<3}")
-    head = f"  {mark} {_name(change):<40}"
+    head = f"  {_mark(change.action, style)} {_name(change):<40}"
     yield f"{head} {where(change.source)}".rstrip()
-    impact = _impact_text(change)
+    impact = _impact_text(change, state)
     if change.action is Action.UNKNOWN and change.message == state.message:
         return  # said once, for the whole target
     if not change.fields:
-        said = printable(change.message)
+        message = printable(change.message)
         since = "" if change.since is None else f"first seen {age(now - change.since)}"
-        plainly = _PLAINLY.get(change.action) or ("" if said else REASONS[change.reason])
-        yield "        " + "; ".join(part for part in (plainly, impact, said, since) if part)
-    for i, field in enumerate(change.fields):
-        line = f"        {field.path:<18} {shown_change(field)}"
-        yield f"{line:<48} {impact}".rstrip() if i == 0 else line
+        plainly = _PLAINLY.get(change.action) or ("" if message else REASONS[change.reason])
+        yield "        " + "; ".join(part for part in (plainly, impact, message, since) if part)
+        return
+    for field in change.fields:
+        yield f"        {printable(field.path):<18} {shown_change(field)}"
+    if impact:
+        yield f"        {impact}"
 
 
 def _name(change: Change) -> str:
@@ -143,26 +154,33 @@ def _name(change: Change) -> str:
     return f"{change.ref.label} ({change.desired.runtime})" if change.desired else change.ref.label
 
 
-def _impact_text(change: Change) -> str:
+def _impact_text(change: Change, state: TargetState) -> str:
     if change.is_shown_only:
         return ""
     impact = change.impact
     parts = [_RESTARTS.get((change.action, impact.restart), "")]
-    weighed = (Action.CREATE, Action.REPLACE, Action.DRIFT, Action.DELETE)
-    if change.action in weighed or impact.restart in (Restart.HOT, Restart.ROLL):
-        parts += [_memory_text(m) for m in impact.memory]
-        if change.desired and not impact.memory and change.action != Action.DELETE:
-            parts.append("memory known once the model is here")
+    if change.action in _TAKES_MEMORY or impact.restart in (Restart.HOT, Restart.ROLL):
+        pools = {pool.name for pool in state.pools} | {memory.pool for memory in impact.memory}
+        parts += [_memory_text(memory, pools) for memory in impact.memory]
+        if change.desired and not impact.memory and change.action is not Action.STOP:
+            parts.append(_memory_unknown(change.desired))
     parts += [_download_text(impact), _downtime_text(impact)]
     return "; ".join(part for part in parts if part)
 
 
-def _memory_text(memory: MemoryImpact) -> str:
+def _memory_unknown(want: Workload) -> str:
+    if want.memory is None:
+        return "memory known once the model is here"
+    return f"takes {show_bytes(want.memory.total_bytes)} of memory that is not stated"
+
+
+def _memory_text(memory: MemoryImpact, pools: Collection[str]) -> str:
     before, after = memory.before_bytes or 0, memory.after_bytes or 0
     budget = memory.budget_bytes or 0
     unit, size = ("GiB", 2**30) if max(before, after, budget) >= 2**30 else ("MiB", 2**20)
     was = "?" if memory.before_bytes is None else f"{before / size:.1f}"
-    return f"{memory.pool} {was} -> {after / size:.1f} of {budget / size:.1f} {unit}"
+    is_ = "?" if memory.after_bytes is None else f"{after / size:.1f}"
+    return f"{pool_label(memory.pool, pools)} {was} -> {is_} of {budget / size:.1f} {unit}"
 
 
 def _download_text(impact: Impact) -> str:
@@ -182,30 +200,30 @@ def _downtime_text(impact: Impact) -> str:
     return f"down ~{seconds:.1f} s" if seconds < 10 else f"down ~{format_duration(round(seconds))}"
 
 
-def _blocked_lines(item: Blocked, style: Style) -> Iterator[str]:
-    service = item.ref.kind == "InferenceService"
-    name = item.ref.label if service else f"{item.ref.kind} {item.ref.label}"
-    yield f"  {style(Tone.BAD, 'x  ')} {name:<40} {where(item.source)}".rstrip()
+def _blocked_lines(item: Blocked, style: Style, *, is_alone: bool) -> Iterator[str]:
+    """`is_alone`: there is one target, so that none needs to be named."""
+    name = _blocked_name(item)
+    if item.target and not is_alone:
+        name += f" on {item.target.removeprefix('node/').replace('/', ' ')}"
+    yield f"  {_mark('blocked', style)} {name:<40} {where(item.source)}".rstrip()
     holds = [ref.label for ref in item.holds if ref != item.ref]
     tail = f"; holds {', '.join(holds)}" if holds else ""
     yield f"        {item.reason}: {printable(item.message)}{tail}"
 
 
+def _blocked_name(item: Blocked) -> str:
+    service = item.ref.kind == "InferenceService"
+    return item.ref.label if service else f"{item.ref.kind} {item.ref.label}"
+
+
 def _summary_line(plan: Plan) -> str:
     summary = plan.summary
     if not plan.changes and not plan.blocked:
-        return f"Plan: nothing to do, {summary['unchanged']} unchanged."
-    counts = [f"{summary[action]} {_WORDS[action]}" for action in _ALWAYS_COUNTED]
-    counts += [
-        f"{summary[action]} {word}"
-        for action, word in (("drift", "drift"), ("unknown", "unknown"), ("deferred", "deferred"))
-        if summary[action]
-    ]
-    counts += [f"{summary['blocked']} blocked"] if summary["blocked"] else []
-    counts += [f"{summary['unchanged']} unchanged"]
+        unchanged = summary["unchanged"]
+        return f"Plan: nothing to do{f', {unchanged} unchanged' if unchanged else ''}."
     sizes = [c.impact.download_bytes for c in plan.changes]
     known = sum(size for size in sizes if size)
     download = (
         f" Download {show_bytes(known)}{' or more' if None in sizes else ''}." if known else ""
     )
-    return f"Plan: {', '.join(counts)}.{download}"
+    return f"Plan: {_totals(summary)}.{download}"

@@ -5,22 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from reconciler.problem import RULES, Counts, Problem, Severity
-from reconciler.report.terminal import counted, printable
+from reconciler.api.problem import RULES, Counts, Problem, Severity
+from reconciler.report.terminal import counted, is_long, printable
 
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_LEVELS = {Severity.ERROR: "error", Severity.BLOCKED: "error", Severity.WARNING: "warning"}
+_LEVELS = {
+    Severity.ERROR: "error",
+    Severity.BLOCKED: "error",
+    Severity.WARNING: "warning",
+    Severity.NOTE: "note",
+}
+_ANNOTATIONS = _LEVELS | {Severity.NOTE: "notice"}  # as GitHub calls it
+_ORDER = tuple(Severity)
+_HARMLESS = (Severity.WARNING, Severity.NOTE)
 
 
 def is_valid(problems: Iterable[Problem]) -> bool:
     """No error and nothing blocked: what `validate` answers with exit code 0."""
-    return all(problem.severity is Severity.WARNING for problem in problems)
+    return all(problem.severity in _HARMLESS for problem in problems)
 
 
 def as_text(problems: Sequence[Problem], counts: Counts) -> str:
-    """One line a problem, `path:line:column field: message (severity Rule)`, and a last one."""
-    lines = [_line(problem) for problem in problems]
-    return "".join(f"{line}\n" for line in (*lines, _summary(problems, counts)))
+    """One line a problem, `path:line:column field: message (severity Rule)`, what makes a fleet
+    invalid first, and the totals last; where there are many lines, at both ends."""
+    lines = [_line(problem) for problem in sorted(problems, key=_gravity)]
+    totals = _summary(problems, counts)
+    head = [totals] if is_long(lines) else []
+    return "".join(f"{line}\n" for line in (*head, *lines, totals))
 
 
 def as_json(problems: Sequence[Problem], _: Counts) -> str:
@@ -74,7 +85,7 @@ def as_sarif(problems: Sequence[Problem], _: Counts) -> str:
 def as_github(problems: Sequence[Problem], _: Counts) -> str:
     """Workflow commands: annotations on the lines of a pull request."""
     return "".join(
-        f"::{_LEVELS[problem.severity]} file={_property(problem.path)},line={problem.line},"
+        f"::{_ANNOTATIONS[problem.severity]} file={_property(problem.path)},line={problem.line},"
         f"col={problem.column},title={_property(problem.rule)}::{_data(_message(problem))}\n"
         for problem in problems
     )
@@ -86,6 +97,10 @@ REPORTS: Mapping[str, Callable[[Sequence[Problem], Counts], str]] = {
     "sarif": as_sarif,
     "github": as_github,
 }
+
+
+def _gravity(problem: Problem) -> int:
+    return _ORDER.index(problem.severity)
 
 
 def _line(problem: Problem) -> str:

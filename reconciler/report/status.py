@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from reconciler.api.benchmark import BenchmarkResult
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
 from reconciler.capacity.ledger import Ledger
 from reconciler.capacity.usage import deviation, sharers
-from reconciler.plan import Instance, Observation, TargetState
+from reconciler.core.plan import Instance, Observation, TargetState
 from reconciler.report.plan_json import ref_json
+from reconciler.report.speeds import of_instance, speed_json
+from reconciler.report.terminal import natural
+
+MEANT = {  # not to run
+    "Suspended": "suspended",
+    "StoppedByHand": "stopped by hand",
+    "Stopping": "stopping",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredService:
     """A service that should run on `node`, or that has none (None); `reason` and `message` say why
     it does not, where that is known. `cluster`: of a node that is a pool, whose it is."""
 
@@ -24,6 +33,11 @@ class Declared:
     message: str = ""
     node: str | None = None
     cluster: str | None = None
+
+    @property
+    def is_meant(self) -> bool:
+        """Whether it is as a person asked: nothing is late, and nothing is wrong."""
+        return self.reason in MEANT
 
     @property
     def target(self) -> str | None:
@@ -35,26 +49,79 @@ class Declared:
 @dataclass(frozen=True, slots=True)
 class Status:
     """Everything that is known. `states` are the agents' own answers, by target; `revision` is the
-    fleet's newest one, where it can be read."""
+    fleet's newest one, where it can be read; `others` run there too and are not to be shown."""
 
     observed: Observation
-    declared: tuple[Declared, ...] = ()
+    declared: tuple[DeclaredService, ...] = ()
     states: Mapping[str, NodeState] = field(default_factory=dict)
     revision: str | None = None
+    others: tuple[Instance, ...] = ()
+    measured: Mapping[str, tuple[BenchmarkResult, ...]] = field(default_factory=dict)
+
+    def benchmarks(self, instance: Instance) -> tuple[tuple[BenchmarkResult, str | None], ...]:
+        """How fast its models were measured to be where it runs, each with why that is not to be
+        used any more."""
+        seen, answer = self.observed.targets.get(instance.target), self.states.get(instance.target)
+        results = self.measured.get(instance.target) or (answer.benchmarks if answer else ())
+        now = (seen.seen_at if seen else None) or 0.0
+        found = (seen.runtimes if seen else None) or (answer.runtimes if answer else None) or ()
+        versions = {runtime.name: runtime.version for runtime in found}
+        return of_instance(results, instance, versions, now)
+
+    @property
+    def refs(self) -> set[ObjectRef]:
+        """What there is to say something of."""
+        refs = {i.ref for i in self.observed.instances}
+        return refs | {d.ref for d in (*self.declared, *self.ending)}
+
+    def narrowed(self, refs: Collection[ObjectRef]) -> Status:
+        """These services, and the targets that they are or should be on."""
+        found = self.observed.instances
+        shown = tuple(i for i in found if i.ref in refs)
+        declared = tuple(d for d in self.declared if d.ref in refs)
+        ending = {d.target for d in self.ending if d.ref in refs}
+        named = {i.target for i in shown} | {d.target for d in declared} | ending
+        targets = {
+            target: replace(state, leaving={r: m for r, m in state.leaving.items() if r in refs})
+            for target, state in self.observed.targets.items()
+            if target in named
+        }
+        others = (*self.others, *(i for i in found if i.ref not in refs))
+        return replace(self, observed=Observation(targets, shown), declared=declared, others=others)
 
     def on(self, target: str) -> list[Instance]:
         """What runs there, in order."""
-        return sorted(
-            (i for i in self.observed.instances if i.target == target), key=lambda i: i.ref
-        )
+        found = (i for i in self.observed.instances if i.target == target)
+        return sorted(found, key=lambda i: natural(i.ref.label))
 
-    def absent(self, target: str | None) -> list[Declared]:
+    def taking(self, target: str) -> list[Instance]:
+        """What runs there, also what is not to be shown: it takes memory all the same."""
+        return [*self.on(target), *(i for i in self.others if i.target == target)]
+
+    def absent(self, target: str | None) -> list[DeclaredService]:
         """What should run there and does not; None: what has no node at all."""
         there = {i.ref for i in self.observed.instances if i.target == target or target is None}
-        return sorted(
-            (d for d in self.declared if d.target == target and d.ref not in there),
-            key=lambda d: d.ref,
+        ending = [d for d in self.ending if d.target == target and d.ref not in there]
+        there |= {d.ref for d in ending}
+        found = (d for d in self.declared if d.target == target and d.ref not in there)
+        return sorted((*ending, *found), key=lambda d: natural(d.ref.label))
+
+    @property
+    def ending(self) -> tuple[DeclaredService, ...]:
+        """What is not to run on a machine any more, and whose process lives."""
+        return tuple(
+            DeclaredService(ref, "Stopping", message, target.removeprefix("node/"))
+            for target, state in self.observed.targets.items()
+            for ref, message in state.leaving.items()
+            if target.startswith("node/")
         )
+
+
+def is_well(instance: Instance, declared: DeclaredService | None) -> bool:
+    """Whether it answers, is what is declared, and nothing is to be reported of it."""
+    held = declared is not None and declared.message
+    broken = len(advertised(instance)) < len(instance.models)
+    return instance.ready and not (held or broken or instance.pending or instance.drifts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +150,10 @@ def pool_uses(state: TargetState, instances: Iterable[Instance]) -> tuple[PoolUs
     )
 
 
-def status_json(status: Status) -> dict[str, Any]:
+def status_json(status: Status, *, all_services: bool = True) -> dict[str, Any]:
     """`{revision, nodes[], services[]}`; a declared service that runs nowhere is there, not
-    ready."""
-    refs = {i.ref for i in status.observed.instances} | {d.ref for d in status.declared}
+    ready. Not all: those of which something is to be reported."""
+    refs = status.refs if all_services else _unwell(status)
     return {
         "revision": status.revision,
         "nodes": [_node_json(status, s) for _, s in sorted(status.observed.targets.items())],
@@ -94,8 +161,16 @@ def status_json(status: Status) -> dict[str, Any]:
     }
 
 
+def _unwell(status: Status) -> set[ObjectRef]:
+    absent = (d for t in (*status.observed.targets, None) for d in status.absent(t))
+    declared = {(d.target, d.ref): d for d in status.declared}
+    return {d.ref for d in absent if not d.is_meant} | {
+        i.ref for i in status.observed.instances if not is_well(i, declared.get((i.target, i.ref)))
+    }
+
+
 def _node_json(status: Status, state: TargetState) -> dict[str, Any]:
-    said, its = status.states.get(state.target), state.revision
+    answer, its = status.states.get(state.target), state.revision
     return {
         "name": state.target.partition("/")[2],
         "target": state.target,
@@ -103,7 +178,7 @@ def _node_json(status: Status, state: TargetState) -> dict[str, Any]:
         "seenAt": state.seen_at,
         "message": state.message,
         "missing": dict(state.missing),
-        "agentVersion": said and said.agent_version,
+        "agentVersion": answer and answer.agent_version,
         "revision": its
         and {
             "fetched": its.fetched,
@@ -119,11 +194,11 @@ def _node_json(status: Status, state: TargetState) -> dict[str, Any]:
                 "budgetBytes": pool.budget_bytes,
                 "usedByOthersBytes": pool.others_bytes,
             }
-            for pool in pool_uses(state, status.on(state.target))
+            for pool in pool_uses(state, status.taking(state.target))
         ],
-        "pressure": said and said.pressure and said.pressure.level,
+        "pressure": answer and answer.pressure and answer.pressure.level,
         "downloads": [
-            d.model_dump(mode="json", by_alias=True) for d in (said.downloads if said else ())
+            d.model_dump(mode="json", by_alias=True) for d in (answer.downloads if answer else ())
         ],
     }
 
@@ -131,7 +206,9 @@ def _node_json(status: Status, state: TargetState) -> dict[str, Any]:
 def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
     found = [i for i in status.observed.instances if i.ref == ref]
     missing = [
-        d for d in status.declared if d.ref == ref and not any(i.target == d.target for i in found)
+        d
+        for d in (*status.ending, *status.declared)
+        if d.ref == ref and not any(i.target == d.target for i in found)
     ]
     bad = next((i for i in found if not i.ready), None) or next(iter(missing), None)
     shown = bad or found[0]
@@ -151,7 +228,9 @@ def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
                 "message": d.message,
                 "models": [],
                 "memory": [],
+                "pending": None,
                 "deviation": None,
+                "benchmarks": [],
             }
             for d in missing
             if d.node is not None and found
@@ -163,7 +242,7 @@ def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
 
 def _placement_json(instance: Instance, status: Status) -> dict[str, Any]:
     """`deviation` is how far what is measured lies from the estimate: 0.02 is 2 % more."""
-    beside = sharers(i.needs for i in status.on(instance.target) if i.pid is not None)
+    beside = sharers(i.needs for i in status.taking(instance.target) if i.pid is not None)
     deviates = deviation(instance.needs, instance.measured, beside)
     return {
         "node": instance.inputs.get("pool", {}).get("name") or instance.target.partition("/")[2],
@@ -180,7 +259,14 @@ def _placement_json(instance: Instance, status: Status) -> dict[str, Any]:
             for m in instance.served
         ],
         "memory": _memory_json(instance),
+        "pending": instance.pending
+        and {
+            "reason": instance.pending.reason,
+            "message": instance.pending.message,
+            "since": instance.pending.since,
+        },
         "deviation": None if deviates is None else round(deviates, 3),
+        "benchmarks": [speed_json(*found) for found in status.benchmarks(instance)],
     }
 
 
@@ -205,6 +291,11 @@ def advertised(instance: Instance) -> tuple[str, ...]:
         if m.state in ("failed", "quarantined") or m.reason == "NotListed"
     }
     return tuple(name for name in instance.models if name not in broken)
+
+
+def is_asleep(instance: Instance) -> bool:
+    """Whether it answers, and has no model loaded before somebody asks."""
+    return bool(instance.served) and all(m.state == "sleeping" for m in instance.served)
 
 
 def _chat_url(instance: Instance) -> str:

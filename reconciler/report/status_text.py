@@ -1,29 +1,46 @@
 """What runs where and how it is, as a table for people. Pure.
 
-Nodes one below the other, each with its services; what is to be said of a service stands below it.
+Nodes one below the other, each with its services; what there is to say of a service is below it.
+What needs attention comes first, and of the rest as much as there is room for.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from reconciler.agents.arrival import short
+from reconciler.api.benchmark import BenchmarkResult
 from reconciler.api.nodestate import DownloadState
 from reconciler.api.quantity import show_bytes
-from reconciler.plan import DriftKind, Instance, RevisionState, TargetState
+from reconciler.capacity.pools import spelled
+from reconciler.core.plan import DriftKind, Instance, RevisionState, TargetState
+from reconciler.report.fields import pool_label
 from reconciler.report.spans import age, span
-from reconciler.report.status import Declared, PoolUse, Status, advertised, pool_uses
-from reconciler.report.terminal import PLAIN, Style, Tone, printable
+from reconciler.report.speeds import speed_text
+from reconciler.report.status import (
+    MEANT,
+    DeclaredService,
+    PoolUse,
+    Status,
+    advertised,
+    is_asleep,
+    is_well,
+    pool_uses,
+)
+from reconciler.report.terminal import PLAIN, Style, Tone, natural, printable, short_revision
 
 _HEADER = ("SERVICE", "STATE", "ENDPOINT", "PID", "SINCE")
 _GAP = "  "
+_BAR_WIDTH = 10
 _STATE, _ENDPOINT = 1, 2
 _GIVEN_UP = ("PID", "SINCE", "ENDPOINT")  # in this order, where a terminal is narrow
 _COMING = ("Downloading", "Loading")
+# What the process itself has more to say of.
+_LOGGED = ("BadFlag", "Crashed", "Exited", "KilledBySignal", "ModelsFailed", "NotResponding")
 _DRIFT_MARKS = {
     DriftKind.RESTART: "!",
     DriftKind.FOREIGN: "!",
@@ -33,7 +50,7 @@ _DRIFT_MARKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class StatusStyle:
     """How to show it: `now` in seconds since the epoch, `width` None for no limit."""
 
     now: float
@@ -43,33 +60,81 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One service on one node: its cells, and what stands below it."""
+    """One service on one node: its cells, and what stands below it. `is_well`: nobody needs to
+    look at it."""
 
     cells: tuple[str, ...]
     tone: Tone
     below: tuple[tuple[Tone | None, str], ...] = ()
+    is_well: bool = False
 
 
-def status_text(status: Status, view: View) -> str:
-    """The whole table, ending in a newline."""
-    groups = [
-        (_node_lines(status, state, view), _rows(status, state, view))
-        for _, state in sorted(status.observed.targets.items())
-    ]
-    if nowhere := [_absent_row(d) for d in status.absent(None)]:
-        groups.append(([view.style(Tone.BAD, "on no node")], nowhere))
-    columns = _columns([row for _, rows in groups for row in rows], view.width)
-    lines = [view.style(Tone.QUIET, _line(_HEADER, columns))] if columns else []
-    for head, rows in groups:
-        lines += head
-        lines += _table(rows, columns, view) if rows else ["  nothing runs here"]
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """One node, or what has none: its lines, the services that somebody should look at, and those
+    that are well."""
+
+    head: list[str]
+    unwell: list[_Row]
+    well: list[_Row]
+    troubled: bool
+
+
+def status_text(status: Status, view: StatusStyle, *, well: int | None = None) -> str:
+    """The whole table, ending in a newline. Of the services that are well it shows `well` at most
+    (None: all) and counts the rest."""
+    groups = _groups(status, view)
+    room = len(status.refs) * len(groups) if well is None else well
+    shown: list[list[_Row]] = []
+    for group in groups:
+        shown.append([*group.unwell, *group.well[:room]])
+        room = max(0, room - len(group.well))
+    columns = _columns([row for rows in shown for row in rows], view.width)
+    header = [view.style(Tone.QUIET, _line(_HEADER, columns))]
+    lines: list[str] = []
+    for group, rows in zip(groups, shown, strict=True):
+        lines += group.head
+        if rows:
+            lines, header = [*lines, *header], []
+        lines += _table(rows, columns, view)
+        if left := group.well[len(rows) - len(group.unwell) :]:
+            lines.append(_GAP + view.style(Tone.QUIET, _left_out(left)))
         lines.append("")
     return "\n".join([*lines, _summary(status)]) + "\n"
 
 
-def _node_lines(status: Status, state: TargetState, view: View) -> list[str]:
+def well_rows(status: Status, view: StatusStyle) -> int:
+    """How many rows a table may leave out."""
+    return sum(len(group.well) for group in _groups(status, view))
+
+
+def _groups(status: Status, view: StatusStyle) -> list[_Group]:
+    """Those first that have something to look at."""
+    found = []
+    for _, state in sorted(status.observed.targets.items(), key=lambda item: natural(item[0])):
+        head, rows = _node_lines(status, state, view), _rows(status, state, view)
+        if state.reachable and not rows:
+            head.append("  nothing runs here")
+        troubled = not state.reachable or any(_node_troubles(state))
+        found.append(_group(head, rows, troubled=troubled))
+    if nowhere := [_absent_row(d) for d in status.absent(None)]:
+        found.append(_group([view.style(Tone.BAD, "on no node")], nowhere, troubled=True))
+    return sorted(found, key=lambda group: not (group.troubled or group.unwell))
+
+
+def _group(head: list[str], rows: list[_Row], *, troubled: bool) -> _Group:
+    unwell = [row for row in rows if not row.is_well]
+    return _Group(head, unwell, [row for row in rows if row.is_well], troubled)
+
+
+def _left_out(rows: list[_Row]) -> str:
+    states = Counter(row.cells[_STATE] for row in rows)
+    return f"{len(rows)} more: " + ", ".join(f"{n} {state}" for state, n in states.most_common())
+
+
+def _node_lines(status: Status, state: TargetState, view: StatusStyle) -> list[str]:
     """The node itself: what stands in its line is cut nowhere, only folded."""
-    said = status.states.get(state.target)
+    answer = status.states.get(state.target)
     name = state.target.removeprefix("node/").replace("/", " ")
     facts: list[tuple[Tone | None, str]] = []
     if not state.reachable:
@@ -79,24 +144,26 @@ def _node_lines(status: Status, state: TargetState, view: View) -> list[str]:
         facts.append((Tone.BAD, f"did not answer ({seen})"))
     if state.revision is not None:
         facts.append(_revision_words(state.revision, status.revision))
-    facts += [_pool_words(pool) for pool in pool_uses(state, status.on(state.target))]
-    if said and said.pressure and said.pressure.level != "normal":
-        tone = Tone.BAD if said.pressure.level == "critical" else Tone.CHANGE
-        facts.append((tone, f"memory pressure {said.pressure.level}"))
-    if said:
-        facts.append((Tone.QUIET, f"agent {printable(said.agent_version)}"))
-    if said and state.seen_at is not None:
+    uses = pool_uses(state, status.taking(state.target))
+    for pool in uses:
+        facts += _pool_facts(pool, [use.name for use in uses])
+    if answer and answer.pressure and answer.pressure.level != "normal":
+        tone = Tone.BAD if answer.pressure.level == "critical" else Tone.CHANGE
+        facts.append((tone, f"memory pressure {answer.pressure.level}"))
+    if answer:
+        facts.append((Tone.QUIET, f"agent {printable(answer.agent_version)}"))
+    if answer and state.seen_at is not None:
         facts.append((Tone.QUIET, f"seen {age(view.now - state.seen_at)}"))
     lines = _folded((Tone.STRONG, name), facts, view)
     for trouble in _node_troubles(state):
         lines += _below(*trouble, view)
-    for download in said.downloads if said else ():
+    for download in answer.downloads if answer else ():
         lines += _below(*_download_words(download), view)
     return lines
 
 
 def _folded(
-    first: tuple[Tone | None, str], facts: list[tuple[Tone | None, str]], view: View
+    first: tuple[Tone | None, str], facts: list[tuple[Tone | None, str]], view: StatusStyle
 ) -> list[str]:
     """Facts beside each other, on as many lines as they need."""
     lines, used = [_tinted(view, *first)], len(first[1])
@@ -110,23 +177,34 @@ def _folded(
 
 
 def _revision_words(its: RevisionState, newest: str | None) -> tuple[Tone | None, str]:
-    at = _short(its.applied) if its.applied else "nothing yet"
+    at = f"on {_short(its.applied)}" if its.applied else "no revision yet"
     if its.refused is not None:
-        return Tone.BAD, f"at {at}, refuses {_short(its.refused)}"
+        return Tone.BAD, f"{at}, refuses {_short(its.refused)}"
     if its.held:
-        return Tone.CHANGE, f"at {at}, holds there"
+        return Tone.CHANGE, f"{at}, held there"
     committed = newest.partition("+")[0] if newest else None
     if committed and its.applied != committed:
-        return Tone.CHANGE, f"at {at}, behind {_short(committed)}"
-    return None, f"at {at}"
+        return Tone.CHANGE, f"{at}, behind {_short(committed)}"
+    return None, at
 
 
-def _pool_words(pool: PoolUse) -> tuple[Tone | None, str]:
+def _pool_facts(pool: PoolUse, pools: Collection[str]) -> Iterator[tuple[Tone | None, str]]:
+    name = pool_label(pool.name, pools)
     used = "?" if pool.used_bytes is None else show_bytes(pool.used_bytes)
     of = f" of {show_bytes(pool.budget_bytes)}" if pool.budget_bytes is not None else ""
-    others = f", others {show_bytes(pool.others_bytes)}" if pool.others_bytes else ""
     is_over = (pool.used_bytes or 0) > (pool.budget_bytes or math.inf)
-    return Tone.BAD if is_over else None, f"{printable(pool.name)} {used}{of}{others}"
+    yield Tone.BAD if is_over else None, f"{name} {_bar(pool)}{used}{of}"
+    if pool.others_bytes:
+        whose = "other processes" if len(pools) == 1 else f"other processes on {name}"
+        yield None, f"{whose} {show_bytes(pool.others_bytes)}"
+
+
+def _bar(pool: PoolUse) -> str:
+    """How full it is of our services; nothing where that is not known."""
+    if pool.used_bytes is None or not pool.budget_bytes:
+        return ""
+    filled = min(_BAR_WIDTH, math.ceil(_BAR_WIDTH * pool.used_bytes / pool.budget_bytes))
+    return f"[{'#' * filled}{'-' * (_BAR_WIDTH - filled)}] "
 
 
 def _node_troubles(state: TargetState) -> Iterator[tuple[Tone | None, str]]:
@@ -150,38 +228,59 @@ def _download_words(download: DownloadState) -> tuple[Tone | None, str]:
     return None, f"download {download.model}: {share} %, {got} of {show_bytes(total)}"
 
 
-def _rows(status: Status, state: TargetState, view: View) -> list[_Row]:
+def _rows(status: Status, state: TargetState, view: StatusStyle) -> list[_Row]:
     declared = {d.ref: d for d in status.declared if d.target == state.target}
-    rows = [_row(i, declared.get(i.ref), view) for i in status.on(state.target)]
+    rows = [
+        _row(i, declared.get(i.ref), status.benchmarks(i), view) for i in status.on(state.target)
+    ]
     return [*rows, *map(_absent_row, status.absent(state.target))]
 
 
-def _row(instance: Instance, declared: Declared | None, view: View) -> _Row:
+def _row(
+    instance: Instance,
+    declared: DeclaredService | None,
+    measured: Iterable[tuple[BenchmarkResult, str | None]],
+    view: StatusStyle,
+) -> _Row:
     is_coming = instance.reason in _COMING
     tone = Tone.GOOD if instance.ready else Tone.CHANGE if is_coming else Tone.BAD
     cells = (
         instance.ref.label,
-        "Ready" if instance.ready else instance.reason,
+        instance.reason if not instance.ready else "Sleeping" if is_asleep(instance) else "Ready",
         instance.endpoint or "-",
         str(instance.pid or "-"),
         span(view.now - instance.since) if instance.since else "-",
     )
-    below = tuple(_words_below(instance, declared, view))
-    return _Row(tuple(map(printable, cells)), tone, below)
+    below = (
+        *_words_below(instance, declared, view),
+        *((Tone.QUIET, speed_text(result, stale, view.now)) for result, stale in measured),
+    )
+    return _Row(tuple(map(printable, cells)), tone, below, is_well(instance, declared))
 
 
 def _words_below(
-    instance: Instance, declared: Declared | None, view: View
+    instance: Instance, declared: DeclaredService | None, view: StatusStyle
 ) -> Iterator[tuple[Tone | None, str]]:
     """Why it is not ready, what refuses its change, what drifted, and a router's models."""
     if instance.message and not instance.ready:
         yield None, instance.message
+    if instance.reason in _LOGGED and instance.target.startswith("node/"):
+        yield None, f"on the node, `fleet-agent logs {instance.ref.label}` shows more"
+    if (pending := instance.pending) is not None:
+        why = f": {pending.message}" if pending.message else ""
+        tone = Tone.CHANGE if pending.reason in _COMING else Tone.BAD
+        yield tone, f"update pending: {pending.reason}{why}"
     if declared is not None and declared.message:  # what runs is not what is declared
         yield Tone.BAD, f"{declared.reason}: {declared.message}"
     for drift in instance.drifts:
         words = f"{_DRIFT_MARKS[drift.kind]} {drift.kind}: {drift.message}"
         yield Tone.CHANGE, f"{words}, first seen {age(view.now - drift.since)}"
     served = {m.name: m for m in instance.served}
+    if is_asleep(instance) and instance.measured:
+        takes = ", ".join(
+            f"{show_bytes(size)} of {spelled(pool)}" for pool, size in instance.measured
+        )
+        yield None, f"takes {takes}; what it needs awake is kept for it"
     if len(instance.models) == 1 and advertised(instance):
         return  # its state is the service's
     for name in instance.models:
@@ -192,10 +291,11 @@ def _words_below(
         yield tone, f"{name} {state}{f', {why}' if why else ''}"
 
 
-def _absent_row(declared: Declared) -> _Row:
+def _absent_row(declared: DeclaredService) -> _Row:
     below = ((None, declared.message),) if declared.message else ()
-    tone = Tone.QUIET if declared.reason == "Unknown" else Tone.BAD
-    return _Row((declared.ref.label, declared.reason, "-", "-", "-"), tone, below)
+    tone = Tone.QUIET if declared.is_meant or declared.reason == "Unknown" else Tone.BAD
+    cells = (declared.ref.label, declared.reason, "-", "-", "-")
+    return _Row(cells, tone, below, declared.is_meant)
 
 
 def _columns(rows: list[_Row], width: int | None) -> dict[int, int]:
@@ -208,7 +308,7 @@ def _columns(rows: list[_Row], width: int | None) -> dict[int, int]:
     return wide
 
 
-def _table(rows: list[_Row], columns: dict[int, int], view: View) -> Iterator[str]:
+def _table(rows: list[_Row], columns: dict[int, int], view: StatusStyle) -> Iterator[str]:
     for row in rows:
         yield _line(row.cells, columns, partial(view.style, row.tone))
         if _ENDPOINT not in columns and row.cells[_ENDPOINT] != "-":
@@ -225,7 +325,7 @@ def _line(cells: tuple[str, ...], columns: dict[int, int], tint: Callable[[str],
     return (_GAP + _GAP.join(padded)).rstrip()
 
 
-def _below(tone: Tone | None, text: str, view: View) -> Iterator[str]:
+def _below(tone: Tone | None, text: str, view: StatusStyle) -> Iterator[str]:
     """Wrapped at the terminal's edge; for a program every message is one line."""
     plain = printable(text)
     lines = [plain]
@@ -235,7 +335,7 @@ def _below(tone: Tone | None, text: str, view: View) -> Iterator[str]:
         yield "      " + _tinted(view, tone, line)
 
 
-def _tinted(view: View, tone: Tone | None, text: str) -> str:
+def _tinted(view: StatusStyle, tone: Tone | None, text: str) -> str:
     return view.style(tone, text) if tone else text
 
 
@@ -244,13 +344,22 @@ def _summary(status: Status) -> str:
     everything = status.observed.instances
     missing = [d for t in (*status.observed.targets, None) for d in status.absent(t)]
     ready = sum(i.ready for i in everything)
-    total = len(everything) + len(missing)
+    total = len(everything) + sum(not d.is_meant for d in missing)
     silent = sum(not s.reachable for s in status.observed.targets.values())
-    text = f"{ready} of {total} services ready" if total else "no services"
+    text = (
+        f"{ready} of {total} services ready"
+        if total
+        else "nothing should run"
+        if missing
+        else "no services"
+    )
+    for reason, words in MEANT.items():
+        if count := sum(d.reason == reason for d in missing):
+            text += f", {count} {words}"
     targets = status.observed.targets
     word = "nodes" if all(target.startswith("node/") for target in targets) else "targets"
     return text + (f"; {silent} of {len(targets)} {word} did not answer" if silent else "")
 
 
 def _short(revision: str) -> str:
-    return printable(short(revision))
+    return printable(short_revision(revision))

@@ -15,7 +15,7 @@ _WHOLE_NUMBER = re.compile(NUMBER)
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """A flag that a manifest may give; `value` is what its value must look like, None: no value."""
+    """A flag that a manifest may contain; `value` is the form of its value, None: no value."""
 
     names: tuple[str, ...]
     value: str | None = NUMBER
@@ -36,7 +36,7 @@ def refused(
 ) -> tuple[tuple[int, str], ...]:
     """Why arguments are refused: (index, reason) pairs; empty when all are fine.
 
-    `why` says it of a flag that is not allowed.
+    `why` returns the reason for a flag that is not allowed.
     """
     found = []
     position = 0
@@ -49,7 +49,7 @@ def refused(
 
 
 def reason(reasons: Mapping[str, str], flag: str) -> str:
-    """Why a flag is not allowed, by a runtime's table of those that people try."""
+    """Why a flag is not allowed, by a runtime's table of flags that users try."""
     why = reasons.get(flag, "it is not in the list of allowed arguments (docs/runtimes.md)")
     return f"{flag} cannot be set: {why}"
 
@@ -80,7 +80,7 @@ def flags_of(
 
 
 def words_of(args: Iterable[str], allowed: Mapping[str, Allowed]) -> tuple[str, ...]:
-    """Checked arguments as words of a command line, under their long names."""
+    """Checked arguments for a command line, under their long names."""
     words: list[str] = []
     for flag, value in flags_of(tuple(args), allowed):
         words += (flag,) if value is True else (flag, str(value))
@@ -93,12 +93,12 @@ def _check_one(
     allowed: Mapping[str, Allowed],
     why: Callable[[str], str],
 ) -> tuple[str | None, int]:
-    """Why the flag at this position is refused, and how many words it takes."""
+    """Why the flag at this position is refused, and how many arguments it takes."""
     flag, equals, value = args[position].partition("=")
     row = allowed.get(flag)
     if row is None:
         is_flag = flag.startswith("-")
-        first = f"{flag!r} is no flag; write the flag first, then its value as the next item"
+        first = f"{flag!r} is not a flag; write the flag first, then its value as the next item"
         return (why(flag) if is_flag else first), _words(args, position)
     if row.value is None:
         return (f"{flag} takes no value" if equals else None), 1
@@ -108,12 +108,13 @@ def _check_one(
             return f"{flag} needs a value", 1
         value, width = args[position + 1], 2
     if re.fullmatch(row.value, value) is None:
-        return f"{value!r} is no value for {flag}", width
+        return f"{value!r} is not a valid value for {flag}", width
     return None, width
 
 
 def _words(args: tuple[str, ...], position: int) -> int:
-    """A refused flag takes the words after it that are no flags, so that it is reported once."""
+    """A refused flag takes the arguments after it that are not flags, so that it is reported
+    once."""
     if not args[position].startswith("-") or "=" in args[position]:
         return 1
     rest = args[position + 1 : position + 2]

@@ -78,6 +78,8 @@ def _each(flags: str, text: str) -> dict[str, str]:
 
 _FIELD_OF: Mapping[str, str] = {
     **_each("-m --model -a --alias", "modelRef"),
+    **_each("-mm --mmproj --mmproj-auto --no-mmproj-auto --no-mmproj", "spec.mmproj on the Model"),
+    **_each("--mmproj-offload --no-mmproj-offload -mmdev --mmproj-device", "gpuLayers"),
     **_each("-c --ctx-size", "contextSize"),
     **_each("-np --parallel", "parallelSlots"),
     **_each("-ctk --cache-type-k", "cacheTypeK"),
@@ -112,8 +114,25 @@ _OURS: Mapping[str, str] = {
         "the slots always share one context; set contextSize and parallelSlots",
     ),
     **_each(
-        "-ctxcp --ctx-checkpoints --swa-checkpoints -fit --fit -fitt --fit-target -fitc --fit-ctx",
+        "-ctxcp --ctx-checkpoints --swa-checkpoints",
+        "it is always 0, as no estimate counts what checkpoints take; no field changes that",
+    ),
+    **_each(
+        "-fit --fit -fitt --fit-target -fitc --fit-ctx",
         "what the plan admitted is what must run; set contextSize, or memory.mode: warn",
+    ),
+    **_each(
+        "-ncmoe --n-cpu-moe -cmoe --cpu-moe -ot --override-tensor -nkvo --no-kv-offload -kvo"
+        " --kv-offload --op-offload --no-op-offload",
+        "memory is estimated by whole layers, and this moves parts of them; set gpuLayers",
+    ),
+    **_each(
+        "--grammar --json-schema -j",
+        "it would bind every client; who wants it sends grammar or json_schema with a request",
+    ),
+    **_each(
+        "--ui --webui --no-ui --no-webui --ui-config --webui-config",
+        "a service answers its API and serves no page",
     ),
     **_each(
         "--metrics --slots --no-slots --offline -to --timeout --warmup --no-warmup"
@@ -122,19 +141,35 @@ _OURS: Mapping[str, str] = {
         "the agent owns it, because it watches the process through it",
     ),
 }
+_FILES = "it reads or writes files of the node that the fleet does not own"
 _DANGEROUS: Mapping[str, str] = {
     **_each(
         "--tools --tools-runtime -ag --agent --mcp-servers-config --mcp-servers-json"
         " --ui-mcp-proxy --webui-mcp-proxy",
-        "it lets whoever reaches the port run programs and read files on the node",
+        "it lets anyone who reaches the port run programs and read files on the node",
     ),
     **_each(
-        "--slot-save-path --media-path --path --log-file --log-prompts-dir --lora --lora-scaled"
-        " --control-vector --control-vector-scaled --grammar-file --json-schema-file -jf"
-        " --chat-template-file --ui-config-file --webui-config-file --mmproj -mm -md --model-draft"
-        " --spec-draft-model -lcs --lookup-cache-static -lcd --lookup-cache-dynamic"
-        " --video-ffmpeg-dir --ssl-key-file --ssl-cert-file --api-key-file",
-        "it reads or writes files of the node that the fleet does not own",
+        "--slot-save-path --media-path --path --log-file --log-prompts-dir --control-vector"
+        " --control-vector-scaled --ui-config-file --webui-config-file -lcs --lookup-cache-static"
+        " -lcd --lookup-cache-dynamic --video-ffmpeg-dir --ssl-key-file --ssl-cert-file"
+        " --api-key-file",
+        _FILES,
+    ),
+    **_each(
+        "--lora --lora-scaled --lora-init-without-apply",
+        f"{_FILES}; merge the adapter into the weights, and declare these as a Model",
+    ),
+    **_each(
+        "-md --model-draft --spec-draft-model",
+        f"{_FILES}, and its memory is in no plan; there is no field for a draft model",
+    ),
+    **_each(
+        "--grammar-file --json-schema-file -jf",
+        f"{_FILES}; clients send grammar or json_schema with a request",
+    ),
+    **_each(
+        "--chat-template-file",
+        f"{_FILES}; name a built-in one with --chat-template, or use the model's own",
     ),
     **_each(
         "-hf -hfr --hf-repo -hff --hf-file -mu --model-url -dr --docker-repo -mmu --mmproj-url"
@@ -147,7 +182,7 @@ _DANGEROUS: Mapping[str, str] = {
     ),
     **_each("--rpc", "the protocol has no authentication and writes to memory"),
     **_each("--reuse-port", "two processes would share one port, and neither would know"),
-    **_each("--props", "it lets whoever reaches the port change the running settings"),
+    **_each("--props", "it lets anyone who reaches the port change the running settings"),
     **_each("--api-prefix", "readiness and clients look for the usual paths"),
 }
 

@@ -1,7 +1,7 @@
-"""What a llama.cpp router's log says of its models, one child process each. Pure.
+"""Model states from a llama.cpp router's log, one child process each. Pure.
 
-`GET /models` tells only that a load failed: the reason stands in lines with the port of the child
-before them (llama.cpp b11434).
+`GET /models` tells only that a load failed: the reason is in earlier lines with the child's port
+(llama.cpp b11434).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from reconciler.many import FailedLoad
+from reconciler.runtimes.many import FailedLoad
 
 _SPAWNED = re.compile(r"^[^\[].* spawning server instance with name=(\S+) on port (\d+)$")
 _ENDED = re.compile(r"^[^\[].* instance name=(\S+) exited with status (-?\d+)$")
@@ -40,7 +40,7 @@ def failed_loads(log: str) -> dict[str, FailedLoad]:
             loaded.discard(name)
         elif ended := _ENDED.match(line):
             name, code = ended[1], int(ended[2])
-            if code == 0:  # it was told to go
+            if code == 0:  # it was asked to end
                 failed.pop(name, None)
                 continue
             times[name] += name not in loaded

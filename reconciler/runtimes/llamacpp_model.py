@@ -7,13 +7,18 @@ Shared by the rows that run llama.cpp. A flag is (long name, value): True and Fa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from reconciler.api.meta import Spec
 from reconciler.memory import MemorySettings
 from reconciler.runtimes.llamacpp_flags import flags_of
+from reconciler.runtimes.runtime import PodImages
+
+if TYPE_CHECKING:
+    from reconciler.fleet.model_file import ModelFile
+    from reconciler.runtimes.runtime import NodeFacts
 
 Flag = tuple[str, str | bool]
 
@@ -38,9 +43,22 @@ METRICS_PATH = "/metrics"
 TOKENS_METRIC = "llamacpp:tokens_predicted_total"
 QUEUE_METRIC = "llamacpp:requests_deferred"
 
+_BUILD = "b11434"  # the build that the tests run
+_IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
+IMAGES = PodImages(
+    "/app/llama-server",
+    {
+        "cpu": f"{_IMAGE}-{_BUILD}",
+        "cuda": f"{_IMAGE}-cuda-{_BUILD}",
+        "rocm": f"{_IMAGE}-rocm-{_BUILD}",
+        "intel": f"{_IMAGE}-intel-{_BUILD}",
+        "vulkan": f"{_IMAGE}-vulkan-{_BUILD}",
+    },
+)
+
 # Set the same for every model. `fit` would change what the plan has admitted, or start what does
-# not fit; context checkpoints are up to 32 copies of the sliding-window or recurrent state a slot,
-# which nobody has counted.
+# not fit; context checkpoints are up to 32 copies of the sliding-window or recurrent state per
+# slot, which are in no estimate.
 _CONSTANT: tuple[Flag, ...] = (
     ("--fit", "off"),
     ("--ctx-checkpoints", "0"),
@@ -78,8 +96,24 @@ class LlamaOptions(Spec):
     ] = "localhost"
 
 
+def file_flags(
+    settings: Mapping[str, Any], prefix: str, model: ModelFile, node: NodeFacts
+) -> tuple[Flag, ...]:
+    """The flags of the model's files. A projector is put on a device by default, whatever the model
+    does."""
+    flags: tuple[Flag, ...] = (("--model", node.model_path(model)),)
+    if model.projector is None:
+        return flags
+    on_device = settings[prefix + "gpuLayers"] != 0
+    return (
+        *flags,
+        ("--mmproj", node.model_path(model.projector)),
+        ("--mmproj-offload", on_device),
+    )
+
+
 def model_flags(settings: Mapping[str, Any], prefix: str, threads: str) -> tuple[Flag, ...]:
-    """Every flag that one model's process depends on, but for file, names and address.
+    """Every flag that one model's process depends on, but for files, names and address.
 
     `prefix` is where the model's own settings begin: empty, or `models[NAME].`.
     """
@@ -88,8 +122,8 @@ def model_flags(settings: Mapping[str, Any], prefix: str, threads: str) -> tuple
     return (
         ("--ctx-size", str(own["contextSize"])),
         ("--parallel", str(own["parallelSlots"])),
-        # One pool: a slot may use what the others do not, contextSize means the same for any
-        # number of slots, and sliding-window layers take less.
+        # One pool: a slot may use what the rest do not, contextSize means the same for any number
+        # of slots, and sliding-window layers take less.
         ("--kv-unified", True),
         ("--cache-type-k", own["cacheTypeK"]),
         ("--cache-type-v", own["cacheTypeV"]),
@@ -117,7 +151,7 @@ def model_flags(settings: Mapping[str, Any], prefix: str, threads: str) -> tuple
 
 
 def words(flags: Iterable[Flag]) -> tuple[str, ...]:
-    """Flags as words of a command line."""
+    """Flags as arguments of a command line."""
     result: list[str] = []
     for name, value in flags:
         if isinstance(value, str):

@@ -1,8 +1,8 @@
 """llama.cpp's router: one address, many models, loaded and swapped by llama.cpp itself. Pure.
 
-The router starts one child process a model and reads what it needs from a preset file. On its own
-command line a flag would override every model's section (llama.cpp b11434), so only what is the
-router's stands there.
+The router starts one child process per model and reads its settings from a preset file. On the
+router's command line a flag would override every model's section (llama.cpp b11434), so only its
+own flags are there.
 """
 
 from __future__ import annotations
@@ -12,32 +12,33 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from reconciler.many import ManyModels
-from reconciler.problem import Finding
-from reconciler.runtime import (
+from reconciler.api.problem import Finding
+from reconciler.fleet.command import Command, Probe, ServedModel
+from reconciler.runtimes import llamacpp_flags, llamacpp_log, llamacpp_model, llamacpp_timings
+from reconciler.runtimes.many import ManyModels
+from reconciler.runtimes.runtime import (
     PROCESS_FIELDS,
-    Engine,
+    EngineProgram,
     NodeFacts,
     Runtime,
-    Serving,
+    ServingState,
     listed,
     names_in,
 )
-from reconciler.runtimes import llamacpp_flags, llamacpp_log, llamacpp_model
-from reconciler.workload import Command, Probe, ServedModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from reconciler.api.inferenceservice import InferenceService
+    from reconciler.fleet.model_file import ModelFile
+    from reconciler.fleet.workload import Workload
     from reconciler.memory import MemorySettings
-    from reconciler.workload import ModelFile, Workload
 
 PRESET = "preset.ini"
 
 _ANSWERS = ("loaded", "sleeping")
 _OF_MODEL = re.compile(r"models\[(.+)\]\.[^.\]]+")  # the path of one model's setting
-# A preset knows no quoting: these start a comment or end the line wherever they stand.
+# A preset has no quoting: these start a comment or end the line wherever they are.
 _UNCARRIABLE = re.compile(r"[#;\x00-\x1f\x7f]|^\s|\s$")
 
 
@@ -96,16 +97,16 @@ def check(service: InferenceService) -> tuple[Finding, ...]:
     )
 
 
-def serving(document: object, names: tuple[str, ...]) -> Serving:
+def serving(document: object, names: tuple[str, ...]) -> ServingState:
     """Ready once one model is loaded: the router's health is good with none. It lists every model
     with `status: {value, failed, exit_code}`."""
     entries = {name: entry for entry in listed(document) for name in names_in(entry)}
     models = tuple(_served(name, entries.get(name)) for name in names)
     if any(model.state in _ANSWERS for model in models):
-        return Serving(models)
+        return ServingState(models)
     if failed := [model.name for model in models if model.state == "failed"]:
-        return Serving(models, "ModelsFailed", f"failed to load: {', '.join(failed)}")
-    return Serving(models, "Loading", "no model is loaded yet")
+        return ServingState(models, "ModelsFailed", f"failed to load: {', '.join(failed)}")
+    return ServingState(models, "Loading", "no model is loaded yet")
 
 
 def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> frozenset[str] | None:
@@ -170,7 +171,7 @@ def _port(status: object) -> int | None:
 
 
 def _split(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What the fleet says of the router and of all models, and what it says of each."""
+    """The inputs of the router and of all models, and those of each model."""
     apart = ("models", "settings", "lifecycle")
     shared: dict[str, Any] = {key: inputs[key] for key in inputs.keys() - set(apart)}
     models: dict[str, dict[str, Any]] = {m["name"]: {"file": m} for m in inputs.get("models", ())}
@@ -193,7 +194,7 @@ def _served(name: str, entry: Mapping[str, object] | None) -> ServedModel:
 def _section(workload: Workload, model: ModelFile, node: NodeFacts) -> str:
     prefix = f"models[{model.name}]."
     flags = {
-        "--model": node.model_path(model),
+        **dict(llamacpp_model.file_flags(workload.settings, prefix, model, node)),
         **dict(llamacpp_model.model_flags(workload.settings, prefix, node.threads)),
         "--load-on-startup": bool(workload.settings[prefix + "preload"]),
         "--stop-timeout": str(max(1, math.ceil(workload.settings["rollout.drainTimeout"]))),
@@ -223,7 +224,7 @@ RUNTIME = Runtime(
     formats=frozenset({"gguf"}),
     serves_many=True,
     options=llamacpp_model.LlamaOptions,
-    engine=Engine(
+    engine=EngineProgram(
         programs=("llama-server",),
         install_hint="install llama.cpp (`brew install llama.cpp`, or your distribution's package);"
         " the built-in engine serves one model only",
@@ -233,8 +234,11 @@ RUNTIME = Runtime(
     check_args=check_args,
     check_env=llamacpp_flags.check_env,
     key_variable=llamacpp_model.KEY_VARIABLE,
+    timings=llamacpp_timings.TIMINGS,
     metrics_path=llamacpp_model.METRICS_PATH,
     tokens_metric=llamacpp_model.TOKENS_METRIC,
+    images=llamacpp_model.IMAGES,  # and no requests_metric: it counts one model at a time
+    takes_projector=True,
     check=check,
     serving=serving,
     many=ManyModels(

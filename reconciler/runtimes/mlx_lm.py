@@ -8,6 +8,7 @@ the Model's name is the only one that leads to a model.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,13 +16,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from reconciler.api.meta import Spec
-from reconciler.runtime import Engine, NodeFacts, Runtime, Serving, listed, lists_all, names_in
+from reconciler.fleet.command import Command, Probe
+from reconciler.memory import MLX, MemorySettings
 from reconciler.runtimes import arguments
 from reconciler.runtimes.arguments import JSON_OBJECT, Allowed
-from reconciler.workload import Command, Probe
+from reconciler.runtimes.runtime import (
+    EngineProgram,
+    NodeFacts,
+    Runtime,
+    ServingState,
+    listed,
+    lists_all,
+    names_in,
+)
 
 if TYPE_CHECKING:
-    from reconciler.workload import Workload
+    from reconciler.fleet.model_file import ModelFile
+    from reconciler.fleet.workload import Workload
 
 ALLOWED = arguments.by_name(
     (
@@ -93,8 +104,12 @@ def command(workload: Workload, node: NodeFacts) -> Command:
     )
 
 
-def serving(document: object, names: tuple[str, ...]) -> Serving:
-    """It lists its model by the path of the folder, which in ours is named like the Model."""
+def memory_settings(workload: Workload, model: ModelFile) -> MemorySettings:
+    return replace(MLX, prompt_cache_bytes=workload.settings["promptCache"])
+
+
+def serving(document: object, names: tuple[str, ...]) -> ServingState:
+    """It lists its model by the path of the folder, which we name like the Model."""
     paths = [word for entry in listed(document) for word in names_in(entry)]
     return lists_all({"data": [{"id": PurePosixPath(path).name} for path in paths]}, names)
 
@@ -109,13 +124,14 @@ RUNTIME = Runtime(
     formats=frozenset({"mlx", "safetensors"}),
     serves_many=False,
     options=MlxLmOptions,
-    engine=Engine(
+    engine=EngineProgram(
         programs=("mlx_lm.server",),
         install_hint="install it with `pip install mlx-lm` (on Linux: `pip install 'mlx[cpu]'"
         " mlx-lm`)",
         package="mlx-lm",
     ),
     command=command,
+    memory_settings=memory_settings,
     serving=serving,
     check_args=check_args,
     check_env=arguments.unlisted_variable,

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from reconciler.api.meta import Spec
-from reconciler.runtime import Engine, NodeFacts, Runtime
+from reconciler.fleet.command import Command, Probe
+from reconciler.memory import MLX, MemorySettings
 from reconciler.runtimes import arguments
-from reconciler.workload import Command, Probe
+from reconciler.runtimes.runtime import EngineProgram, NodeFacts, Runtime
 
 if TYPE_CHECKING:
-    from reconciler.workload import Workload
+    from reconciler.fleet.model_file import ModelFile
+    from reconciler.fleet.workload import Workload
 
 
 class MlxOptions(Spec):
@@ -28,7 +30,7 @@ class MlxOptions(Spec):
 
 
 def command(workload: Workload, node: NodeFacts) -> Command:
-    """Its whole command line: the server knows no context size, cache type or batch."""
+    """Its whole command line: the server has no context size, cache type or batch."""
     (model,) = workload.models
     tool_calls = workload.settings["runtimeOptions.toolCallFormat"]
     return Command(
@@ -46,9 +48,13 @@ def command(workload: Workload, node: NodeFacts) -> Command:
 
 
 def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
-    """It has no other flags; refuse them before the process does."""
+    """It has no other flags: refuse them before the process does."""
     reason = "mlx-server takes no extra arguments; see runtimeOptions in docs/runtimes.md"
     return tuple((index, reason) for index in range(len(args)))
+
+
+def memory_settings(workload: Workload, model: ModelFile) -> MemorySettings:
+    return MLX
 
 
 RUNTIME = Runtime(
@@ -56,13 +62,14 @@ RUNTIME = Runtime(
     formats=frozenset({"mlx", "safetensors"}),
     serves_many=False,
     options=MlxOptions,
-    engine=Engine(
+    engine=EngineProgram(
         programs=("mlx-server",),
         install_hint="mlx-server runs on Apple silicon only: build"
         " github.com/defilantech/mlx-server with Xcode and put it on PATH",
         tells_version=False,
     ),
     command=command,
+    memory_settings=memory_settings,
     check_args=check_args,
     check_env=arguments.unlisted_variable,
     fields=frozenset({"parallelSlots", "runtimeOptions"}),

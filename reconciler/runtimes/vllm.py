@@ -6,6 +6,7 @@ Rendered from its documented options (vLLM 0.11) and not run by our tests, which
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,13 +14,15 @@ from pydantic import Field
 
 from reconciler.api.meta import Spec
 from reconciler.api.quantity import Bytes, parse_bytes
-from reconciler.runtime import Engine, NodeFacts, Runtime
+from reconciler.fleet.command import Command, Probe
+from reconciler.memory import VLLM, MemorySettings
 from reconciler.runtimes import arguments
 from reconciler.runtimes.arguments import JSON_OBJECT, Allowed
-from reconciler.workload import Command, Probe
+from reconciler.runtimes.runtime import EngineProgram, NodeFacts, PodImages, Runtime
 
 if TYPE_CHECKING:
-    from reconciler.workload import Workload
+    from reconciler.fleet.model_file import ModelFile
+    from reconciler.fleet.workload import Workload
 
 ALLOWED = arguments.by_name(
     (
@@ -106,6 +109,20 @@ def command(workload: Workload, node: NodeFacts) -> Command:
     )
 
 
+def memory_settings(workload: Workload, model: ModelFile) -> MemorySettings:
+    """All requests share what it takes; one of them may use the whole context."""
+    settings = workload.settings
+    cache = settings["runtimeOptions.kvCacheMemory"]
+    fraction = settings["runtimeOptions.gpuMemoryUtilization"]
+    return replace(
+        VLLM,
+        context=settings["contextSize"],
+        devices=settings["devices"],
+        kv_bytes=parse_bytes(cache) if cache else None,
+        device_fraction=None if cache else fraction,
+    )
+
+
 def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
     """Why arguments are refused: (index, reason) pairs; empty when all are fine."""
     return arguments.refused(args, ALLOWED, partial(arguments.reason, _REFUSED))
@@ -122,18 +139,21 @@ RUNTIME = Runtime(
     formats=frozenset({"safetensors"}),
     serves_many=False,
     options=VllmOptions,
-    engine=Engine(
+    engine=EngineProgram(
         programs=("vllm",),
         install_hint="install it with `pip install vllm` on a machine with a GPU, and give its"
         " path or put it on PATH",
         package="vllm",
     ),
     command=command,
+    memory_settings=memory_settings,
     check_args=check_args,
     check_env=check_env,
     key_variable="VLLM_API_KEY",
     metrics_path="/metrics",
     tokens_metric="vllm:generation_tokens_total",
+    requests_metric="vllm:num_requests_running",
+    images=PodImages("vllm", {"cuda": "docker.io/vllm/vllm-openai:v0.11.0"}),
     fields=frozenset(
         {"contextSize", "parallelSlots", "devices", "env", "extraArgs", "runtimeOptions"}
     ),

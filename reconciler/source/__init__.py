@@ -1,1 +1,1 @@
-"""Where desired state comes from: git, a directory; and how it becomes a Fleet."""
+"""Where desired state comes from (git or a directory), and how it becomes a Fleet."""

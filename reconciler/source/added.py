@@ -1,4 +1,5 @@
-"""A revision with files that are not written yet: to judge them before they are."""
+"""A checkout with files added that are not on disk yet, to validate them before they are
+written."""
 
 from __future__ import annotations
 
@@ -6,12 +7,12 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import BinaryIO
 
-from reconciler.fleet import RepositoryFile
+from reconciler.fleet.fleet import RepositoryFile
 from reconciler.source.checkout import Checkout, YamlFile
 
 
 class AddedFiles:
-    """A Checkout that holds more YAML files than `base`, which has none of these."""
+    """A Checkout with additional YAML files, which `base` must not contain."""
 
     def __init__(self, base: Checkout, files: Mapping[str, str]) -> None:
         self._base = base

@@ -1,4 +1,5 @@
-"""Git addresses and credentials: what may be talked to, as whom, and how it is shown to people."""
+"""Git addresses and credentials: which addresses are allowed, with which login, and how they are
+printed."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from reconciler.errors import SourceError
+from reconciler.api.errors import SourceError
 
 _ALLOWED = "a path, file://, https://, ssh:// or git@host:path"
 _SCP = re.compile(
@@ -22,7 +23,8 @@ _QUERY = re.compile(r"(?i)\b(https?://[^\s?'\"]+)\?[^\s'\"]*")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where git is to look. `url` goes to git; `shown` is for people and holds no credentials."""
+    """The address of a repository. `url` is passed to git; `shown` is for messages and holds no
+    credentials."""
 
     url: str
     shown: str
@@ -31,7 +33,7 @@ class Address:
 
     @property
     def origin(self) -> str:
-        """scheme://host[:port]/ of a web address: what a credential is bound to."""
+        """scheme://host[:port]/ of a web address: a credential is sent to this origin only."""
         parts = urlsplit(self.url)
         host = parts.netloc.rpartition("@")[2]
         return f"{parts.scheme}://{host}/"
@@ -39,7 +41,8 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class GitCredentials:
-    """Files that hold what a remote asks for. They are read at each fetch, so they can rotate."""
+    """Files with the credentials for a remote. They are read at each fetch, so they can be
+    rotated."""
 
     token_file: Path | None = None  # https: a token, sent to the address's own host only
     ssh_key_file: Path | None = None
@@ -47,9 +50,11 @@ class GitCredentials:
     ca_file: Path | None = None  # PEM certificates to trust instead of the system's
 
     def environment(self, address: Address) -> dict[str, str]:
-        """Environment variables that carry them to git: never argv, which others can read.
+        """Environment variables that carry the credentials to git: never argv, which other users
+        can read.
 
-        Raises SourceError: a file is missing or unreadable, or a token would travel in clear.
+        Raises SourceError if a file is missing or unreadable, or if a token would be sent in clear
+        text.
         """
         env: dict[str, str] = {}
         if address.protocol in ("http", "https"):
@@ -69,13 +74,18 @@ class GitCredentials:
             argv += ["-i", str(key), "-o", "IdentitiesOnly=yes"]
         if self.known_hosts_file is not None:
             hosts = _existing(self.known_hosts_file, "--known-hosts-file")
-            # ssh splits this option's value at blanks itself, so it needs its own quotes.
+            # ssh splits this option's value at blanks itself, so it needs quotes of its own.
             argv += ["-o", f'UserKnownHostsFile="{hosts}"', "-o", "GlobalKnownHostsFile=/dev/null"]
         return shlex.join(argv)  # git hands this to a shell
 
 
+_TOKENS = ("ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "gldt-")
+_TOKEN_LENGTH = 32
+
+
 def parse_address(location: str) -> Address:
-    """Read a location as a git address. Raises SourceError: not one of the allowed forms."""
+    """Read a location as a git address. Raises SourceError if it is not one of the allowed
+    forms."""
     if not location.strip() or any(ord(c) < 32 for c in location):
         raise SourceError(
             f"a fleet's location must be {_ALLOWED}; this one is empty or unprintable"
@@ -96,7 +106,7 @@ def parse_address(location: str) -> Address:
 
 
 def redact_url(text: str) -> str:
-    """Any text with the user names, passwords and query strings of its URLs taken out."""
+    """The text with user names, passwords and query strings removed from its URLs."""
     return _QUERY.sub(r"\1", _USERINFO.sub(r"\1", text))
 
 
@@ -112,20 +122,26 @@ def _url_address(location: str) -> Address:
     if scheme not in ("https", "http", "ssh"):
         raise _refused(location, f"{scheme}://")
     if not host or host.startswith("-") or (parts.username or "").startswith("-"):
-        raise SourceError(f"{redact_url(location)}: the URL names no host that can be used")
-    if password is not None:
+        raise SourceError(f"{redact_url(location)}: the URL has no usable host name")
+    is_http = scheme in ("https", "http")
+    if password is not None or (is_http and (parts.query or _is_token(parts.username or ""))):
         raise SourceError(
-            f"{redact_url(location)}: a password in a URL ends up in process lists and logs; "
-            "put the token in a file and name it with --git-token-file"
+            f"{redact_url(location)}: a password or token in a URL ends up in process lists and"
+            " logs; put it in a file and name it with --git-token-file"
         )
     if scheme == "ssh":
         return _ssh_address(location, host, parts.username, parts.path)
     if scheme == "http" and not _is_loopback(host):
         raise SourceError(
-            f"{redact_url(location)}: http can be changed on the way, and what it says would be "
-            "run; use https or ssh (http is allowed for this machine itself only)"
+            f"{redact_url(location)}: http can be changed in transit, and its content would be"
+            " run; use https or ssh (http is allowed for this machine only)"
         )
     return Address(url=location, shown=redact_url(location), protocol=scheme)
+
+
+def _is_token(user: str) -> bool:
+    """Whether the user of a URL is a token: some hosts accept one in place of a name."""
+    return len(user) >= _TOKEN_LENGTH or user.startswith(_TOKENS)
 
 
 def _file_address(location: str, parts: SplitResult) -> Address:
@@ -145,7 +161,8 @@ def _refused(location: str, scheme: str) -> SourceError:
 
 
 def _is_loopback(host: str) -> bool:
-    from reconciler.models.url import is_loopback  # loads the schemes, which few need here
+    # imports the schemes, which few commands need here
+    from reconciler.models.url import is_loopback
 
     return is_loopback(host)
 
@@ -167,11 +184,11 @@ def _read_token(path: Path) -> str:
 
 
 def _token_settings(address: Address, token: str) -> dict[str, str]:
-    """git configuration by environment: the header for this origin, and no other way to log in.
+    """Git configuration by environment: the header for this origin, and no other way to log in.
 
-    A redirect is not followed: git would send the header along to wherever it leads.
+    Redirects are not followed: git would send the header along to the new location.
     """
-    user = urlsplit(address.url).username or "x-access-token"  # any name will do at the big hosts
+    user = urlsplit(address.url).username or "x-access-token"  # the big hosts accept any name
     basic = base64.b64encode(f"{user}:{token}".encode()).decode()
     settings = (
         (f"http.{address.origin}.extraHeader", f"Authorization: Basic {basic}"),

@@ -1,20 +1,25 @@
 """A git bundle as a source: a repository in one file, carried to a machine without a network.
 
-It is fetched into a mirror of our own like a remote, so that nothing is read from the file twice
-and the last good commit outlives it. A file that is gone, damaged or not copied to its end is a
-source that gives nothing. Models may lie beside it: see reconciler.models.beside.
+It is fetched into our own mirror like a remote, so nothing is read from the file twice and the last
+good commit outlives it. A file that is missing, damaged or not yet fully copied counts as a source
+that cannot be reached. Models may be stored beside it: see reconciler.models.beside.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from reconciler.errors import SourceError
+from reconciler.api.errors import SourceError
 from reconciler.source.commit import GitCheckout
 from reconciler.source.git import GitSource
+from reconciler.source.tree import subdirectory
 
 SUFFIX = ".bundle"
 
@@ -26,19 +31,20 @@ _WHOLE = "make it with `git bundle create FILE HEAD --all`"
 
 
 def is_bundle(path: Path) -> bool:
-    """By its name, since half a file may hold nothing yet; else by its first bytes."""
+    """Whether a path is a bundle: by its name, since a half-copied file may be empty; else by its
+    first bytes."""
     if path.name.endswith(SUFFIX):
         return not path.is_dir()
     try:
-        with path.open("rb") as file:
+        with _open(path) as file:
             return file.read(len(_SIGNATURES[0])) in _SIGNATURES
     except OSError:
         return False
 
 
 class BundleSource:
-    """Follows one ref of a bundle: by default its HEAD, else its only branch. A file that was
-    replaced is a new head, with the rules that a remote's has."""
+    """Follows one ref of a bundle: by default its HEAD, else its only branch. A replaced file is a
+    new head, under the same rules as a remote's."""
 
     def __init__(
         self,
@@ -55,6 +61,7 @@ class BundleSource:
         self._stated = ref
         self._cache_dir = cache_dir
         self._subdir = subdir
+        self.folder = subdirectory(subdir)
         self._git = self._follow(self.ref)
 
     def fetch(self) -> GitCheckout:
@@ -69,43 +76,52 @@ class BundleSource:
         except SourceError as error:
             raise SourceError(f"{error}; if the file is damaged, {_AGAIN}") from error
 
+    @property
+    def root(self) -> str:
+        """The folder of the fleet in the repository; empty for all of it."""
+        return self.folder
+
+    def knows(self, revision: str) -> bool:
+        """Whether this commit was ever fetched."""
+        return self._git.knows(revision)
+
     def at(self, revision: str) -> GitCheckout:
         """A commit that was fetched before. Raises SourceError."""
         return self._git.at(revision)
 
-    def keep(self, revision: str) -> None:
-        """Hold a commit as the applied one. Raises SourceError."""
-        self._git.keep(revision)
+    def keep(self, revision: str, holder: str) -> None:
+        """Protect a commit as the one that `holder` has applied. Raises SourceError."""
+        self._git.keep(revision, holder)
 
     def is_ancestor(self, older: str, newer: str) -> bool:
-        """Whether `newer` builds on `older`, as far as both were ever fetched."""
+        """Whether `newer` builds on `older`, if both were ever fetched."""
         return self._git.is_ancestor(older, newer)
 
     def _follow(self, ref: str) -> GitSource:
         return GitSource(self.location, cache_dir=self._cache_dir, ref=ref, subdir=self._subdir)
 
     def _check_base(self, header: _Header) -> None:
-        """What git calls prerequisites: commits that the file builds on and does not hold."""
+        """Check git's prerequisites: commits that the file builds on and does not contain."""
         for oid in header.needs:
             if self._git.mirror.resolve(f"{oid}^{{commit}}") is None:
                 raise SourceError(
-                    f"{self._path}: builds on commit {oid[:12]}, which was never brought here;"
+                    f"{self._path}: builds on commit {oid[:12]}, which was never fetched here;"
                     f" {_WHOLE}, or bring the bundles before it first"
                 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What a bundle says of itself: ref -> commit, and the commits that it builds on."""
+    """The header of a bundle: ref -> commit, and its prerequisites."""
 
     heads: Mapping[str, str]
     needs: tuple[str, ...]
 
 
 def _read_header(path: Path) -> _Header:
-    """Raises SourceError: gone, no bundle, or cut off."""
+    """Raises SourceError if the file is missing, is not a bundle, or is cut off."""
     try:
-        with path.open("rb") as file:
+        with _open(path) as file:
             head = file.read(_MAX_HEADER)
     except FileNotFoundError as error:
         raise SourceError(f"{path}: there is no such file") from error
@@ -130,6 +146,16 @@ def _read_header(path: Path) -> _Header:
         else:
             heads[(found["name"] or b"").decode("utf-8", "replace")] = oid
     return _Header(heads, tuple(needs))
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a regular file. Raises OSError for the rest: a pipe would wait for a writer, a device
+    never ends."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "is not a regular file")
+    return os.fdopen(handle, "rb")
 
 
 def _default_ref(header: _Header, path: Path) -> str:

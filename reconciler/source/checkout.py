@@ -1,25 +1,32 @@
-"""One revision of a fleet repository, readable: what every source yields and `load` reads."""
+"""One readable revision of a fleet repository: what every source returns and `load` reads."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
 
-from reconciler.fleet import RepositoryFile
+from reconciler.fleet.fleet import RepositoryFile
 
 
 @dataclass(frozen=True, slots=True)
 class YamlFile:
-    """A YAML file that may hold our documents. `identity` changes with its bytes."""
+    """A YAML file that may contain our documents. `identity` changes with its bytes.
+
+    `document` is its content as JSON where it was not written as text, such as an object of a
+    cluster. Then the text is only used to count lines.
+    """
 
     path: str
     data: bytes
     identity: str
+    document: bytes | None = None
 
 
 class Checkout(Protocol):
-    """A snapshot: the same calls answer the same, whatever happens to the source meanwhile."""
+    """A snapshot of a source: its methods always return the same, whatever happens to the
+    source."""
 
     @property
     def revision(self) -> str:
@@ -27,23 +34,24 @@ class Checkout(Protocol):
 
     @property
     def commit(self) -> str | None:
-        """None where there is none: a plain directory, a cluster."""
+        """None if there is none: a plain directory, a cluster."""
 
     def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
-        """The files to parse, sorted by path: reconciler.source.tree says which count.
+        """The files to parse, sorted by path; reconciler.source.tree decides which count.
 
-        A file of `held` (it held documents of ours in the last applied revision) is yielded
-        whatever it holds now, as long as it is there and nothing excludes it. `data` is cut after
+        The paths in `held` contained our documents in the last applied revision. They are yielded
+        whatever they contain now, as long as they exist and are not excluded. `data` is cut after
         tree.MAX_FILE_BYTES + 1 bytes.
         """
 
     def model_file(self, path: str) -> RepositoryFile:
-        """Size and sha256 of a model file. Raises SourceError: absent, a symlink, outside, LFS."""
+        """Size and sha256 of a model file. Raises SourceError if it is missing, a symlink, outside
+        the repository, or an LFS pointer."""
 
     def folder(self, path: str) -> tuple[str, ...]:
-        """The files below a folder, sorted, by their paths in the repository; not the hidden ones.
+        """The files below a folder, sorted, by their paths in the repository, without hidden ones.
 
-        Raises SourceError: no such folder, or a link or submodule below it.
+        Raises SourceError if the folder does not exist or contains a link or submodule.
         """
 
     def open(self, path: str) -> BinaryIO:
@@ -53,26 +61,75 @@ class Checkout(Protocol):
         """The last commit that touched a file; None for uncommitted edits and plain directories."""
 
 
+@runtime_checkable
+class OnDisk(Checkout, Protocol):
+    """A checkout whose model files are on disk, where they may change at any time."""
+
+    def changes(self) -> Mapping[str, object]:
+        """The files asked for that have changed since, by path, with a value that stays equal as
+        long as the file stays as it is now. Costs a stat per file, and reads none."""
+
+
 class Source(Protocol):
-    """Somewhere a fleet lives. `location` is for people and holds no credentials."""
+    """Where a fleet is stored. `location` is for messages and holds no credentials."""
 
     location: str
 
     def fetch(self) -> Checkout:
-        """The newest revision. Raises SourceError when it cannot be had now."""
+        """The newest revision. Raises SourceError if it cannot be fetched now."""
+
+
+class FetchedAhead:
+    """Returns its first fetch twice: for a caller that needs the revision before the first pass."""
+
+    def __init__(self, source: Source) -> None:
+        self.location = source.location
+        self._source = source
+        self._ahead: Checkout | None = None
+        self._calls = 0
+
+    def fetch(self) -> Checkout:
+        """The newest revision; the second call returns that of the first. Raises SourceError."""
+        self._calls += 1
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            return ahead
+        found = self._source.fetch()
+        self._ahead = found if self._calls == 1 else None
+        return found
+
+
+def fleet_of(source: Source) -> str:
+    """Identifies a fleet: its location, and the folder there. The same for a work tree, for its
+    repository, and for a link to it."""
+    place, folder = Path(source.location), getattr(source, "folder", "")
+    where = str(place.resolve()) if place.is_absolute() else source.location
+    return f"{where}/{folder}" if folder else where
+
+
+@runtime_checkable
+class Committed(Protocol):
+    """A source whose repository can be asked for commits. `root` is the folder of the fleet in it:
+    a repository may contain several fleets."""
+
+    @property
+    def root(self) -> str: ...
+
+    def knows(self, revision: str) -> bool:
+        """Whether it has this commit, if it was ever fetched."""
 
 
 @runtime_checkable
 class Historied(Protocol):
-    """A source with commits, which knows how they stand to each other."""
+    """A source with commits and their ancestry."""
 
     location: str
 
     def at(self, revision: str) -> Checkout:
         """A commit that was fetched before, without asking the remote. Raises SourceError."""
 
-    def keep(self, revision: str) -> None:
-        """Hold a commit as the applied one. Raises SourceError."""
+    def keep(self, revision: str, holder: str) -> None:
+        """Protect a commit as the one that `holder` has applied. Raises SourceError."""
 
     def is_ancestor(self, older: str, newer: str) -> bool:
-        """Whether `newer` builds on `older`, as far as both were ever fetched."""
+        """Whether `newer` builds on `older`, if both were ever fetched."""

@@ -1,4 +1,4 @@
-"""Which documents are a node's business, read as well as a document with errors allows. Pure."""
+"""Which documents concern a node, read leniently so that documents with errors count too. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.kinds import KIND_TABLE
 from reconciler.api.meta import ObjectRef
-from reconciler.fleet import Fleet
+from reconciler.fleet.fleet import Fleet
 
 if TYPE_CHECKING:
     from reconciler.source.load import Loaded
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
-    """Where a service says that it runs, and its models. `nodes` None: that cannot be read."""
+class _PlacementClaim:
+    """The nodes and models that a service names. `nodes` is None if they cannot be read."""
 
     nodes: tuple[str, ...] | None
     selector: Mapping[str, str]
@@ -26,8 +27,8 @@ class _Claim:
 
 
 def slice_of(node: str, loaded: Loaded, fleet: Fleet) -> frozenset[ObjectRef]:
-    """What a node is to look at: its FleetNode, the services that are placed on it or could be,
-    with their Models, and the Fleet's policy. `fleet` is what is in force, with stand-ins."""
+    """The objects that concern a node: its FleetNode, the services that are or could be placed on
+    it, with their Models, and the Fleet's policy. `fleet` is the one in force, with stand-ins."""
     own = fleet.get(FleetNode, ObjectRef("FleetNode", "", node))
     labels = own.metadata.labels if own else None
     services = {
@@ -45,36 +46,36 @@ def slice_of(node: str, loaded: Loaded, fleet: Fleet) -> frozenset[ObjectRef]:
     return frozenset({ObjectRef("FleetNode", "", node), *services, *models, *policies})
 
 
-def _claims(loaded: Loaded) -> Mapping[ObjectRef, list[_Claim]]:
-    """Every claim of a service, or of what is of no kind that we know, under its name."""
-    found: defaultdict[ObjectRef, list[_Claim]] = defaultdict(list)
+def _claims(loaded: Loaded) -> Mapping[ObjectRef, list[_PlacementClaim]]:
+    """Every placement of a service, or of an object of an unknown kind, by its name."""
+    found: defaultdict[ObjectRef, list[_PlacementClaim]] = defaultdict(list)
     valid: Iterable[object] = loaded.standing.objects.values()
     for thing in (*valid, *(item.resource for item in loaded.twice)):
         if isinstance(thing, InferenceService):
             placement = thing.spec.placement
-            claim = _Claim(placement.nodes, placement.node_selector, thing.model_names)
+            claim = _PlacementClaim(placement.nodes, placement.node_selector, thing.model_names)
             found[thing.ref].append(claim)
     for document in loaded.refused:
         ref = document.ref
         if ref and ref.kind == "InferenceService":
             found[ref].append(_claim(document.content))
         elif ref and ref.kind not in _OTHERS and (claim := _claim(document.content)).nodes:
-            found[ref].append(claim)  # of a kind of tomorrow, which names nodes as services do
+            found[ref].append(claim)  # of a future kind that names nodes as services do
     return found
 
 
-_OTHERS = ("Fleet", "FleetNode", "Model")
+_OTHERS = tuple(kind.name for kind in KIND_TABLE.values() if not kind.runs)
 
 
-def _claim(content: Mapping[Any, Any]) -> _Claim:
+def _claim(content: Mapping[Any, Any]) -> _PlacementClaim:
     spec = content.get("spec")
     if not isinstance(spec, dict):
-        return _Claim(None, {}, ())
+        return _PlacementClaim(None, {}, ())
     placement = spec.get("placement", {})
     placement = placement if isinstance(placement, dict) else {"nodes": None}
     nodes, selector = placement.get("nodes", []), placement.get("nodeSelector", {})
     is_read = isinstance(nodes, list) and isinstance(selector, dict)
-    return _Claim(
+    return _PlacementClaim(
         tuple(name for name in nodes if isinstance(name, str)) if is_read else None,
         {str(key): str(value) for key, value in selector.items()} if is_read else {},
         tuple(_models(spec)),
@@ -91,8 +92,8 @@ def _models(spec: Mapping[Any, Any]) -> Iterator[str]:
     yield from (name for name in (spec.get("modelRef"), *names) if isinstance(name, str))
 
 
-def _is_for(claim: _Claim, node: str, labels: Mapping[str, str] | None) -> bool:
-    """Whether the node is stated, or none is and this one may be meant."""
+def _is_for(claim: _PlacementClaim, node: str, labels: Mapping[str, str] | None) -> bool:
+    """Whether the service names the node, or names none and may be placed here."""
     if claim.nodes:
         return node in claim.nodes
     if claim.nodes is None or labels is None:

@@ -1,9 +1,9 @@
-"""The one place that starts git: a safe environment, a deadline, and a calm error.
+"""The one place that starts git: a safe environment, limits, a deadline, and readable errors.
 
-What a repository says (its configuration, hooks, attributes, filters) never runs a program. The
-user's own configuration is read: that is where credential helpers, proxies, `insteadOf` and
-`safe.directory` live. What may be an address is decided in `address`; GIT_ALLOW_PROTOCOL stands
-behind it, so that none becomes a command.
+Nothing in a repository (its configuration, hooks, attributes, filters) ever runs a program. The
+user's own configuration is read: it has credential helpers, proxies, `insteadOf` and
+`safe.directory`. `address` decides which addresses are allowed; GIT_ALLOW_PROTOCOL backs it, so
+that none becomes a command.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.errors import SourceError
+from reconciler.api.errors import SourceError
 from reconciler.source.address import Address, redact_url
+from reconciler.source.pipes import Output, read_output
 
 LOCAL_DEADLINE_S = 60.0
+# Of one output. A kilobyte of pushed trees that contain each other lists for ever; 400,000 files
+# with paths of usual length fit.
+MOST_BYTES = 48 * 2**20
 
 # Before the subcommand of every call; these win over every configuration file.
 _OPTIONS = (
@@ -33,8 +37,8 @@ _OPTIONS = (
     "-c", "gc.auto=0",
     "-c", "maintenance.auto=false",
 )  # fmt: skip
-# The user's own settings that stay. The rest of GIT_* goes: inside a hook, GIT_DIR and
-# GIT_INDEX_FILE would point git at another repository; GIT_TRACE_CURL would print headers.
+# The user's own settings that stay. All other GIT_* variables are removed: inside a hook, GIT_DIR
+# and GIT_INDEX_FILE would point git at another repository; GIT_TRACE_CURL would print headers.
 _KEPT = frozenset({
     "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH",
     "GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH",
@@ -42,7 +46,7 @@ _KEPT = frozenset({
 })  # fmt: skip
 _SET = {
     "GIT_TERMINAL_PROMPT": "0",
-    "GIT_ASKPASS": "",  # set but empty: git asks nobody, and says so
+    "GIT_ASKPASS": "",  # set but empty: git does not prompt, and reports that
     "SSH_ASKPASS_REQUIRE": "never",
     "GCM_INTERACTIVE": "never",
     "GIT_PROTOCOL_FROM_USER": "0",
@@ -56,7 +60,7 @@ _SET = {
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a git process left behind. `message` is its first useful line, without credentials."""
+    """The result of a git process. `message` is its first useful line, without credentials."""
 
     code: int
     stdout: bytes
@@ -82,9 +86,20 @@ def read_git(
     stdin: bytes | None = None,
     deadline_s: float = LOCAL_DEADLINE_S,
 ) -> Finished:
-    """Run git in a local repository; it may talk to nobody. Raises SourceError: too slow."""
+    """Run git in a local repository, without network. Raises SourceError if it is too slow or its
+    output is too long."""
+    what = f"git {_subcommand(argv)} in {folder}"
     with start_git(folder, *argv, stdin=stdin is not None) as process:
-        return _finish(process, stdin, deadline_s, f"git {argv[0]} in {folder}")
+        return _finish(process, _answer(process, stdin, MOST_BYTES, deadline_s, what), what)
+
+
+def read_beginning(folder: Path, *argv: str, most_bytes: int, deadline_s: float) -> Finished:
+    """Run git in a local repository for the first bytes of its output. Raises SourceError if it is
+    too slow."""
+    what = f"git {_subcommand(argv)} in {folder}"
+    with start_git(folder, *argv) as process:
+        answer = _answer(process, None, most_bytes, deadline_s, what)
+    return _finished(0 if answer.is_cut else process.returncode, answer)
 
 
 def start_git(folder: Path, *argv: str, stdin: bool = False) -> subprocess.Popen[bytes]:
@@ -100,12 +115,14 @@ def call_remote(
     credentials: Mapping[str, str],
     deadline_s: float,
 ) -> Finished:
-    """Run git against an address, as its own process group. Raises SourceError: too slow."""
+    """Run git against an address, in its own process group. Raises SourceError if it is too
+    slow."""
     env = _environment() | dict(credentials) | {"GIT_ALLOW_PROTOCOL": address.protocol}
     env |= _joined_settings(credentials)
     slow = ("-c", "http.lowSpeedLimit=1", "-c", f"http.lowSpeedTime={max(1, int(deadline_s))}")
+    what = address.shown
     with _start(mirror, env, (*slow, *argv)) as process:
-        return _finish(process, None, deadline_s, address.shown)
+        return _finish(process, _answer(process, None, MOST_BYTES, deadline_s, what), what)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -136,17 +153,40 @@ def _start(
         raise _not_started(folder, error) from error
 
 
-def _finish(
-    process: subprocess.Popen[bytes], stdin: bytes | None, deadline_s: float, what: str
-) -> Finished:
+def _answer(
+    process: subprocess.Popen[bytes],
+    stdin: bytes | None,
+    most_bytes: int,
+    deadline_s: float,
+    what: str,
+) -> Output:
+    """The output of git. The process has ended when this returns."""
     try:
-        stdout, stderr = process.communicate(stdin, timeout=deadline_s)
-    except subprocess.TimeoutExpired:
-        raise SourceError(f"{what}: no answer within {deadline_s:g} s") from None
+        answer = read_output(process, stdin, most_bytes=most_bytes, deadline_s=deadline_s)
     finally:
         if process.poll() is None:
             end(process)
-    return Finished(process.returncode, stdout, stderr.decode("utf-8", "replace"))
+    if answer is None:
+        raise SourceError(f"{what}: no answer within {deadline_s:g} s")
+    return answer
+
+
+def _finish(process: subprocess.Popen[bytes], answer: Output, what: str) -> Finished:
+    if answer.is_cut:
+        raise SourceError(
+            f"{what}: its output is longer than {MOST_BYTES // 2**20} MiB: there are more files,"
+            " or longer paths, than a fleet has; follow a repository that holds less"
+        )
+    return _finished(process.returncode, answer)
+
+
+def _finished(code: int, answer: Output) -> Finished:
+    return Finished(code, answer.stdout, answer.stderr.decode("utf-8", "replace"))
+
+
+def _subcommand(argv: tuple[str, ...]) -> str:
+    """For messages: the options before it are ours."""
+    return next(word for word in argv if not word.startswith("-") and "=" not in word)
 
 
 def _environment() -> dict[str, str]:
@@ -159,7 +199,7 @@ def _stays(name: str) -> bool:
 
 
 def _joined_settings(ours: Mapping[str, str]) -> dict[str, str]:
-    """Our GIT_CONFIG_* entries numbered after the user's own, so that neither hides the other."""
+    """Our GIT_CONFIG_* entries, numbered after the user's own, so that neither hides the other."""
     theirs = os.environ.get("GIT_CONFIG_COUNT", "0")
     offset = int(theirs) if theirs.isdigit() else 0
     if offset == 0 or "GIT_CONFIG_COUNT" not in ours:
@@ -178,7 +218,7 @@ def _joined_settings(ours: Mapping[str, str]) -> dict[str, str]:
 
 def _not_started(folder: Path, error: OSError) -> SourceError:
     if not folder.is_dir():
-        return SourceError(f"{folder}: there is no such folder")
+        return SourceError(f"{folder}: no such folder")
     if isinstance(error, FileNotFoundError):
         return SourceError("git is not installed; install it (apt install git, brew install git)")
     return SourceError(f"{folder}: git cannot be started there: {error}")

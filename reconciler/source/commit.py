@@ -6,20 +6,23 @@ import contextlib
 import hashlib
 import os
 import posixpath
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from reconciler.errors import SourceError
-from reconciler.fleet import RepositoryFile
+from reconciler.api.errors import SourceError
+from reconciler.atomic import atomic_write
+from reconciler.fleet.fleet import RepositoryFile
 from reconciler.source.authorship import Authorship
 from reconciler.source.checkout import YamlFile
+from reconciler.source.mark import may_be_ours
 from reconciler.source.tree import (
-    GROUP_MARK,
     IGNORE_FILE,
     LFS_MARK,
     MAX_FILE_BYTES,
+    check_total,
     describe_lfs,
     ignore_matcher,
     is_candidate,
@@ -29,16 +32,19 @@ from reconciler.source.tree import (
 
 if TYPE_CHECKING:
     from reconciler.source.mirror import Mirror
-    from reconciler.source.objects import Objects
+    from reconciler.source.objects import GitObjects
 
-_BATCH_BYTES = 2**25  # of blobs that one cat-file hands over at once
+_BATCH_BYTES = 2**25  # of blobs from one run of cat-file
+_ROW_BYTES = 128  # of a batch, for each blob: its header
 _LFS_MAX_BYTES = 1024
+WHOLE_CLONE = "a clone made with --filter holds only a part: give the URL, or a whole clone"
 _WHAT = {"120000": "a symbolic link", "160000": "a submodule"}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of a git tree. `size` is None for a submodule."""
+class TreeEntry:
+    """One line of a git tree. `size` is None for a submodule, and for a blob missing from this
+    copy."""
 
     path: str
     mode: str
@@ -51,23 +57,27 @@ class Entry:
 
 
 class YamlBlobs:
-    """The YAML blobs of the commit read last, by object id: the next one reads only new blobs."""
+    """The YAML blobs of the last commit read, by object id: the next commit reads only new
+    blobs."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: GitObjects) -> None:
         self._objects = objects
-        self._known: Mapping[str, bytes | None] = {}  # None: does not mention our group
+        self._known: Mapping[str, bytes | None] = {}  # None: not ours
 
-    def read(self, entries: Collection[Entry]) -> Mapping[str, bytes | None]:
-        """The bytes of the blobs that mention our group, cut as Checkout.yaml_files says."""
+    def read(self, entries: Collection[TreeEntry]) -> Mapping[str, bytes | None]:
+        """The bytes of the blobs that may be ours, cut as in Checkout.yaml_files."""
         found = {e.oid: self._known[e.oid] for e in entries if e.oid in self._known}
         new = {e.oid: e.size or 0 for e in entries if e.oid not in found}
+        kept = sum(len(data) for data in found.values() if data)
         for oid, data in self.load(new):
-            found[oid] = data if GROUP_MARK in data else None
+            found[oid] = data if may_be_ours(data) else None
+            kept += len(found[oid] or b"")
+            check_total(kept)
         self._known = found
         return found
 
-    def load_one(self, entry: Entry) -> bytes:
-        """One blob, cut likewise. Nothing of a link or a submodule is read."""
+    def load_one(self, entry: TreeEntry) -> bytes:
+        """One blob, cut likewise; empty for a link or a submodule."""
         return dict(self.load({entry.oid: entry.size or 0}))[entry.oid] if entry.is_file else b""
 
     def load(self, sizes: Mapping[str, int]) -> Iterable[tuple[str, bytes]]:
@@ -76,11 +86,14 @@ class YamlBlobs:
         pending = 0
         for oid, size in sizes.items():
             if size > MAX_FILE_BYTES:
-                with self._objects.stream(oid) as blob:
-                    yield oid, blob.read(MAX_FILE_BYTES + 1)
+                try:
+                    with self._objects.stream(oid) as blob:
+                        yield oid, blob.read(MAX_FILE_BYTES + 1)
+                except OSError as error:
+                    raise SourceError(f"{self._objects.folder}: object {oid}: {error}") from error
                 continue
             batch.append(oid)
-            pending += size
+            pending += size + _ROW_BYTES
             if pending > _BATCH_BYTES:
                 yield from self._cat(batch)
                 batch, pending = [], 0
@@ -95,7 +108,10 @@ class YamlBlobs:
             end_of_header = out.index(b"\n", at)
             header = out[at:end_of_header].split()  # <oid> blob <size>
             if len(header) != 3:
-                raise SourceError(f"{self._objects.folder}: object {oid} is missing from the copy")
+                raise SourceError(
+                    f"{self._objects.folder}: object {oid} is not in this copy of the repository;"
+                    f" {WHOLE_CLONE}"
+                )
             start = end_of_header + 1
             at = start + int(header[2])
             yield oid, out[start:at]
@@ -105,8 +121,8 @@ class YamlBlobs:
 class GitCheckout:
     """A commit, or a folder of it: a snapshot that no push can change.
 
-    `root` is the folder that is the fleet (paths are relative to it), `subdir` narrows the YAML
-    files below it further.
+    `root` is the folder of the fleet (paths are relative to it); `subdir` narrows the YAML files
+    further.
     """
 
     def __init__(
@@ -117,9 +133,9 @@ class GitCheckout:
         self._mirror = mirror
         self._blobs = blobs
         self._subdir = subdir
-        self._listing = list_tree(mirror, revision, root)
+        self._rows = list_tree(mirror, revision, root)
         self._authors = Authorship(mirror, revision, root)
-        if subdir and f"\t{subdir}/".encode() not in self._listing:
+        if subdir and not self._below(subdir):
             raise SourceError(f"--path {subdir}: no such folder in commit {revision[:12]}")
 
     def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
@@ -140,9 +156,7 @@ class GitCheckout:
 
     def folder(self, path: str) -> tuple[str, ...]:
         path = repository_path(path)
-        prefix = os.fsencode(path) + b"/"
-        rows = (row for row in self._listing.split(b"\0") if b"\t" + prefix in row)
-        found = [parse_entry(row) for row in rows]
+        found = [parse_entry(row) for row in self._below(path)]
         entries = [e for e in found if "/." not in e.path.removeprefix(path)]
         if not entries:
             raise SourceError(f"{path}: there is no such folder in commit {self.revision[:12]}")
@@ -156,8 +170,8 @@ class GitCheckout:
     def commit_of(self, path: str) -> str | None:
         return self._authors.commit_of(path)
 
-    def _candidates(self) -> list[Entry]:
-        rows = (row for row in self._listing.split(b"\0") if row.endswith((b".yaml", b".yml")))
+    def _candidates(self) -> list[TreeEntry]:
+        rows = (row for row in self._rows if row.endswith((b".yaml", b".yml")))
         entries = (parse_entry(row) for row in rows)
         found = [e for e in entries if is_candidate(e.path, self._subdir)]
         return sorted(found, key=lambda e: e.path)
@@ -168,27 +182,33 @@ class GitCheckout:
             return ignore_matcher(None)
         return ignore_matcher(self._blobs.load_one(entry).decode("utf-8", "replace"))
 
-    def _find(self, path: str) -> Entry | None:
-        name = b"\t" + os.fsencode(path) + b"\0"
-        end = self._listing.find(name)
-        if end < 0:
-            return None
-        start = self._listing.rfind(b"\0", 0, end) + 1
-        return parse_entry(self._listing[start : end + len(name) - 1])
+    def _find(self, path: str) -> TreeEntry | None:
+        name = os.fsencode(path)
+        at = bisect_left(self._rows, name, key=_path_of)
+        found = at < len(self._rows) and _path_of(self._rows[at]) == name
+        return parse_entry(self._rows[at]) if found else None
 
-    def _model(self, path: str) -> Entry:
-        """The blob of a model file. Raises SourceError: not there, not a file, a pointer."""
+    def _below(self, folder: str) -> list[bytes]:
+        """The tree entries below a folder."""
+        name = os.fsencode(folder)
+        start = bisect_left(self._rows, name + b"/", key=_path_of)
+        return self._rows[start : bisect_left(self._rows, name + b"0", start, key=_path_of)]
+
+    def _model(self, path: str) -> TreeEntry:
+        """The blob of a model file. Raises SourceError if it is missing, not a file, or an LFS
+        pointer."""
         entry = self._find(path)
         where = f"commit {self.revision[:12]}"
         if entry is None:
             raise SourceError(f"{path}: {self._why_missing(path)} in {where}")
         if not entry.is_file:
             raise SourceError(
-                f"{path}: is {_WHAT[entry.mode]} in {where}, and those are never followed; "
+                f"{path}: is {_WHAT[entry.mode]} in {where}, which is never followed; "
                 "commit the file itself"
             )
-        small = (entry.size or 0) < _LFS_MAX_BYTES
-        if small and self._blobs.load_one(entry).startswith(LFS_MARK):
+        if entry.size is None:
+            raise SourceError(f"{path}: its bytes are not in this copy; {WHOLE_CLONE}")
+        if entry.size < _LFS_MAX_BYTES and self._blobs.load_one(entry).startswith(LFS_MARK):
             raise SourceError(describe_lfs(path))
         return entry
 
@@ -200,12 +220,12 @@ class GitCheckout:
                 kind = _WHAT.get(above.mode, "a file")
                 return f"{parent} is {kind}, and nothing is read through it,"
             parent = posixpath.dirname(parent)
-        if f"\t{path}/".encode() in self._listing:
+        if self._below(path):
             return f"is a folder; write {path}/ for the whole of it, or name a file of it,"
         return "there is no such file"
 
-    def _sha256(self, entry: Entry) -> str:
-        """The digest of a blob; an object id never changes its bytes, so it is computed once."""
+    def _sha256(self, entry: TreeEntry) -> str:
+        """The digest of a blob. It is computed once per object id, which determines the bytes."""
         known = self._mirror.folder.parent / "sha256" / entry.oid
         with contextlib.suppress(OSError, UnicodeDecodeError):
             text = known.read_text()
@@ -222,8 +242,8 @@ class GitCheckout:
         return digest.hexdigest()
 
 
-def list_tree(objects: Objects, revision: str, root: str) -> bytes:
-    """Records `<mode> <type> <oid> <size>\\t<path>`, each ended by NUL, with a NUL in front."""
+def list_tree(objects: GitObjects, revision: str, root: str) -> list[bytes]:
+    """Records `<mode> <type> <oid> <size>\\t<path>`, sorted by path."""
     tree = f"{revision}:{root}" if root else revision
     found = objects.git("ls-tree", "-r", "-z", "-l", "--full-tree", "--end-of-options", tree)
     if found.code != 0 and root and objects.resolve(f"{revision}^{{commit}}"):
@@ -233,18 +253,20 @@ def list_tree(objects: Objects, revision: str, root: str) -> bytes:
         )
     if found.code != 0:
         raise SourceError(f"commit {revision[:12]} cannot be read: {found.message}")
-    return b"\0" + found.stdout
+    return sorted(filter(None, found.stdout.split(b"\0")), key=_path_of)
 
 
-def parse_entry(row: bytes) -> Entry:
+def _path_of(row: bytes) -> bytes:
+    return row.partition(b"\t")[2]
+
+
+def parse_entry(row: bytes) -> TreeEntry:
     facts, path = row.split(b"\t", 1)
     mode, _, oid, size = facts.decode("ascii").split()
-    return Entry(os.fsdecode(path), mode, oid, int(size) if size != "-" else None)
+    return TreeEntry(os.fsdecode(path), mode, oid, int(size) if size.isdigit() else None)
 
 
 def _write_beside(path: Path, text: str) -> None:
-    with contextlib.suppress(OSError):  # a cache: without it the digest is computed again
+    with contextlib.suppress(OSError):  # only a cache: without it the digest is computed again
         path.parent.mkdir(exist_ok=True)
-        half = path.with_name(f"{path.name}.{os.getpid()}")
-        half.write_text(text)
-        half.replace(path)
+        atomic_write(path, text.encode(), durable=False)

@@ -1,7 +1,8 @@
-"""Bytes of a YAML file -> its documents of our group. Hostile input costs milliseconds.
+"""Bytes of a YAML file -> its documents of our group. Hostile input costs a second at most.
 
 YAML 1.2 core schema by ryaml (Rust): `no` stays text, `1e3` is a number, a repeated key is refused.
-What it would only find after much work, or not at all, is refused here before it sees the file.
+Input that the parser would reject only after much work, or not at all, is refused before it gets
+there.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from reconciler.problem import RULES, Problem
+from reconciler.api.problem import RULES, Problem
 from reconciler.source import places
 from reconciler.source.ours import MAX_DEPTH, Reading, select
 from reconciler.source.places import Place
@@ -17,24 +18,23 @@ from reconciler.source.tree import MAX_FILE_BYTES
 
 MAX_DOCUMENTS = 1_000  # in one file
 MAX_NODES = 50_000  # with aliases written out, in a file that has any
-MAX_OPEN_BRACKETS = 200  # the reader's time grows with the square of them: 20,000 took 0.2 s
+MAX_OPEN_BRACKETS = 200  # parse time grows with the square of them: 20,000 took 0.2 s
 
 _BRACKETS = re.compile(r"[\[\]{}]")
 _NESTED_ITEMS = re.compile(rf"(?:[-?][ \t]){{{MAX_DEPTH}}}")
 _DOCUMENT_MARK = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
-_ALIAS = re.compile(r"\*[\w-]")
 _ANCHOR = re.compile(r"&[\w-]")
 _AT = re.compile(r" at line (\d+) column (\d+)")
 _AT_POSITION = re.compile(r" at position (\d+)")
 
 
 def read_documents(path: str, data: bytes) -> Reading:
-    """Every document of ours in a file. Never raises: what is wrong becomes a Problem."""
+    """Every document of ours in a file. Never raises: each error becomes a Problem."""
     try:
         text = _decode(data)
         _refuse_hostile(text)
         loaded = _load(text)
-    except _Refused as refused:
+    except _UnreadableFile as refused:
         return Reading((), 0, (_problem(path, refused.rule, refused.place, "", refused.message),))
     return select(path, text, loaded)
 
@@ -44,8 +44,19 @@ def decode(data: bytes) -> str:
     return data.decode("utf-8-sig", errors="replace")
 
 
-class _Refused(Exception):
-    """The file as a whole cannot be read. Stays inside this module."""
+def read_foreign(data: bytes) -> list[Any]:
+    """Every document of a file that holds none of ours, such as a kubeconfig. ValueError: it
+    cannot be read, or only at a cost."""
+    try:
+        text = _decode(data)
+        _refuse_hostile(text)
+        return _load(text)
+    except _UnreadableFile as refused:
+        raise ValueError(str(refused)) from None
+
+
+class _UnreadableFile(Exception):
+    """The file as a whole cannot be read. Does not leave this module."""
 
     def __init__(self, rule: str, message: str, place: Place) -> None:
         super().__init__(message)
@@ -54,7 +65,7 @@ class _Refused(Exception):
 
 def _decode(data: bytes) -> str:
     if len(data) > MAX_FILE_BYTES:
-        raise _Refused(
+        raise _UnreadableFile(
             "FileUnreadable",
             f"larger than {MAX_FILE_BYTES // 1024} KiB; split it into several files",
             Place(1, 1),
@@ -63,7 +74,7 @@ def _decode(data: bytes) -> str:
         return data.decode().removeprefix("\ufeff")  # the codec utf-8-sig is Python code
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8", errors="replace")
-        raise _Refused(
+        raise _UnreadableFile(
             "FileUnreadable",
             f"byte 0x{data[error.start]:02x} is not UTF-8 text; save the file as UTF-8",
             _place_of(before, len(before)),
@@ -71,7 +82,7 @@ def _decode(data: bytes) -> str:
 
 
 def _refuse_hostile(text: str) -> None:
-    """Everything that is cheap to see and expensive to parse."""
+    """Refuse what is cheap to detect and expensive to parse."""
     depth = 0
     if text.count("[") + text.count("{") > MAX_OPEN_BRACKETS:
         for match in _BRACKETS.finditer(text):
@@ -83,24 +94,31 @@ def _refuse_hostile(text: str) -> None:
     if items:
         raise _too_deep(_place_of(text, items.start()))
     if is_long and len(_DOCUMENT_MARK.findall(text)) > MAX_DOCUMENTS:
-        raise _Refused(
+        raise _UnreadableFile(
             "FileUnreadable",
             f"more than {MAX_DOCUMENTS:,} documents; split it into several files",
             Place(1, 1),
         )
-    if _ALIAS.search(text) and _ANCHOR.search(text):
-        place = places.too_many_nodes(text, MAX_NODES)
-        if place:
-            raise _Refused(
+    if places.ALIAS.search(text) and _ANCHOR.search(text):
+        large = places.too_large(text, MAX_NODES, MAX_FILE_BYTES)
+        if large and not large.is_counted:
+            message = (
+                "not valid YAML, or a text that needs quotes; with aliases after it nothing more is"
+                " read: mend or quote this"
+            )
+            raise _UnreadableFile("YamlSyntax", message, large.place)
+        if large:
+            raise _UnreadableFile(
                 "FileUnreadable",
-                f"its aliases stand for more than {MAX_NODES:,} values; write out what you need",
-                place,
+                f"its aliases stand for more than {MAX_NODES:,} values, or"
+                f" {MAX_FILE_BYTES // 1024} KiB of text; write out what you need",
+                large.place,
             )
 
 
-def _too_deep(place: Place) -> _Refused:
+def _too_deep(place: Place) -> _UnreadableFile:
     message = f"nested deeper than {MAX_DEPTH} levels; no fleet document needs that"
-    return _Refused("FileUnreadable", message, place)
+    return _UnreadableFile("FileUnreadable", message, place)
 
 
 def _load(text: str) -> list[Any]:
@@ -111,22 +129,22 @@ def _load(text: str) -> list[Any]:
     except ryaml.InvalidYamlError as error:  # type: ignore[attr-defined]  # the same
         raise _syntax(text, str(error)) from error
     except (ValueError, TypeError) as error:  # a key that is a list or a mapping
-        raise _Refused(
+        raise _UnreadableFile(
             "YamlSyntax", "a key is a list or a mapping; keys are text", Place(1, 1)
         ) from error
 
 
-def _syntax(text: str, message: str) -> _Refused:
-    """The reader's message without its place, and a hint where the mistake is a known one."""
+def _syntax(text: str, message: str) -> _UnreadableFile:
+    """The parser's message without its position, and a hint where the mistake is a known one."""
     if "duplicate entry" in message:
         twice = next((d for p in places.locate(text) for d in p.duplicates), None)
         if twice:
-            hint = f"{twice.field} stands twice, first on line {twice.first_line}; keep one of them"
-            return _Refused("YamlSyntax", hint, twice.place)
+            hint = f"{twice.field} is set twice, first on line {twice.first_line}; keep one of them"
+            return _UnreadableFile("YamlSyntax", hint, twice.place)
     ats = [Place(int(at[1]), int(at[2])) for at in _AT.finditer(message)]
     position = _AT_POSITION.search(message)
     place = ats[0] if ats else Place(1, 1)
-    if not _line(text, place) and len(ats) > 1:  # the end of the file: say where it was opened
+    if not _line(text, place) and len(ats) > 1:  # the end of the file: report where it was opened
         place = ats[-1]
         message = _AT.sub("", message)
     if position:
@@ -136,13 +154,13 @@ def _syntax(text: str, message: str) -> _Refused:
     if "recursion limit" in message:
         return _too_deep(place)
     if "repetition limit" in message:
-        return _Refused("FileUnreadable", "its aliases stand for too many values", place)
+        return _UnreadableFile("FileUnreadable", "its aliases stand for too many values", place)
     what = _AT_POSITION.sub("", _AT.sub("", message, count=1))
     if "control characters" in message:
-        return _Refused("YamlSyntax", f"{what}; remove it", place)
+        return _UnreadableFile("YamlSyntax", f"{what}; remove it", place)
     if _line(text, place)[place.column - 1 :].startswith("\t"):
         what = "a tab cannot indent"
-    return _Refused("YamlSyntax", f"not valid YAML: {what}{_hint(what)}", place)
+    return _UnreadableFile("YamlSyntax", f"not valid YAML: {what}{_hint(what)}", place)
 
 
 _HINTS = (
@@ -158,7 +176,7 @@ _HINTS = (
 
 
 def _hint(what: str) -> str:
-    """What to do about a syntax error, where the message alone does not say."""
+    """What to do about a syntax error, where the message alone does not tell."""
     return next((hint for sign, hint in _HINTS if sign in what), "; check the indentation")
 
 
@@ -168,7 +186,7 @@ def _place_of(text: str, offset: int) -> Place:
 
 
 def _inside(text: str, place: Place) -> Place:
-    """The end of the last line that says something, for a place that is behind it."""
+    """The end of the last line with content, for a position behind it."""
     text = places.with_plain_breaks(text)
     last = text.rstrip().count("\n") + 1
     if place.line <= last:

@@ -1,4 +1,4 @@
-"""One file: its bytes -> the objects that it declares, and what is wrong with each document."""
+"""One file: its bytes -> the objects that it declares, and the problems of each document."""
 
 from __future__ import annotations
 
@@ -6,27 +6,32 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from reconciler.api import KINDS
+from reconciler.api.errors import SourceError
+from reconciler.api.kinds import KINDS
 from reconciler.api.meta import ObjectRef, Resource
-from reconciler.fleet import Origin
-from reconciler.problem import RULES, Finding, Problem
+from reconciler.api.plain_json import parse_json
+from reconciler.api.problem import RULES, Finding, Problem
+from reconciler.fleet.fleet import Origin
 from reconciler.source import places
 from reconciler.source.documents import decode, read_documents
+from reconciler.source.mark import GROUP_MARK
 from reconciler.source.mistakes import Mistake, explain
-from reconciler.source.ours import Document, Reading, ref_of
-from reconciler.source.places import Place, Places, field_path
+from reconciler.source.ours import Document, Reading, ref_of, select
+from reconciler.source.places import FieldPlaces, Place, field_path
 from reconciler.source.plain_place import plain_place
 from reconciler.source.rules import check_one
-from reconciler.source.tree import GROUP_MARK
 from reconciler.source.validators import validator
 
 if TYPE_CHECKING:
     from reconciler.source.checkout import YamlFile
 
 
+MAX_ALL_DOCUMENTS = 200_000  # in all files that mention our group: 40 s, and 1.4 GB
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One object of a file: what Fleet will hold of it, and what is wrong with it alone."""
+    """One object of a file: what Fleet will hold of it, and its own problems."""
 
     ref: ObjectRef
     resource: Resource
@@ -35,8 +40,8 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A document that is no object, with who it says that it is, as far as that can be read.
+class RefusedDocument:
+    """A document that is not an object, with its identity as far as that can be read.
 
     `is_newer`: a later version of this program may know it.
     """
@@ -50,11 +55,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """What one file says on its own. `problems` are of the file as a whole."""
+    """The content of one file. `problems` concern the file as a whole."""
 
     path: str
     items: tuple[Item, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedDocument, ...]
     problems: tuple[Problem, ...]
     count: int
     others: int
@@ -68,23 +73,31 @@ FileCache = dict[tuple[str, str], File]  # by path and identity
 
 
 def read_all(yaml_files: list[YamlFile], known: FileCache) -> FileCache:
-    """Every file; one that is known by its bytes is not read again."""
-    return {
-        key: known.get(key) or _read(file.path, file.data)
-        for file in yaml_files
-        for key in [(file.path, file.identity)]
-    }
+    """Read every file, unless its bytes are known. Raises SourceError if there are too many
+    documents in all."""
+    found: FileCache = {}
+    documents = 0
+    for file in yaml_files:
+        key = file.path, file.identity
+        found[key] = read = known.get(key) or _read(file)
+        documents += read.count + read.others
+        if documents > MAX_ALL_DOCUMENTS:
+            raise SourceError(
+                f"{file.path}: with this file there are more than {MAX_ALL_DOCUMENTS:,} documents;"
+                " split the fleet"
+            )
+    return found
 
 
 class Located:
-    """Places of fields, by a second look at the files that somebody asks about."""
+    """Positions of fields, by a second parse of the files that are asked about."""
 
     def __init__(self, data: Mapping[str, bytes]) -> None:
         self._data = data
-        self._places: dict[str, tuple[Places, ...]] = {}
+        self._places: dict[str, tuple[FieldPlaces, ...]] = {}
 
     def find(self, origin: Origin, field: str) -> Place:
-        """The place of a field, of what holds it, or the document's first line."""
+        """The position of a field, of what contains it, or the document's first line."""
         if origin.path not in self._places:
             text = decode(self._data.get(origin.path, b""))
             plain = plain_place(text, origin.line, field)
@@ -98,14 +111,16 @@ class Located:
 def problem_at(
     path: str, place: Place, rule: str, field: str, message: str, ref: ObjectRef | None = None
 ) -> Problem:
-    """A violation of a rule, with the severity that the rule has."""
+    """A violation of a rule, with the rule's severity."""
     return Problem(path, place.line, place.column, field, RULES[rule].severity, rule, message, ref)
 
 
-def _read(path: str, data: bytes) -> File:
-    if GROUP_MARK not in data:  # a file that the last revision held
-        return File(path, (), (), (), 0, 0)
-    reading = read_documents(path, data)
+def _read(file: YamlFile) -> File:
+    path, data = file.path, file.data
+    reading = _reading(file)
+    is_meant = reading.unfit or any(problem.rule == "UnknownKind" for problem in reading.whole)
+    if GROUP_MARK not in data and not is_meant:
+        return File(path, (), (), (), 0, 0)  # not ours, though it was in the last revision
     count = len(reading.documents) + len(reading.unfit) + len(reading.whole)
     if not reading.documents and not reading.unfit:
         return File(path, (), (), reading.whole, count, reading.others)
@@ -113,7 +128,7 @@ def _read(path: str, data: bytes) -> File:
     lines = places.content_lines(text)
     items: list[Item] = []
     refused = list(_unfit(path, reading, lines))
-    located: tuple[Places, ...] = ()
+    located: tuple[FieldPlaces, ...] = ()
     for document in reading.documents:
         made = _make(document)
         origin = Origin(path, lines[document.index], document.index)
@@ -125,26 +140,34 @@ def _read(path: str, data: bytes) -> File:
     return File(path, tuple(items), tuple(refused), reading.whole, count, reading.others)
 
 
-def _unfit(path: str, reading: Reading, lines: tuple[int, ...]) -> Iterator[Refused]:
+def _reading(file: YamlFile) -> Reading:
+    if file.document is None:
+        return read_documents(file.path, file.data)
+    return select(file.path, decode(file.data), [parse_json(file.document)])
+
+
+def _unfit(path: str, reading: Reading, lines: tuple[int, ...]) -> Iterator[RefusedDocument]:
     for unfit in reading.unfit:
         origin = Origin(path, lines[unfit.index], unfit.index)
-        yield Refused(origin, ref_of(unfit.content), unfit.content, unfit.problems, unfit.is_newer)
+        yield RefusedDocument(
+            origin, ref_of(unfit.content), unfit.content, unfit.problems, unfit.is_newer
+        )
 
 
 def _refuse(
-    document: Document, mistakes: tuple[Mistake, ...], origin: Origin, located: Places
-) -> Refused:
+    document: Document, mistakes: tuple[Mistake, ...], origin: Origin, located: FieldPlaces
+) -> RefusedDocument:
     ref = ref_of(document.content)
     problems = tuple(
         problem_at(origin.path, located.find(m.field), m.rule, m.field, m.message, ref)
         for m in mistakes
     )
     is_newer = ref is not None and all(mistake.is_newer for mistake in mistakes)
-    return Refused(origin, ref, document.content, problems, is_newer)
+    return RefusedDocument(origin, ref, document.content, problems, is_newer)
 
 
 def _make(document: Document) -> Resource | tuple[Mistake, ...]:
-    """The object that a document declares, or what is wrong with the document."""
+    """The object that a document declares, or the document's mistakes."""
     check = validator(document.kind)
     if not check.is_valid(document.content):
         return explain(check, document.content)
@@ -152,7 +175,8 @@ def _make(document: Document) -> Resource | tuple[Mistake, ...]:
 
     try:
         return KINDS[document.kind].model_validate(document.content)
-    except ValidationError as error:  # the schema is stricter, so this is one that it cannot hold
+    # the schema is stricter, so only what it cannot express gets here
+    except ValidationError as error:
         return tuple(_mistakes(error))
 
 

@@ -1,4 +1,4 @@
-"""Reading files below a folder without following any link on the way."""
+"""Read files below a folder without following any link on the way."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from reconciler.errors import SourceError
+from reconciler.api.errors import SourceError
 from reconciler.source.tree import repository_path
 
-# What the kernel says of a link where a file or folder was asked for, and of what is no file.
+# errno values for a link in place of a file or folder, and for anything that is not a regular file.
 NOT_FOLLOWED = frozenset({errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.EISDIR, errno.EINVAL})
-# A file that changed this recently may change again within one tick of its clock, with the same
-# size. Two seconds is the coarsest clock (FAT) that a fleet may lie on.
+# A file that changed this recently may change again within one tick of its clock, at the same size.
+# Two seconds is the coarsest clock (FAT) that a fleet may be stored on.
 _SETTLED_NS = 2_000_000_000
 
 
 class Stamp(NamedTuple):
-    """What tells that a file is still the same without reading it."""
+    """Shows that a file is unchanged, without reading it."""
 
     size: int
     mtime_ns: int
@@ -32,7 +32,7 @@ class Stamp(NamedTuple):
 
 
 class Folders:
-    """Opens files step by step from the root; the folder used last stays open for the next."""
+    """Opens files step by step from the root; the last folder stays open for the next file."""
 
     def __init__(self, root: Path) -> None:
         self._root = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -52,12 +52,12 @@ class Folders:
         os.close(self._root)
 
     def stat(self, path: str) -> os.stat_result:
-        """Of the file itself, also where it is a link. Raises OSError."""
+        """The stat of the file itself, also if it is a link. Raises OSError."""
         folder, _, name = path.rpartition("/")
         return os.stat(name, dir_fd=self._enter(folder), follow_symlinks=False)
 
     def open(self, path: str) -> io.BufferedReader:
-        """A regular file. Raises OSError: with an errno of NOT_FOLLOWED for a link."""
+        """Open a regular file. Raises OSError, with an errno of NOT_FOLLOWED for a link."""
         folder, _, name = path.rpartition("/")
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would wait
         handle = os.open(name, flags, dir_fd=self._enter(folder))
@@ -66,11 +66,22 @@ class Folders:
             os.close(handle)
             if stat.S_ISDIR(mode):
                 raise IsADirectoryError(errno.EISDIR, "is a folder")
-            raise OSError(errno.EINVAL, "is no regular file")
+            raise OSError(errno.EINVAL, "is not a regular file")
         return os.fdopen(handle, "rb")
 
+    def read(self, path: str, limit: int) -> bytes:
+        """At most `limit` bytes of a regular file. Raises OSError like `open`.
+
+        The buffer is as large as the file. One as large as the limit would be cut to what was read
+        and keep a memory mapping for each file; Linux allows 65,530.
+        """
+        with self.open(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(min(size + 1, limit))
+            return data + file.read(limit - len(data)) if len(data) > size else data  # it grew
+
     def below(self, folder: str) -> tuple[str, ...]:
-        """The regular files below a folder, sorted; not the hidden ones. Raises OSError, with an
+        """The regular files below a folder, sorted, without hidden ones. Raises OSError, with an
         errno of NOT_FOLLOWED and the path for a link."""
         pending, found = [folder], []
         while pending:
@@ -112,7 +123,7 @@ class Folders:
 
 
 def files_below(root: Path, path: str) -> tuple[str, ...]:
-    """As Checkout.folder, of files on disk."""
+    """As Checkout.folder, for files on disk."""
     path = repository_path(path)
     try:
         with Folders(root) as folders:
@@ -120,16 +131,15 @@ def files_below(root: Path, path: str) -> tuple[str, ...]:
     except OSError as error:
         where = error.filename if error.errno == errno.ELOOP and error.filename else path
         raise SourceError(
-            f"{where}: cannot be read as a part of a model's folder: {error.strerror};"
+            f"{where}: cannot be read as part of a model's folder: {error.strerror};"
             " links are never followed"
         ) from error
 
 
 def stamp(facts: os.stat_result) -> Stamp:
-    """The stamp of a file."""
     return Stamp(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino, facts.st_dev)
 
 
 def is_settled(found: Stamp) -> bool:
-    """Whether the stamp is old enough to be believed."""
+    """Whether the stamp is old enough to be trusted."""
     return time.time_ns() - max(found.mtime_ns, found.ctime_ns) > _SETTLED_NS

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from reconciler.errors import SourceError
+from reconciler.api.errors import SourceError
 from reconciler.source.address import GitCredentials, parse_address
 from reconciler.source.commit import GitCheckout, YamlBlobs
 from reconciler.source.mirror import Mirror, unreachable
@@ -25,10 +25,12 @@ _EVERYTHING = (
 
 
 class GitSource:
-    """Follows one ref of a repository. Only `fetch` talks to it; what was fetched stays readable.
+    """Follows one ref of a repository. Only `fetch` uses the network; fetched commits stay
+    readable.
 
-    A remote that does not answer within `deadline_s` is given up; `transfer_deadline_s` bounds the
-    copying itself, which may be long the first time. `root` and `subdir`: see GitCheckout.
+    A remote that does not respond within `deadline_s` counts as unreachable; `transfer_deadline_s`
+    limits the transfer itself, which may take long the first time. `root` and `subdir`: see
+    GitCheckout.
     """
 
     def __init__(
@@ -50,22 +52,33 @@ class GitSource:
         self._name, self._steps = _parse_ref(self.ref)
         self._root = root
         self._subdir = subdirectory(subdir)
+        self.folder = "/".join(part for part in (root, self._subdir) if part)
         self._credentials = credentials or GitCredentials()
         self._deadline_s = deadline_s
         self._transfer_deadline_s = transfer_deadline_s
         self._blobs = YamlBlobs(self.mirror)
         self._last: GitCheckout | None = None
+        self._is_asked_alone = True  # the ref, by the next fetch
 
     def fetch(self) -> GitCheckout:
-        """The newest commit of the ref; the same object while it is the same commit."""
+        """The newest commit of the ref; the same object as long as it is the same commit."""
         if _FULL.fullmatch(self._name) and (known := self._resolve(self._pinned)):
-            return self._checkout(known)  # what a commit is never changes: nobody is asked
+            return self._checkout(known)  # a commit never changes: no need to ask
         path = self._address.path
-        if path is not None and not path.exists():  # git would go on to look for PATH.git
-            raise SourceError(f"{path}: there is no such folder or file")
+        if path is not None and not path.exists():  # git would also try PATH.git
+            raise SourceError(f"{path}: no such folder or file")
         env = self._credentials.environment(self._address)
         with self.mirror.locked(self._transfer_deadline_s):
             return self._checkout(self._update(env))
+
+    @property
+    def root(self) -> str:
+        """The folder of the fleet in the repository; empty for all of it."""
+        return self.folder
+
+    def knows(self, revision: str) -> bool:
+        """Whether this commit was ever fetched."""
+        return self.mirror.resolve(f"{revision}^{{commit}}") is not None
 
     def at(self, revision: str) -> GitCheckout:
         """A commit that was fetched before, without asking the remote. Raises SourceError."""
@@ -74,18 +87,19 @@ class GitSource:
             raise SourceError(f"{self.location}: commit {revision[:12]} is not in the local copy")
         return self._read(known)
 
-    def keep(self, revision: str) -> None:
-        """Hold a commit as the applied one, so that a force-push cannot take it from us."""
-        self.mirror.keep("applied", revision)
+    def keep(self, revision: str, holder: str) -> None:
+        """Protect a commit as the one that `holder` has applied, so that a force-push cannot remove
+        it. Each follower of this repository on this machine has a ref of its own."""
+        self.mirror.keep(f"kept/{_short_hash(holder)}", revision)
 
     def is_ancestor(self, older: str, newer: str) -> bool:
-        """Whether `newer` builds on `older`, as far as both were ever fetched."""
+        """Whether `newer` builds on `older`, if both were ever fetched."""
         return self.mirror.is_ancestor(older, newer)
 
     @property
     def _tracking(self) -> str:
-        """Our ref for theirs; one each, so that two followers of a mirror do not collide."""
-        return f"refs/fleet/head/{hashlib.sha256(self._name.encode()).hexdigest()[:12]}"
+        """Our ref for the remote's, one each, so that two followers of a mirror do not collide."""
+        return f"refs/fleet/head/{_short_hash(self._name)}"
 
     @property
     def _pinned(self) -> str:
@@ -103,12 +117,15 @@ class GitSource:
         return GitCheckout(self.mirror, revision, self._blobs, root=self._root, subdir=self._subdir)
 
     def _update(self, env: Mapping[str, str]) -> str:
-        """Bring the ref's newest commit here, if it is not here yet; returns its id."""
+        """Fetch the ref's newest commit, unless it is here; returns its id."""
         if _FULL.fullmatch(self._name):
             return self._update_commit(env)
         names = _candidates(self._name)
+        if (alone := self._update_alone(names[0], env)) is not None:
+            return alone
         there = self.mirror.list_remote(self._address, names, env, self._deadline_s)
         name = next((name for name in names if name in there), None)
+        self._is_asked_alone = name == names[0]
         self.mirror.prepare("sha256" if name and len(there[name]) == 64 else "sha1")
         if name is None:
             return self._update_short(env)
@@ -116,8 +133,29 @@ class GitSource:
             self._transfer([f"+{name}:{self._tracking}"], env)
         return self._found(self._resolve(self._tracking))
 
+    def _update_alone(self, name: str, env: Mapping[str, str]) -> str | None:
+        """Fetch the ref that was there before and nothing else: git lists all refs of a remote to
+        find one, and forges keep a ref for each pull request. None: the list must say what is
+        wrong."""
+        before = self._resolve(self._tracking) if self._is_asked_alone else None
+        if before is None:
+            return None
+        self._is_asked_alone = False
+        refspec = f"+{name}:{self._tracking}"
+        try:
+            got = self.mirror.fetch(self._address, [refspec], env, self._deadline_s)
+        except SourceError:  # too slow: with the list, the transfer has more time
+            return None
+        if got.code != 0:
+            return None
+        self._is_asked_alone = True
+        now = self._found(self._resolve(self._tracking))
+        if now != before:
+            self.mirror.tidy()
+        return now
+
     def _update_commit(self, env: Mapping[str, str]) -> str:
-        """A full id: asked for by itself, which big hosts allow; else among everything."""
+        """A full id: fetched by itself, which big hosts allow; else found among all refs."""
         self.mirror.prepare("sha256" if len(self._name) == 64 else "sha1")
         wanted = [f"+{self._name}:{self._pinned}"]
         got = self.mirror.fetch(self._address, wanted, env, self._transfer_deadline_s)
@@ -129,7 +167,7 @@ class GitSource:
         return self._found(self._resolve(self._pinned))
 
     def _update_short(self, env: Mapping[str, str]) -> str:
-        """An abbreviated id: looked for in every branch and tag."""
+        """An abbreviated id: searched for in every branch and tag."""
         if self._name == "HEAD":
             raise SourceError(
                 f"{self.location}: has no commits yet, or its default branch is gone; "
@@ -160,9 +198,13 @@ def _parse_ref(ref: str) -> tuple[str, str]:
 
 
 def _candidates(name: str) -> list[str]:
-    """What a name may stand for at the remote, the likeliest first: a branch before a tag."""
+    """The refs that a name may mean, most likely first: a branch before a tag."""
     if name == "HEAD":
         return ["HEAD"]
     if name.startswith("refs/"):
         return [name]
     return [f"refs/heads/{name}", f"refs/tags/{name}", f"refs/remotes/{name}"]
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

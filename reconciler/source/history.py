@@ -1,9 +1,8 @@
-"""What was applied last, kept across restarts, and which newly fetched head may follow it."""
+"""What was applied last, kept across restarts, and whether a newly fetched head may follow it."""
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -11,17 +10,23 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
-from reconciler.errors import StateError
+from reconciler.api.plain_json import parse_json
+from reconciler.atomic import atomic_write
 
 _FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The last revision that was valid and applied. `files` are the paths that held documents of
-    ours, `objects` what stood in each; `services` are the labels of what it ran; `documents` are
-    the Fleet and the FleetNodes that were in force. `applied_at` is in seconds since the epoch."""
+    """The last revision that was valid and applied.
+
+    `files` are the paths that contained our documents, `objects` the objects in each; `services`
+    are the labels of the services it ran; `documents` are the Fleet and the FleetNodes in force.
+    `fleet` identifies the fleet (checkout.fleet_of), `root` is its folder in a repository.
+    `applied_at` is in seconds since the epoch.
+    """
 
     location: str
     ref: str
@@ -31,11 +36,13 @@ class Applied:
     applied_at: float = 0.0
     objects: Mapping[str, tuple[ObjectRef, ...]] = field(default_factory=dict)
     documents: tuple[Mapping[str, Any], ...] = ()
+    fleet: str = ""
+    root: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """A newer revision that was refused, or of which a part was, and since when."""
+class RefusedRevision:
+    """A newer revision that was refused in whole or in part, and since when."""
 
     revision: str
     since: float
@@ -44,7 +51,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class HeldHead:
-    """A head that is not followed until a person accepts it."""
+    """A head that is not followed until a user accepts it."""
 
     revision: str
     since: float
@@ -52,17 +59,19 @@ class HeldHead:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """All that is remembered. `unreachable_since`: the source has given nothing since then."""
+class SourceRecord:
+    """The whole record. `unreachable_since`: when the source became unreachable. `others`: the
+    services that other fleets have started here, by fleet."""
 
     applied: Applied | None = None
-    refused: Refused | None = None
+    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    refused: RefusedRevision | None = None
     unreachable_since: float | None = None
     held: HeldHead | None = None
 
 
 class Course(StrEnum):
-    """How a fetched head stands to what was applied last."""
+    """How a fetched head relates to the commit applied last."""
 
     FIRST = "first"
     SAME = "same"
@@ -72,8 +81,8 @@ class Course(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether to go to the head, and a line for people where it is not the usual case."""
+class HeadVerdict:
+    """Whether to follow the head, and a line for the log if that is unusual."""
 
     course: Course
     take: bool
@@ -89,36 +98,38 @@ def judge(
     ref: str,
     strict: bool = False,
     accepted: str | None = None,
-) -> Verdict:
-    """May `head` follow what was applied last? `is_ancestor(older, newer)` asks the history.
+) -> HeadVerdict:
+    """Whether `head` may follow the commit applied last. `is_ancestor(older, newer)` queries the
+    history.
 
-    An older head on the same ref comes from a stale mirror, or from a branch set back by force:
-    going back silently would undo newer commits, so it is held until a commit says so. `strict`
-    holds a rewritten branch as well. `accepted` is the one head that a person let in.
+    An older head on the same ref comes from a stale mirror, or from a branch that was force-pushed
+    back: going back silently would undo newer commits, so it is held until a commit or a user
+    decides. `strict` holds a rewritten branch as well. `accepted` is the one head that a user let
+    in.
     """
     if last is None or (last.location, last.ref) != (location, ref):
-        return Verdict(Course.FIRST, take=True)
+        return HeadVerdict(Course.FIRST, take=True)
     if head == last.revision:
-        return Verdict(Course.SAME, take=True)
-    if not (_is_commit(head) and _is_commit(last.revision)):
-        return Verdict(Course.NEWER, take=True)  # files as they are have no history
+        return HeadVerdict(Course.SAME, take=True)
+    if not (is_commit(head) and is_commit(last.revision)):
+        return HeadVerdict(Course.NEWER, take=True)  # files without commits have no history
     if is_ancestor(last.revision, head):
-        return Verdict(Course.NEWER, take=True)
+        return HeadVerdict(Course.NEWER, take=True)
     here, there = last.revision[:12], head[:12]
     course = Course.OLDER if is_ancestor(head, last.revision) else Course.DIVERGED
     what = f"{location}: {ref} {_TELL[course].format(here=here, there=there)}"
     if head == accepted:
-        return Verdict(course, take=True, message=f"{what}; accepted by hand")
+        return HeadVerdict(course, take=True, message=f"{what}; accepted by hand")
     if course is Course.DIVERGED and not strict:
-        return Verdict(course, take=True, message=f"{what}; followed")
+        return HeadVerdict(course, take=True, message=f"{what}; followed")
     accept = f"`fleet-agent accept {there}` on the node follows it"
     if strict:
-        return Verdict(course, take=False, message=f"{what}: held (--strict-history); {accept}")
+        return HeadVerdict(course, take=False, message=f"{what}: held (--strict-history); {accept}")
     message = (
         f"{what}, which is applied: held. A stale mirror catches up by itself; to go back on"
         f" purpose, push a revert, run with --ref {there}, or accept it: fleet-agent accept {there}"
     )
-    return Verdict(course, take=False, message=message)
+    return HeadVerdict(course, take=False, message=message)
 
 
 _TELL = {
@@ -131,46 +142,40 @@ _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Recur
 
 
 class HistoryFile:
-    """The record on disk: one JSON file, replaced whole."""
+    """The record on disk: one JSON file, replaced as a whole."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def peek(self) -> Record:
-        """The record, for somebody who only looks: an empty one where it cannot be read."""
+    def peek(self) -> SourceRecord:
+        """The record, for a read-only command: an empty one if it cannot be read."""
         try:
-            return _decode(json.loads(self.path.read_bytes()))
+            return _decode(parse_json(self.path.read_bytes()))
         except (OSError, *_DAMAGE):
-            return Record()
+            return SourceRecord()
 
-    def read(self) -> tuple[Record, str]:
-        """The record, and a line for people if a damaged one had to be set aside (else empty).
+    def read(self) -> tuple[SourceRecord, str]:
+        """The record, and a line for the log if a damaged one had to be set aside (else empty).
 
-        Raises StateError: it is there and cannot be opened.
+        Raises StateError if it exists and cannot be opened.
         """
         try:
             raw = self.path.read_bytes()
         except FileNotFoundError:
-            return Record(), ""
+            return SourceRecord(), ""
         except OSError as error:
             raise StateError(f"{self.path}: cannot be read: {error}") from error
         try:
-            return _decode(json.loads(raw)), ""
+            return _decode(parse_json(raw)), ""
         except _DAMAGE as error:
-            return Record(), self._set_aside(error)
+            return SourceRecord(), self._set_aside(error)
 
-    def write(self, record: Record) -> None:
-        """Replace the record, so that a power cut leaves the old one or the new one."""
-        half = self.path.with_name(f"{self.path.name}.new")
+    def write(self, record: SourceRecord) -> None:
+        """Replace the record atomically: a power cut leaves the old one or the new one."""
         text = json.dumps({"format": _FORMAT, **_plain(record)}, sort_keys=True)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(half, "w", encoding="utf-8", opener=_private) as file:
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            half.replace(self.path)
-            _sync_folder(self.path.parent)
+            atomic_write(self.path, f"{text}\n".encode())
         except OSError as error:
             raise StateError(f"{self.path}: cannot be written: {error}") from error
 
@@ -186,25 +191,37 @@ class HistoryFile:
         )
 
 
-def _is_commit(revision: str) -> bool:
+class PeekedHistory(HistoryFile):
+    """The record for a pass that changes nothing: writes are dropped."""
+
+    def read(self) -> tuple[SourceRecord, str]:
+        return self.peek(), ""
+
+    def write(self, record: SourceRecord) -> None:
+        """Drop the record."""
+
+
+def is_commit(revision: str) -> bool:
+    """Whether a revision is a commit: revisions of plain files have another form."""
     return ":" not in revision and "+" not in revision
 
 
 def _plain(thing: object) -> Any:  # noqa: ANN401  # any JSON
-    """A record as JSON takes it; `dataclasses.asdict` would copy every leaf of it."""
-    if isinstance(thing, Record | Applied | Refused | HeldHead):
+    """A record as JSON types; `dataclasses.asdict` would copy every leaf of it."""
+    if isinstance(thing, SourceRecord | Applied | RefusedRevision | HeldHead):
         return {f.name: _plain(getattr(thing, f.name)) for f in fields(thing)}
     return dict(thing) if isinstance(thing, Mapping) else thing
 
 
-def _decode(raw: object) -> Record:
-    """Raises ValueError, KeyError or TypeError: not what write() wrote."""
+def _decode(raw: object) -> SourceRecord:
+    """Raises ValueError, KeyError or TypeError if the data is malformed."""
     if not isinstance(raw, dict) or raw.get("format") != _FORMAT:
         raise ValueError("not a record of this program")
     applied, refused, since = raw["applied"], raw["refused"], raw["unreachable_since"]
     held = raw.get("held")
-    return Record(
+    return SourceRecord(
         applied=None if applied is None else _applied(applied),
+        others={_text(fleet): _texts(names) for fleet, names in raw.get("others", {}).items()},
         refused=None if refused is None else _refused(refused),
         unreachable_since=None if since is None else float(since),
         held=None
@@ -214,7 +231,7 @@ def _decode(raw: object) -> Record:
 
 
 def _applied(raw: dict[str, Any]) -> Applied:
-    """The last two were not written by 0.1: what stood where is then not known."""
+    """0.1 did not write all fields: which objects were in which file is then unknown."""
     return Applied(
         location=_text(raw["location"]),
         ref=_text(raw["ref"]),
@@ -227,11 +244,13 @@ def _applied(raw: dict[str, Any]) -> Applied:
             for path, refs in raw.get("objects", {}).items()
         },
         documents=tuple(dict(document) for document in raw.get("documents", ())),
+        fleet=str(raw.get("fleet", "")),
+        root=str(raw.get("root", "")),
     )
 
 
-def _refused(raw: dict[str, Any]) -> Refused:
-    return Refused(
+def _refused(raw: dict[str, Any]) -> RefusedRevision:
+    return RefusedRevision(
         revision=_text(raw["revision"]),
         since=float(raw["since"]),
         problems=_texts(raw["problems"]),
@@ -248,15 +267,3 @@ def _texts(raw: object) -> tuple[str, ...]:
     if not isinstance(raw, list):
         raise TypeError("a list is missing")
     return tuple(_text(item) for item in raw)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,7 +1,7 @@
 """A checkout -> a Fleet, or every problem of every file with its line.
 
-Each file is read, checked and turned into objects on its own, and remembered by its bytes: a change
-of one file costs that file and the rules.
+Each file is read, checked and turned into objects on its own, and cached by its bytes: a change of
+one file costs that file and the rules.
 """
 
 from __future__ import annotations
@@ -13,38 +13,40 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from reconciler.api.meta import GROUP, ObjectRef, Resource
-from reconciler.fleet import Fleet, Origin
-from reconciler.problem import Counts, Finding, Problem, Severity
+from reconciler.api.problem import Counts, Finding, Problem, Severity
+from reconciler.fleet.fleet import Fleet, Origin
+from reconciler.source.declared import DeclaredObjects
 from reconciler.source.files import (
     File,
     FileCache,
     Item,
     Located,
-    Refused,
+    RefusedDocument,
     problem_at,
     read_all,
 )
-from reconciler.source.model_files import HeaderCache, read_model_files
+from reconciler.source.model_files import FactsByDigest, read_model_files
 from reconciler.source.places import Place
-from reconciler.source.rules import Declared, check_all
+from reconciler.source.rules import check_all
+from reconciler.source.tree import check_total
 
 if TYPE_CHECKING:
     from reconciler.memory import ModelFacts
-    from reconciler.runtime import Runtime
+    from reconciler.runtimes.runtime import Runtime
     from reconciler.source.checkout import Checkout
 
-MAX_PROBLEMS = 1_000  # in one report; whoever fixes these sees the rest
+MAX_PROBLEMS = 1_000  # in one report; the rest is reported once these are fixed
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What became of a revision. `fleet` is None when a problem is an error that stops it.
+    """A revision after loading. `fleet` is None if a problem is an error that stops it.
 
     `problems` are sorted by path and line. `facts` are header facts of the models whose files are
-    in the repository, by the Model's ref. `files` are the paths that hold documents of ours, with
-    the objects in them: what the next revision may not lose in silence, once this one is applied.
-    `standing` is the fleet of all that is valid, whatever else is not: `refused` are the documents
-    that are no objects, `twice` the objects that are declared again.
+    in the repository, by the Model's ref. `files` are the paths that contain our documents, with
+    the objects in them: once this revision is applied, the next one may not lose them silently.
+    `standing` is the fleet of everything that is valid, whatever else is not; `refused` are the
+    documents that are not objects, `twice` the objects that are declared again.
     """
 
     fleet: Fleet | None
@@ -54,12 +56,12 @@ class Loaded:
     files: Mapping[str, tuple[ObjectRef, ...]]
     origins: Mapping[ObjectRef, Origin]
     standing: Fleet
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedDocument, ...]
     twice: tuple[Item, ...]
     _located: Located
 
     def problem(self, finding: Finding) -> Problem:
-        """A finding of anybody's, such as `assign`, with its place."""
+        """A finding, such as one of `assign`, with its position."""
         origin = self.origins.get(finding.ref)
         if origin is None:
             return problem_at(".", Place(1, 1), finding.rule, finding.field, finding.message)
@@ -69,22 +71,24 @@ class Loaded:
         )
 
     def line(self, ref: ObjectRef, field: str) -> int:
-        """The line of a field of a declared object; of what holds it, where it is not written."""
+        """The line of a field of a declared object; of what contains it, if the field is not
+        written."""
         origin = self.origins[ref]
         return self._located.find(origin, field).line
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        """With a fleet beside them: what concerns this node, and stays as it runs."""
+        """Errors. If there is a fleet as well, they concern this node, and hold what they concern
+        as it runs."""
         return tuple(p for p in self.problems if p.severity is Severity.ERROR)
 
 
 @dataclass(slots=True)
 class LoadCache:
-    """What is worth keeping from one load to the next: never more than the last one used."""
+    """What one load keeps for the next: never more than the last revision used."""
 
     files: FileCache = field(default_factory=dict)
-    headers: HeaderCache = field(default_factory=HeaderCache)
+    headers: FactsByDigest = field(default_factory=FactsByDigest)
 
 
 def load(
@@ -95,10 +99,10 @@ def load(
     *,
     check_source: Callable[[str], str | None] | None = None,
 ) -> Loaded:
-    """Read one revision whole. Raises SourceError only: whatever a file holds becomes a Problem.
+    """Read a whole revision. Raises SourceError only: errors in files become Problems.
 
-    `held_paths` held documents of ours in the last applied revision: one that is still there and
-    holds none any more is an error, not a removal.
+    `held_paths` contained our documents in the last applied revision: a file that still exists and
+    contains none any more is an error, not a removal.
     """
     return shortened(examine(checkout, runtimes, cache, held_paths, check_source=check_source))
 
@@ -112,10 +116,11 @@ def examine(
     lost: Mapping[str, tuple[ObjectRef, ...]] = MappingProxyType({}),
     check_source: Callable[[str], str | None] | None = None,
 ) -> Loaded:
-    """As `load`, with every problem, however many. `lost` says what stood in a file that cannot be
-    read now: a reference to it is not wrong."""
+    """Like `load`, with every problem, however many. `lost` are the objects in files that cannot be
+    read now: a reference to one is not an error."""
     was_enabled = gc.isenabled()
-    gc.disable()  # nothing here makes cycles, and looking for some is a quarter of 10,000 files
+    # nothing here makes cycles, and searching for them takes a quarter of the time for 10,000 files
+    gc.disable()
     try:
         cache = cache if cache is not None else LoadCache()
         check = check_source or _check_source()
@@ -126,26 +131,26 @@ def examine(
 
 
 def shortened(loaded: Loaded) -> Loaded:
-    """With no more problems than anybody reads."""
+    """The same with at most MAX_PROBLEMS problems."""
     if len(loaded.problems) <= MAX_PROBLEMS:
         return loaded
     last = loaded.problems[MAX_PROBLEMS]
-    more = f"and {len(loaded.problems) - MAX_PROBLEMS:,} problems more; fix the ones above first"
+    more = f"and {len(loaded.problems) - MAX_PROBLEMS:,} more problems; fix the ones above first"
     severity = Severity.ERROR if loaded.errors else last.severity
     rest = Problem(last.path, last.line, last.column, "", severity, last.rule, more)
     return replace(loaded, problems=(*loaded.problems[:MAX_PROBLEMS], rest))
 
 
 Reader = Callable[["Checkout", frozenset[str]], Loaded]
-"""A revision and the paths that held documents before, to what they hold now."""
+"""Loads a revision, given the paths that contained documents before."""
 
 
-def reader() -> Reader:
-    """`load` with a cache of its own: a file that did not change is not parsed again."""
+def reader(cache: LoadCache | None = None) -> Reader:
+    """`load` with a cache: an unchanged file is not parsed again."""
     from reconciler.runtimes import RUNTIMES
 
-    cache = LoadCache()
-    return lambda checkout, held: load(checkout, RUNTIMES, cache, held)
+    known = cache or LoadCache()
+    return lambda checkout, held: load(checkout, RUNTIMES, known, held)
 
 
 def _load(
@@ -157,6 +162,7 @@ def _load(
     check_source: Callable[[str], str | None],
 ) -> Loaded:
     yaml_files = list(checkout.yaml_files(held_paths))
+    check_total(sum(len(file.data) for file in yaml_files))
     cache.files = read_all(yaml_files, cache.files)
     files = list(cache.files.values())
     located = Located({file.path: file.data for file in yaml_files})
@@ -165,7 +171,7 @@ def _load(
     objects, origins, twice = _collect(files)
     problems += _duplicates(twice, origins, located)
     refused = tuple(refused for file in files for refused in file.refused)
-    declared = Declared(
+    declared = DeclaredObjects(
         objects=objects,
         refused=_known(refused, lost, {p.path for p in problems if p.ref is None}),
         runtimes=runtimes,
@@ -188,7 +194,11 @@ def _load(
         fleet=standing,
         problems=(),
         facts=models.facts,
-        counts=Counts(len(files), sum(f.count for f in files), sum(f.others for f in files)),
+        counts=Counts(
+            sum(bool(f.count or f.others) for f in files),
+            sum(f.count for f in files),
+            sum(f.others for f in files),
+        ),
         files=MappingProxyType({file.path: _refs(file) for file in files if file.count}),
         origins=MappingProxyType(origins),
         standing=standing,
@@ -203,11 +213,11 @@ def _load(
 
 
 def _known(
-    refused: tuple[Refused, ...],
+    refused: tuple[RefusedDocument, ...],
     lost: Mapping[str, tuple[ObjectRef, ...]],
     unread: Collection[str],
 ) -> frozenset[ObjectRef]:
-    """Objects that are there, or were in files that cannot be read now."""
+    """Objects that exist, or were in files that cannot be read now."""
     there = {document.ref for document in refused if document.ref}
     return frozenset(there.union(*(lost.get(path, ()) for path in unread)))
 
@@ -220,7 +230,7 @@ def _refs(file: File) -> tuple[ObjectRef, ...]:
 def _collect(
     files: list[File],
 ) -> tuple[dict[ObjectRef, Resource], dict[ObjectRef, Origin], list[Item]]:
-    """Objects by identity, where they stand, and what is declared a second time."""
+    """Objects by identity, their origins, and those declared a second time."""
     objects: dict[ObjectRef, Resource] = {}
     origins: dict[ObjectRef, Origin] = {}
     twice: list[Item] = []
@@ -236,7 +246,7 @@ def _collect(
 def _duplicates(
     twice: list[Item], origins: Mapping[ObjectRef, Origin], located: Located
 ) -> Iterator[Problem]:
-    """Of two that are the same the second is an error."""
+    """Of two equal declarations the second is an error."""
     for item in twice:
         first, place = origins[item.ref], located.find(item.origin, "metadata.name")
         message = f"{item.ref} is declared at {first.path}:{first.line} too; remove one of them"
@@ -245,7 +255,7 @@ def _duplicates(
 
 
 def _own_findings(files: list[File], origins: Mapping[ObjectRef, Origin]) -> Iterator[Finding]:
-    """What was found in each object alone; nothing of a second one with the same name."""
+    """Problems of each object alone, except of a second one with the same name."""
     for file in files:
         for item in file.items:
             if item.findings and origins[item.ref] is item.origin:
@@ -256,8 +266,8 @@ def _lost_headers(files: list[File], held_paths: Collection[str]) -> Iterator[Pr
     for file in files:
         if file.path in held_paths and not file.count:
             message = (
-                "held documents of the fleet in the last applied revision and holds none now;"
-                f" put back its apiVersion ({GROUP}/...), or delete the file if that is meant"
+                "contained documents of the fleet in the last applied revision and contains none"
+                f" now; put back its apiVersion ({GROUP}/...), or delete the file if that is meant"
             )
             yield problem_at(file.path, Place(1, 1), "HeaderLost", "", message)
 

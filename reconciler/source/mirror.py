@@ -1,7 +1,7 @@
-"""Our own bare copy of a fleet's repository: the only one that committed files are read from.
+"""Our own bare copy of a fleet's repository, from which all committed files are read.
 
-Its configuration is ours, it has no hooks and no work tree, so that nothing but objects comes in
-from outside. Commits that must survive a force-push are held by refs below refs/fleet/.
+Its configuration is ours and it has no hooks and no work tree, so only objects come in from
+outside. Commits that must survive a force-push are protected by refs below refs/fleet/.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from reconciler.errors import SourceError
+from reconciler.api.errors import SourceError
 from reconciler.source.address import Address
 from reconciler.source.command import Finished, call_remote, read_git
-from reconciler.source.objects import Objects
+from reconciler.source.objects import GitObjects
 
 log = logging.getLogger(__name__)
 
@@ -26,31 +26,31 @@ _FETCH = (
     "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
     "--no-auto-maintenance", "--update-shallow", "--force",
 )  # fmt: skip
-# When a mirror is packed anew: it would grow by a pack, or a handful of files, with every push.
+# When to repack a mirror: it grows by a pack, or a few files, with every push.
 _LOOSE, _PACKS = 1_000, 20
 _PACKING_DEADLINE_S = 120.0
 _DAMAGED = re.compile(r"(?i)corrupt|bad object|unable to read|loose object|not a git repository")
 
 
-class Mirror(Objects):
+class Mirror(GitObjects):
     """A bare repository under the cache folder, shared by every process that reads this address."""
 
     @classmethod
     def of(cls, address: Address, cache_dir: Path) -> Mirror:
-        """The mirror of an address: named after it for people, by its digest for uniqueness."""
+        """The mirror of an address. Its name is readable, and unique by a digest."""
         name = re.sub(r"[^A-Za-z0-9._-]", "-", address.shown.rstrip("/").split("/")[-1])[:40]
         digest = hashlib.sha256(address.url.encode()).hexdigest()[:12]
         return cls(cache_dir / "git" / f"{name.removesuffix('.git').strip('.')}-{digest}.git")
 
     @contextlib.contextmanager
     def locked(self, deadline_s: float) -> Iterator[None]:
-        """Be the only process that writes here. Raises SourceError: another one holds it.
+        """Hold the lock for writing. Raises SourceError if another process holds it.
 
-        The kernel drops the lock with its process, so that a killed one blocks nobody; what git
-        left behind as `*.lock` while it held ours is stale, and goes.
+        The kernel drops the lock with its process, so a killed one blocks nobody. A `*.lock` of git
+        found while we hold the lock is stale and removed.
         """
         try:
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may be private
             handle = self.folder.with_suffix(".flock").open("a")
         except OSError as error:
             raise SourceError(f"{self.folder.parent}: the cache cannot be used: {error}") from error
@@ -64,7 +64,7 @@ class Mirror(Objects):
             yield
 
     def prepare(self, object_format: str) -> None:
-        """Make the repository if it is not there. `object_format` is sha1 or sha256."""
+        """Create the repository if it does not exist. `object_format` is sha1 or sha256."""
         if (self.folder / "HEAD").is_file() and (self.folder / "objects").is_dir():
             return
         made = read_git(
@@ -78,7 +78,8 @@ class Mirror(Objects):
     def list_remote(
         self, address: Address, names: list[str], env: Mapping[str, str], deadline_s: float
     ) -> dict[str, str]:
-        """Which of the refs the remote has: name -> object id. Raises SourceError: unreachable."""
+        """Which of the refs the remote has: name -> object id. Raises SourceError if it cannot be
+        reached."""
         found = call_remote(
             self.folder.parent,
             address,
@@ -94,7 +95,7 @@ class Mirror(Objects):
     def fetch(
         self, address: Address, refspecs: list[str], env: Mapping[str, str], deadline_s: float
     ) -> Finished:
-        """Copy objects and move our refs. The caller holds the lock and looks at the code."""
+        """Copy objects and move our refs. The caller holds the lock and checks the exit code."""
         return call_remote(
             self.folder,
             address,
@@ -104,9 +105,9 @@ class Mirror(Objects):
         )  # fmt: skip
 
     def tidy(self) -> None:
-        """Pack what many fetches have left, where it is much; the caller holds the lock.
+        """Repack after many fetches; the caller holds the lock.
 
-        What no ref holds stays for two weeks: another process may still read it.
+        Unreferenced objects stay for two weeks: another process may still read them.
         """
         limits = ("-c", f"gc.auto={_LOOSE}", "-c", f"gc.autoPackLimit={_PACKS}")
         argv = (*limits, "-c", "gc.autoDetach=false", "--git-dir=.", "gc", "--auto", "--quiet")
@@ -119,7 +120,7 @@ class Mirror(Objects):
             log.debug("%s is not packed: %s", self.folder, packed.message)
 
     def keep(self, name: str, revision: str) -> None:
-        """Hold a commit under refs/fleet/NAME, whatever the remote does. Raises SourceError."""
+        """Protect a commit by refs/fleet/NAME, whatever the remote does. Raises SourceError."""
         self.checked("update-ref", f"refs/fleet/{name}", revision)
 
     def _failure(self, message: str) -> SourceError:
@@ -137,7 +138,7 @@ class Mirror(Objects):
 
 
 def unreachable(address: Address, failed: Finished) -> SourceError:
-    """One calm line about a remote that gave nothing, with what to do where git knows it."""
+    """The error for a remote that could not be read, with what to do where git's message tells."""
     if "dubious ownership" in failed.stderr:
         return SourceError(
             f"{address.shown}: the repository belongs to another user; if you trust it: "
@@ -146,6 +147,11 @@ def unreachable(address: Address, failed: Finished) -> SourceError:
     if "terminal prompts disabled" in failed.stderr:
         return SourceError(
             f"{address.shown}: the remote asks for a login; name a token with --git-token-file"
+        )
+    if "possible repository corruption on the remote side" in failed.stderr:
+        return SourceError(
+            f"{address.shown}: lacks objects of its own; a clone made with --filter holds only a"
+            " part: give the URL that it was made from, or a whole clone"
         )
     return SourceError(f"{address.shown}: {failed.message}")
 

@@ -1,7 +1,7 @@
-"""What a JSON Schema found -> one sentence a real mistake: what is wrong and what to do.
+"""JSON Schema violations -> one sentence per actual mistake: what is wrong and what to do.
 
-A validator answers with keywords; a person wants the key that was mistyped. One mistake can break
-several keywords (a misspelt `modelRef` is an unknown field and a missing one): it is said once.
+A validator reports keywords; a user wants the key that was mistyped. One mistake can break several
+keywords (a misspelt `modelRef` is an unknown field and a missing one): it is reported once.
 """
 
 from __future__ import annotations
@@ -11,29 +11,27 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reconciler.exclusion import (
+from reconciler.api.exclusion import (
     NODE_IS_BOTH,
     NODE_IS_NEITHER,
     models_fields,
     models_words,
-    no_such_field,
 )
+from reconciler.source.misplaced import Intended, intended, misspelt
 from reconciler.source.places import field_path
 from reconciler.source.suggest import closest, did_you_mean
 
 if TYPE_CHECKING:
-    from jsonschema_rs import ValidationError
+    from reconciler.source.validators import KindValidator, Violation
 
-    from reconciler.source.validators import KindValidator
-
-MAX_MISTAKES = 50  # a document; whoever fixes these sees the rest
+MAX_MISTAKES = 50  # a document; the rest is reported once these are fixed
 
 
 class Mistake(NamedTuple):
-    """A violation in one document, before anybody knows on which line it stands.
+    """A violation in one document, before its line is known.
 
-    `is_newer`: a later version of this program may know the field or the word; it is near to none
-    of this one, so that it is no misspelling.
+    `is_newer`: a later version of this program may know the field or value; nothing of this version
+    is near enough to call it a misspelling.
     """
 
     rule: str
@@ -44,11 +42,11 @@ class Mistake(NamedTuple):
 
 def explain(validator: KindValidator, content: dict[str, Any]) -> tuple[Mistake, ...]:
     """Every mistake of a document that its kind's schema refuses."""
-    errors = list(validator.errors(content))
-    meant = set(_meant(validator, errors))
+    errors = list(validator.violations(content))
+    meant = set(_intended_fields(validator, errors))
     mistakes = list(_exclusion(validator, errors, content, meant))
     for error in errors:
-        if not _is_exclusion(error) and not _is_said_already(error, meant):
+        if not _is_exclusion(error) and not _is_consequence(error, meant):
             mistakes += _mistakes(validator, error)
         if len(mistakes) > MAX_MISTAKES:
             more = Mistake("Schema", "", f"more than {MAX_MISTAKES} mistakes; fix the others first")
@@ -56,24 +54,33 @@ def explain(validator: KindValidator, content: dict[str, Any]) -> tuple[Mistake,
     return tuple(mistakes)
 
 
-def _meant(
-    validator: KindValidator, errors: list[ValidationError]
+def _intended_fields(
+    validator: KindValidator, errors: list[Violation]
 ) -> Iterator[tuple[str | int, ...]]:
     """The fields that misspelt keys were meant to be."""
     for error in errors:
-        if error.kind.name == "additionalProperties":
-            known = _fields(validator, error)
-            for wrong in error.kind.as_dict()["unexpected"][:MAX_MISTAKES]:
-                if right := closest(wrong, known):
-                    yield (*error.instance_path, right)
+        if error.keyword == "additionalProperties":
+            for wrong in error.details["unexpected"][:MAX_MISTAKES]:
+                for right in _intended(validator, error, wrong).fields:
+                    yield from (right[:end] for end in range(1, len(right) + 1))
 
 
-def _is_said_already(error: ValidationError, meant: set[tuple[str | int, ...]]) -> bool:
-    """A key that is missing because it is misspelt; a rule over the keys of what has none."""
-    path = tuple(error.instance_path)
-    if error.kind.name == "required":
-        return (*path, error.kind.as_dict()["property"]) in meant
-    if error.kind.name == "oneOf":
+def _intended(validator: KindValidator, error: Violation, name: str) -> Intended:
+    known = _fields(validator, error)
+    if _is_option(error):
+        return misspelt(name, known, error.path)
+    kind = validator.schema["properties"]["kind"]["const"]
+    inside = error.instance[name] if isinstance(error.instance, dict) else None
+    return intended(kind, error.path, name, inside, known)
+
+
+def _is_consequence(error: Violation, meant: set[tuple[str | int, ...]]) -> bool:
+    """Whether the error follows from another: a key is missing because it is misspelt, or a rule
+    applies to the keys of an object that has none."""
+    path = error.path
+    if error.keyword == "required":
+        return (*path, error.details["property"]) in meant
+    if error.keyword == "oneOf":
         return not isinstance(error.instance, dict) or any((*path, name) in meant for name in _ONE)
     return False
 
@@ -81,24 +88,25 @@ def _is_said_already(error: ValidationError, meant: set[tuple[str | int, ...]]) 
 _ONE = ("agent", "kubernetes")  # FleetNode.spec is the one place where the schema has a oneOf
 
 
-def _is_exclusion(error: ValidationError) -> bool:
-    """Is it the rule of modelRef and models[]? The other branches are about runtimeOptions."""
+def _is_exclusion(error: Violation) -> bool:
+    """Whether it is the rule of modelRef and models[]. The other branches concern
+    runtimeOptions."""
     path = error.schema_path
     return "allOf" in path and not {"then", "else"}.isdisjoint(path) and not _is_option(error)
 
 
-def _is_option(error: ValidationError) -> bool:
-    return list(error.instance_path[:2]) == ["spec", "runtimeOptions"]
+def _is_option(error: Violation) -> bool:
+    return error.path[:2] == ("spec", "runtimeOptions")
 
 
 def _exclusion(
     validator: KindValidator,
-    errors: list[ValidationError],
+    errors: list[Violation],
     content: dict[str, Any],
     meant: set[tuple[str | int, ...]],
 ) -> Iterator[Mistake]:
     rule = next((error for error in errors if _is_exclusion(error)), None)
-    runtime_is_wrong = any(list(error.instance_path) == ["spec", "runtime"] for error in errors)
+    runtime_is_wrong = any(error.path == ("spec", "runtime") for error in errors)
     if rule is None or runtime_is_wrong or ("spec", "runtime") in meant:
         return
     spec = content["spec"]
@@ -106,7 +114,7 @@ def _exclusion(
     right, wrong = models_fields(serves_many=serves_many)
     many: list[str] = []
     if not serves_many and "else" in rule.schema_path:
-        branch = _node(validator, rule.schema_path[: rule.schema_path.index("else")])
+        branch = _schema_of(validator, rule.schema_path[: rule.schema_path.index("else") + 1])
         many = branch.get("if", {}).get("properties", {}).get("runtime", {}).get("enum", [])
     words = models_words(
         spec.get("runtime"),
@@ -119,24 +127,26 @@ def _exclusion(
         yield Mistake("ModelsRule", "spec", words)
 
 
-def _mistakes(validator: KindValidator, error: ValidationError) -> Iterator[Mistake]:
-    kind = error.kind.name
+def _mistakes(validator: KindValidator, error: Violation) -> Iterator[Mistake]:
+    kind = error.keyword
     rule = _rule_of(error)
-    field = field_path(error.instance_path)
-    details = error.kind.as_dict()
+    field = field_path(error.path)
+    details = error.details
     if kind == "additionalProperties":
-        known = _fields(validator, error)
         for name in details["unexpected"][: MAX_MISTAKES + 1]:
-            right = closest(name, known)
-            words = f'no such field; did you mean "{right}"?' if right else no_such_field(known)
-            yield Mistake(rule, _below(field, name), words, right is None)
+            meant = _intended(validator, error, name)
+            yield Mistake(rule, _below(field, name), meant.message, not meant.fields)
     elif kind == "required":
         name = details["property"]
         yield Mistake(rule, field, f'"{name}" is missing here; add it')
     elif kind == "anyOf":
-        yield Mistake(rule, field, _any_of(error.instance, _node(validator, error.schema_path)))
-    elif kind == "type" and (wish := _node(validator, error.schema_path[:-1]).get("pattern")):
-        yield Mistake(rule, field, _pattern(error.instance, {"pattern": wish}))
+        yield Mistake(
+            rule, field, _any_of(error.instance, _schema_of(validator, error.schema_path)["anyOf"])
+        )
+    elif kind == "type" and (wish := _schema_of(validator, error.schema_path).get("pattern")):
+        yield Mistake(
+            rule, field, _by_name(error, wish) or _pattern(error.instance, {"pattern": wish})
+        )
     elif kind == "enum":
         word, options = error.instance, list(map(str, details["options"]))
         is_newer = isinstance(word, str) and closest(word, options) is None
@@ -147,27 +157,44 @@ def _mistakes(validator: KindValidator, error: ValidationError) -> Iterator[Mist
         yield Mistake(rule, field, f"{error.message}; see the schema")
 
 
-def _rule_of(error: ValidationError) -> str:
-    """Some fields have a rule of their own, so that a person finds it in the table."""
-    path = list(error.instance_path)
+def _by_name(error: Violation, wish: str) -> str | None:
+    """`modelRef: {name: x}`, as references are written in other groups' documents."""
+    name = error.instance.get("name") if isinstance(error.instance, dict) else None
+    if not isinstance(name, str) or not re.search(wish, name):
+        return None
+    last = error.path[-1]
+    written = f"{last}: {name}" if isinstance(last, str) else name
+    return f"a reference is just the name here; write `{written}`"
+
+
+def _rule_of(error: Violation) -> str:
+    """Some fields have a rule of their own, listed in the table of rules."""
+    path = error.path
     if _is_option(error):
         return "RuntimeOptions"
-    if path == ["spec", "defaultRuntime"]:
+    if path == ("spec", "defaultRuntime"):
         return "DefaultRuntime"
-    if path[:2] == ["spec", "models"] and path[3:] == ["name"] and error.kind.name == "pattern":
+    if path[:2] == ("spec", "models") and path[3:] == ("name",) and error.keyword == "pattern":
         return "NameNotRoutable"
     return "Schema"
 
 
-def _fields(validator: KindValidator, error: ValidationError) -> list[str]:
-    """The names that the object knows in which the error stands."""
-    return sorted(_node(validator, error.schema_path[:-1]).get("properties", {}))
+def _fields(validator: KindValidator, error: Violation) -> list[str]:
+    """The fields that the object with the error may have."""
+    return sorted(_schema_of(validator, error.schema_path).get("properties", {}))
 
 
-def _node(validator: KindValidator, path: list[str | int]) -> Any:  # noqa: ANN401  # any JSON
+def _schema_of(validator: KindValidator, keyword: tuple[str | int, ...]) -> dict[str, Any]:
+    """The schema that contains the keyword at a path; the path may lead through references."""
     node: Any = validator.schema
-    for part in path:
+    for i, part in enumerate(keyword):
+        while isinstance(node, dict) and part not in node and "$ref" in node:
+            target = tuple(node["$ref"].removeprefix("#/").split("/"))
+            node = _schema_of(validator, target)[target[-1]]
+        if i == len(keyword) - 1:
+            break
         node = node[part]
+    assert isinstance(node, dict), "a keyword is part of a schema"
     return node
 
 
@@ -191,7 +218,7 @@ def _type(value: object, details: Mapping[str, Any]) -> str:
 
 
 def _unquoted(text: str, types: list[str]) -> str | None:
-    """What somebody meant who wrote a number in quotes, or a truth value of YAML 1.1."""
+    """The intended value of a number in quotes, or of a truth value of YAML 1.1."""
     if "boolean" in types and text.lower() in _TRUTH:
         return _TRUTH[text.lower()]
     is_number = re.fullmatch(r"-?[0-9]{1,18}" + (r"(\.[0-9]+)?" if "number" in types else ""), text)
@@ -214,7 +241,7 @@ _TYPE_WORDS = {
 
 
 def _any_of(value: object, alternatives: list[dict[str, Any]]) -> str:
-    """Say what every alternative wants; the schema has them for sizes, `auto` and `unified`."""
+    """All alternatives in one sentence; the schema has them for sizes, `auto` and `unified`."""
     wanted = list(dict.fromkeys(_wishes(alternatives)))
     if SIZE in wanted:
         wanted = [words for words in wanted if words != _TYPE_WORDS["integer"]]

@@ -1,26 +1,27 @@
-"""Model files inside the repository: their digests, and what their headers say."""
+"""Model files in the repository: their digests and header facts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from reconciler.api.errors import HeaderError, ModelError, SourceError
 from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.model import Model, origin
-from reconciler.errors import HeaderError, ModelError, SourceError
-from reconciler.problem import Finding
+from reconciler.api.problem import Finding
 
 if TYPE_CHECKING:
-    from reconciler.fleet import RepositoryFile
+    from reconciler.fleet.fleet import RepositoryFile
     from reconciler.memory import ModelFacts
     from reconciler.source.checkout import Checkout
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """`files` by the path as Model.spec.source spells it; `findings` are the blocked Models."""
+    """`files` by the path in Model.spec.source; `facts` also of projectors, by the ref of
+    `Model.projector`; `findings` are of the Models that are blocked."""
 
     files: Mapping[str, RepositoryFile]
     facts: Mapping[ObjectRef, ModelFacts]
@@ -28,7 +29,7 @@ class ModelFiles:
 
 
 @dataclass(slots=True)
-class HeaderCache:
+class FactsByDigest:
     """sha256 -> the facts of a header, or why there are none."""
 
     known: dict[str, ModelFacts | str] = field(default_factory=dict)
@@ -38,38 +39,47 @@ def read_model_files(
     checkout: Checkout,
     objects: Mapping[ObjectRef, Resource],
     skipped: Collection[ObjectRef],
-    cache: HeaderCache,
+    cache: FactsByDigest,
 ) -> ModelFiles:
-    """Look at the file of every Model whose source is a path; nothing else is opened."""
+    """Read the file of every Model and projector whose source is a path; no other file is
+    opened."""
     files: dict[str, RepositoryFile] = {}
     facts: dict[ObjectRef, ModelFacts] = {}
     findings: list[Finding] = []
     for model in objects.values():
-        if not isinstance(model, Model) or "://" in model.spec.source or model.ref in skipped:
-            continue
-        at = "spec.source"
-        try:
-            parts = _parts(checkout, model)
-            found = _together(model.spec.source, parts)
-            files[origin(model.spec.source, model.spec.files)] = found
-            problem = _wrong_digest(model, found)
-            if problem:
-                at = "spec.sha256"
-            elif model.format == "gguf":
-                problem = _read_header(checkout, model, found, parts, facts, cache)
-            if model.spec.mmproj and "://" not in model.spec.mmproj:
-                files[model.spec.mmproj] = checkout.model_file(model.spec.mmproj)
-        except (SourceError, ModelError) as error:
-            problem = str(error)
-        if problem:
-            findings.append(Finding("ModelUnreadable", model.ref, at, problem))
+        if isinstance(model, Model) and model.ref not in skipped:
+            findings += _read(checkout, model, files, facts, cache)
     used = {found.sha256 for found in files.values()}
     cache.known = {digest: told for digest, told in cache.known.items() if digest in used}
     return ModelFiles(MappingProxyType(files), MappingProxyType(facts), tuple(findings))
 
 
+def _read(
+    checkout: Checkout,
+    model: Model,
+    files: dict[str, RepositoryFile],
+    facts: dict[ObjectRef, ModelFacts],
+    cache: FactsByDigest,
+) -> Iterator[Finding]:
+    """Add the files of a model to `files` and `facts`; yields what is wrong with them."""
+    for part, at, digest_at in model.parts:
+        if "://" in part.spec.source:
+            continue
+        try:
+            parts = _parts(checkout, part)
+            found = _together(part.spec.source, parts)
+            files[origin(part.spec.source, part.spec.files)] = found
+            problem = _wrong_digest(part, found)
+            at = digest_at if problem else at
+            problem = problem or _read_header(checkout, part, found, parts, facts, cache)
+        except (SourceError, ModelError) as error:
+            problem = str(error)
+        if problem:
+            yield Finding("ModelUnreadable", model.ref, at, problem)
+
+
 def _parts(checkout: Checkout, model: Model) -> dict[str, RepositoryFile]:
-    """The files of a model by their paths in it. Raises SourceError and ModelError."""
+    """The files of a model by their paths. Raises SourceError and ModelError."""
     from reconciler.models.tree import check_paths, entry_of, matching, shards_of
 
     source = model.spec.source
@@ -85,7 +95,7 @@ def _parts(checkout: Checkout, model: Model) -> dict[str, RepositoryFile]:
 
 
 def _together(source: str, parts: Mapping[str, RepositoryFile]) -> RepositoryFile:
-    from reconciler.fleet import RepositoryFile
+    from reconciler.fleet.fleet import RepositoryFile
     from reconciler.models.tree import tree_digest
 
     if len(parts) == 1:
@@ -106,12 +116,13 @@ def _read_header(
     found: RepositoryFile,
     parts: Mapping[str, RepositoryFile],
     facts: dict[ObjectRef, ModelFacts],
-    cache: HeaderCache,
+    cache: FactsByDigest,
 ) -> str | None:
-    """Put the headers' facts into `facts`; or say why it is no model that an engine can load."""
+    """Add the headers' facts to `facts`; returns why an engine cannot load the model, or None."""
     if found.sha256 not in cache.known:
         try:
-            cache.known[found.sha256] = _read_headers(checkout, parts)
+            read = _read_headers if model.format == "gguf" else _read_config
+            cache.known[found.sha256] = read(checkout, parts)
         except HeaderError as error:
             cache.known[found.sha256] = f"{found.path}: {error}"
         except OSError as error:
@@ -135,3 +146,14 @@ def _read_headers(checkout: Checkout, parts: Mapping[str, RepositoryFile]) -> Mo
         with checkout.open(parts[path].path) as file:
             read.append(read_header(file, parts[path].size_bytes))
     return combine(read) if len(read) > 1 else read[0]
+
+
+def _read_config(checkout: Checkout, parts: Mapping[str, RepositoryFile]) -> ModelFacts:
+    """Of a model that is not GGUF. Raises OSError."""
+    from reconciler.memory.config import CONFIG, LARGEST_CONFIG_BYTES, facts_of_files
+
+    config = None
+    if CONFIG in parts:
+        with checkout.open(parts[CONFIG].path) as file:
+            config = file.read(LARGEST_CONFIG_BYTES)
+    return facts_of_files({name: file.size_bytes for name, file in parts.items()}, config)

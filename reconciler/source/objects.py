@@ -1,21 +1,30 @@
-"""The objects of a git repository, read by plumbing that runs nothing the repository names."""
+"""The objects of a git repository, read with plumbing commands that run nothing from the
+repository."""
 
 from __future__ import annotations
 
 import io
 import os
+import select
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from reconciler.errors import SourceError
-from reconciler.source.command import LOCAL_DEADLINE_S, Finished, end, read_git, start_git
+from reconciler.api.errors import SourceError
+from reconciler.source.command import (
+    LOCAL_DEADLINE_S,
+    Finished,
+    end,
+    read_beginning,
+    read_git,
+    start_git,
+)
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 
-class Objects:
+class GitObjects:
     """A git directory by its path: a bare repository, or the `.git` of a work tree."""
 
     def __init__(self, folder: Path) -> None:
@@ -29,12 +38,22 @@ class Objects:
         return found.text if found.code == 0 else None
 
     def is_ancestor(self, older: str, newer: str) -> bool:
-        """Whether `newer` builds on `older`; False too when one of them is not here."""
+        """Whether `newer` builds on `older`; also False if one of them is missing."""
         return self.git("merge-base", "--is-ancestor", older, newer).code == 0
 
     def git(self, *argv: str, stdin: bytes | None = None) -> Finished:
         """Run a command that reads."""
         return read_git(self.folder, "--git-dir=.", *argv, stdin=stdin)
+
+    def git_beginning(self, *argv: str, most_bytes: int) -> Finished:
+        """Run a command that reads, for the first bytes of its output."""
+        return read_beginning(
+            self.folder,
+            "--git-dir=.",
+            *argv,
+            most_bytes=most_bytes,
+            deadline_s=LOCAL_DEADLINE_S,
+        )
 
     def checked(self, *argv: str, stdin: bytes | None = None) -> Finished:
         """Like git(), and raises SourceError when it fails."""
@@ -44,7 +63,7 @@ class Objects:
         return done
 
     def stream(self, oid: str) -> BinaryIO:
-        """The bytes of a blob as they are read; closing it ends the process."""
+        """The bytes of a blob as a stream; closing it ends the process."""
         process = start_git(self.folder, "--git-dir=.", "cat-file", "blob", oid)
         return io.BufferedReader(_BlobStream(process), 2**18)
 
@@ -53,18 +72,22 @@ class Objects:
 
 
 class _BlobStream(io.RawIOBase):
-    """The standard output of a git process; an end before its time is an error, not an end."""
+    """The output of a git process; a premature end is an error, not an end of file."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         self._process = process
         self._out = process.stdout.fileno()
+        self._ready = select.poll()
+        self._ready.register(self._out, select.POLLIN)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         view = memoryview(buffer)
+        if not self._ready.poll(LOCAL_DEADLINE_S * 1000):
+            raise OSError(f"git returned nothing of the blob for {LOCAL_DEADLINE_S:g} s")
         data = os.read(self._out, len(view))
         view[: len(data)] = data
         if not data and self._process.wait(LOCAL_DEADLINE_S) != 0:

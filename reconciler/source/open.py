@@ -1,4 +1,4 @@
-"""From what a person typed after -C to the source it means."""
+"""The source for the location that a user gave with -C."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from reconciler.errors import SourceError, UsageError
+from reconciler.api.errors import SourceError, UsageError
 from reconciler.source.address import GitCredentials, parse_address
 from reconciler.source.checkout import Source
 from reconciler.source.command import read_git
@@ -21,17 +21,18 @@ def open_source(
     credentials: GitCredentials | None = None,
     working_tree: bool = False,
     applied_from: str | None = None,
+    option: str = "-C",
 ) -> Source:
-    """The source of a path or git URL. `working_tree`: a work tree means its files as they are.
+    """The source of a path or git URL.
 
-    A path inside a work tree, without `ref`, is then read from disk; otherwise its committed
-    blobs count. A folder that git ignores is a plain folder. A repository that is gone and was
-    fetched before counts as a remote that does not answer; so does any path that is gone, where
-    the last good state came from it: `applied_from` is that state's location. Raises UsageError or
-    SourceError.
+    A path inside a work tree, without `ref`, is read from disk if `working_tree` is set; otherwise
+    its committed blobs count. A folder that git ignores is a plain folder. A repository that is
+    gone and was fetched before counts as an unreachable remote; so does any missing path from which
+    the last good state came: `applied_from` is that state's location. `option` is the name of the
+    option for messages. Raises UsageError or SourceError.
     """
     if not location.strip():
-        raise UsageError("-C is empty: give a folder or a git URL")
+        raise UsageError(f"{option} is empty: give a folder or a git URL")
     path = parse_address(location).path
     if path is None:
         return _git(location, cache_dir, ref, "", subdir, credentials)
@@ -44,11 +45,11 @@ def open_source(
             return _git(location, cache_dir, ref, "", subdir, credentials)
         if applied_from and path.absolute().is_relative_to(applied_from):
             return _lost(path.absolute(), Path(applied_from), cache_dir, ref, subdir)
-    _check_folder(path)
+    _check_folder(path, option)
     kind, top, prefix = _classify(path)
     if kind == "plain":
         if ref is not None:
-            raise UsageError(f"--ref {ref}: {path} is no git repository, so it has no revisions")
+            raise UsageError(f"--ref {ref}: {path} is not a git repository, so it has no revisions")
         from reconciler.source.directory import DirectorySource
 
         return DirectorySource(path, subdir=subdir)
@@ -60,7 +61,7 @@ def open_source(
 
 
 def _lost(path: Path, top: Path, cache_dir: Path, ref: str | None, subdir: str | None) -> Source:
-    """What a path was that is gone now: a folder of a repository, or one of plain files."""
+    """What a missing path was: a folder of a repository, or a plain folder."""
     if _was_fetched(str(top), cache_dir):
         root = path.relative_to(top).as_posix()
         return _git(str(top), cache_dir, ref, "" if root == "." else root, subdir, None)
@@ -70,7 +71,7 @@ def _lost(path: Path, top: Path, cache_dir: Path, ref: str | None, subdir: str |
 
 
 def cache_dir() -> Path:
-    """What can be had again: mirrors of git repositories."""
+    """Folder for data that can be fetched again: mirrors of git repositories."""
     stated = os.environ.get("XDG_CACHE_HOME", "")
     if Path(stated).is_absolute():
         return Path(stated) / "fleet-reconciler"
@@ -107,14 +108,14 @@ def _was_fetched(location: str, cache_dir: Path) -> bool:
     return Mirror.of(parse_address(location), cache_dir).folder.is_dir()
 
 
-def _check_folder(path: Path) -> None:
+def _check_folder(path: Path, option: str) -> None:
     if path.is_dir():
         return
     if path.exists():
         raise UsageError(
-            f"{path}: is a file and no git bundle; give the folder or repository that holds it"
+            f"{path}: is a file and not a git bundle; give the folder or repository that holds it"
         )
-    raise SourceError(f"{path}: there is no such folder; give a folder or a git URL after -C")
+    raise SourceError(f"{path}: no such folder; give a folder or a git URL after {option}")
 
 
 def _classify(path: Path) -> tuple[str, Path, str]:

@@ -1,4 +1,4 @@
-"""Which documents of a file are ours, and which of these are none that a schema can judge. Pure."""
+"""Which documents of a file are ours, and which of these no schema can judge. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.api import KINDS
+from reconciler.api.kinds import KINDS
 from reconciler.api.meta import API_VERSION, DEFAULT_NAMESPACE, GROUP, ObjectRef
-from reconciler.problem import RULES, Problem
+from reconciler.api.problem import RULES, Problem
 from reconciler.source import places
+from reconciler.source.mark import has_nearly_our_group, is_meant_as_ours
 from reconciler.source.places import Place, field_path
 from reconciler.source.suggest import closest, did_you_mean
 
@@ -32,8 +33,8 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """A document of our group that no schema is to be asked about. `is_newer`: nothing is wrong
-    with it but a kind or a version that this program does not know."""
+    """A document of our group that is not checked against a schema. `is_newer`: its only problem is
+    a kind or version that this program does not know."""
 
     index: int
     content: dict[Any, Any]
@@ -43,8 +44,8 @@ class Unfit:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a file holds. `others` counts documents of other groups; `whole` are problems of the
-    file, or of what in it is no document of ours: they have no ref."""
+    """The content of a file. `others` counts documents of other groups; `whole` are problems of the
+    file, or of parts that are not documents of ours: they have no ref."""
 
     documents: tuple[Document, ...]
     others: int
@@ -57,15 +58,19 @@ class Reading:
 
 
 def select(path: str, text: str, loaded: list[Any]) -> Reading:
-    """Sort what the reader made of a file. Never raises: what is wrong becomes a Problem."""
+    """Sort the parsed documents of a file. Never raises: each error becomes a Problem."""
     documents: list[Document] = []
     problems: list[Problem] = []
     unfit: list[Unfit] = []
     others = 0
     for index, content in enumerate(loaded):
         version = content.get("apiVersion") if isinstance(content, dict) else None
+        if stray := _stray(content):
+            said = tuple(_placed(path, text, index, [stray], ref_of(content)))
+            unfit.append(Unfit(index, content, said, is_newer=False))
+            continue
         if not isinstance(version, str) or not version.startswith(f"{GROUP}/"):
-            lists = [("UnknownKind", "kind", _SPLIT)] if _is_list_of_ours(content) else []
+            lists = list(_lists_of_ours(content))
             problems += _placed(path, text, index, lists, None)
             others += content is not None and not lists
             continue
@@ -80,8 +85,8 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
 
 
 def ref_of(content: dict[Any, Any]) -> ObjectRef | None:
-    """Who a document would have been that is no object, where it says so; a misspelt kind is taken
-    for the one that it is near to."""
+    """The identity of a document that is not a valid object, if it has one; a misspelt kind is read
+    as the nearest one."""
     kind, metadata = content.get("kind"), content.get("metadata")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         return None
@@ -93,16 +98,52 @@ def ref_of(content: dict[Any, Any]) -> ObjectRef | None:
     return ObjectRef(kind, str(namespace) if namespaced else "", metadata["name"])
 
 
-_SPLIT = "a List is not read; write its items as documents of their own, with --- between them"
+def is_too_deep(content: object) -> bool:
+    """Whether a document is nested too deep, checked without recursion."""
+    level: list[Any] = [content]
+    for _ in range(MAX_DEPTH):
+        level = [
+            item
+            for value in level
+            for item in (value.values() if isinstance(value, dict) else value)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
-def _is_list_of_ours(content: object) -> bool:
-    """What `kubectl get -o yaml` prints: nobody means its items to be left out."""
-    items = content.get("items") if isinstance(content, dict) else None
-    if not isinstance(items, list):
-        return False
-    versions = [item.get("apiVersion") for item in items if isinstance(item, dict)]
-    return any(isinstance(v, str) and v.startswith(f"{GROUP}/") for v in versions)
+def _stray(content: object) -> tuple[str, str, str] | None:
+    """(rule, field, message) of a document that was meant to be ours and names another group."""
+    if not isinstance(content, dict):
+        return None
+    version, right = content.get("apiVersion"), f"write {API_VERSION}"
+    is_our_kind = content.get("kind") in tuple(KINDS)  # a list is not hashable
+    if "apiVersion" not in content:
+        is_meant = is_our_kind and {"metadata", "spec"} <= content.keys()
+        return ("UnknownKind", "", f"apiVersion is missing; {right}") if is_meant else None
+    if not isinstance(version, str) or version.startswith(f"{GROUP}/"):
+        return None
+    if has_nearly_our_group(version) or (is_our_kind and is_meant_as_ours(version)):
+        return "UnknownKind", "apiVersion", f"{json.dumps(version)} is not our group; {right}"
+    return None
+
+
+def _lists_of_ours(content: object) -> Iterator[tuple[str, str, str]]:
+    """The output of `kubectl get -o yaml`, and documents without --- between them: their items must
+    not be ignored silently."""
+    is_object = isinstance(content, dict)
+    items = content.get("items") if isinstance(content, dict) else content
+    if isinstance(items, list) and any(map(_is_meant, items)):
+        what, field = ("a List", "kind") if is_object else ("a list of documents", "")
+        remedy = "write its items as documents of their own, with --- between them"
+        yield "UnknownKind", field, f"{what} is not read; {remedy}"
+
+
+def _is_meant(item: object) -> bool:
+    version = item.get("apiVersion") if isinstance(item, dict) else None
+    is_ours = isinstance(version, str) and version.startswith(f"{GROUP}/")
+    return is_ours or _stray(item) is not None
 
 
 def _placed(
@@ -122,7 +163,7 @@ def _placed(
 
 
 def _unfit(content: dict[Any, Any]) -> Iterator[tuple[str, str, str]]:
-    """(rule, field, message) of what no schema is to be asked about."""
+    """(rule, field, message) of documents that are not checked against a schema."""
     kind = content.get("kind")
     if content["apiVersion"] != API_VERSION:
         yield "UnknownKind", "apiVersion", f"no such version; write {API_VERSION}"
@@ -137,7 +178,8 @@ def _unfit(content: dict[Any, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_newer(content: dict[Any, Any]) -> bool:
-    """Whether a later version of this program may know the document: a misspelling is none."""
+    """Whether a later version of this program may know the document: a misspelling does not
+    count."""
     kind, version = content["kind"], content["apiVersion"]
     return (
         _VERSION.fullmatch(version) is not None
@@ -147,7 +189,7 @@ def _is_newer(content: dict[Any, Any]) -> bool:
 
 
 def _is_json(content: dict[Any, Any]) -> bool:
-    """Whether it is sure that nothing is odd, as in nearly every document: quick, for the many."""
+    """Whether there is certainly nothing odd, as in nearly every document: a quick test."""
     level: list[Any] = [content]
     for _ in range(MAX_DEPTH):
         below: list[Any] = []
@@ -167,14 +209,14 @@ def _is_json(content: dict[Any, Any]) -> bool:
 def _odd_values(
     value: object, parts: tuple[str | int, ...]
 ) -> Iterator[tuple[str, tuple[str | int, ...], str]]:
-    """Values that YAML has and JSON has not."""
+    """Values that YAML has and JSON does not."""
     if len(parts) > MAX_DEPTH:
         yield "Schema", parts, f"nested deeper than {MAX_DEPTH} levels"
     elif isinstance(value, dict):
         for key, item in value.items():
             if type(key) is not str:
                 written = json.dumps(key)  # as in YAML: true, null, 1
-                yield "Schema", (*parts, written), f"the key {written} is no text; quote it"
+                yield "Schema", (*parts, written), f"the key {written} is not text; quote it"
             elif type(item) not in _PLAIN:
                 yield from _odd_values(item, (*parts, key))
     elif isinstance(value, list):
@@ -182,7 +224,7 @@ def _odd_values(
             if type(item) not in _PLAIN:
                 yield from _odd_values(item, (*parts, index))
     elif isinstance(value, float) and not math.isfinite(value):
-        yield "Schema", parts, f"{value} is no number that can be used; write a finite one"
+        yield "Schema", parts, f"{value} is not a usable number; write a finite one"
 
 
 _PLAIN = frozenset({str, int, bool, type(None)})

@@ -1,7 +1,7 @@
-"""On which line and column something stands: a second look at the few documents that need it.
+"""The line and column of fields: a second parse of the few documents that need it.
 
-The fast reader keeps no positions. This one runs the C event parser of ruamel.yaml over a file
-(about 0.15 ms for one document) and builds nothing but {field: place}.
+The fast parser keeps no positions. This one runs the C event parser of ruamel.yaml over a file
+(about 0.15 ms for one document) and builds only {field: place}.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_$-]+")
 _LAST_PART = re.compile(r"""(\.?[^.\[\]"]+|\[[0-9]+\]|\["(?:[^"\\]|\\.)*"\])$""")
 _MARKER = re.compile(r"^(---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
+ALIAS = re.compile(r"\*[\w-]")  # or something like one
 _LINE_KEY = re.compile(r"^([A-Za-z0-9_-]+):(?=\s)", re.MULTILINE)
 _NO_CONTENT = re.compile(r"(?:[ \t\n\ufeff]++|#[^\n]*+|%[^\n]*+)*+")
 _OTHER_BREAKS = re.compile("\r\n?|[\x85\u2028\u2029]")  # line breaks for YAML 1.1 parsers
 
 
 class Place(NamedTuple):
-    """Counts from 1."""
+    """A position; line and column count from 1."""
 
     line: int
     column: int
@@ -29,21 +30,22 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """A key that stands twice in one mapping: where the second one is, and the first one's line."""
+    """A key that is set twice in one mapping: the position of the second, and the line of the
+    first."""
 
     place: Place
     field: str
     first_line: int
 
 
-class Places(NamedTuple):
-    """The places of one document by field, and the keys that stand twice in it."""
+class FieldPlaces(NamedTuple):
+    """The positions of one document's fields, and its duplicate keys."""
 
     fields: Mapping[str, Place]
     duplicates: tuple[Duplicate, ...]
 
     def find(self, field: str) -> Place:
-        """The place of a field; of what holds it where the document does not have it."""
+        """The position of a field, or of what contains it if the document does not have it."""
         while field not in self.fields and field:
             field = _LAST_PART.sub("", field) if _LAST_PART.search(field) else ""
         return self.fields.get(field, Place(1, 1))
@@ -62,27 +64,27 @@ def field_path(parts: Iterable[str | int]) -> str:
     return text
 
 
-def locate(text: str) -> tuple[Places, ...]:
-    """The places in every document of a file, in order: as many as `content_lines` has.
+def locate(text: str) -> tuple[FieldPlaces, ...]:
+    """The positions in every document of a file, in order: as many as `content_lines` returns.
 
-    Each document is parsed on its own, because the fast reader takes a few texts that this parser
-    does not (`{a:# b}`). In such a one only the keys at the start of a line have a place.
+    Each document is parsed on its own, because the fast parser accepts some text that this one does
+    not (`{a:# b}`). In such a document only keys at the start of a line have a position.
     """
     text = with_plain_breaks(text)
     return tuple(_locate_one(text, segment) for segment in _segments(text))
 
 
 def content_lines(text: str) -> tuple[int, ...]:
-    """The line on which each document's content begins, as `locate` would say, without parsing.
+    """The line on which each document's content begins, as in `locate`, without parsing.
 
-    `---` or `...` at the start of a line ends whatever was before it, a block of text included, so
-    looking for the markers is enough. A document without content has the line of its marker.
+    `---` or `...` at the start of a line ends anything before it, including a block scalar, so it
+    is enough to search for the markers. A document without content has its marker's line.
     """
     return tuple(segment.line for segment in _segments(with_plain_breaks(text)))
 
 
 class _Segment(NamedTuple):
-    """One document in the text of a file: where its content begins, and the line of that."""
+    """One document in the text of a file: where its content begins, and on which line."""
 
     line: int
     begin: int
@@ -90,7 +92,7 @@ class _Segment(NamedTuple):
 
 
 def with_plain_breaks(text: str) -> str:
-    """Every line break that YAML parsers count, as `\\n`."""
+    """The text with every line break that YAML parsers count as `\n`."""
     has_others = "\r" in text or not text.isascii()
     return _OTHER_BREAKS.sub("\n", text) if has_others else text
 
@@ -114,11 +116,11 @@ def _segments(text: str) -> list[_Segment]:
     return found
 
 
-def _locate_one(text: str, segment: _Segment) -> Places:
+def _locate_one(text: str, segment: _Segment) -> FieldPlaces:
     start_of_line = text.rfind("\n", 0, segment.begin) + 1
     column = segment.begin - start_of_line
-    # Spaces in place of a marker on the same line keep the columns as they are.
-    walk = _Walk(segment.line - 1)
+    # Spaces in place of a marker on the same line keep the columns right.
+    walk = _EventWalk(segment.line - 1)
     is_whole = False
     for event in _events(" " * column + text[segment.begin : segment.end]):
         walk.take(event)
@@ -128,45 +130,68 @@ def _locate_one(text: str, segment: _Segment) -> Places:
         for key in _LINE_KEY.finditer(text, segment.begin, segment.end):
             line = segment.line + text.count("\n", segment.begin, key.start())
             walk.fields.setdefault(key[1], Place(line, 1))
-    return Places(walk.fields, tuple(walk.duplicates))
+    return FieldPlaces(walk.fields, tuple(walk.duplicates))
 
 
-def too_many_nodes(text: str, max_nodes: int) -> Place | None:
-    """Where a file, every alias written out, holds more than `max_nodes` values; None: it does not.
+class _Size(NamedTuple):
+    """The size of a node with every alias in it expanded. `length`: characters of its scalars."""
 
-    No bytes of the file are enough to say so: nine levels of nine aliases are 0.4 billion nodes in
-    300 bytes, and one alias of a long list, used often, passes the limits of the fast reader.
+    nodes: int
+    length: int
+
+
+class TooLarge(NamedTuple):
+    """`is_counted` False: from `place` on this parser, which counts, cannot read the text, and
+    aliases follow."""
+
+    place: Place
+    is_counted: bool
+
+
+def too_large(text: str, max_nodes: int, max_length: int) -> TooLarge | None:
+    """Where a file with all aliases expanded exceeds `max_nodes` values or `max_length` characters,
+    or may do so; None if it does not.
+
+    The size of the file is not enough to tell: nine levels of nine aliases are 0.4 billion nodes in
+    300 bytes; one alias of a long list or text, used often, passes the limits of the fast parser.
     """
-    sizes: dict[str, int] = {}  # anchor -> nodes below it, aliases written out
-    open_nodes: list[tuple[str | None, int]] = []  # its anchor, the total when it began
-    total = 0
+    sizes: dict[str, _Size] = {}  # by anchor
+    open_nodes: list[tuple[str | None, _Size]] = []  # its anchor, the total when it began
+    endless = _Size(max_nodes + 1, max_length + 1)
+    nodes = length = 0
     for event in _events(text):
         match event.kind:
             case "Scalar":
-                total += 1
+                its = _Size(1, len(event.value or ""))
+                nodes, length = nodes + its.nodes, length + its.length
                 if event.anchor:
-                    sizes[event.anchor] = 1
+                    sizes[event.anchor] = its
             case "MappingStart" | "SequenceStart":
-                total += 1
-                open_nodes.append((event.anchor, total))
+                open_nodes.append((event.anchor, _Size(nodes, length)))
+                nodes += 1
                 sizes.pop(event.anchor or "", None)
             case "MappingEnd" | "SequenceEnd":
-                anchor, began = open_nodes.pop()
+                anchor, before = open_nodes.pop()
                 if anchor:
-                    sizes[anchor] = total - began + 1
+                    sizes[anchor] = _Size(nodes - before.nodes, length - before.length)
             case "Alias":
                 # An alias of a node that is still open would contain itself.
-                total += sizes.get(event.anchor or "", max_nodes + 1)
+                its = sizes.get(event.anchor or "", endless)
+                nodes, length = nodes + its.nodes, length + its.length
             case "DocumentStart":
                 sizes.clear()
-        if total > max_nodes:
-            return event.place
+            case "Error":
+                rest = with_plain_breaks(text).split("\n")[event.place.line - 1 :]
+                if any(ALIAS.search(line) for line in rest):
+                    return TooLarge(event.place, False)
+        if nodes > max_nodes or length > max_length:
+            return TooLarge(event.place, True)
     return None
 
 
 @dataclass(slots=True)
 class _Level:
-    """One collection that is open: its field, and its next index or its pending key."""
+    """One open collection: its field, and its next index or pending key."""
 
     field: str
     is_mapping: bool
@@ -174,8 +199,8 @@ class _Level:
     key: str | None = None
 
 
-class _Walk:
-    """Turns the events of one document, `lines` below the top, into {field: place}."""
+class _EventWalk:
+    """Turns the events of one document, `lines` below the top of the file, into {field: place}."""
 
     def __init__(self, lines: int) -> None:
         self._lines = lines
@@ -197,7 +222,7 @@ class _Walk:
                 self._inside_key = max(0, self._inside_key - 1)
 
     def _node(self, place: Place, scalar: str | None, *, opens: bool = False) -> str:
-        """Note one node and return its field. A key's own place is also its value's."""
+        """Record one node and return its field. The position of a key is also that of its value."""
         if self._inside_key:
             self._inside_key += opens
             return ""
@@ -231,7 +256,8 @@ class _Walk:
 
 
 class _Event(NamedTuple):
-    """One event of a YAML parser: the name of its class without `Event`, and what we use of it."""
+    """One event of a YAML parser: the name of its class without `Event`, and the attributes we
+    use."""
 
     kind: str
     place: Place
@@ -240,7 +266,7 @@ class _Event(NamedTuple):
 
 
 def _events(text: str) -> Iterator[_Event]:
-    """The events of a file; they end silently where it is no YAML any more."""
+    """The events of a file; at a syntax error they end with an Error."""
     from ruamel.yaml.error import YAMLError  # 40 ms that a fleet without problems need not pay
 
     try:
@@ -252,12 +278,14 @@ def _events(text: str) -> Iterator[_Event]:
                 getattr(event, "anchor", None),
                 getattr(event, "value", None),
             )
-    except YAMLError:
-        return
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+        yield _Event("Error", place, None, None)
 
 
 def _parse(text: str) -> Iterator[Any]:
-    """Events of the C parser; of the Python one, 30 times slower, where the C part is missing."""
+    """Events of the C parser; of the Python one, 30 times slower, if the C extension is missing."""
     try:
         from _ruamel_yaml import CParser
     except ImportError:

@@ -1,4 +1,4 @@
-"""Where a field stands, without parsing: many warnings about many objects are common."""
+"""The position of a field without parsing: many warnings about many objects are common."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from reconciler.source.places import Place
 
 _KEY = re.compile(r"[A-Za-z0-9_$-]+")
 _MARKER = re.compile(r"^(---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
-_MANY_LINES = re.compile(r"[\"'\[{|>?]")  # begins what may go over lines that look like keys
+_MANY_LINES = re.compile(r"[\"'\[{|>?]")  # begins a value that may span lines that look like keys
 
 
 def plain_place(text: str, first_line: int, field: str) -> Place | None:
-    """The place of a field such as `spec` or `spec.source` in the document that begins on
-    `first_line`; None where it is not plain, and only a parser can tell.
-    """
+    """The position of a field such as `spec` or `spec.source` in the document that begins on
+    `first_line`; None if only a parser can tell."""
     key, _, child = field.partition(".")
     if "\r" in text or not text.isascii() or not _KEY.fullmatch(key):
         return None
@@ -37,7 +36,8 @@ def plain_place(text: str, first_line: int, field: str) -> Place | None:
 
 
 def _child_place(lines: list[str], line: int, child: str) -> Place | None:
-    """Of a key one level below the key on the first of these lines, by its indentation."""
+    """The position of a key one level below the key on the first of these lines, by its
+    indentation."""
     if not lines[0].rstrip().endswith(":"):
         return None
     margin = 0

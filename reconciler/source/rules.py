@@ -1,147 +1,71 @@
-"""The rules that no JSON Schema can hold, one function each; CHECKS and OBJECT_CHECKS list them.
+"""The rules that JSON Schema cannot express, one function each; CHECKS and OBJECT_CHECKS list them.
 
-A check sees every object that passed its schema, whatever became of the others, and says all that
-it finds. Adding a rule is a function, a row here and a row in reconciler.problem.
+A check sees every object that passed its schema, even if other objects did not, and reports
+everything it finds. A new rule is a function, a row here and a row in reconciler.api.problem.
 """
 
 from __future__ import annotations
 
-import operator
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from reconciler import __version__
 from reconciler.api.fleet import FleetPolicy
-from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
-from reconciler.api.meta import MEMORY_BUDGET_ANNOTATION, ObjectRef, Resource
+from reconciler.api.meta import MEMORY_BUDGET_ANNOTATION, Resource
 from reconciler.api.model import Model
+from reconciler.api.problem import Finding
 from reconciler.api.quantity import parse_bytes
-from reconciler.problem import Finding
+from reconciler.source.declared import DeclaredObjects
 from reconciler.source.ignored import ignored, without_effect
 from reconciler.source.mistakes import explain
 from reconciler.source.places import field_path
 from reconciler.source.suggest import did_you_mean
 from reconciler.source.validators import validator
 
-if TYPE_CHECKING:
-    from reconciler.runtime import Runtime
-
-MAX_HINTS = 50  # a suggestion takes milliseconds: a fleet with more mistakes does without the rest
+MAX_HINTS = 50  # a suggestion takes milliseconds: in a fleet with more mistakes the rest have none
 
 
-@dataclass(frozen=True)
-class Declared:
-    """What one revision declares, as far as the rules look at it.
-
-    `refused` are objects that are there but did not pass their schema: a reference to one is not
-    wrong. `check_source` says why a model source cannot be fetched, or None; `hosts_of` names the
-    hosts that it would be fetched from.
-    """
-
-    objects: Mapping[ObjectRef, Resource]
-    refused: Collection[ObjectRef]
-    runtimes: Mapping[str, Runtime]
-    default_runtime: str
-    check_source: Callable[[str], str | None]
-    hosts_of: Callable[[str], Collection[str]]
-
-    @cached_property
-    def services(self) -> tuple[InferenceService, ...]:
-        return tuple(o for o in self.objects.values() if isinstance(o, InferenceService))
-
-    @cached_property
-    def nodes(self) -> Mapping[str, FleetNode]:
-        found = (o for o in self.objects.values() if isinstance(o, FleetNode))
-        return {node.metadata.name: node for node in found}
-
-    @cached_property
-    def rows(self) -> Mapping[str, Runtime]:
-        """Runtimes by name and by alias."""
-        rows = self.runtimes.values()
-        return {name: row for row in rows for name in (row.name, *row.aliases)}
-
-    def stated_nodes(self, service: InferenceService) -> list[FleetNode]:
-        """The nodes that its placement names, as far as they are there."""
-        names = service.spec.placement.nodes
-        return [self.nodes[name] for name in names if name in self.nodes]
-
-    def runtimes_of(self, service: InferenceService) -> tuple[Runtime, ...]:
-        """The rows it may run under: its own, else the defaults of the nodes it names."""
-        key = (service.spec.runtime, service.spec.placement.nodes)
-        if key not in self._rows_of:
-            self._rows_of[key] = tuple(self._find_rows(*key))
-        return self._rows_of[key]
-
-    def _find_rows(self, runtime: str | None, nodes: tuple[str, ...]) -> Iterator[Runtime]:
-        stated = (self.nodes[name].spec.default_runtime for name in nodes if name in self.nodes)
-        names = [runtime] if runtime else [name or self.default_runtime for name in stated]
-        rows = [self.rows.get(name) for name in names or [self.default_runtime]]
-        yield from {row.name: row for row in rows if row}.values()
-
-    @cached_property
-    def _rows_of(self) -> dict[tuple[str | None, tuple[str, ...]], tuple[Runtime, ...]]:
-        return {}
-
-
-Check = Callable[[Declared], Iterable[Finding]]
+Check = Callable[[DeclaredObjects], Iterable[Finding]]
 ObjectCheck = Callable[[Resource], Iterable[Finding]]
 
 
-def check_all(declared: Declared) -> tuple[Finding, ...]:
-    """Every violation of the rules about objects together."""
+def check_all(declared: DeclaredObjects) -> tuple[Finding, ...]:
+    """Every violation of the rules about several objects."""
     return tuple(finding for check in CHECKS for finding in check(declared))
 
 
 def check_one(thing: Resource) -> tuple[Finding, ...]:
-    """Every violation of the rules about one object: asked once for the bytes of a file."""
+    """Every violation of the rules about one object: checked once for the bytes of a file."""
     return tuple(finding for check in OBJECT_CHECKS for finding in check(thing))
 
 
-def one_fleet(declared: Declared) -> Iterator[Finding]:
+def one_fleet(declared: DeclaredObjects) -> Iterator[Finding]:
     fleets = [o for o in declared.objects.values() if isinstance(o, FleetPolicy)]
     for extra in fleets[1:]:
         message = f'at most one Fleet, and "{fleets[0].metadata.name}" is there; remove one of them'
         yield Finding("DuplicateObject", extra.ref, "metadata.name", message)
 
 
-def required_version(declared: Declared) -> Iterator[Finding]:
+def required_version(declared: DeclaredObjects) -> Iterator[Finding]:
     for thing in declared.objects.values():
         wanted = thing.spec.requires if isinstance(thing, FleetPolicy) else None
-        if wanted and not _satisfies(__version__, wanted):
+        try:
+            fits = not wanted or _satisfies(__version__, wanted)
             message = f"this is fleet-reconciler {__version__}; install one that fits"
+        except ValueError:
+            fits, message = False, f"{wanted!r} means nothing in PEP 440; write ~=1.0 for ~=1"
+        if not fits:
             yield Finding("VersionRequired", thing.ref, "spec.requires", message)
 
 
 def _satisfies(version: str, requirement: str) -> bool:
-    """`>=0.3, <1`: every clause, compared number by number. The schema has checked its form."""
-    return all(
-        _COMPARE[match[1]](_numbers(version), _numbers(match[2]))
-        for match in re.finditer(r"(>=|<=|==|!=|~=|<|>)\s*([0-9.]+)", requirement)
-    )
+    """PEP 440: `>=0.3, <1`, `~=0.3`. Raises ValueError, for example for `~=1`."""
+    from packaging.specifiers import SpecifierSet
+
+    return SpecifierSet(requirement).contains(version, prereleases=True)
 
 
-_COMPARE: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    ">": operator.gt,
-    "~=": lambda have, want: have >= want and have[:1] == want[:1],
-}
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """`0.3` is `0.3.0`."""
-    numbers = tuple(int(part) for part in version.split(".") if part.isdigit())
-    return numbers + (0,) * (4 - len(numbers))
-
-
-def dangling_references(declared: Declared) -> Iterator[Finding]:
+def dangling_references(declared: DeclaredObjects) -> Iterator[Finding]:
     by_scope: dict[tuple[str, str], list[str]] = {}
     hints = 0
     for thing in declared.objects.values():
@@ -161,7 +85,7 @@ def dangling_references(declared: Declared) -> Iterator[Finding]:
             yield Finding("DanglingReference", thing.ref, where, message)
 
 
-def forbidden_flags(declared: Declared) -> Iterator[Finding]:
+def forbidden_flags(declared: DeclaredObjects) -> Iterator[Finding]:
     for service in declared.services:
         spec = service.spec
         if not (spec.extra_args or spec.env or spec.models):
@@ -170,7 +94,7 @@ def forbidden_flags(declared: Declared) -> Iterator[Finding]:
         lists += [
             (f"spec.models[{i}].extraArgs", m.extra_args) for i, m in enumerate(spec.models or ())
         ]
-        seen: set[str] = set()  # the same argument may be refused by every default of its nodes
+        seen: set[str] = set()  # several of the nodes' defaults may refuse the same argument
         for row in declared.runtimes_of(service):
             found = [(f"{at}[{i}]", why) for at, args in lists for i, why in row.check_args(args)]
             found += [
@@ -184,14 +108,14 @@ def forbidden_flags(declared: Declared) -> Iterator[Finding]:
                     yield Finding("ForbiddenFlag", service.ref, where, why)
 
 
-def runtime_options(declared: Declared) -> Iterator[Finding]:
-    """Of services that name no runtime; of every other the schema has checked them."""
+def runtime_options(declared: DeclaredObjects) -> Iterator[Finding]:
+    """For services without a runtime; all others were checked by the schema."""
     for service in declared.services:
         options = service.spec.runtime_options
         if service.spec.runtime or not options:
             continue
         for row in declared.runtimes_of(service):
-            # Ask the schema what it would say if the service named the runtime.
+            # Check the schema as if the service named the runtime.
             content = service.model_dump(by_alias=True, mode="json", exclude_unset=True)
             content["spec"]["runtime"] = row.name
             for mistake in explain(validator(service.kind), content):
@@ -200,24 +124,22 @@ def runtime_options(declared: Declared) -> Iterator[Finding]:
                     yield Finding("RuntimeOptions", service.ref, mistake.field, message)
 
 
-def runtime_rules(declared: Declared) -> Iterator[Finding]:
-    """What a runtime's own module finds, such as a name that a router cannot carry."""
+def runtime_rules(declared: DeclaredObjects) -> Iterator[Finding]:
+    """Problems that a runtime's own module finds, such as a name that a router cannot use."""
     for service in declared.services:
         for row in declared.runtimes_of(service):
             yield from row.check(service)
 
 
-def sources(declared: Declared) -> Iterator[Finding]:
+def sources(declared: DeclaredObjects) -> Iterator[Finding]:
     for model in declared.objects.values():
-        if isinstance(model, Model):
-            if problem := declared.check_source(model.spec.source):
-                yield Finding("SourceInvalid", model.ref, "spec.source", problem)
-            if model.spec.mmproj and (problem := declared.check_source(model.spec.mmproj)):
-                yield Finding("SourceInvalid", model.ref, "spec.mmproj", problem)
+        for part, at, _ in model.parts if isinstance(model, Model) else ():
+            if problem := declared.check_source(part.spec.source):
+                yield Finding("SourceInvalid", model.ref, at, problem)
 
 
-def mirrors(declared: Declared) -> Iterator[Finding]:
-    """A mirror is asked as a source would be, with the path of the model behind it."""
+def mirrors(declared: DeclaredObjects) -> Iterator[Finding]:
+    """A mirror is checked like a source, with the path of the model behind it."""
     policies = (o for o in declared.objects.values() if isinstance(o, FleetPolicy))
     for policy in policies:
         for host, url in policy.spec.mirrors.items():
@@ -229,30 +151,30 @@ def mirrors(declared: Declared) -> Iterator[Finding]:
                 yield Finding("SourceInvalid", policy.ref, where, message)
 
 
-def allowed_hosts(declared: Declared) -> Iterator[Finding]:
-    """Models from a host that the Fleet does not allow: held, since nobody may fetch them."""
+def allowed_hosts(declared: DeclaredObjects) -> Iterator[Finding]:
+    """Models from a host that the Fleet does not allow: held, since they may not be fetched."""
     yield from not_allowed(declared.objects.values(), declared.hosts_of)
 
 
 def not_allowed(
     objects: Collection[Resource], hosts_of: Callable[[str], Collection[str]]
 ) -> Iterator[Finding]:
-    """The same of any objects, a Fleet among them or not."""
+    """The same for any objects, with or without a Fleet among them."""
     policies = (o for o in objects if isinstance(o, FleetPolicy))
     allowed = next((policy.spec.allowed_hosts for policy in policies), None)
     if allowed is None:
         return
     for thing in objects:
-        if isinstance(thing, Model):
-            for host in hosts_of(thing.spec.source):
+        for part, at, _ in thing.parts if isinstance(thing, Model) else ():
+            for host in hosts_of(part.spec.source):
                 if host not in allowed:
                     message = (
                         f"{host} is not in the Fleet's allowedHosts; add it there if it may be"
                     )
-                    yield Finding("SourceNotAllowed", thing.ref, "spec.source", message)
+                    yield Finding("SourceNotAllowed", thing.ref, at, message)
 
 
-def mixed_placements(declared: Declared) -> Iterator[Finding]:
+def mixed_placements(declared: DeclaredObjects) -> Iterator[Finding]:
     for service in declared.services:
         if len(service.spec.placement.nodes) < 2:
             continue
@@ -262,7 +184,7 @@ def mixed_placements(declared: Declared) -> Iterator[Finding]:
         first = pools[0].metadata.name
         others = "agent nodes" if len(pools) == 1 else "other Kubernetes nodes"
         message = (
-            f"{first} is a Kubernetes FleetNode and stands with {others};"
+            f"{first} is a Kubernetes FleetNode and is listed with {others};"
             " name one Kubernetes FleetNode alone, or agent nodes only"
         )
         yield Finding("PlacementMixed", service.ref, "spec.placement.nodes", message)
@@ -289,6 +211,16 @@ def memory_annotation(thing: Resource) -> Iterator[Finding]:
         yield Finding("Schema", thing.ref, where, str(error))
 
 
+def projector(thing: Resource) -> Iterator[Finding]:
+    """A projector must be one file: there is no rule to choose among several."""
+    if isinstance(thing, Model) and thing.spec.mmproj is not None:
+        from reconciler.models import is_folder
+
+        if is_folder(thing.spec.mmproj):
+            message = "a projector is one file, and this may be several; name the file"
+            yield Finding("SourceInvalid", thing.ref, "spec.mmproj", message)
+
+
 CHECKS: tuple[Check, ...] = (
     one_fleet,
     required_version,
@@ -303,4 +235,9 @@ CHECKS: tuple[Check, ...] = (
     ignored,
 )
 
-OBJECT_CHECKS: tuple[ObjectCheck, ...] = (equal_names, memory_annotation, without_effect)
+OBJECT_CHECKS: tuple[ObjectCheck, ...] = (
+    equal_names,
+    memory_annotation,
+    projector,
+    without_effect,
+)

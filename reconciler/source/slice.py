@@ -1,10 +1,10 @@
-"""What an agent makes of a revision with errors: those in its own slice hold what they concern, and
-those elsewhere stop nothing here.
+"""How an agent follows a revision with errors: errors in its own slice hold what they concern, and
+errors elsewhere stop nothing here.
 
-An object whose document has an error is held, never absent: what runs of it stays as it runs. The
-Fleet and the FleetNodes decide about others, so their last good documents stand in for them. A file
-that cannot be read may hold anything: what stood in it is held, and nothing is removed meanwhile.
-Pure, but for the reader.
+An object whose document has an error is held, never absent: it keeps running as it is. The Fleet
+and the FleetNodes affect other objects, so their last good documents replace broken ones. A file
+that cannot be read may contain anything: its former objects are held, and nothing is removed
+meanwhile. Pure, except for the reader.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from reconciler import __version__
-from reconciler.api import KINDS
 from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.kinds import KIND_TABLE, KINDS
 from reconciler.api.meta import ObjectRef, Resource
-from reconciler.fleet import Fleet, Origin
-from reconciler.problem import RULES, Finding, Problem, Severity
+from reconciler.api.problem import RULES, Finding, Problem, Severity
+from reconciler.fleet.fleet import Fleet, Origin
 from reconciler.source.claims import slice_of
 from reconciler.source.load import LoadCache, Loaded, Reader, examine, shortened
 from reconciler.source.rules import not_allowed
@@ -28,22 +28,25 @@ if TYPE_CHECKING:
     from reconciler.source.checkout import Checkout
     from reconciler.source.history import Applied
 
-_POLICIES = ("Fleet", "FleetNode")
+_POLICIES = tuple(kind.name for kind in KIND_TABLE.values() if kind.is_policy)
 
 
-def slice_reader(node: str, last: Callable[[], Applied | None]) -> Reader:
-    """`load` for the agent of a node. `last` tells what was applied before."""
+def slice_reader(
+    node: str, last: Callable[[], Applied | None], cache: LoadCache | None = None
+) -> Reader:
+    """`load` for the agent of a node. `last` returns what was applied before."""
     from reconciler.runtimes import RUNTIMES
 
-    cache = LoadCache()
+    known = cache or LoadCache()
 
     def read(checkout: Checkout, held: frozenset[str]) -> Loaded:
         before = last()
-        # Also of the applied revision itself, read again after a restart: it may have been held.
+        # Also for the applied revision itself, loaded again after a restart: parts of it may be
+        # held.
         paths = held.union(before.files) if before else held
         lost = before.objects if before else {}
         return shortened(
-            own_slice(examine(checkout, RUNTIMES, cache, paths, lost=lost), node, before)
+            own_slice(examine(checkout, RUNTIMES, known, paths, lost=lost), node, before)
         )
 
     return read
@@ -51,7 +54,7 @@ def slice_reader(node: str, last: Callable[[], Applied | None]) -> Reader:
 
 def object_reader(last: Callable[[], Applied | None]) -> Reader:
     """`load` for a fleet whose objects have many authors, as in a cluster: an object with an error
-    holds what it concerns, and nobody else. `last` tells what was applied before."""
+    holds only what it concerns. `last` returns what was applied before."""
     from reconciler.runtimes import RUNTIMES
 
     cache = LoadCache()
@@ -63,16 +66,34 @@ def object_reader(last: Callable[[], Applied | None]) -> Reader:
 
 
 def own_slice(loaded: Loaded, node: str, before: Applied | None) -> Loaded:
-    """The same revision as this node may follow it. `fleet` stays None where an error leaves
-    nothing to go by: the node's own FleetNode, or the Fleet, with no last good one."""
+    """The revision as this node may follow it.
+
+    `fleet` stays None if an error cannot be bridged: one in the node's own FleetNode, or in the
+    Fleet, without a last good document.
+    """
     stops = frozenset({ObjectRef("FleetNode", "", node), _POLICY})
     return _followed(loaded, before, lambda standing: slice_of(node, loaded, standing), stops)
 
 
 def each_alone(loaded: Loaded, before: Applied | None) -> Loaded:
-    """The same revision with every error as the business of the objects that it concerns. `fleet`
-    stays None where the Fleet itself is wrong, and no last good one stands in for it."""
+    """The revision with every error confined to the objects it concerns. `fleet` stays None if the
+    Fleet itself is wrong and there is no last good one."""
     return _followed(loaded, before, lambda _: None, frozenset({_POLICY}))
+
+
+def valid_part(loaded: Loaded) -> Fleet:
+    """The documents that are valid and refer only to existing objects: a revision with errors,
+    without them."""
+    wrong = {problem.ref for problem in loaded.errors}
+    objects = {r: thing for r, thing in loaded.standing.objects.items() if r not in wrong}
+    while lost := [
+        ref
+        for ref, thing in objects.items()
+        if any(other not in objects for _, other in thing.references)
+    ]:
+        for ref in lost:
+            del objects[ref]
+    return replace(loaded.standing, objects=MappingProxyType(objects))
 
 
 def _followed(
@@ -81,8 +102,11 @@ def _followed(
     own_of: Callable[[Fleet], frozenset[ObjectRef] | None],
     stops: frozenset[ObjectRef],
 ) -> Loaded:
-    """A revision with errors, as far as it can be followed. `own_of` what stands: whose errors are
-    our business (None: everybody's); `stops`: without one of these it cannot be followed."""
+    """A revision with errors, as far as it can be followed.
+
+    `own_of` the valid part returns the objects whose errors count here (None: all); the revision
+    cannot be followed without the objects in `stops`.
+    """
     if not loaded.errors:
         return loaded
     wrong = _Wrong.of(loaded, before)
@@ -111,8 +135,8 @@ def _followed(
 
 
 def foreign(loaded: Loaded) -> frozenset[str]:
-    """What is wrong with a revision and refuses nothing here: errors of other nodes, and what only
-    newer agents know. A line each."""
+    """Problems of a revision that refuse nothing here: errors of other nodes, and fields that only
+    newer agents know. One line each."""
     return frozenset(
         str(problem)
         for problem in loaded.problems
@@ -126,8 +150,8 @@ _POLICY = ObjectRef("Fleet", "", "")  # any Fleet: there may be one, whatever it
 
 @dataclass(frozen=True, slots=True)
 class _Wrong:
-    """What is wrong, by what it concerns. `unread` are the paths that may hold anything, with the
-    first problem of each; `newer` is only not known to this version."""
+    """The errors, by what they concern. `unread` are the paths whose content is unknown, with the
+    first problem of each; `newer` is unknown to this version only."""
 
     refs: frozenset[ObjectRef]
     held: tuple[Finding, ...]
@@ -151,7 +175,7 @@ class _Wrong:
             there = set(loaded.files.get(path, ()))
             for ref in before.objects.get(path, ()) if before else ():
                 if ref not in there and ref not in first:
-                    why = f"it stood in {path}, which cannot be read: {problem.message}"
+                    why = f"it was in {path}, which cannot be read: {problem.message}"
                     held.append(Finding(problem.rule, ref, "", why))
                     origins.setdefault(ref, Origin(path, 1))
         refs = frozenset(finding.ref for finding in held)
@@ -160,7 +184,7 @@ class _Wrong:
 
 
 def _newer(loaded: Loaded, first: Mapping[ObjectRef, Problem]) -> frozenset[ObjectRef]:
-    """Objects with nothing wrong but what only a newer agent knows."""
+    """Objects whose only problem is something that a newer agent knows."""
     seen: dict[ObjectRef, bool] = {}
     for document in loaded.refused:
         if document.ref:
@@ -182,7 +206,8 @@ def _too_old(problem: Problem) -> str:
 
 
 def _stand_ins(before: Applied | None) -> dict[ObjectRef, Resource]:
-    """The Fleet and the FleetNodes that were in force; none that this version cannot read."""
+    """The Fleet and the FleetNodes that were in force, without those that this version cannot
+    read."""
     from pydantic import ValidationError
 
     found: dict[ObjectRef, Resource] = {}
@@ -190,7 +215,7 @@ def _stand_ins(before: Applied | None) -> dict[ObjectRef, Resource]:
         kind = KINDS.get(str(document.get("kind")))
         try:
             thing = kind.model_validate(document) if kind else None
-        except ValidationError:  # written by a newer version, before it was taken back
+        except ValidationError:  # written by a newer version, before it was rolled back
             continue
         if thing is not None:
             found[thing.ref] = thing
@@ -200,7 +225,7 @@ def _stand_ins(before: Applied | None) -> dict[ObjectRef, Resource]:
 def _with_stand_ins(
     fleet: Fleet, wrong: _Wrong, stand_ins: Mapping[ObjectRef, Resource]
 ) -> tuple[dict[ObjectRef, Resource], frozenset[ObjectRef]]:
-    """The objects in force, and the policies that nothing stands in for."""
+    """The objects in force, and the broken policies without a stand-in."""
     objects = dict(fleet.objects)
     broken = {ref for ref in wrong.refs if ref.kind in _POLICIES}
     if wrong.unread:
@@ -214,13 +239,13 @@ def _with_stand_ins(
             objects[ref] = stand_ins[ref]
         elif ref.kind == "FleetNode":
             unknown.add(ref)
-        elif not stand_ins:  # else there was no Fleet before, and its defaults stay in force
+        elif not stand_ins:  # else there was no Fleet before, and the defaults stay in force
             unknown.add(_POLICY)
     return objects, frozenset(unknown)
 
 
 def _held_already(fleet: Fleet, objects: Mapping[ObjectRef, Resource]) -> Iterator[Finding]:
-    """What the rules hold, with the hosts that the Fleet in force allows."""
+    """Findings of the rules, with the hosts that the Fleet in force allows."""
     from reconciler.models import hosts_of
 
     yield from (finding for finding in fleet.held if finding.rule != "SourceNotAllowed")
@@ -230,8 +255,8 @@ def _held_already(fleet: Fleet, objects: Mapping[ObjectRef, Resource]) -> Iterat
 def _unsure_services(
     fleet: Fleet, unknown: frozenset[ObjectRef], wrong: _Wrong, *, unsure: bool
 ) -> Iterator[Finding]:
-    """Services that may be meant for a node that is not known: to leave that one out would place
-    them where nobody said."""
+    """Services that may be meant for an unreadable node: ignoring that node would place them
+    elsewhere."""
     names = {ref.name for ref in unknown if ref.kind == "FleetNode"}
     if not names and not unsure:
         return
@@ -240,7 +265,7 @@ def _unsure_services(
     for service in fleet.all(InferenceService):
         stated = service.spec.placement.nodes
         if service.ref not in wrong.refs and (not stated or names.intersection(stated)):
-            yield Finding("PlacementNotLocked", service.ref, "spec.placement", message)
+            yield Finding("PlacementNotStated", service.ref, "spec.placement", message)
 
 
 def _incomplete(unread: Iterable[str]) -> str:
@@ -257,7 +282,7 @@ def _incomplete(unread: Iterable[str]) -> str:
 def _judged(
     problem: Problem, own: frozenset[ObjectRef] | None, newer: frozenset[ObjectRef]
 ) -> Problem:
-    """As it counts here: an error of another node's is a warning, with the rule that it breaks."""
+    """The problem as it counts here: an error of another node is a warning, under the same rule."""
     if problem.severity is not Severity.ERROR:
         return problem
     is_own = own is None or problem.ref is None or problem.ref in own
@@ -270,7 +295,8 @@ def _judged(
 def _files(
     loaded: Loaded, unread: Iterable[str], before: Applied | None
 ) -> Iterator[tuple[str, tuple[ObjectRef, ...]]]:
-    """What stands where, for the next revision: also what could not be read in this one."""
+    """The objects of each file, for the next revision: also of files that could not be read in this
+    one."""
     yield from loaded.files.items()
     for path in unread:
         stood = before.objects.get(path, ()) if before else ()

@@ -1,4 +1,4 @@
-"""What somebody probably meant who wrote a name that does not exist. Pure."""
+"""The name that was probably meant by one that does not exist. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _MAX_NAMES = 300  # comparing is slow: a name against 300 others takes about 5 m
 
 
 def did_you_mean(wrong: object, known: Iterable[str]) -> str:
-    """` (did you mean "x"?)`, or nothing where no known name is close."""
+    """` (did you mean "x"?)`, or empty if no known name is close."""
     right = closest(wrong, known)
     return f' (did you mean "{right}"?)' if right else ""
 
 
 def closest(wrong: object, known: Iterable[str]) -> str | None:
-    """The known name that is nearest in spelling, whatever the case; None: none is near."""
+    """The known name that is nearest in spelling, ignoring case; None if none is near."""
     if not isinstance(wrong, str) or not 0 < len(wrong) <= 100:
         return None
     by_lower = {name.lower(): name for name in known}
@@ -26,7 +26,7 @@ def closest(wrong: object, known: Iterable[str]) -> str | None:
 
 
 def _alike(wrong: str, names: dict[str, str]) -> list[tuple[str, str]]:
-    """Of very many names the ones that begin or end alike and are about as long."""
+    """Of very many names, those that begin or end alike and are about as long."""
     near = (
         pair
         for pair in names.items()

@@ -1,23 +1,29 @@
 """Which files of a tree belong to the fleet, and which paths may be read at all. Pure.
 
-Every source asks the same questions here, so that a folder and a git commit of it agree.
+All sources use these functions, so that a folder and a git commit of it agree.
 """
 
 from __future__ import annotations
 
 import posixpath
+import re
+import warnings
 from typing import TYPE_CHECKING
 
+from reconciler.api.errors import SourceError
 from reconciler.api.meta import GROUP
-from reconciler.errors import SourceError
+from reconciler.source.mark import may_be_ours
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-GROUP_MARK = f"{GROUP}/".encode()
 IGNORE_FILE = ".fleetignore"
 IGNORE_LINE = b"# fleet: ignore"
-MAX_FILE_BYTES = 2**20  # of YAML; a source hands over one byte more, so that the reader can say so
+MAX_FILE_BYTES = 2**20  # of YAML; a source returns one byte more, so that a larger file is noticed
+MAX_ALL_BYTES = 2**27  # of all YAML files that mention our group: 100,000 services take 70 MB
+_MOST_PATTERNS = 1_000  # of IGNORE_FILE; each is matched against each file
+_MOST_IGNORE_CHARACTERS = 2**16  # of IGNORE_FILE, which takes 0.3 s at worst to compile
+_MOST_STARS = 2  # in a name, or of ** in a pattern of IGNORE_FILE
 LFS_MARK = b"version https://git-lfs.github.com/spec/"
 
 _SUFFIXES = (".yaml", ".yml")
@@ -25,7 +31,8 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def is_candidate(path: str, subdir: str = "") -> bool:
-    """By its name alone: a YAML file below `subdir` and below no folder that begins with a dot."""
+    """By its name alone: a YAML file below `subdir` and not in a folder whose name begins with a
+    dot."""
     if not path.endswith(_SUFFIXES):
         return False
     if "/." in f"/{path}" and "/." in f"/{posixpath.dirname(path)}":
@@ -34,8 +41,8 @@ def is_candidate(path: str, subdir: str = "") -> bool:
 
 
 def is_fleet_file(data: bytes) -> bool:
-    """By its bytes: it mentions our group, and its first line does not exclude it."""
-    return GROUP_MARK in data and not is_excluded(data)
+    """By its bytes: it may be ours, and its first line does not exclude it."""
+    return may_be_ours(data) and not is_excluded(data)
 
 
 def is_excluded(data: bytes) -> bool:
@@ -44,21 +51,59 @@ def is_excluded(data: bytes) -> bool:
     return head.startswith(IGNORE_LINE) and not head[len(IGNORE_LINE) :].split(b"\n")[0].strip()
 
 
+def _backtracks(pattern: str) -> bool:
+    """Whether matching may take long: the pattern becomes a regular expression, whose time is the
+    length of a name to the power of its stars."""
+    names = pattern.split("/")
+    deep = sum("**" in name for name in names)
+    return deep > _MOST_STARS or any(
+        name != "**" and name.count("*") > _MOST_STARS for name in names
+    )
+
+
 def ignore_matcher(text: str | None) -> Callable[[str], bool]:
     """The `.fleetignore` at the root of the tree (gitignore syntax) -> does it exclude a path?"""
     if text is None or not text.strip():
         return lambda _path: False
+    if len(text) > _MOST_IGNORE_CHARACTERS:
+        raise SourceError(
+            f"{IGNORE_FILE}: {len(text):,} characters; at most {_MOST_IGNORE_CHARACTERS:,}:"
+            " name folders instead of files"
+        )
     from pathspec import GitIgnoreSpec  # 20 ms that a fleet without the file need not pay
 
+    patterns = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    if len(patterns) > _MOST_PATTERNS:
+        raise SourceError(f"{IGNORE_FILE}: at most {_MOST_PATTERNS:,} patterns; name folders")
+    for pattern in patterns:
+        if _backtracks(pattern):
+            raise SourceError(
+                f"{IGNORE_FILE}: {pattern[:80]!r}: at most {_MOST_STARS} * in a name and"
+                f" {_MOST_STARS} ** in a pattern"
+            )
     try:
-        spec = GitIgnoreSpec.from_lines(text.splitlines())
-    except ValueError as error:
+        with warnings.catch_warnings():
+            # about syntax that a later Python may read differently
+            warnings.simplefilter("ignore", FutureWarning)
+            spec = GitIgnoreSpec.from_lines(patterns)
+    except (ValueError, re.error) as error:  # each pattern becomes a regular expression
         raise SourceError(f"{IGNORE_FILE}: {error}; write patterns as in .gitignore") from error
     return spec.match_file
 
 
+def check_total(size_bytes: int) -> None:
+    """Raises SourceError if the YAML files of one revision are too large in all. The repository may
+    still be small: git stores equal content once."""
+    if size_bytes > MAX_ALL_BYTES:
+        raise SourceError(
+            f"its YAML files that mention {GROUP} hold more than {MAX_ALL_BYTES // 2**20} MiB;"
+            f" split the fleet, or exclude the rest with {IGNORE_FILE}"
+        )
+
+
 def repository_path(path: str) -> str:
-    """The one spelling of a path inside the repository. Raises SourceError: it leads outside."""
+    """The canonical form of a path inside the repository. Raises SourceError if it leads
+    outside."""
     problem = path_problem(path)
     if problem:
         raise SourceError(f"{path!r}: {problem}")
@@ -82,13 +127,14 @@ def path_problem(path: str) -> str | None:
 
 
 def subdirectory(path: str | None) -> str:
-    """`--path DIR` -> its one spelling; empty for the whole tree. Raises SourceError: outside."""
+    """`--path DIR` in canonical form; empty for the whole tree. Raises SourceError if it leads
+    outside."""
     return "" if path in (None, "", ".", "./") else repository_path(str(path))
 
 
 def describe_lfs(path: str) -> str:
-    """Why a Git LFS pointer is no model file, and what to do."""
+    """Why a Git LFS pointer is not a model file, and what to do."""
     return (
         f"{path} is a Git LFS pointer and not the model itself; pointers are not followed:"
-        " commit the file, or point spec.source at a URL"
+        " commit the file, or name a URL instead"
     )

@@ -1,11 +1,11 @@
-"""A git work tree as it is on disk, uncommitted edits included: what a person is editing now."""
+"""A git work tree as it is on disk, including uncommitted edits."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
+import posixpath
 import stat
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -13,28 +13,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from reconciler.errors import SourceError
-from reconciler.fleet import RepositoryFile
+from reconciler.api.errors import SourceError
+from reconciler.fleet.fleet import RepositoryFile
 from reconciler.source.authorship import Authorship
 from reconciler.source.checkout import YamlFile
 from reconciler.source.command import read_git
-from reconciler.source.commit import Entry, YamlBlobs, list_tree, parse_entry
-from reconciler.source.folders import NOT_FOLLOWED, Folders, Stamp, files_below, is_settled, stamp
-from reconciler.source.objects import Objects
+from reconciler.source.commit import TreeEntry, YamlBlobs, list_tree, parse_entry
+from reconciler.source.disk import Digests, DiskFiles
+from reconciler.source.folders import NOT_FOLLOWED, Folders, Stamp, is_settled, stamp
+from reconciler.source.mark import may_be_ours
+from reconciler.source.objects import GitObjects
 from reconciler.source.tree import (
-    GROUP_MARK,
     IGNORE_FILE,
     LFS_MARK,
     MAX_FILE_BYTES,
-    describe_lfs,
     ignore_matcher,
     is_candidate,
     is_excluded,
-    repository_path,
     subdirectory,
 )
 
-_MODEL_SUFFIXES = (".gguf", ".safetensors")
+_WEIGHTS = (".gguf", ".safetensors")
+_MOST_HASHED = 64 * 2**20  # of a file beside weights, such as tokenizer.json
 _BUSY = {
     "rebase-merge": "a rebase is going on",
     "rebase-apply": "a rebase or git am is going on",
@@ -42,20 +42,20 @@ _BUSY = {
     "CHERRY_PICK_HEAD": "a cherry-pick is going on",
     "REVERT_HEAD": "a revert is going on",
 }
-_LOCK_AGE_S = 60.0  # an older index.lock was left behind by a git that died
+_LOCK_AGE_S = 60.0  # an older index.lock is left over from a git that died
 
 
-_HEAD_BYTES = 64  # of a file that is not ours only the first line matters
-_Text = tuple[Stamp, bytes, str]  # of a YAML file: its stamp, its bytes, git's id of them
+_HEAD_BYTES = 64  # only the first line of a file that is not ours matters
+_Text = tuple[Stamp, bytes, str]  # of a file: its stamp, its bytes (of YAML), git's id for them
 
 
 @dataclass(slots=True)
 class _Cache:
-    """What one look leaves for the next: unchanged files cost a stat."""
+    """What one read keeps for the next: unchanged files cost a stat."""
 
     algorithm: str = "sha1"  # of object ids in this repository
     texts: dict[str, _Text] = field(default_factory=dict)
-    digests: dict[str, tuple[Stamp, str]] = field(default_factory=dict)
+    digests: Digests = field(default_factory=dict)
 
 
 class WorktreeSource:
@@ -67,12 +67,24 @@ class WorktreeSource:
     def __init__(self, path: Path, *, subdir: str | None = None) -> None:
         self.location = str(path)
         self._path = path
-        self._subdir = subdirectory(subdir)
+        self._subdir = self.folder = subdirectory(subdir)
         self._cache = _Cache()
         self._base: _Committed | None = None
 
+    @property
+    def root(self) -> str:
+        """The folder of the fleet in the repository; empty for all of it."""
+        _, prefix, _ = _locate(self._path)
+        return "/".join(part for part in (prefix, self._subdir) if part)
+
+    def knows(self, revision: str) -> bool:
+        """Whether the repository has this commit."""
+        git_dir, _, _ = _locate(self._path)
+        return GitObjects(git_dir).resolve(f"{revision}^{{commit}}") is not None
+
     def fetch(self) -> WorktreeCheckout:
-        """The files as they are now. Raises SourceError: not there, not ours to read."""
+        """The files as they are now. Raises SourceError if the work tree is missing or may not be
+        read."""
         git_dir, root, head = _locate(self._path)
         listed = read_git(self._path, "ls-files", "-z", "-co", "--exclude-standard")
         if listed.code != 0:
@@ -81,51 +93,52 @@ class WorktreeSource:
         if self._subdir and not (self._path / self._subdir).is_dir():
             raise SourceError(f"--path {self._subdir}: no such folder in {self._path}")
         self._cache.algorithm = "sha256" if head and len(head) == 64 else "sha1"
-        files = _Files(self._path, paths, self._subdir, self._cache)
+        files = _WorktreeFiles(self._path, paths, self._subdir, self._cache)
         if head is None:
             self._base = None
         elif self._base is None or self._base.head != head:
             self._base = _Committed(git_dir, root, head, self._subdir)
-        return WorktreeCheckout(files, self._base, self._cache)
+        return WorktreeCheckout(files, self._base, DiskFiles(self._path, self._cache.digests))
 
 
 class WorktreeCheckout:
-    """What was on disk at one moment. YAML is in memory; model files are checked for change."""
+    """The files on disk at one moment. YAML is in memory; model files are checked for changes."""
 
-    def __init__(self, files: _Files, base: _Committed | None, cache: _Cache) -> None:
+    def __init__(self, files: _WorktreeFiles, base: _Committed | None, models: DiskFiles) -> None:
         self._files = files
         self._base = base
-        self._cache = cache
+        self._models = models
         self._dirty = base.differences(files) if base else frozenset(files.oids)
         self.commit = base.head if base else None
         self.revision = self._name_revision()
 
+    @property
+    def uncommitted(self) -> tuple[str, ...]:
+        """The fleet's files that differ from the commit."""
+        return tuple(sorted(self._dirty)) if self._base else ()
+
     def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
         for path, data in self._files.yaml.items():
-            if (GROUP_MARK in data or path in held) and not is_excluded(data):
+            if (may_be_ours(data) or path in held) and not is_excluded(data):
                 yield YamlFile(path, data, self._files.oids[path])
 
     def model_file(self, path: str) -> RepositoryFile:
-        path = repository_path(path)
-        with self._files.open(path) as file:
-            found = stamp(os.fstat(file.fileno()))
-            known = self._cache.digests.get(path)
-            if known is None or known[0] != found or not is_settled(found):
-                try:
-                    known = found, hashlib.file_digest(file, "sha256").hexdigest()
-                except OSError as error:
-                    raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
-                self._cache.digests[path] = known
-        return RepositoryFile(path, found.size, known[1])
+        return self._models.model_file(path)
 
     def folder(self, path: str) -> tuple[str, ...]:
-        return files_below(self._files.root, path)
+        return self._models.folder(path)
 
     def open(self, path: str) -> BinaryIO:
-        return self._files.open(repository_path(path))
+        return self._models.open(path)
+
+    def changes(self) -> Mapping[str, object]:
+        return self._models.changes()
 
     def commit_of(self, path: str) -> str | None:
+        folder = path if path.endswith("/") else None  # of a model of several files
         if self._base is None or path in self._dirty:
+            return None
+        if folder and any(dirty.startswith(folder) for dirty in self._dirty):
             return None
         return self._base.authors.commit_of(path)
 
@@ -141,51 +154,31 @@ class WorktreeCheckout:
         return f"{self._base.head}+dirty.{short}" if self._base else f"dir:{short}"
 
 
-class _Files:
-    """The files on disk. `oids` are git's ids of the YAML bytes; of a model, its size and time."""
+class _WorktreeFiles:
+    """The files on disk. `oids` are git's ids of their bytes, except for weights; `models` are the
+    sizes of weights and of the files beside them, None where there is no file."""
 
     def __init__(self, root: Path, paths: list[str], subdir: str, cache: _Cache) -> None:
-        self.root = root
+        self._root = root
         self.ignored = ignore_matcher(self._ignore_text())
         self.yaml: dict[str, bytes] = {}
-        self.models: dict[str, int] = {}
+        self.models: dict[str, int | None] = {}
         self.oids: dict[str, str] = {}
         known, cache.texts = cache.texts, {}
+        homes = {posixpath.dirname(path) for path in paths if path.endswith(".safetensors")} - {""}
         with Folders(root) as folders:
             for path in paths:
                 if is_candidate(path, subdir) and not self.ignored(path):
                     self._note_yaml(folders, path, known.get(path), cache)
-                elif path.endswith(_MODEL_SUFFIXES):
-                    self._note_model(folders, path)
-
-    def open(self, path: str) -> io.BufferedReader:
-        """A regular file, reached through folders only, no LFS pointer. Raises SourceError."""
-        try:
-            with Folders(self.root) as folders:
-                file = folders.open(path)
-        except FileNotFoundError:
-            raise SourceError(f"{path}: there is no such file in {self.root}") from None
-        except IsADirectoryError:
-            raise SourceError(
-                f"{path}: is a folder; write {path}/ for the whole of it, or name a file of it"
-            ) from None
-        except OSError as error:
-            raise SourceError(
-                f"{path}: cannot be read: {error.strerror}; links are never followed"
-            ) from error
-        if file.read(len(LFS_MARK)) == LFS_MARK:
-            file.close()
-            raise SourceError(describe_lfs(path))
-        file.seek(0)
-        return file
+                elif path.endswith(_WEIGHTS) or posixpath.dirname(path) in homes:
+                    self._note_model(folders, path, known.get(path), cache)
 
     def _note_yaml(self, folders: Folders, path: str, known: _Text | None, cache: _Cache) -> None:
         try:
             found = stamp(folders.stat(path))
             if known is None or known[0] != found or not is_settled(found):
-                with folders.open(path) as file:
-                    data = file.read(MAX_FILE_BYTES + 1)
-                shown = data if GROUP_MARK in data else data[:_HEAD_BYTES]
+                data = folders.read(path, MAX_FILE_BYTES + 1)
+                shown = data if may_be_ours(data) else data[:_HEAD_BYTES]
                 known = found, shown, _blob_id(data, cache.algorithm)
             cache.texts[path] = known
             _, self.yaml[path], self.oids[path] = known
@@ -194,37 +187,45 @@ class _Files:
         except OSError as error:
             if error.errno not in NOT_FOLLOWED:
                 raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
-            self.yaml[path], self.oids[path] = b"", "link"  # nothing of it is read
+            self.yaml[path], self.oids[path] = b"", "link"  # its content is not read
 
-    def _note_model(self, folders: Folders, path: str) -> None:
-        with contextlib.suppress(OSError):  # said when a Model names it
+    def _note_model(self, folders: Folders, path: str, known: _Text | None, cache: _Cache) -> None:
+        self.models[path] = None
+        with contextlib.suppress(OSError):  # reported if a Model names it
             facts = folders.stat(path)
-            if stat.S_ISREG(facts.st_mode):
-                self.models[path] = facts.st_size
-                self.oids[path] = f"{facts.st_size} {facts.st_mtime_ns}"
+            if not stat.S_ISREG(facts.st_mode):
+                return
+            self.models[path] = facts.st_size
+            if path.endswith(_WEIGHTS) or facts.st_size > _MOST_HASHED:
+                return
+            found = stamp(facts)
+            if known is None or known[0] != found or not is_settled(found):
+                known = found, b"", _blob_id(folders.read(path, _MOST_HASHED), cache.algorithm)
+            cache.texts[path] = known
+            self.oids[path] = known[2]
 
     def _ignore_text(self) -> str | None:
         try:
-            with Folders(self.root) as folders, folders.open(IGNORE_FILE) as file:
+            with Folders(self._root) as folders, folders.open(IGNORE_FILE) as file:
                 return file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
         except OSError:
             return None
 
 
 class _Committed:
-    """What HEAD says of the same folder."""
+    """The same folder in HEAD."""
 
     def __init__(self, git_dir: Path, root: str, head: str, subdir: str) -> None:
         self.head = head
-        self._objects = Objects(git_dir)
+        self._objects = GitObjects(git_dir)
         self._blobs = YamlBlobs(self._objects)
         self.authors = Authorship(self._objects, head, root)
         self._subdir = subdir
         self._entries = self._list(root)
 
-    def differences(self, files: _Files) -> frozenset[str]:
-        """Paths of fleet files and model files whose bytes on disk are not those of HEAD."""
-        mine = {p for p, data in files.yaml.items() if GROUP_MARK in data}
+    def differences(self, files: _WorktreeFiles) -> frozenset[str]:
+        """Paths of fleet files and model files whose bytes on disk differ from HEAD."""
+        mine = {p for p, data in files.yaml.items() if may_be_ours(data)}
         committed = {
             p: e
             for p, e in self._entries.items()
@@ -235,44 +236,50 @@ class _Committed:
         was_ours = {p for p in changed if p in committed and before.get(committed[p].oid)}
         return frozenset((changed & mine) | was_ours | self._changed_models(files))
 
-    def _differs(self, path: str, files: _Files, committed: Mapping[str, Entry]) -> bool:
+    def _differs(
+        self, path: str, files: _WorktreeFiles, committed: Mapping[str, TreeEntry]
+    ) -> bool:
         entry = committed.get(path)
         data = files.yaml.get(path)
         if entry is None or data is None:
             return True
         return entry.oid != files.oids[path]
 
-    def _changed_models(self, files: _Files) -> set[str]:
-        """By size alone: hashing gigabytes would cost more than this label is worth; the digest
-        that a model is known by always comes from its bytes."""
-        sizes = {p: e for p, e in self._entries.items() if p.endswith(_MODEL_SUFFIXES)}
-        return {
-            p
-            for p in files.models.keys() | sizes.keys()
-            if p not in sizes or files.models.get(p) not in self._sizes(sizes[p])
-        }
+    def _changed_models(self, files: _WorktreeFiles) -> set[str]:
+        weights = {path for path in self._entries if path.endswith(_WEIGHTS)}
+        return {path for path in files.models.keys() | weights if self._model_differs(path, files)}
 
-    def _sizes(self, entry: Entry) -> Iterable[int | None]:
-        """The sizes on disk that mean unchanged: the blob's, or what an LFS pointer stands for."""
+    def _model_differs(self, path: str, files: _WorktreeFiles) -> bool:
+        """Weights are compared by size alone: hashing gigabytes would cost more than this label is
+        worth. The digest that identifies a model always comes from its bytes."""
+        entry, size = self._entries.get(path), files.models.get(path)
+        if entry is None or size is None:
+            return entry is not None or size is not None
+        if path in files.oids and size == entry.size:
+            return files.oids[path] != entry.oid
+        return size not in self._sizes(entry)
+
+    def _sizes(self, entry: TreeEntry) -> Iterable[int | None]:
+        """Sizes on disk that count as unchanged: the blob's, or that of the file an LFS pointer
+        stands for."""
         yield entry.size
-        if (entry.size or 0) < 1024:
+        if entry.size is not None and entry.size < 1024:
             head = self._blobs.load_one(entry)
             if head.startswith(LFS_MARK):
                 for line in head.splitlines():
                     if line.startswith(b"size ") and line[5:].isdigit():
                         yield int(line[5:])
 
-    def _list(self, root: str) -> dict[str, Entry]:
+    def _list(self, root: str) -> dict[str, TreeEntry]:
         try:
-            listing = list_tree(self._objects, self.head, root)
+            rows = list_tree(self._objects, self.head, root)
         except SourceError:
             return {}  # the whole folder is new
-        rows = (parse_entry(row) for row in listing.split(b"\0") if row)
-        return {entry.path: entry for entry in rows}
+        return {entry.path: entry for entry in map(parse_entry, rows)}
 
 
 def busy(path: Path) -> str | None:
-    """What git is doing to the work tree right now, or None. --watch waits until it is over."""
+    """The git operation in progress, or None. --watch waits until it is over."""
     git_dir = _find_git_dir(path.absolute())
     if git_dir is None:
         return None
@@ -292,12 +299,12 @@ def _locate(path: Path) -> tuple[Path, str, str | None]:
     if found.code != 0:
         raise SourceError(explain_refusal(path, found.stderr, found.message))
     git_dir, _, prefix = found.text.partition("\n")
-    head = Objects(Path(git_dir)).resolve("HEAD^{commit}")
+    head = GitObjects(Path(git_dir)).resolve("HEAD^{commit}")
     return Path(git_dir), prefix.rstrip("/\n"), head
 
 
 def explain_refusal(path: Path, stderr: str, message: str) -> str:
-    """Why git would not read a work tree, with what to do where git knows it."""
+    """Why git does not read a work tree, with what to do where git's message tells."""
     if "dubious ownership" in stderr:
         return (
             f"{path}: the repository belongs to another user; if you trust it: "
@@ -318,6 +325,5 @@ def _find_git_dir(path: Path) -> Path | None:
 
 
 def _blob_id(data: bytes, algorithm: str = "sha1") -> str:
-    """The object id that git gives these bytes."""
     header = f"blob {len(data)}\0".encode()
     return hashlib.new(algorithm, header + data, usedforsecurity=False).hexdigest()

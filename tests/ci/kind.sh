@@ -152,7 +152,7 @@ load_images() {
 # to whether that tag is there.
 pull_engine_image() {
 	local image
-	image="$("$VENV/bin/python" -c 'from reconciler.placement.images import IMAGES; print(IMAGES["llama-server"].images["cpu"])')"
+	image="$("$VENV/bin/python" -c 'from reconciler.runtimes import RUNTIMES; print(RUNTIMES["llama-server"].images.by_accelerator["cpu"])')"
 	"$(engine)" exec "$CLUSTER-control-plane" crictl pull "$image" ||
 		die "$image cannot be pulled: is that tag there? reconciler/placement/images.py names it"
 }

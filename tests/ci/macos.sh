@@ -29,11 +29,10 @@ main() {
 	fi
 	if [ $# -eq 0 ]; then
 		# Whatever an agent does; not what a cluster, a container or the command line alone does.
-		set -- tests/e2e tests/test_agent*.py tests/test_apikey.py tests/test_arrival.py \
-			tests/test_by_hand.py tests/test_capability.py tests/test_drift.py tests/test_engine.py \
-			tests/test_handover.py tests/test_install.py tests/test_memory_*.py tests/test_mlx_lm.py \
-			tests/test_ports.py tests/test_pressure.py tests/test_probe.py tests/test_runtimes.py \
-			tests/test_slice*.py tests/test_store*.py tests/test_takeover.py \
+		set -- tests/e2e tests/agent tests/agents/test_arrival.py tests/capacity/test_memory_overrides.py \
+			tests/kube/test_takeover.py tests/loop/test_slice_loop.py tests/memory tests/project/test_ports.py \
+			tests/runtimes/test_runtimes.py tests/source/test_slice.py \
+			--ignore-glob='*/agent/test_pod_*.py' \
 			--ignore=tests/e2e/test_chart.py --ignore=tests/e2e/test_containers.py \
 			--ignore=tests/e2e/test_ci_scripts.py
 	fi

@@ -2,7 +2,7 @@
 # `make soak`, with what failed kept in a folder: each round in a new order and with new examples.
 #
 #   ROUNDS=10 tests/ci/soak.sh
-#   ROUNDS=2 T=tests/test_planner.py tests/ci/soak.sh    a part
+#   ROUNDS=2 T=tests/core/test_planner.py tests/ci/soak.sh    a part
 #
 # A round that fails ends nothing; the last lines say how to repeat it. LOGS is where the log and what
 # failed tests leave goes (build/ci/soak).

@@ -84,6 +84,7 @@ def test_a_signal_leaves_the_models_running(
     running = machine.start("-C", fleet.url, "--local")
     chat = machine.wait_ready("chat")
     assert chat.endpoint
+    running.wait_said("default/chat  ready")  # by its own word, too
 
     code = running.end(number)
 
@@ -95,7 +96,9 @@ def test_a_signal_leaves_the_models_running(
     assert status.code == 0
     service = status.json()["services"][0]
     assert service["placements"][0]["pid"] == chat.pid
-    stopped = machine.agent("stop", "--all")
+    left = f"left running: default/chat at {chat.endpoint}; `fleet-agent "
+    said = running.err.partition(left)[2].partition("` ends it")[0]
+    stopped = machine.agent(*said.split())
     assert stopped.code == 0
     assert machine.processes() == []
     (left,) = machine.agent("status", "-o", "json").json()["services"]
@@ -155,6 +158,9 @@ def test_a_service_that_died_while_nobody_watched_comes_back(
     gone = machine.reconcile("status", "-C", fleet.url, "--local", "-o", "json")
     assert gone.code == 3
     assert gone.json()["services"][0]["ready"] is False
+    said = machine.agent("status").out
+    assert "ProcessGone" in said
+    assert "Ready" not in said
 
     began = time.monotonic()
     machine.start("-C", fleet.url, "--local")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from reconciler.kube.endpoints.heartbeat import STALE_S, lease_name
 from reconciler.kube.objects import SYSTEM_NAMESPACE
-from reconciler.kube.publishing.heartbeat import STALE_S, lease_name
 from tests.support.beside_cluster import own_address
 from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import PROD, ClusterFleet
@@ -73,7 +73,7 @@ def test_a_plan_agrees_with_what_then_happens_on_a_node_that_nobody_can_ask(
     home, mac = unasked.home, unasked.mac
 
     home.push(edited=_here("edited"), plain=_here("plain"))
-    home.once("--interval", "300ms")
+    home.once()
 
     edited, plain = mac.wait_ready("edited"), mac.wait_ready("plain")
     assert unasked.plan() == (OK, [])
@@ -84,7 +84,7 @@ def test_a_plan_agrees_with_what_then_happens_on_a_node_that_nobody_can_ask(
     home.push(edited=_here("edited", contextSize=512))
     done = home.dry_run("-o", "json").json()
     (edit,) = (c for c in done["changes"] if c["target"] == HERE and c["reason"] != "DriftShown")
-    home.once("--interval", "300ms")
+    home.once()
 
     assert (edit["action"], edit["ref"]["name"]) == ("replace", "edited")
     assert [(f["path"], f["after"]) for f in edit["fields"]] == [("contextSize", 512)]
@@ -95,7 +95,7 @@ def test_a_plan_agrees_with_what_then_happens_on_a_node_that_nobody_can_ask(
 
     home.push(edited=None)
     planned = unasked.plan()
-    home.once("--interval", "300ms")
+    home.once()
 
     assert planned == (CHANGES, [("delete", "edited")])
     mac.wait_gone("edited")

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.e2e
             id="dangling-reference",
         ),
         pytest.param(
-            "", "services/chat.yaml:1:1: held documents of the fleet", id="cut-to-nothing"
+            "", "services/chat.yaml:1:1: contained documents of the fleet", id="cut-to-nothing"
         ),
     ],
 )
@@ -51,7 +51,7 @@ def test_a_broken_push_changes_nothing_and_is_reported_with_its_line(
         {"services/chat.yaml": text, "services/more.yaml": service("more", "tiny")}, "Break it"
     )
 
-    running.wait_said(f"{broken[:12]} is refused; what runs stays as it is")
+    running.wait_said(f"{broken[:7]} is refused; what runs stays as it is")
     assert said in running.err
     after = machine.instances()
     assert set(after) == {"chat"}
@@ -71,7 +71,7 @@ def test_the_last_good_revision_runs_again_after_our_restart_with_a_broken_head(
     first = machine.start("-C", fleet.url, "--local", "--stop-on-exit")
     machine.wait_ready("chat")
     broken = fleet.push_service("chat", contextSize="many")
-    first.wait_said(f"{broken[:12]} is refused")
+    first.wait_said(f"{broken[:7]} is refused")
     assert first.end() == 0
     machine.wait_gone("chat")
 
@@ -80,7 +80,7 @@ def test_the_last_good_revision_runs_again_after_our_restart_with_a_broken_head(
     again = machine.wait_ready("chat")  # started anew, from what was applied last
     assert again.endpoint
     assert complete(again.endpoint)
-    second.wait_said(f"{broken[:12]} is refused")
+    second.wait_said(f"{broken[:7]} is refused")
 
 
 def test_what_was_refused_stays_known_until_it_is_put_right(machine: Machine, fleet: Fleet) -> None:

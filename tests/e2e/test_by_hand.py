@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -89,6 +91,26 @@ def test_what_was_stopped_without_an_agent_stays_so_for_the_next_one_and_for_loc
 
     assert released.code == 0
     machine.wait_ready("chat")
+
+
+def test_the_command_that_a_plan_names_starts_again_what_was_stopped_where_no_agent_runs(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    local = ("-C", fleet.url, "--local")
+    assert machine.reconcile(*local, "--once").code == 0
+    before = machine.wait_ready("chat")
+    stopped = machine.agent("stop", "chat")
+    kept = machine.reconcile(*local, "--once")
+    assert machine.instance("chat") is None
+
+    (typed,) = re.findall(r"stopped by a person: `fleet-agent (.*)` starts it", kept.out)
+    again = machine.agent(*shlex.split(typed))
+
+    assert f"until `fleet-agent {typed}` or until the fleet changes" in stopped.err
+    assert again.code == 0, again.err
+    assert machine.wait_ready("chat", not_pid=before.pid).port == before.port
+    assert machine.reconcile(*local, "--dry-run").code == 0
 
 
 def test_a_restart_starts_a_running_service_anew_as_it_would_be_rendered_now(

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import random
 import re
+import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from reconciler.plan import RevisionState
+from reconciler.core.plan import RevisionState
 from tests.support.agents import FakeAgent, said_by
 from tests.support.client import complete
 from tests.support.fleets import node, service
+from tests.support.one_pass import History, wander
 from tests.support.ports import own_ports
-from tests.support.reconciler import Fleet, Machine, Running
+from tests.support.reconciler import Finished, Fleet, Machine, Running
+from tests.support.served_node import request
+from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
 
 OK, FAILED, CHANGES, BLOCKED = 0, 1, 2, 3
 # Agents that are woken by nobody look at their source too late for any test.
 _NEVER = "1000h"
+_STEPS = 6  # of a random walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +40,40 @@ class Two:
     two: Machine
     centre: Machine
     fleet: Fleet
-    agents: tuple[Running, Running]
+    ports: Mapping[str, int]  # of the nodes' agents
+    agents: dict[str, Running]
+
+    @property
+    def machines(self) -> Mapping[str, Machine]:
+        return {"here": self.one, "there": self.two}
+
+    def start(self) -> None:
+        """The agents that do not run; each has made a pass."""
+        gone = [name for name in self.ports if name not in self.agents]
+        for name in gone:
+            self.agents[name] = self.machines[name].daemon(
+                *("--fleet", self.fleet.url, "--node", name),
+                *("--port", str(self.ports[name]), "--interval", _NEVER),
+            )
+        for name in gone:
+            self.wait_passed(name, 0)
+
+    def passes(self, name: str) -> float:
+        """How many an agent has ended; 0: it does not answer."""
+        with suppress(OSError):
+            said = request(f"http://127.0.0.1:{self.ports[name]}", "GET", "/metrics").metrics()
+            return said.get(f'fleet_loop_passes_total{{node="{name}"}}', 0)
+        return 0
+
+    def wait_passed(self, name: str, before: float) -> None:
+        wait_for(lambda: self.passes(name) > before, f"a pass on {name}")
+
+    def end(self, name: str) -> bool:
+        """End a node's agent; its models run on. False: it did not run."""
+        if name not in self.agents:
+            return False
+        assert self.agents.pop(name).end() == OK
+        return True
 
 
 @pytest.fixture
@@ -57,16 +98,11 @@ def two(tmp_path: Path, fleet: Fleet) -> Iterator[Two]:
     for folder in folders:
         folder.mkdir()
     with Machine(folders[0]) as one, Machine(folders[1]) as other, Machine(folders[2]) as centre:
-        agents = [
-            machine.daemon(
-                *("--fleet", fleet.url, "--node", name),
-                *("--port", str(port), "--interval", _NEVER),
-            )
-            for machine, name, port in ((one, "here", ports[0]), (other, "there", ports[1]))
-        ]
+        made = Two(one, other, centre, fleet, dict(zip(("here", "there"), ports, strict=True)), {})
+        made.start()
         one.wait_ready("a")
         other.wait_ready("b")
-        yield Two(one, other, centre, fleet, (agents[0], agents[1]))
+        yield made
 
 
 def test_a_dry_run_covers_every_agent_and_changes_nothing(two: Two) -> None:
@@ -95,8 +131,8 @@ def test_a_dry_run_covers_every_agent_and_changes_nothing(two: Two) -> None:
 
 def test_a_dead_agent_is_unknown_with_when_it_was_seen_and_its_models_run_on(two: Two) -> None:
     assert two.centre.reconcile("-C", two.fleet.url, "status").code == OK
-    two.agents[1].process.kill()
-    two.agents[1].process.wait()
+    two.agents["there"].process.kill()
+    two.agents["there"].process.wait()
 
     plan = two.centre.reconcile("-C", two.fleet.url, "--dry-run")
     allowed = two.centre.reconcile("-C", two.fleet.url, "--dry-run", "--allow-unreachable")
@@ -116,14 +152,13 @@ def test_a_dead_agent_is_unknown_with_when_it_was_seen_and_its_models_run_on(two
 
 def test_a_push_reaches_agents_that_do_not_poll_because_they_are_woken(two: Two) -> None:
     centre = two.centre.start("-C", two.fleet.url)
-    centre.wait_said("all 2 nodes run by it, everything answers")
+    centre.wait_said("all 2 nodes are on ")
 
     sha = two.fleet.repo.publish(
         {"services/c.yaml": _placed("c", "here"), "services/d.yaml": _placed("d", "there")}
     )
 
-    centre.wait_said(f"{sha[:7]}: all 2 nodes run by it, everything answers")
-    assert "+   default/c" in centre.out
+    centre.wait_said(f"all 2 nodes are on {sha[:7]}, everything answers")
     assert two.one.wait_ready("c").ready
     assert two.two.wait_ready("d").ready
     assert centre.end(signal.SIGTERM) == OK
@@ -141,13 +176,86 @@ def test_once_waits_for_all_agents_and_says_what_became_of_each_change(two: Two)
     assert two.one.wait_ready("c").ready
 
 
+def test_after_any_edits_a_dry_run_beside_agents_says_what_they_do(
+    two: Two, tmp_path: Path
+) -> None:
+    """Nobody but the pass wakes the agents, or the test waits for what they do then: what it
+    plans is still to be done."""
+
+    def drawn(number: int) -> dict[str, Any]:
+        on = random.sample(("here", "there"), 2)
+        return {"modelRef": "tiny", "contextSize": 512 + number, "placement": {"nodes": on}}
+
+    history = History(two.fleet.repo, drawn, [two.fleet.repo.head()])
+    other = _other_fleet(tmp_path / "other", two.fleet.repo.work)
+
+    def stop_by_hand() -> None:
+        """Which wakes an agent: it reads the newest revision too."""
+        name, machine = random.choice(tuple(two.machines.items()))
+        before = two.passes(name)
+        stopped = machine.agent("stop", "--all")
+        if name in two.agents and "stopping" in stopped.err:
+            two.wait_passed(name, before)
+
+    def end_an_agent() -> None:
+        two.end(random.choice(("here", "there")))
+
+    def all_come_back() -> None:
+        two.start()
+
+    def another_fleet_passes() -> None:
+        name, machine = random.choice(tuple(two.machines.items()))
+        was_there = two.end(name)
+        machine.reconcile("-C", str(other), "--local", "--node", name, "--once", "--timeout", "10s")
+        if was_there:
+            two.start()
+
+    def run(*words: str) -> Finished:
+        all_there = len(two.agents) == len(two.ports)
+        patience = () if all_there or "--once" not in words else ("--timeout", "3s")
+        return two.centre.reconcile("-C", two.fleet.url, *words, *patience)
+
+    moves = (stop_by_hand, end_an_agent, all_come_back, all_come_back, another_fleet_passes)
+    wander((*history.moves, *moves), run, repair=history.repair, steps=_STEPS)
+
+
+def _other_fleet(folder: Path, like: Path) -> Path:
+    """Files that know both nodes, a service `a` as well, and one of their own."""
+    shutil.copytree(like, folder, ignore=shutil.ignore_patterns(".git", "b.yaml"))
+    (folder / "services/x.yaml").write_text(service("x", "tiny"))
+    return folder
+
+
+def test_a_machine_that_is_a_node_of_the_fleet_looks_at_itself(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("a")
+    bare = ("-C", fleet.url)
+    before = machine.reconcile(*bare, "status")
+    assert machine.reconcile(*bare, "--once", "--local").code == OK
+
+    status = machine.reconcile(*bare, "status")
+    planned = machine.reconcile(*bare, "--dry-run")
+    explained = machine.reconcile(*bare, "explain", "a")
+    fleet.push_service("a", contextSize=512)
+    once = machine.reconcile(*bare, "--once", "--timeout", "10s")
+
+    assert before.code == BLOCKED
+    assert "--local on the machine itself" in before.out
+    assert status.code == planned.code == OK, status.out + planned.out
+    assert "1 of 1 services ready" in status.out
+    assert str(machine.state) in explained.out
+    assert once.code == BLOCKED
+    assert "`reconcile --once --local` applies what is newer" in once.err
+
+
 def test_the_status_follows_a_stop_by_hand(two: Two) -> None:
     following = two.centre.start("-C", two.fleet.url, "status", "--follow")
     following.wait_planned("2 of 2 services ready")
 
     two.one.agent("stop", "a")
 
-    following.wait_planned("1 of 2 services ready")
+    following.wait_planned("1 of 1 services ready, 1 stopped by hand")
     assert following.end(signal.SIGINT) == 130
 
 
@@ -162,7 +270,7 @@ def test_a_refusal_ends_the_wait_and_says_the_agents_own_words(
         once = machine.reconcile("-C", fleet.url, "--once")
 
     assert once.code == BLOCKED
-    assert f"here  refused it: {problem}" in once.err
+    assert f"here  refuses {sha[:7]}: {problem}" in once.err
     assert agent.wakes == 1
     assert {method for method, path in agent.requests if path != "/v1/wake"} == {"GET"}
 
@@ -177,8 +285,8 @@ def test_an_agent_that_never_comes_is_named_when_the_time_is_over(
         once = machine.reconcile("-C", fleet.url, "--once", "--timeout", "1s")
 
     assert once.code == BLOCKED
-    assert "here  is not there yet: it still runs by aaaaaaa" in once.err
-    assert re.search(rf"{sha[:7]}: 0 of 1 nodes are there after \d+ s; not here .behind.", once.err)
+    assert f"here  not on {sha[:7]} yet: still on aaaaaaa" in once.err
+    assert re.search(rf"0 of 1 nodes ready on {sha[:7]} after \d+ s; not here .behind.", once.err)
 
 
 def test_a_node_without_a_url_is_not_waited_for(machine: Machine, fleet: Fleet) -> None:
@@ -216,13 +324,13 @@ def test_the_central_loop_goes_on_after_an_agent_comes_back(machine: Machine, fl
         {"nodes/here.yaml": node("here", agent={"url": f"http://127.0.0.1:{port}"})}
     )
     centre = machine.start("-C", fleet.url, "--timeout", "1s")
-    centre.wait_said(f"{sha[:7]}: 0 of 1 nodes are there after")
+    centre.wait_said(f"0 of 1 nodes ready on {sha[:7]} after")
 
     with FakeAgent("here", port=port) as agent:
         agent.state = said_by("here", revision=RevisionState(sha, sha))
         centre.process.send_signal(signal.SIGHUP)
 
-        centre.wait_said("here  runs by it, everything answers")
+        centre.wait_said(f"here  on {sha[:7]}, everything answers")
     assert centre.end() == OK
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 from pathlib import Path
@@ -68,6 +69,29 @@ def test_a_suspended_service_stops_and_comes_back(machine: Machine, fleet: Fleet
     assert again.port == chat.port
 
 
+def test_an_update_that_cannot_be_fetched_ends_once_with_the_reason_and_is_still_said(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    assert machine.reconcile("-C", fleet.url, "--local", "--once").code == 0
+
+    with FileServer(b"") as server:
+        server.status = 404
+        fleet.repo.write("models/gone.yaml", model("gone", source=server.url))
+        fleet.push_service("chat", "gone")
+        once = ("--once", "--timeout", "3s")  # a host may have it a moment later
+        ended = machine.reconcile("-C", fleet.url, "--local", *once)
+
+    pending = re.compile(r"update pending: DownloadFailed: .*404")
+    assert (ended.code, bool(pending.search(ended.err))) == (3, True)
+    for said in (
+        machine.agent("status"),
+        machine.reconcile("status", "-C", fleet.url, "--local"),
+    ):
+        assert pending.search(said.out)
+        assert "it is not being fetched" in said.out
+
+
 def test_without_its_own_node_a_revision_is_held(machine: Machine, fleet: Fleet) -> None:
     fleet.push_service("chat")
     running = machine.start("-C", fleet.url, "--local")
@@ -77,7 +101,7 @@ def test_without_its_own_node_a_revision_is_held(machine: Machine, fleet: Fleet)
     fleet.repo.write("nodes/there.yaml", node("there", hardware={"memory": "16Gi"}))
     fleet.repo.commit("Rename the node")
 
-    running.wait_said("has no FleetNode here: held")
+    running.wait_said("has no FleetNode here (it has there): held")
     chat = machine.instance("chat")
     assert chat
     assert (chat.pid, chat.ready) == (before.pid, True)
@@ -142,7 +166,7 @@ def test_settings_that_change_before_the_model_is_here_replace_no_process(
         fleet.push_service("slow", "slow", contextSize=1024)
         running.wait_planned("Plan: 1 to create", count=2)
         fleet.push_service("slow", "slow", contextSize=1024, suspend=True)
-        running.wait_planned("1 to delete")
+        running.wait_planned("1 to stop")
         fleet.push_service("slow", "slow", contextSize=2048)
         running.wait_planned("Plan: 1 to create", count=3)
         server.go_on.set()
@@ -201,7 +225,7 @@ def test_a_download_under_way_is_seen_from_outside_while_its_owner_lives(
     look = ("-C", str(fleet.repo.work), "--dry-run", "--local", "-o", "json")
     with FileServer(tiny.read_bytes()) as server:
         server.go_on.clear()
-        fleet.repo.write("models/slow.yaml", model("slow", source=server.url))
+        fleet.repo.write("models/slow.yaml", model("slow", source=f"{server.url}?sig=c4n4ry"))
         fleet.push_service("slow", "slow")
         running = machine.start("-C", fleet.url, "--local")
         running.wait_said("default/slow  Downloading")
@@ -218,6 +242,8 @@ def test_a_download_under_way_is_seen_from_outside_while_its_owner_lives(
     assert shown.code == status.code == 3
     assert "Downloading" in shown.out
     assert "Downloading" in status.out
+    said = (shown.out, status.out, beside.out, changed.out, running.out + running.err)
+    assert not [text for text in said if "c4n4ry" in text], "a signature in a URL"
     assert "NotRunning" not in status.out
     assert beside.code == 0
     assert beside.json()["summary"]["unchanged"] == 1

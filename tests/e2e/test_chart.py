@@ -11,13 +11,18 @@ import pytest
 import yaml
 
 from reconciler import __version__
-from reconciler.kube.installation.chart import chart_files
-from reconciler.kube.installation.install import Program, SecretFile, installation
+from reconciler.cli import parser_of
+from reconciler.console.option import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
+from reconciler.kube.extender.configuration import service_url
+from reconciler.kube.install.chart import chart_files
+from reconciler.kube.install.manifests import Program, SecretFile, installation
 from reconciler.kube.objects import id_of
-from reconciler.option import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
+from reconciler.placement.score import Weights
 from reconciler.runtimes import RUNTIMES
 from tests.support.cluster import Cluster
+from tests.support.installed import kubeconfig_of
 from tests.support.kube_binaries import kube_binaries
+from tests.support.reconciler import Machine
 
 pytestmark = pytest.mark.e2e
 
@@ -128,12 +133,67 @@ def test_objects_of_the_cluster_can_be_the_fleet() -> None:
         ("replicas", "two"),
         ("secrets.gitToken", "fleet-git"),
         ("service.type", "Ingress"),
+        ("scheduler.weights.tps", -1),
+        ("scheduler.weights.speed", 1),
+        ("scheduler.port", 0),
     ],
 )
-def test_values_that_make_no_sense_are_refused(key: str, value: str) -> None:
+def test_values_that_make_no_sense_are_refused(key: str, value: object) -> None:
     said = helm("template", "fleet", str(CHART), "-n", NAMESPACE, *_set({key: value}), check=False)
 
     assert "values don't meet the specifications of the schema" in said
+
+
+def test_the_scheduler_extender_is_started_with_its_values() -> None:
+    values = {
+        "scheduler.enabled": True,
+        "scheduler.weights.cost": 2,
+        "scheduler.port": 9999,
+        "scheduler.tls.secretName": "extender-tls",
+        "labels.prefix": "hardware.example",
+    }
+    more = {key: m for key, m in rendered(values).items() if key not in installed(None)}
+
+    (made,) = (m for m in more.values() if m["kind"] == "Deployment")
+    pod = made["spec"]["template"]["spec"]
+    args = parser_of("extender").parse_args(pod["containers"][0]["args"][1:])
+    assert (args.port, args.weights) == (9999, Weights(0.7, 0.2, 2))
+    assert args.label_prefix == "hardware.example/"
+    assert str(args.tls_key_file) == "/etc/fleet/tls/tls.key"
+    assert pod["containers"][0]["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    assert pod["volumes"][0]["secret"]["secretName"] == "extender-tls"
+    # where `reconcile extender --print-config` sends schedulers
+    (service,) = (m for m in more.values() if m["kind"] == "Service")
+    found = f"http://{service['metadata']['name']}.{NAMESPACE}.svc:9999"
+    assert found == service_url(service["spec"]["ports"][0]["port"], tls=False)
+
+
+def test_weights_that_are_all_0_are_refused() -> None:
+    values = {f"scheduler.weights.{name}": 0 for name in ("tps", "util", "cost")}
+    words = _set({"scheduler.enabled": True, **values})
+
+    said = helm("template", "fleet", str(CHART), "-n", NAMESPACE, *words, check=False)
+
+    assert "scheduler.weights: all are 0" in said
+
+
+@pytest.mark.cluster
+def test_the_extender_needs_no_more_than_its_rights(
+    cluster: Cluster, machine: Machine, tmp_path: Path
+) -> None:
+    at = ("--kubeconfig", str(cluster.kubeconfig), "-n", NAMESPACE)
+    words = _set({"scheduler.enabled": True})
+    helm("install", "fleet", str(CHART), *at, "--create-namespace", *words)
+    cluster.add_node("worker")
+    own = kubeconfig_of(cluster, "fleet-extender", tmp_path)
+
+    running = machine.start("extender", "--kubeconfig", str(own), "--port", "0")
+
+    running.wait_said("1 nodes are known")
+    assert "forbidden" not in running.err
+    may = cluster.kubectl("auth", "can-i", "patch", "nodes", "--kubeconfig", str(own), check=False)
+    assert may.startswith("no")
+    helm("uninstall", "fleet", *at, "--wait")
 
 
 def test_another_namespace_is_refused_with_the_way_out() -> None:

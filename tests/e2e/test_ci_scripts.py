@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.runtime import NodeFacts
+from reconciler.runtimes.runtime import NodeFacts
 from tests.support.cache import cache_folder
 from tests.support.cluster import Cluster
 from tests.support.engines import Server, render, service
@@ -96,7 +96,7 @@ def test_a_step_of_the_kind_job_that_fails_is_named_with_what_was_there(
 def test_the_macos_job_says_what_another_machine_cannot_show_and_runs_the_rest(
     tmp_path: Path,
 ) -> None:
-    done = run("macos.sh", "tests/test_pressure.py", LOGS=str(tmp_path))
+    done = run("macos.sh", "tests/agent/test_pressure.py", LOGS=str(tmp_path))
 
     assert done.returncode == 0, done.stdout
     assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE)
@@ -123,7 +123,7 @@ def test_a_test_of_the_macos_job_that_fails_fails_it_and_leaves_its_files(tmp_pa
 def test_the_soak_plays_its_rounds_and_refuses_to_take_the_same_examples_in_each(
     tmp_path: Path,
 ) -> None:
-    variables = {"LOGS": str(tmp_path), "ROUNDS": "2", "T": "tests/test_pressure.py"}
+    variables = {"LOGS": str(tmp_path), "ROUNDS": "2", "T": "tests/agent/test_pressure.py"}
 
     played = run("soak.sh", CI="", **variables)
     refused = run("soak.sh", CI="true", **variables)

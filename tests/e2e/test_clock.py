@@ -12,9 +12,9 @@ import pytest
 from agent.engines.engine import find_engine
 from agent.process.launch import Launch
 from agent.process.owner import Processes
-from agent.state import StateDir
-from reconciler.runtime import NodeFacts
+from agent.state.directory import StateDir
 from reconciler.runtimes import RUNTIMES
+from reconciler.runtimes.runtime import NodeFacts
 from tests.support import engines
 from tests.support.client import complete
 from tests.support.owner import QUICK, MovedClock, wait_ready

@@ -12,7 +12,9 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import PROD, ClusterFleet
-from tests.support.fleets import document, service
+from tests.support.fleets import document, model, service
+from tests.support.gguf_models import tiny_llama
+from tests.support.http import FileServer
 from tests.support.reconciler import Finished, Machine
 from tests.support.wait import wait_for
 
@@ -66,6 +68,34 @@ def test_a_plan_as_json_keeps_to_its_schema_and_names_every_object(home: Cluster
     assert {"Deployment", "Service", "InferenceService"} <= {c["object"]["kind"] for c in of_chat}
     assert {c["target"] for c in of_chat} == {f"cluster/{PROD}"}
     assert plan["summary"]["create"] == 4  # the service, its Model, the Fleet and the FleetNode
+
+
+def test_a_hub_that_is_there_or_silent_changes_the_plans_figures_and_nothing_else(
+    home: ClusterFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FLEET_OFFLINE")
+    with FileServer(tiny_llama(tmp_path / "tiny.gguf").read_bytes()) as hub:
+        home.push(chat=chat(), phi=model("phi", source=hub.url))
+
+        unknown, known = home.changes("--offline"), home.changes()
+        home.once()
+        after = home.dry_run()
+    (home.machine.root / "cache" / "fleet-reconciler" / "headers").rename(tmp_path / "headers")
+    silent = home.dry_run()
+
+    (blind, _), (seen, memory) = (_of_the_service(changes) for changes in (unknown, known))
+    assert (blind, seen) == (None, len(hub.data))
+    assert memory[0]["afterBytes"] > 200 << 20
+    assert [c["object"] for c in unknown] == [c["object"] for c in known]
+    assert (after.code, silent.code) == (OK, OK)
+    assert "memory and size of default/phi are not known yet" in silent.err
+
+
+def _of_the_service(changes: list[dict[str, Any]]) -> tuple[int | None, list[dict[str, Any]]]:
+    """What it downloads, and its memory."""
+    impacts = [c["impact"] for c in changes if c["object"]["kind"] == "InferenceService"]
+    (impact,) = (impact for impact in impacts if impact["downloadBytes"] != 0)
+    return impact["downloadBytes"], impact["memory"]
 
 
 def test_an_edit_rolls_and_more_replicas_do_not(home: ClusterFleet) -> None:
@@ -231,21 +261,15 @@ def test_a_suspended_service_has_no_pod_and_comes_back(home: ClusterFleet) -> No
     )
 
 
-def test_a_cluster_that_does_not_answer_is_unknown(home: ClusterFleet, tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_answer_is_unknown(home: ClusterFleet) -> None:
     home.push(chat=chat())
-    nobody = tmp_path / "nobody"
-    nobody.write_text(home.cluster.kubeconfig.read_text().replace(home.cluster.url, _NOWHERE))
-    words = ("-C", str(home.repo.remote), "--cluster", "prod=test", "--kubeconfig", str(nobody))
 
-    shown = home.machine.reconcile("--dry-run", *words)
-    allowed = home.machine.reconcile("--dry-run", "--allow-unreachable", *words)
+    shown = home.run_unanswered("--dry-run")
+    allowed = home.run_unanswered("--dry-run", "--allow-unreachable")
 
     assert (shown.code, allowed.code) == (BLOCKED, OK)
     assert "?   InferenceService default/chat" in shown.out
     assert "create" not in shown.out.splitlines()[0]
-
-
-_NOWHERE = "https://127.0.0.1:1"
 
 
 def test_who_applies_already_is_named_and_nothing_is_applied(home: ClusterFleet) -> None:
@@ -306,7 +330,7 @@ def test_status_shows_the_cluster_beside_the_nodes(home: ClusterFleet) -> None:
     services = {s["ref"]["name"]: s for s in told["services"]}
     (placement,) = services["chat"]["placements"]
     condition = _ready(home, "far")
-    assert "cluster prod  at " in shown.out
+    assert "cluster prod  on " in shown.out
     assert (placement["node"], placement["target"]) == ("edge", "cluster/prod")
     assert (runs[-1].code, shown.code) == (BLOCKED, BLOCKED)
     assert services["far"]["reason"] == condition["reason"] == "Unschedulable"

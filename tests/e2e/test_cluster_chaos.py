@@ -17,7 +17,7 @@ from tests.support.rounds import play
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
 
-_ROUNDS = 20
+_ROUNDS = 16  # of 1.7 faults each: nearly always every one of them
 
 
 def test_after_every_fault_a_cluster_converges_and_nothing_foreign_was_touched(

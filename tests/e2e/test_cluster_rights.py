@@ -150,3 +150,21 @@ def test_operator_mode_needs_no_more_than_these_rights(
     assert run.code == OK, run.out + run.err
     assert "forbidden" not in run.err
     cluster.wait("--for=condition=Ready", "isvc/chat")
+
+
+def test_a_plan_names_a_pool_that_selects_no_node_until_there_is_one(
+    cluster: Cluster, repository: Repo, reconcile: Callable[..., Finished]
+) -> None:
+    labels = {"flexinfer.ai/gpu.vendor": "NVIDIA"}
+    pool = {**POOL, "kubernetes": {"cluster": "prod", "nodeSelector": labels}}
+    repository.write("pool.yaml", document("FleetNode", "edge", pool))
+    repository.commit("GPUs")
+
+    without = reconcile("--dry-run")
+    cluster.add_node("gpu", labels)
+    there = reconcile("--dry-run")
+
+    said = "no node there has what edge selects (flexinfer.ai/gpu.vendor=NVIDIA)"
+    assert said in without.out
+    assert said not in there.out
+    assert (without.code, there.code) == (CHANGES, CHANGES)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.kube.installation.install import Program, deployment
+from reconciler.kube.install.manifests import Program, deployment
 
 REPOSITORY = Path(__file__).parent.parent.parent
 FILES = sorted((REPOSITORY / "deploy" / "containers").glob("*.Containerfile"))

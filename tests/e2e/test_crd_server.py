@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 import urllib3
 
-from reconciler.api import KINDS, schema_file
+from reconciler.api.kinds import KINDS, schema_file
 from reconciler.api.meta import GROUP
-from reconciler.kube.definitions.crd import crds
+from reconciler.kube.crd.definitions import crds
 from reconciler.kube.objects import OWNED_KINDS
 from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES
 from reconciler.source.documents import read_documents

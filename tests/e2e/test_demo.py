@@ -52,7 +52,18 @@ def test_without_a_terminal_it_asks_both_services_stops_everything_and_ends_with
         assert f"{service}  ready at http://127.0.0.1:" in done.err
     assert machine.processes() == []
 
-    (folder / "fleet/services/search.yaml").unlink()  # as in a copy of an earlier version
+    search = folder / "fleet/services/search.yaml"
+    large = re.sub(r"contextSize: \d+", "contextSize: 134217728", search.read_text())
+    search.write_text(large)
+    blocked = machine.reconcile("demo", "--state-dir", str(folder))
+    assert "MemoryFits" in blocked.out
+    assert (blocked.code, "chat: Paris" in blocked.out) == (0, True)
+
+    search.write_text(search.read_text().replace("contextSize: 1", "contextSize: none"))
+    refused = machine.reconcile("demo", "--state-dir", str(folder))
+    assert (refused.code, "is refused" in refused.err) == (3, True)
+
+    search.unlink()  # as in a copy of an earlier version
     again = machine.reconcile("demo", "--state-dir", str(folder))
     assert again.code == 0
     assert "chat: Paris" in again.out
@@ -192,3 +203,12 @@ def test_a_download_on_a_terminal_has_a_progress_bar(machine: Machine, fleet: Fl
             terminal.wait_shown("slow [#---------------------------] 6 %")
             terminal.process.send_signal(signal.SIGTERM)
             assert terminal.process.wait(timeout=PATIENCE_S) == 0
+
+
+def test_without_any_engine_it_ends_and_says_why(machine: Machine) -> None:
+    done = machine.reconcile("demo", env={"FLEET_LLAMA_SERVER": "/nope"})
+
+    assert done.code == 3
+    assert "EngineMissing" in done.out
+    assert "the demo ends without an answer" in done.err
+    assert machine.processes() == []

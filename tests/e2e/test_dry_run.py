@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.support.fleets import service
+from tests.support.fleets import model, service
 from tests.support.reconciler import Fleet, Machine
 
 pytestmark = pytest.mark.e2e
@@ -161,10 +161,12 @@ def test_a_file_that_was_cut_to_nothing_is_no_removal_in_a_plan_either(
     fleet.push_removal("chat")
     removed = machine.reconcile("-C", fleet.url, "--dry-run", "--local", "-o", "json")
 
+    assert f"this is the plan of {base[:12]}, which was applied last" in local.err
+    assert "1 unchanged" in local.out
+    assert merge.out == ""
     for refused in (local, merge):
         assert refused.code == FAILED
-        assert refused.out == ""
-        assert "services/chat.yaml:1:1: held documents of the fleet" in refused.err
+        assert "services/chat.yaml:1:1: contained documents of the fleet" in refused.err
     assert removed.code == CHANGES
     assert [c["action"] for c in removed.json()["changes"]] == ["delete"]
 
@@ -207,3 +209,53 @@ def test_words_that_cannot_be_meant_end_with_64_and_one_line(
     assert done.code == USAGE
     assert len(done.err.strip().splitlines()) == 1
     assert done.out == ""
+
+
+def test_a_plan_against_a_revision_charges_for_no_model_that_it_has(
+    machine: Machine, fleet: Fleet
+) -> None:
+    """Neither for the file of a repository, nor for one of a hub whose size nobody knows."""
+    fleet.repo.publish({"models/hub.yaml": model("hub", source="hf://org/name/hub.gguf")})
+    fleet.push_service("chat", contextSize=1024)
+    fleet.push_service("far", "hub", contextSize=1024)
+    fleet.push_service("chat", contextSize=2048)
+    fleet.push_service("far", "hub", contextSize=2048)
+    other = b"GGUF" + (fleet.repo.work / "models/tiny.gguf").read_bytes()[4:] + b" "
+
+    edited = machine.reconcile(
+        "-C", str(fleet.repo.work), "--dry-run", "--from", "HEAD~2", "-o", "json"
+    ).json()
+    fleet.repo.publish({"models/tiny.gguf": other})
+    replaced = machine.reconcile(
+        "-C", str(fleet.repo.work), "--dry-run", "--from", "HEAD~1", "-o", "json"
+    ).json()
+
+    sizes = {c["ref"]["name"]: c["impact"]["downloadBytes"] for c in edited["changes"]}
+    assert sizes == {"chat": 0, "far": 0}
+    (change,) = replaced["changes"]
+    assert change["impact"]["downloadBytes"] == len(other)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "apiVersion: [inference.llmkube.dev/v1alpha1\n",
+        service("bad", "nothing"),
+        service("bad", "tiny", contextSize="much"),
+    ],
+    ids=["no YAML", "a reference to nothing", "no number"],
+)
+def test_the_change_that_repairs_a_broken_revision_has_a_plan(
+    machine: Machine, fleet: Fleet, bad: str
+) -> None:
+    fleet.push_service("chat", contextSize=1024)
+    fleet.repo.publish({"services/bad.yaml": bad})
+    (fleet.repo.work / "services/bad.yaml").unlink()
+    fleet.push_service("chat", contextSize=2048)
+
+    done = machine.reconcile("-C", str(fleet.repo.work), "--dry-run", "--from", "HEAD~1")
+
+    assert done.code == CHANGES
+    assert "contextSize        1024 -> 2048" in done.out
+    assert "HEAD~1 is not valid (services/bad.yaml:" in done.err
+    assert "compared with the rest of it" in done.err

@@ -74,6 +74,25 @@ def _log_size(machine: Machine) -> int:
     return sum(path.stat().st_size for path in logs)
 
 
+def test_what_runs_is_not_stopped_for_a_successor_that_no_disk_takes(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    running = machine.start("-C", fleet.url, "--local")
+    before = machine.wait_ready("chat")
+    assert before.pid
+    assert before.endpoint
+    records, away = machine.state / "records", machine.state / "full"
+    records.rename(away)  # a full disk that root meets, too
+
+    fleet.push_service("chat", contextSize=512)
+    running.wait_said("StateUnwritable")
+
+    assert complete(before.endpoint), "it answers as before"
+    away.rename(records)
+    assert machine.wait_ready("chat", not_pid=before.pid).pid
+
+
 def test_a_taken_port_is_named_with_its_owner_and_taken_once_it_is_free(
     machine: Machine, fleet: Fleet
 ) -> None:

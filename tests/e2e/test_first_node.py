@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.gemma import link_gemma
 from tests.support.ports import own_port
-from tests.support.reconciler import Machine
+from tests.support.reconciler import Machine, alive
 from tests.support.typed_pages import Line, Page, Shell, shape, shell
 from tests.support.wait import wait_for
 
@@ -93,9 +93,9 @@ def _end_agent(machine: Machine) -> None:
     """Whatever line failed, no agent is left that would start the model again."""
     lock = machine.state / "agent.lock"
     held = lock.read_text().strip() if lock.is_file() else ""
-    if held.isdigit() and any(str(process.pid) == held for process in machine.processes()):
+    if held.isdigit() and alive(int(held)):
         os.kill(int(held), signal.SIGKILL)
-        wait_for(lambda: all(str(process.pid) != held for process in machine.processes()))
+        wait_for(lambda: not alive(int(held)))
 
 
 def _log(machine: Machine) -> str:

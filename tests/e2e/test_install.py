@@ -73,7 +73,7 @@ def test_installed_models_come_up_and_uninstall_drains_and_stops_them(managed: M
     agent = main_pid(managed.manager)
     removed = managed.uninstall()
 
-    assert "default/chat: drains and stops" in removed.err
+    assert "default/chat: stopping" in removed.err
     assert "default/chat: stopped" in removed.err
     assert managed.machine.processes() == []
     assert agent

@@ -39,11 +39,12 @@ from tests.support.wait import wait_for
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
 
 PAGE = Page.read("docs/kubernetes.md")
+README = Page.read("README.md")
 INSTALLED = Page.read("docs/kubernetes-install.md")
 PROGRAMS = Path(sys.executable).parent
 (URL,) = set(re.findall(r"https://git\.example\.com/\S+\.git", PAGE.text))
 (HOST_IP,) = set(re.findall(r"hostIP: (\S+)", PAGE.text))
-BLOCKED = 3
+CHANGES, BLOCKED = 2, 3
 
 
 @dataclass
@@ -148,7 +149,7 @@ def test_from_nothing_to_a_cluster_and_a_mac_and_back_to_nothing(typist: Typist)
     typist.follow("Install")
     program = typist.start_program()
     typist.follow("First service")
-    typist.follow("Change it, and let somebody else change it")
+    typist.follow("Change it, and let another program change it")
     typist.follow("A Mac beside a cluster")
 
     assert typist.machine.wait_ready("chat").pid
@@ -163,6 +164,30 @@ def test_from_nothing_to_a_cluster_and_a_mac_and_back_to_nothing(typist: Typist)
     assert program.process.poll() is None  # it stands by: no kubelet ends it
     program.end()
     wait_for(lambda: ours(typist.cluster) == set(), "nothing of ours")
+
+
+def test_the_block_of_the_readme_puts_a_reconciler_there_which_serves(pushed: Typist) -> None:
+    """Its service is the one of the page."""
+    block, _ = re.findall(
+        r"^```\n(.*?)^```", README.section("A cluster beside them").text, re.MULTILINE | re.DOTALL
+    )
+    install, plan, *waits = (
+        line.replace("https://git.example/fleet.git", URL)
+        .replace("ADDRESS", "registry.test/fleet:1")
+        .replace("inferenceservice/chat", "inferenceservice/gemma-270m")
+        for line in block.splitlines()
+    )
+
+    pushed.type(install)
+    planned = pushed.type(plan, CHANGES)
+    program = pushed.start_program()
+    for wait in waits:
+        pushed.type(wait)
+
+    assert len(waits) == 2
+    assert "InferenceService default/gemma-270m" in planned
+    assert "registry.test/fleet:1" in pushed.cluster.kubectl("get", "deploy", "-A", "-o", "yaml")
+    assert program.end() == 0
 
 
 @pytest.mark.parametrize(

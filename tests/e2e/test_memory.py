@@ -52,6 +52,7 @@ def in_quiet(fleet: Fleet, step: Callable[[], None]) -> None:
     pytest.fail("this machine is too busy to see one program's memory")
 
 
+@pytest.mark.alone  # else the others' memory comes and goes with it
 def test_a_foreign_program_decides_and_is_named(machine: Machine, fleet: Fleet) -> None:
     fleet.push_service("chat")
 
@@ -59,17 +60,20 @@ def test_a_foreign_program_decides_and_is_named(machine: Machine, fleet: Fleet) 
         free = machine.reconcile("-C", fleet.url, "--dry-run", "--local")
         with eater(_EATEN_MIB) as pid:
             full = machine.reconcile("-C", fleet.url, "--dry-run", "--local")
+            shown = machine.reconcile("-C", fleet.url, "status", "--local")
 
         assert free.code == 2, free.out
         assert "+ " in free.out
         assert full.code == 3, full.out
         (refused,) = [line for line in full.out.splitlines() if "MemoryFits: needs " in line]
-        assert " in use by others); " in refused
+        assert " in use by other processes); " in refused
+        assert " in use by other processes); " in shown.out, "a status says why as the plan does"
         assert f"(the largest: pid {pid} (python" in refused.lower()
 
     in_quiet(fleet, look)
 
 
+@pytest.mark.alone  # else the others' memory comes and goes with it
 def test_a_service_waits_for_memory_and_starts_when_it_is_given_back(
     machine: Machine, fleet: Fleet
 ) -> None:

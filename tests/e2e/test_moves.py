@@ -88,7 +88,7 @@ class Client(threading.Thread):
     def run(self) -> None:
         while not self._end.is_set():
             endpoint, error = self._ask()
-            if error is not None and "refused" in error:  # told a moment too early: ask once more
+            if error is not None and endpoint != self._endpoint():  # it went while we asked there
                 endpoint, error = self._ask()
             if error is None:
                 self.answered.append(str(endpoint))
@@ -96,8 +96,7 @@ class Client(threading.Thread):
                 self.failed.append(f"{endpoint}: {error}")
 
     def _ask(self) -> tuple[str | None, str | None]:
-        found = (home.endpoint(self._service) for home in self._homes)
-        endpoint = next((one for one in found if one), None)
+        endpoint = self._endpoint()
         if endpoint is None:
             return None, "nobody says that it answers"
         try:
@@ -105,6 +104,10 @@ class Client(threading.Thread):
         except (OSError, http.client.HTTPException) as error:
             return endpoint, repr(error)
         return endpoint, None
+
+    def _endpoint(self) -> str | None:
+        found = (home.endpoint(self._service) for home in self._homes)
+        return next((one for one in found if one), None)
 
     def stop(self) -> None:
         self._end.set()

@@ -127,7 +127,7 @@ def test_definitions_that_are_deleted_and_made_anew_stop_nothing(
     running.wait_said("cluster://prod")
     install_kinds(pool)
     pool.apply(*small("chat"))
-    running.wait_said("made anew")
+    running.wait_said("recreated")
     before_harm = passes(running)
     pool.apply(*small("chat", "third"))
     wait_for(lambda: passes(running) > before_harm + 1, "passes that could do harm")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 
 import psutil
@@ -14,8 +13,8 @@ from tests.support.client import complete, get
 from tests.support.fleets import model, service
 from tests.support.llama_server import llama_server
 from tests.support.reconciler import Fleet, Machine
-from tests.support.served_node import Reply, request
-from tests.support.wait import PATIENCE_S, wait_for
+from tests.support.served_node import events, request
+from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -119,18 +118,11 @@ def test_an_agent_ends_although_somebody_listens(machine: Machine, fleet: Fleet)
     running = machine.daemon("--fleet", fleet.url, "--node", "here")
     before = machine.wait_ready("chat").pid
     url = url_of(machine)
-    heard: list[Reply] = []
-    listener = threading.Thread(
-        target=lambda: heard.append(request(url, "GET", "/v1/events", timeout_s=PATIENCE_S))
-    )
-    listener.start()
-    wait_for(lambda: "process_open_fds" in request(url, "GET", "/metrics").text)
 
-    code = running.end(signal.SIGTERM)
+    with events(url):
+        code = running.end(signal.SIGTERM)
 
-    listener.join(PATIENCE_S)
     assert code == 0
-    assert heard
     assert served(machine.state) is None
     after = machine.instance("chat")
     assert after is not None

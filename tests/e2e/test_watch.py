@@ -12,6 +12,7 @@ from reconciler.cli.serve import watch_files
 from reconciler.loop import Wake
 from tests.support.client import complete, context_size
 from tests.support.fleets import service
+from tests.support.gguf_models import tiny_llama
 from tests.support.reconciler import Fleet, Machine, Running
 from tests.support.wait import PATIENCE_S, wait_for
 
@@ -88,7 +89,7 @@ def test_half_written_and_invalid_saves_change_nothing_until_they_are_right(
     fleet.repo.write("services/chat.yaml", text[: len(text) // 2])
     watching.wait_said("is refused")
     fleet.repo.write("services/chat.yaml", "")
-    watching.wait_said("holds none now")
+    watching.wait_said("contains none now")
     fleet.repo.write("services/chat.yaml", "{{{")
     watching.wait_said("is refused", count=3)
     chat = machine.instance("chat")
@@ -213,3 +214,20 @@ def test_a_plain_folder_is_followed_too(machine: Machine, fleet: Fleet) -> None:
     machine.wait_ready("more")
 
     assert running.end() == 0
+
+
+def test_a_model_file_is_followed_without_a_saved_yaml(
+    machine: Machine, fleet: Fleet, watching: Running
+) -> None:
+    """Repaired, and then replaced by another of the same size."""
+    chat, file = machine.wait_ready("chat"), fleet.repo.work / "models/tiny.gguf"
+    whole = file.read_bytes()
+
+    file.write_bytes(whole[:1000])
+    watching.wait_planned("undamaged")
+    tiny_llama(file, seed=1)
+    other = machine.wait_ready("chat", not_pid=chat.pid)
+
+    assert file.stat().st_size == len(whole)
+    assert other.endpoint
+    assert complete(other.endpoint)

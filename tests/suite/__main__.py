@@ -1,8 +1,8 @@
 """Run the tests as `make test` does.
 
     python -m tests.suite                              all of them, several at a time
-    python -m tests.suite tests/test_planner.py        a part: any words that pytest takes
-    python -m tests.suite --fast                       only what starts no engine and no cluster
+    python -m tests.suite tests/core/test_planner.py        a part: any words that pytest takes
+    python -m tests.suite --fast                       only what is quick and starts nothing
 
 The variables T (words for pytest), SEED and WORKERS say the same to `make`. Ctrl-C ends everything
 that the tests have started and leaves nothing of them behind.
@@ -41,7 +41,7 @@ def _options(argv: list[str]) -> Options:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--fast", action="store_true", help="no engines, no cluster")
+    parser.add_argument("--fast", action="store_true", help="no engine, no cluster, nothing slow")
     parser.add_argument("--seed", type=int, help="of the order and of all examples")
     parser.add_argument("--workers", type=int, help="how many tests run at once")
     parser.add_argument("--record", action="store_true", help="write durations.json")

@@ -55,8 +55,7 @@ class Distribution:
 
     def add_node(self, node: WorkerController) -> None:
         """Half of the workers, and not more, run what needs a cluster while there is other work."""
-        half = len(self._likes) % 2 == 0
-        self._likes[node] = frozenset({"cluster"}) if half else frozenset()
+        self._likes[node] = schedule.TASTES[len(self._likes) % len(schedule.TASTES)]
         self._pending[node] = []
 
     def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:

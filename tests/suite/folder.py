@@ -47,7 +47,9 @@ class RunFolder:
         other = self.temporary / "other"
         other.mkdir(exist_ok=True)
         # Four hundred modules that each worker and each program compiles anew cost minutes.
-        kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        # And what was said of this run is not meant for one that a test makes.
+        left_out = {"PYTHONDONTWRITEBYTECODE", "T", "SEED", "WORKERS"}
+        kept = {k: v for k, v in os.environ.items() if k not in left_out}
         return {**kept, RUN_FOLDER: str(self.path), "TMPDIR": str(other)}
 
     def processes(self) -> list[psutil.Process]:

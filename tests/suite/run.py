@@ -22,7 +22,7 @@ from tests.suite.folder import RunFolder
 from tests.suite.results import Failure, Results
 
 _NOTHING_TO_PLAY = (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
-_FAST = "not e2e and not cluster"
+_FAST = "not e2e and not cluster and not slow"
 _LOOK_S = 0.1
 _REPOSITORY = Path(__file__).parent.parent.parent
 

@@ -11,7 +11,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 USUAL_S = 0.05  # of a test that no table knows
-_DEAR = "cluster"
+_CLUSTER, _INSTALLED = "cluster", "installed"
+# What a worker likes to run, by its number: a cluster takes some seconds to start, and work while
+# it idles; to make it one where `reconcile install` was run, or an empty one again, takes a second.
+TASTES = (
+    frozenset({_CLUSTER, _INSTALLED}),
+    frozenset[str](),
+    frozenset({_CLUSTER}),
+    frozenset[str](),
+)
 _LONGEST_S = 15.0  # of a unit with more than one test
 
 
@@ -24,6 +32,7 @@ class Case:
     needs: frozenset[str] = frozenset()
     is_alone: bool = False
     is_together: bool = False  # with the others of its file
+    is_installed: bool = False  # needs a cluster where `reconcile install` was run
 
     @property
     def file(self) -> str:
@@ -44,14 +53,19 @@ class Unit:
     def needs(self) -> frozenset[str]:
         return self.cases[0].needs
 
+    @property
+    def taste(self) -> frozenset[str]:
+        installed = {_INSTALLED} if self.cases[0].is_installed else set[str]()
+        return self.needs & {_CLUSTER} | installed
+
 
 def units(cases: Iterable[Case]) -> tuple[Unit, ...]:
     """All tests that run beside others, the longest unit first; in a unit, and of units that take
     as long, the order is that of `cases`."""
-    files: dict[tuple[str, frozenset[str]], list[Case]] = {}
+    files: dict[tuple[str, frozenset[str], bool], list[Case]] = {}
     for case in cases:
         if not case.is_alone:
-            files.setdefault((case.file, case.needs), []).append(case)
+            files.setdefault((case.file, case.needs, case.is_installed), []).append(case)
     found = [Unit(part) for group in files.values() for part in _divided(group)]
     # Short ones stay in the order of this run: it is another one each time.
     return tuple(sorted(found, key=lambda unit: -max(unit.seconds, _LONGEST_S / 4)))
@@ -63,11 +77,12 @@ def alone(cases: Iterable[Case]) -> tuple[Case, ...]:
 
 
 def choose(waiting: Sequence[Unit], there: Collection[str], likes: Collection[str] = ()) -> Unit:
-    """The first whose builds are there, else the first, which then waits. A worker `likes` what it
-    has started already: a cluster takes some seconds, and work while it idles."""
+    """The first whose builds are there, else the first, which then waits; of those, one that the
+    worker `likes`, or that at least needs a cluster if the worker likes that, and none if not."""
     can = [unit for unit in waiting if unit.needs <= {*there}]
-    liked = (unit for unit in can if (_DEAR in unit.needs) == (_DEAR in likes))
-    return next(liked, None) or next(iter(can), waiting[0])
+    liked = (unit for unit in can if unit.taste == likes)
+    near = (unit for unit in can if (_CLUSTER in unit.taste) == (_CLUSTER in likes))
+    return next(liked, None) or next(near, None) or next(iter(can), waiting[0])
 
 
 def seconds_left(cases: Iterable[Case], workers: int) -> float:
@@ -84,7 +99,7 @@ def case_of(
     """A test by its markers; one that no table knows takes as long as tests usually do."""
     seconds = known.get(test_id, USUAL_S)
     needs = frozenset(marks) & frozenset(builds)
-    return Case(test_id, seconds, needs, "alone" in marks, "together" in marks)
+    return Case(test_id, seconds, needs, "alone" in marks, "together" in marks, _INSTALLED in marks)
 
 
 def _divided(group: Iterable[Case]) -> Iterator[tuple[Case, ...]]:

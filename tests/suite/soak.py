@@ -2,7 +2,7 @@
 
     make soak                       until Ctrl-C
     make soak ROUNDS=10             so many times
-    make soak T=tests/test_loop.py  a part
+    make soak T=tests/loop/test_loop.py  a part
 
 A failure ends nothing: its command is printed, and again at the end with a line for each round.
 """
@@ -17,6 +17,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, islice
+
+FUZZ_SECONDS = "FUZZ_SECONDS"  # the variable that says how long a round looks for odd inputs
+_LONGER = {FUZZ_SECONDS: "120", "CHAOS_ROUNDS": "100", "CLUSTER_CHAOS_ROUNDS": "40"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ def main() -> int:
 
 
 def _rounds() -> Iterator[Round]:
-    environment = {name: value for name, value in os.environ.items() if name != "CI"}
+    environment = _LONGER | {name: value for name, value in os.environ.items() if name != "CI"}
     for number in count(1):
         seed = random.SystemRandom().getrandbits(32)
         began = time.monotonic()

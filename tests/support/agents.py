@@ -6,7 +6,7 @@
         ... agent.url ...
         assert agent.wakes == 1
 
-Real sockets, and TLS with a certificate of its own on request. tests/test_agents_contract.py holds
+Real sockets, and TLS with a certificate of its own on request. tests/agents/test_contract.py holds
 it against the real agent.
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from reconciler.plan import Instance, RevisionState, TargetState
+from reconciler.core.plan import Instance, RevisionState, TargetState
 from reconciler.report.nodestate import node_state
 
 Behaviour = Callable[["FakeAgent", BaseHTTPRequestHandler], None]

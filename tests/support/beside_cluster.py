@@ -14,13 +14,13 @@ from typing import Any, Self
 
 import psutil
 
+from reconciler.api.digest import digest
 from reconciler.api.meta import API_VERSION, GROUP
-from reconciler.kube.definitions.crd import crds
+from reconciler.kube.crd.definitions import crds
+from reconciler.kube.endpoints.heartbeat import lease_name
+from reconciler.kube.endpoints.slices import unroutable
 from reconciler.kube.objects import SYSTEM_NAMESPACE
-from reconciler.kube.publishing.heartbeat import lease_name
-from reconciler.kube.publishing.slices import unroutable
 from reconciler.runtimes import RUNTIMES
-from reconciler.workload import digest
 from tests.support.cluster import Cluster
 from tests.support.wait import wait_for
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.api.meta import ObjectRef
-from reconciler.fleet import Origin
-from reconciler.plan import Instance, Observation, Source, TargetState
-from reconciler.workload import ModelFile, PoolNeed, Workload
+from reconciler.core.plan import Instance, Location, Observation, TargetState
+from reconciler.fleet.fleet import Origin
+from reconciler.fleet.model_file import ModelFile
+from reconciler.fleet.workload import PoolNeed, Workload
 
 GIB = 2**30
 NODE = "node/mac"
@@ -51,7 +52,7 @@ def instance(name: str = "chat", of: Workload | None = None, **overrides: Any) -
         "inputs": started_from.inputs,
         "inputs_digest": started_from.inputs_digest,
         "render_digest": "render",
-        "source": Source(f"services/{name}.yaml", 1, "0" * 40),
+        "source": Location(f"services/{name}.yaml", 1, "0" * 40),
         "ready": True,
         "reason": "Ready",
         "needs": started_from.needs,
@@ -75,8 +76,8 @@ class FixedCauses:
 
     commit = "c" * 40
 
-    def where(self, ref: ObjectRef, field: str = "") -> Source | None:
-        return Source(f"services/{ref.name}.yaml", 7 if field else 1, self.commit)
+    def where(self, ref: ObjectRef, field: str = "") -> Location | None:
+        return Location(f"services/{ref.name}.yaml", 7 if field else 1, self.commit)
 
-    def removal(self, last: Source | None) -> Source | None:
-        return last and Source(last.file, last.line, self.commit)
+    def removal(self, last: Location | None) -> Location | None:
+        return last and Location(last.file, last.line, self.commit)

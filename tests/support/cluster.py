@@ -1,7 +1,7 @@
 """A real cluster on loopback: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok.
 
-There is no kubelet: kwok says that nodes and pods are Ready, and no container ever runs. kubectl is
-the third party that tests look with.
+There is no kubelet: kwok says that nodes and pods are Ready, and no container ever runs. Tests look
+with kubectl, or by plain requests that say the same, never by our own client.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,11 @@ from typing import Any, Self
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from reconciler.kube.client.api import ApiServer
+from reconciler.kube.client.credentials import ClusterCredentials, Grant
+from reconciler.kube.client.transport import Transport
 from tests.support.certificates import self_signed
+from tests.support.cluster_requests import Requests
 from tests.support.cluster_wipe import SYSTEM, Identity, Wiper
 from tests.support.kube_binaries import STAGES, kube_binaries
 from tests.support.ports import own_ports
@@ -48,6 +53,7 @@ class Cluster:
     api_port: int
     parts: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     kept: dict[str, Identity] = field(default_factory=dict)
+    _requests: Requests | None = None
 
     @classmethod
     def start(cls, folder: Path, parts: Iterable[str] = CONTROL) -> Self:
@@ -79,6 +85,18 @@ class Cluster:
         """One context, `test`, with all rights."""
         return self.folder / "kubeconfig"
 
+    @property
+    def requests(self) -> Requests:
+        if self._requests is None:
+            self._requests = Requests(self.api_port, self.ca, self.token)
+        return self._requests
+
+    def client(self, name: str = "prod") -> ApiServer:
+        """Our own client of this cluster, with all rights. Programs find their way by the
+        kubeconfig, which takes a process to read: half a second of processor time."""
+        grant = Grant(self.url, "admin", f"Bearer {self.token}", self.ca.read_text())
+        return ApiServer(name, Transport(name, ClusterCredentials(lambda: grant)))
+
     def kubectl(self, *words: str, text: str | None = None, check: bool = True) -> str:
         """What kubectl prints. AssertionError with what it said: it failed, unless `check` is off
         (then stdout and stderr together)."""
@@ -101,8 +119,9 @@ class Cluster:
         self.kubectl("wait", *words, f"--timeout={PATIENCE_S:g}s")
 
     def json(self, *words: str) -> Any:
-        """`kubectl ... -o json`, parsed."""
-        return json.loads(self.kubectl(*words, "-o", "json"))
+        """What `kubectl ... -o json` prints, parsed."""
+        found = self.requests.get(words)
+        return json.loads(self.kubectl(*words, "-o", "json")) if found is None else found
 
     def apply(self, *documents: Mapping[str, Any] | str) -> None:
         """As somebody with kubectl would: client-side apply of YAML text or of objects."""
@@ -111,7 +130,8 @@ class Cluster:
 
     def namespace(self, name: str) -> str:
         """Make a namespace; it goes with the test."""
-        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        self.requests.apply(f"/api/v1/namespaces/{name}", made)
         return name
 
     def add_node(
@@ -119,17 +139,14 @@ class Cluster:
     ) -> None:
         """A node that kwok keeps Ready; `resources` such as **{"nvidia.com/gpu": "1"}."""
         amounts = {"cpu": "32", "memory": "64Gi", "pods": "110", **resources}
-        self.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {"name": name, "labels": {**(labels or {})}},
-                "status": {"allocatable": amounts, "capacity": amounts},
-            }
-        )
-        # client-side apply leaves out the status subresource
-        status = json.dumps({"status": {"allocatable": amounts, "capacity": amounts}})
-        self.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", status)
+        made = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": {**(labels or {})}},
+        }
+        amounts_of = {**made, "status": {"allocatable": amounts, "capacity": amounts}}
+        self.requests.apply(f"/api/v1/nodes/{name}", made)
+        self.requests.apply(f"/api/v1/nodes/{name}/status", amounts_of)
 
     def calls(self) -> dict[tuple[str, str], int]:
         """(verb, resource) -> how many requests the API server has answered, watches apart."""
@@ -191,6 +208,17 @@ class Cluster:
         }
         self._spawn(name, *arguments[name])
 
+    @contextlib.contextmanager
+    def scheduler(self, configuration: Path) -> Iterator[None]:
+        """One more kube-scheduler, by a configuration of its own."""
+        name = "second-scheduler"
+        words = (f"--config={configuration}", "--secure-port=0")
+        self._spawn(name, *words, program="kube-scheduler")
+        try:
+            yield
+        finally:
+            self.stop_part(name, kill=True)
+
     def stop_part(self, name: str, *, kill: bool = False) -> None:
         """Any part, by the name of its program. Its data stay."""
         part = self.parts.pop(name)
@@ -221,17 +249,16 @@ class Cluster:
 
     def _is_ready(self) -> bool:
         assert self.parts["kube-apiserver"].poll() is None, self.log("kube-apiserver")
-        said = self.kubectl("get", "--raw", "/readyz", "--request-timeout=10s", check=False)
-        return said.strip() == "ok"
+        return _answers(f"{self.url}/readyz", self.ca)  # whoever asks may read it
 
     def log(self, part: str) -> str:
         """The end of what a part has written."""
         return (self.folder / f"{part}.log").read_text(errors="replace")[-4000:]
 
-    def _spawn(self, name: str, *arguments: str) -> None:
+    def _spawn(self, name: str, *arguments: str, program: str | None = None) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
             self.parts[name] = subprocess.Popen(
-                (self.programs / name, *arguments),
+                (self.programs / (program or name), *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -287,9 +314,10 @@ def _write_key(path: Path) -> None:
     )
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, ca: Path | None = None) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        trust = ssl.create_default_context(cafile=ca) if ca else None
+        with urllib.request.urlopen(url, timeout=10, context=trust) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

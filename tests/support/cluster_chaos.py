@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reconciler.kube.apiserver.access import open_cluster
-from reconciler.kube.apiserver.credentials import Grant
+from reconciler.kube.client.access import open_cluster
+from reconciler.kube.client.credentials import Grant
 from tests.support.cluster import Cluster, running_cluster
 from tests.support.cluster_declared import (
     CONTEXTS,
@@ -83,7 +83,7 @@ class ClusterWorld:
             own = rights_of(cluster, root)
             agents = _agent_kubeconfig(cluster, root)
             proxy = held.enter_context(FaultProxy(_grant(own, "test")))
-            api = open_cluster("prod", "test", kubeconfig=cluster.kubeconfig)
+            api = cluster.client()
             held.callback(api.close)
             machine, mac, mini = (held.enter_context(Machine(folder)) for folder in folders)
             repo, other = Repo.create(root / "git"), Repo.create(root / "other")
@@ -161,11 +161,17 @@ class ClusterWorld:
         )
 
     def reinstall(self) -> None:
-        """What a person does whose definitions are gone; and the other fleet's people."""
-        done = self.machine.reconcile(
-            *("install", "--cluster", "prod=test", "--kubeconfig", str(self.cluster.kubeconfig))
-        )
-        assert done.code == 0, done.out + done.err
+        """What a person does whose definitions are gone; and the other fleet's people. Again when
+        the API server hangs, as it may for a while after its etcd died."""
+        to = ("--cluster", "prod=test", "--kubeconfig", str(self.cluster.kubeconfig))
+        answers: list[str] = []
+
+        def is_installed() -> bool:
+            done = self.machine.reconcile("install", *to)
+            answers.append(done.out + done.err)
+            return done.code == 0
+
+        wait_for(is_installed, answers)
 
     def start_reconciler(
         self, *words: str, kubeconfig: Path | None = None, elsewhere: bool = False
@@ -175,7 +181,7 @@ class ClusterWorld:
         cache = {"XDG_CACHE_HOME": str(self.machine.root / "elsewhere")} if elsewhere else {}
         running = self.machine.start(
             *("-C", str(self.repo.remote), "--cluster", "prod=test"),
-            *("--kubeconfig", str(kubeconfig or self.kubeconfig), "--interval", "500ms"),
+            *("--kubeconfig", str(kubeconfig or self.kubeconfig), "--interval", "1s"),
             *("--listen", "127.0.0.1:0", *words),
             env={"FLEET_DEBUG": "1"} | cache,
         )

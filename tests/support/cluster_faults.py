@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 from reconciler.api.meta import GROUP
-from reconciler.kube.apiserver.errors import ClusterError
+from reconciler.kube.client.errors import ClusterError
 from reconciler.kube.objects import ObjectId
 from tests.support import rounds
 from tests.support.cluster_chaos import ClusterWorld
@@ -63,8 +63,10 @@ def namespace_deleted(world: ClusterWorld) -> Iterator[None]:
     """It takes a service with it, and somebody makes it anew."""
     world.note(f"  the namespace {TEAM} is deleted")
     world.touched.add(POOL[0])
-    world.kubectl("delete", "namespace", TEAM, "--wait=false")
+    delete = ("delete", "namespace", TEAM, "--wait=false")
+    world.kubectl(*delete)
     yield
+    world.set_right(*delete)  # where nobody took it: etcd may have been dead
 
     def is_gone() -> bool:
         with contextlib.suppress(ClusterError):  # not for long: what else is broken heals

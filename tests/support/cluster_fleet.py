@@ -20,6 +20,7 @@ from tests.support.repos import Repo
 from tests.support.wait import wait_for
 
 PROD = "prod"
+_NOWHERE = "https://127.0.0.1:1"
 L4: dict[str, Any] = {
     "memory": "64Gi",
     "devices": [{"vendor": "NVIDIA", "arch": "sm_89", "memory": "23Gi"}],
@@ -53,8 +54,10 @@ class ClusterFleet:
     @property
     def words(self) -> tuple[str, ...]:
         """Which fleet, which cluster, and how it is reached."""
-        kubeconfig = str(self.cluster.kubeconfig)
-        named = ("--cluster", f"{PROD}=test", "--kubeconfig", kubeconfig)
+        return self._by(self.cluster.kubeconfig)
+
+    def _by(self, kubeconfig: Path) -> tuple[str, ...]:
+        named = ("--cluster", f"{PROD}=test", "--kubeconfig", str(kubeconfig))
         return ("-C", str(self.repo.remote), *named)
 
     def push(self, *, message: str = "change", **files: str | None) -> str:
@@ -70,6 +73,13 @@ class ClusterFleet:
     def run(self, *words: str) -> Finished:
         """`reconcile WORDS` to its end."""
         return self.machine.reconcile(*words, *self.words)
+
+    def run_unanswered(self, *words: str) -> Finished:
+        """As `run`, where no API server listens."""
+        nobody = self.machine.root / "nobody"
+        known = self.cluster.kubeconfig.read_text()
+        nobody.write_text(known.replace(self.cluster.url, _NOWHERE))
+        return self.machine.reconcile(*words, *self._by(nobody))
 
     def dry_run(self, *words: str) -> Finished:
         return self.run("--dry-run", *words)

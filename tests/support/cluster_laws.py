@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reconciler.api.meta import GROUP
-from reconciler.kube.apiserver.client import ApiServer
+from reconciler.kube.client.api import ApiServer
 from reconciler.kube.objects import FLEET_LABEL, INPUTS_ANNOTATION, OWNED_KINDS
 from tests.support.cluster_declared import FOREIGN, MAC, MINI, Declared
 from tests.support.cluster_wipe import SYSTEM

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from reconciler.api.meta import API_VERSION, ObjectRef
-from reconciler.desired import CachedFacts, Desired, no_facts
+from reconciler.core.plan import Observation, Plan, TargetState
 from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER, SERVICE_LABEL, Manifest, id_of
-from reconciler.kube.telling.view import View
-from reconciler.plan import Observation, Plan, TargetState
+from reconciler.kube.status.view import ClusterView
+from reconciler.loop.desired import CachedFacts, Desired, no_facts
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.load import load
 from tests.support.fleets import MemoryCheckout, document, model, node, service
@@ -33,7 +33,7 @@ def fleet(**services: Any) -> dict[str, str]:
     return {"l4.yaml": pool(), "mac.yaml": node("mac"), "model.yaml": model(), **made}
 
 
-def desired(files: Mapping[str, str], known: CachedFacts = no_facts) -> Desired:
+def desired(files: Mapping[str, str | bytes], known: CachedFacts = no_facts) -> Desired:
     """`known`: what is known of models that are not in the fleet's repository."""
     checkout = MemoryCheckout(files)
     loaded = load(checkout, RUNTIMES)
@@ -54,7 +54,9 @@ def nothing_to_do(want: Desired, **overrides: Any) -> Plan:
     return Plan(**values | overrides)
 
 
-def view(want: Desired, *objects: Manifest, plan: Plan | None = None, **overrides: Any) -> View:
+def view(
+    want: Desired, *objects: Manifest, plan: Plan | None = None, **overrides: Any
+) -> ClusterView:
     values: dict[str, Any] = {
         "cluster": CLUSTER,
         "desired": want,
@@ -62,7 +64,7 @@ def view(want: Desired, *objects: Manifest, plan: Plan | None = None, **override
         "instances": Observation({}, ()).instances,
         "objects": {id_of(o): o for o in objects},
     }
-    return View(**values | overrides)
+    return ClusterView(**values | overrides)
 
 
 def live_service(name: str = "chat", generation: int = 1, **status: Any) -> dict[str, Any]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from reconciler.api import KINDS
+from reconciler.api.kinds import KINDS
 from reconciler.api.meta import API_VERSION, GROUP
-from reconciler.kube.apiserver.access import open_cluster
-from reconciler.kube.apiserver.client import ApiServer
-from reconciler.kube.definitions.crd import crds
+from reconciler.kube.crd.definitions import crds
 from reconciler.kube.objects import OWNED_KINDS, SYSTEM_NAMESPACE
 from reconciler.runtimes import RUNTIMES
 from tests.support.cluster import Cluster
@@ -30,10 +28,6 @@ def remove_kinds(cluster: Cluster) -> None:
     """Every definition, and with them every object of ours."""
     names = [f"{OWNED_KINDS[GROUP, kind].plural}.{GROUP}" for kind in KINDS]
     cluster.kubectl("delete", "crd", *names)
-
-
-def api_of(cluster: Cluster, name: str = "prod") -> ApiServer:
-    return open_cluster(name, "test", kubeconfig=cluster.kubeconfig)
 
 
 def thing(kind: str, name: str, spec: dict[str, Any] | None = None) -> dict[str, Any]:

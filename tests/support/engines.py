@@ -17,10 +17,12 @@ from typing import Any, Self
 
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import API_VERSION
-from reconciler.fleet import Origin
-from reconciler.runtime import NodeFacts, lifecycle, settings
+from reconciler.fleet.command import Command
+from reconciler.fleet.fleet import Origin
+from reconciler.fleet.model_file import ModelFile
+from reconciler.fleet.workload import Workload
 from reconciler.runtimes import DEFAULT_RUNTIME, resolve
-from reconciler.workload import Command, ModelFile, Workload
+from reconciler.runtimes.runtime import NodeFacts, lifecycle, settings
 from tests.support.wait import PATIENCE_S, wait_for
 
 

@@ -28,9 +28,9 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-from reconciler.kube.apiserver.client import ApiServer
-from reconciler.kube.apiserver.connection import context_of
-from reconciler.kube.apiserver.credentials import Credentials, Grant
+from reconciler.kube.client.api import ApiServer
+from reconciler.kube.client.connection import context_of
+from reconciler.kube.client.credentials import ClusterCredentials, Grant
 
 _DROPPED = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "host"})
 
@@ -67,7 +67,7 @@ class FaultProxy:
 
     def api(self, name: str = "test") -> ApiServer:
         """A client that knows the cluster by this address."""
-        return ApiServer.of(name, Credentials(self.grant))
+        return ApiServer.of(name, ClusterCredentials(self.grant))
 
     def grant(self) -> Grant:
         return replace(self._grant, server=self.url, ca=None, certificate=None, key=None)
@@ -204,13 +204,16 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
 
     def _pass_on(self, body: bytes, *, is_watch: bool) -> None:
+        with self._asked(body) as response:  # it may hold the connection alone
+            if self.command != "GET" and self.server.proxy.take("lose_answers"):
+                response.read()
+                _reset(self.connection)
+                self.close_connection = True
+            else:
+                self._answer(response, is_watch=is_watch)
+
+    def _answer(self, response: http.client.HTTPResponse, *, is_watch: bool) -> None:
         proxy = self.server.proxy
-        response = self._asked(body)
-        if self.command != "GET" and proxy.take("lose_answers"):
-            response.read()
-            _reset(self.connection)
-            self.close_connection = True
-            return
         headers = {k: v for k, v in response.getheaders() if k.lower() not in _DROPPED}
         if not response.chunked:
             self._send(response.status, headers, response.read())
@@ -218,14 +221,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._head(response.status, headers | {"Transfer-Encoding": "chunked"})
         with proxy._lock:
             proxy.watches += is_watch
-        if is_watch and proxy.ends_watches:
-            response.close()
-            self.wfile.write(b"0\r\n\r\n")
-            return
-        while data := response.read1(1 << 16):
-            while proxy.swallows:
-                time.sleep(0.01)
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        if not (is_watch and proxy.ends_watches):
+            while data := response.read1(1 << 16):
+                while proxy.swallows:
+                    time.sleep(0.01)
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         self.wfile.write(b"0\r\n\r\n")
 
     def _asked(self, body: bytes) -> http.client.HTTPResponse:

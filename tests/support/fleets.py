@@ -6,15 +6,16 @@ loaded = load_folder(root)
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from reconciler.api.errors import SourceError
 from reconciler.api.meta import API_VERSION
-from reconciler.errors import SourceError
-from reconciler.fleet import RepositoryFile
+from reconciler.fleet.fleet import RepositoryFile
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import YamlFile
 from reconciler.source.directory import DirectorySource
@@ -68,7 +69,7 @@ def load_folder(
 
 
 class MemoryCheckout:
-    """A checkout of texts, for tests that make many of them."""
+    """A checkout of texts and of GGUF files, for tests that make many of them."""
 
     revision = "dir:00000000"
     commit: str | None = None
@@ -78,10 +79,14 @@ class MemoryCheckout:
         self._data = dict(sorted(data.items()))
 
     def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
-        return [YamlFile(path, data, str(hash(data))) for path, data in self._data.items()]
+        texts = ((p, data) for p, data in self._data.items() if not p.endswith(".gguf"))
+        return [YamlFile(path, data, str(hash(data))) for path, data in texts]
 
     def model_file(self, path: str) -> RepositoryFile:
-        raise SourceError(f"{path} is not there")
+        data = self._data.get(path)
+        if data is None:
+            raise SourceError(f"{path} is not there")
+        return RepositoryFile(path, len(data), hashlib.sha256(data).hexdigest())
 
     def folder(self, path: str) -> tuple[str, ...]:
         raise SourceError(f"{path} is not there")

@@ -10,8 +10,8 @@ import os
 import shutil
 from pathlib import Path
 
-from agent.models.store import DownloadState, ModelStore
-from reconciler.workload import ModelFile
+from agent.models.store import DownloadPhase, ModelStore
+from reconciler.fleet.model_file import ModelFile
 from tests.support.cache import cache_folder
 from tests.support.wait import wait_for
 
@@ -58,6 +58,6 @@ def _link(source: str, target: str) -> None:
 
 def _arrived(store: ModelStore) -> bool:
     download = store.download_of(GEMMA)
-    if download and download.state is DownloadState.FAILED:
+    if download and download.state is DownloadPhase.FAILED:
         raise AssertionError(f"Gemma cannot be downloaded: {download.message}")
     return store.lookup(GEMMA) is not None

@@ -2,6 +2,7 @@
 
     path = tiny_llama(tmp_path / "a.gguf")                       # 230 KB, loads in 0.05 s
     path = tiny_llama(tmp_path / "b.gguf", layers=4, context=2048, name="b")
+    path = tiny_projector(tmp_path / "mmproj.gguf")               # that model sees with it
 
 Weights are random and seeded, so equal arguments give equal bytes (and an equal sha256).
 """
@@ -78,6 +79,46 @@ def tiny_llama(
     if split_max_tensors:
         return min(path.parent.glob(f"{path.stem}-00001-of-*.gguf"))
     return part.rename(path)
+
+
+def tiny_projector(path: Path, *, embedding: int = 64, seed: int = 0) -> Path:
+    """Write a random projector of one layer for pictures of four patches, as LLaVA's was; a model
+    of that `embedding` sees with it. Returns `path`."""
+    width, inner, patch, vision = 32, 64, 14, "clip.vision"
+    writer = GGUFWriter(path, "clip")
+    writer.add_type("mmproj")
+    writer.add_bool("clip.has_vision_encoder", True)
+    writer.add_string("clip.projector_type", "mlp")
+    numbers = {
+        "image_size": 2 * patch,
+        "patch_size": patch,
+        "embedding_length": width,
+        "feed_forward_length": inner,
+        "projection_dim": embedding,
+        "block_count": 1,
+        "attention.head_count": 2,
+    }
+    for name, value in numbers.items():
+        writer.add_uint32(f"{vision}.{name}", value)
+    writer.add_float32(f"{vision}.attention.layer_norm_epsilon", 1e-5)
+    writer.add_array(f"{vision}.image_mean", [0.5, 0.5, 0.5])
+    writer.add_array(f"{vision}.image_std", [0.5, 0.5, 0.5])
+    shapes: dict[str, tuple[int, ...]] = {
+        "v.class_embd": (width,),
+        "v.patch_embd.weight": (width, 3, patch, patch),
+        "v.position_embd.weight": (5, width),
+    }
+    squares = ("attn_q", "attn_k", "attn_v", "attn_out")
+    layers: dict[str, tuple[int, ...]] = dict.fromkeys(("ln1", "ln2"), (width,))
+    layers |= dict.fromkeys(squares, (width, width))
+    layers |= {"ffn_up": (inner, width), "ffn_down": (width, inner)}
+    both = {f"v.blk.0.{name}": shape for name, shape in layers.items()}
+    both |= {"v.pre_ln": (width,), "mm.0": (embedding, width), "mm.2": (embedding, embedding)}
+    for name, shape in both.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    _add_random_tensors(writer, shapes, seed)
+    _write(writer)
+    return path
 
 
 def _add_tokenizer(writer: GGUFWriter) -> None:

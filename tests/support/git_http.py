@@ -32,14 +32,16 @@ from tests.support.repos import git_env
 
 @dataclass
 class GitServer:
-    """Serves the bare repositories in a folder, and counts who asked for their refs. `certificate`:
-    over https, with the files of a certificate and of its key."""
+    """Serves the bare repositories in a folder, and counts who asked for their refs, and the bytes
+    of HTTP. `certificate`: over https, with the files of a certificate and of its key."""
 
     root: Path
     port: int = field(default_factory=own_port)
     address: str = "127.0.0.1"
     certificate: tuple[Path, Path] | None = None
     asked: list[str] = field(default_factory=list)  # paths, as they came
+    received_bytes: int = 0
+    sent_bytes: int = 0
     _server: ThreadingHTTPServer | None = None
 
     def url(self, name: str) -> str:
@@ -93,7 +95,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, body: bytes) -> None:
         parts = urlsplit(self.path)
-        self.server.owner.asked.append(parts.path)
+        owner = self.server.owner
+        owner.asked.append(parts.path)
+        owner.received_bytes += len(self.raw_requestline) + len(self.headers.as_bytes()) + len(body)
         done = subprocess.run(
             ["git", "http-backend"],
             input=body,
@@ -101,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
             check=True,
             env=git_env()
             | {
-                "GIT_PROJECT_ROOT": str(self.server.owner.root),
+                "GIT_PROJECT_ROOT": str(owner.root),
                 "GIT_HTTP_EXPORT_ALL": "1",
                 "PATH": os.environ["PATH"],
                 "PATH_INFO": parts.path,
@@ -116,14 +120,12 @@ class _Handler(BaseHTTPRequestHandler):
         head, _, content = done.stdout.partition(b"\r\n\r\n")
         fields = [line.split(": ", 1) for line in head.decode().split("\r\n")]
         status = next((value for name, value in fields if name == "Status"), "200 OK")
-        self.send_response(int(status.split()[0]))
-        for name, value in fields:
-            if name not in ("Status", "Content-Length"):
-                self.send_header(name, value)
         # over TLS, where the connection ends is no proof that the answer does
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        shown = [*fields, ["Content-Length", str(len(content))]]
+        names = [f"{name}: {value}\r\n" for name, value in shown if name != "Status"]
+        answer = f"HTTP/1.0 {status}\r\n{''.join(names)}\r\n".encode() + content
+        owner.sent_bytes += len(answer)
+        self.wfile.write(answer)
 
     def log_message(self, format: str, *args: object) -> None:
         pass

@@ -13,10 +13,13 @@ from __future__ import annotations
 import os
 import re
 import socket
+import socketserver
+import ssl
 import struct
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -27,7 +30,9 @@ class FileServer:
     """Answers every path below /files/ with `data`, or with what `files` holds for the path, and
     others with 404."""
 
-    def __init__(self, data: bytes, *, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, data: bytes, *, host: str = "127.0.0.1", tls: tuple[Path, Path] | None = None
+    ) -> None:
         self.data = data
         self.files: dict[str, bytes] = {}  # by path, /files/... ; others are `data`
         self.cut_paths: dict[str, int] = {}  # as cut_after, for one path each
@@ -39,6 +44,7 @@ class FileServer:
         self.resets = False  # a cut is a reset of the connection
         self.redirect_to: str | None = None
         self.status: int | None = None
+        self.told: dict[str, str] = {}  # headers in the place of the true ones
         self.extra_length = 0  # Content-Length promises that much more
         self.go_on = threading.Event()  # cleared: a body stops after its first chunk
         self.go_on.set()
@@ -50,6 +56,11 @@ class FileServer:
         self.headers: list[dict[str, str]] = []
         self._server = ThreadingHTTPServer((host, 0), _handler(self))
         self._server.daemon_threads = True
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:  # a certificate and its key
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*tls)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     @property
@@ -58,7 +69,7 @@ class FileServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/files/model.gguf"
+        return f"{self._scheme}://127.0.0.1:{self.port}/files/model.gguf"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -74,6 +85,32 @@ class FileServer:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+class OneLineServer(socketserver.ThreadingTCPServer):
+    """Answers whatever it is asked with one line, which need not be one of HTTP."""
+
+    daemon_threads = True
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+        super().__init__(("127.0.0.1", 0), _OneLine)
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/files/model.gguf"
+
+    def server_close(self) -> None:
+        self.shutdown()
+        super().server_close()
+
+
+class _OneLine(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        assert isinstance(self.server, OneLineServer)
+        self.rfile.readline()
+        self.wfile.write(f"{self.server.line}\r\n\r\n".encode())
 
 
 def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
@@ -105,7 +142,7 @@ def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:
                 headers["Content-Length"] = str(len(body) + server.extra_length)
             if start is not None:
                 headers["Content-Range"] = f"bytes {start}-{end - 1}/{total}"
-            self._head(200 if start is None else 206, headers)
+            self._head(200 if start is None else 206, headers | server.told)
             cut_after = server.cut_paths.get(path, server.cut_after)
             self._body(body[:cut_after], server.stop_paths.get(path, server.stop_after))
             if server.resets and cut_after is not None:

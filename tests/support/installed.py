@@ -26,9 +26,12 @@ def rights_of(cluster: Cluster, folder: Path) -> Path:
     return kubeconfig_of(cluster, "fleet-reconciler", folder)
 
 
-def kubeconfig_of(cluster: Cluster, account: str, folder: Path, context: str = "test") -> Path:
-    """A kubeconfig of a ServiceAccount in our namespace."""
-    token = cluster.kubectl("create", "token", account, "-n", NAMESPACE).strip()
+def kubeconfig_of(
+    cluster: Cluster, account: str, folder: Path, context: str = "test", *, pod: str = ""
+) -> Path:
+    """A kubeconfig of a ServiceAccount in our namespace; of one of its pods, with its node."""
+    bound = ("--bound-object-kind", "Pod", "--bound-object-name", pod) if pod else ()
+    token = cluster.kubectl("create", "token", account, "-n", NAMESPACE, *bound).strip()
     config = json.loads(cluster.kubeconfig.read_text())
     config["users"] = [{"name": account, "user": {"token": token}}]
     config["current-context"] = context

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from reconciler.kube.deciding.record import Record, item_key, recorded
+from reconciler.kube.diff.record import AppliedRecord, item_key, recorded
 from reconciler.kube.objects import MANAGER
 
 NOW = "2026-01-01T00:00:00Z"
@@ -14,7 +14,7 @@ NOW = "2026-01-01T00:00:00Z"
 
 def as_applied(manifest: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
     """The object after one apply of ours, unchanged by the server."""
-    live = copy.deepcopy(recorded(manifest, manifest, Record()))
+    live = copy.deepcopy(recorded(manifest, manifest, AppliedRecord()))
     ours = {"manager": MANAGER, "operation": "Apply", "time": NOW, "fieldsV1": _fields(live)}
     defaults = {"uid": f"uid-{live['metadata']['name']}", "resourceVersion": "7"}
     live["metadata"] |= {**defaults, "managedFields": [ours], **metadata}

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.kube.apiserver.client import ApiServer
-from reconciler.kube.apiserver.errors import NotFound
-from reconciler.kube.deciding.planning import ObjectPlan, Scope, plan_objects
+from reconciler.core.plan import Blocked, Change, Plan
+from reconciler.core.planner import Policy
+from reconciler.core.target import Outcome, Result
+from reconciler.kube.apply.objects import apply_objects
+from reconciler.kube.client.api import ApiServer
+from reconciler.kube.client.errors import NotFound
+from reconciler.kube.diff.planning import ObjectPlan, Scope, plan_objects
 from reconciler.kube.inventory import labelled, selector
 from reconciler.kube.objects import OWNED_KINDS, ObjectId, id_of
-from reconciler.kube.writing.applying import apply_objects
-from reconciler.plan import Blocked, Change, Plan
-from reconciler.planner import Policy
-from reconciler.target import Outcome, Result
 from tests.support.builders import FixedCauses
 
 TARGET = "cluster/test"

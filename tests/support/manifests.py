@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from reconciler.desired import Desired, no_facts
-from reconciler.fleet import Fleet
+from reconciler.fleet.fleet import Fleet
 from reconciler.kube.objects import Manifest
 from reconciler.kube.render import render
 from reconciler.kube.render.placed import placed
+from reconciler.loop.desired import Desired, no_facts
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.load import load
 from tests.support.fleets import MemoryCheckout, document, model

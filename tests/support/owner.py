@@ -15,20 +15,21 @@ from typing import Any
 
 import psutil
 
-from agent.process.events import Timing
-from agent.process.launch import InstanceState, Launch
+from agent.process.events import ProcessTiming
+from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.owner import Processes
 from agent.process.records import Records
-from agent.state import StateDir
+from agent.state.directory import StateDir
+from reconciler.api.digest import digest
 from reconciler.api.meta import ObjectRef
-from reconciler.workload import Command, Probe, digest
+from reconciler.fleet.command import Command, Probe
 from tests.support import servers
 from tests.support.wait import PATIENCE_S
 
 HOUR_S = 3600.0  # never, for a test: what waits so long waits for something else
 BACKOFF_S = 100.0  # a clock that is moved passes it, and nobody misses what is shown meanwhile
 LONGEST_BACKOFF_S = 30 * BACKOFF_S
-QUICK = Timing(
+QUICK = ProcessTiming(
     probe_ready_s=0.2,
     probe_missed_s=0.05,
     terminate_s=0.5,
@@ -91,17 +92,17 @@ def launch(name: str, port: int, *options: str, **changes: Any) -> Launch:
     return replace(made, **changes)
 
 
-def state_of(processes: Processes, name: str) -> InstanceState | None:
+def state_of(processes: Processes, name: str) -> ProcessSnapshot | None:
     return next((s for s in processes.snapshot() if s.ref == service(name)), None)
 
 
 def wait_state(
-    processes: Processes, name: str, condition: Callable[[InstanceState], bool]
-) -> InstanceState:
+    processes: Processes, name: str, condition: Callable[[ProcessSnapshot], bool]
+) -> ProcessSnapshot:
     """Wait until one service fulfils a condition, and return how it stood then."""
-    found: list[InstanceState] = []
+    found: list[ProcessSnapshot] = []
 
-    def check(states: tuple[InstanceState, ...]) -> bool:
+    def check(states: tuple[ProcessSnapshot, ...]) -> bool:
         found[:] = [s for s in states if s.ref == service(name) and condition(s)]
         return bool(found)
 
@@ -110,11 +111,11 @@ def wait_state(
     return found[0]
 
 
-def wait_ready(processes: Processes, name: str) -> InstanceState:
+def wait_ready(processes: Processes, name: str) -> ProcessSnapshot:
     return wait_state(processes, name, lambda state: state.ready)
 
 
-def wait_reason(processes: Processes, name: str, reason: str) -> InstanceState:
+def wait_reason(processes: Processes, name: str, reason: str) -> ProcessSnapshot:
     return wait_state(processes, name, lambda state: state.reason == reason)
 
 

@@ -12,6 +12,10 @@ sees_upgrades = pytest.mark.skipif(
     not IS_LINUX, reason="only Linux says which file a process runs, and so that it was replaced"
 )
 
+has_all_of_loopback = pytest.mark.skipif(
+    not IS_LINUX, reason="only Linux is reached at every address of 127.0.0.0/8: it shows this"
+)
+
 
 def needs_preload(what: str) -> None:
     """In a test that puts a library before libc's."""

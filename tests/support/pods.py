@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from reconciler.fleet.model_file import ModelFile
 from reconciler.models.ready import READY, ready_file, ready_key
-from reconciler.workload import ModelFile
+from tests.support import forked
 from tests.support.wait import PATIENCE_S, wait_for
 
 _MAIN = "import sys; from agent.cli import main; sys.exit(main())"
@@ -31,9 +32,8 @@ class Ended:
 
 def run(*words: str, timeout_s: float = PATIENCE_S, env: Mapping[str, str] | None = None) -> Ended:
     """To its end."""
-    done = subprocess.run(
-        argv(*words), capture_output=True, text=True, timeout=timeout_s, check=False, env=_env(env)
-    )
+    program = (str(Path(sys.executable).parent / "fleet-agent"), "pod", *words)
+    done = forked.run(program, env=_env(env), cwd=Path.cwd(), timeout_s=timeout_s)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.stdout == ""
     return Ended(done.returncode, done.stderr)

@@ -8,17 +8,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from reconciler.api.meta import ObjectRef
-from reconciler.desired import CachedFacts, no_facts
-from reconciler.kube.deciding.planning import Scope, plan_objects
-from reconciler.kube.instances import instances
+from reconciler.core.plan import Action, Location, Observation, Plan, TargetState
+from reconciler.kube.apply.objects import object_id
+from reconciler.kube.diff.planning import Scope, plan_objects
 from reconciler.kube.objects import Manifest, ObjectId
-from reconciler.kube.render.rendering import Renderer
-from reconciler.kube.writing.applying import object_id
-from reconciler.plan import Action, Observation, Plan, Source, TargetState
+from reconciler.kube.render.rendering import ObjectRenderer
+from reconciler.kube.running.instances import instances
+from reconciler.loop.desired import CachedFacts, no_facts
 from tests.support.cluster_views import CLUSTER, desired
 from tests.support.kube_live import as_applied
 
 TARGET = f"cluster/{CLUSTER}"
+Files = Mapping[str, str | bytes]
 
 
 @dataclass(slots=True)
@@ -27,18 +28,18 @@ class PureCluster:
 
     known: CachedFacts = no_facts
     live: dict[ObjectId, Manifest] = field(default_factory=dict)
-    stood: dict[ObjectRef, Source] = field(default_factory=dict)  # as the parent of the set has it
+    stood: dict[ObjectRef, Location] = field(
+        default_factory=dict
+    )  # as the parent of the set has it
 
-    def wanted(self, files: Mapping[str, str]) -> dict[ObjectId, Manifest]:
+    def wanted(self, files: Files) -> dict[ObjectId, Manifest]:
         """What a revision wants to be there."""
-        return dict(Renderer(CLUSTER).wanted(desired(files, self.known)).objects)
+        return dict(ObjectRenderer(CLUSTER).wanted(desired(files, self.known)).objects)
 
-    def plan(
-        self, files: Mapping[str, str], confirmed: Iterable[str] = (), *, reachable: bool = True
-    ) -> Plan:
+    def plan(self, files: Files, confirmed: Iterable[str] = (), *, reachable: bool = True) -> Plan:
         """Of the services and of their objects, as one plan."""
         want, confirmed = desired(files, self.known), tuple(confirmed)
-        wanted = Renderer(CLUSTER).wanted(want)
+        wanted = ObjectRenderer(CLUSTER).wanted(want)
         meant = {w.ref: w for w in want.assignment.workloads if w.target == TARGET}
         state = TargetState(
             TARGET, reachable=reachable, renders=wanted.renders, incomplete=wanted.incomplete
@@ -62,12 +63,12 @@ class PureCluster:
             else:
                 self.live[object_id(change)] = as_applied(change.manifest)
 
-    def bring_to(self, files: Mapping[str, str]) -> Plan:
+    def bring_to(self, files: Files) -> Plan:
         """Plan and apply; the plan."""
         plan = self.plan(files)
         self.apply(plan)
         origins = desired(files, self.known).fleet.origins
-        self.stood = {ref: Source(o.path, o.line, None) for ref, o in origins.items()}
+        self.stood = {ref: Location(o.path, o.line, None) for ref, o in origins.items()}
         return plan
 
     def annotate(self, oid: ObjectId, name: str, value: str) -> None:

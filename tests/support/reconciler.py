@@ -25,11 +25,12 @@ from typing import Any, Self
 
 import psutil
 
+from agent.node.view import recorded_instances
 from agent.process.identity import MARKER_VARIABLE
 from agent.server import served
-from agent.state import StateDir
-from agent.view import recorded_instances
-from reconciler.plan import Instance
+from agent.state.directory import StateDir
+from reconciler.core.plan import Instance
+from tests.support import forked
 from tests.support.fleets import model, node, service
 from tests.support.ports import own_row
 from tests.support.repos import Repo, git_env
@@ -37,9 +38,11 @@ from tests.support.served_node import request
 from tests.support.wait import PATIENCE_S, wait_for
 
 _PROGRAMS = Path(sys.executable).parent
-_PASSED_ON = ("PATH", "LANG", "TMPDIR", "PYTHONPATH", "PYTHONWARNINGS")
-# Words that only a bug of ours prints.
-_BUG = re.compile(r"Traceback \(most recent|a bug of ours|Exception in thread")
+_PASSED_ON = ("FLEET_OFFLINE", "PATH", "LANG", "TMPDIR", "PYTHONPATH", "PYTHONWARNINGS")
+# Words that only a bug in this program prints.
+_BUG = re.compile(
+    r"Traceback \(most recent|a bug (?:of ours|in (?:fleet-agent|this program))|Exception in thread"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Finished:
 class Running:
     """A command that still runs, or ran; what it prints lies in files."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | forked.Forked
     out_file: Path
     err_file: Path
 
@@ -148,7 +151,7 @@ class Machine:
             "XDG_CONFIG_HOME": str(self.root / "config"),
             "FLEET_STATE_DIR": str(self.state),
             "FLEET_SERVICE_PORTS": self._service_ports,
-            "FLEET_POLL_INTERVAL": "300ms",
+            "FLEET_POLL_INTERVAL": "1s",
             "PYTHONUNBUFFERED": "1",
         }
 
@@ -156,24 +159,44 @@ class Machine:
         """Start `reconcile` and return at once."""
         return self._start("reconcile", words, env)
 
-    def daemon(self, *words: str, env: Mapping[str, str] | None = None) -> Running:
-        """Start `fleet-agent run` and return at once; its state is served on a free port."""
-        return self._start("fleet-agent", ("run", *words), {"FLEET_PORT": "0", **(env or {})})
+    def daemon(
+        self, *words: str, env: Mapping[str, str] | None = None, is_forked: bool = True
+    ) -> Running:
+        """Start `fleet-agent run` and return at once; its state is served on a free port.
+
+        What a test says of its memory is true of a process that was not forked.
+        """
+        env = {"FLEET_PORT": "0", **(env or {})}
+        return self._start("fleet-agent", ("run", *words), env, is_forked)
+
+    def labeler(self, *words: str, is_forked: bool = True) -> Running:
+        """Start `fleet-agent label` and return at once."""
+        return self._start("fleet-agent", ("label", *words), None, is_forked)
 
     def _start(
-        self, program: str, words: tuple[str, ...], env: Mapping[str, str] | None
+        self,
+        program: str,
+        words: tuple[str, ...],
+        env: Mapping[str, str] | None,
+        is_forked: bool = True,
     ) -> Running:
         number = len(self._started)
         out, err = self.root / f"run-{number}.out", self.root / f"run-{number}.err"
         with out.open("wb") as stdout, err.open("wb") as stderr:
-            process = subprocess.Popen(
-                [str(_PROGRAMS / program), *words],
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                env=self.environment | dict(env or {}),
-                cwd=self.root,
-            )
+            argv = [str(_PROGRAMS / program), *words]
+            environment = self.environment | dict(env or {})
+            process: subprocess.Popen[bytes] | forked.Forked
+            if is_forked and forked.can_run(argv, env or ()):
+                process = forked.start(argv, env=environment, cwd=self.root, out=stdout, err=stderr)
+            else:
+                process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    env=environment,
+                    cwd=self.root,
+                )
         running = Running(process, out, err)
         self._started.append(running)
         return running
@@ -245,13 +268,19 @@ class Machine:
 
     def _is_child(self, process: psutil.Process) -> bool:
         with contextlib.suppress(psutil.Error):
-            inside = Path(process.cwd()).is_relative_to(self.root)
             ours = MARKER_VARIABLE in process.environ()  # not one that is asked its version
-            return inside and ours and process.status() != psutil.STATUS_ZOMBIE
+            return ours and self._is_inside(process)
+        return False
+
+    def _is_inside(self, process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.Error):
+            inside = Path(process.cwd()).is_relative_to(self.root)
+            return inside and process.status() != psutil.STATUS_ZOMBIE
         return False
 
     def _kill_leftovers(self) -> None:
-        found = self.processes()
+        """Also a child of a killed agent that is not yet the engine that it will be."""
+        found = [p for p in psutil.process_iter() if p.pid != os.getpid() and self._is_inside(p)]
         for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -259,15 +288,19 @@ class Machine:
         wait_for(lambda: not any(alive(process.pid) for process in found))
 
     def _run(self, argv: list[str], env: Mapping[str, str], timeout_s: float) -> Finished:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env=self.environment | dict(env),
-            cwd=self.root,
-            timeout=timeout_s,
-        )
+        environment = self.environment | dict(env)
+        if forked.can_run(argv, env):
+            done = forked.run(argv, env=environment, cwd=self.root, timeout_s=timeout_s)
+        else:
+            done = subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                env=environment,
+                cwd=self.root,
+                timeout=timeout_s,
+            )
         assert not _BUG.search(done.stderr), done.stderr
         return Finished(done.returncode, done.stdout, done.stderr)
 
@@ -330,7 +363,7 @@ class Fleet:
         return self.repo.commit(f"Remove {', '.join(names)}")
 
 
-def _ended(process: subprocess.Popen[bytes]) -> bool:
+def _ended(process: subprocess.Popen[bytes] | forked.Forked) -> bool:
     return process.poll() is not None
 
 

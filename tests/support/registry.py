@@ -126,13 +126,14 @@ def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
             self._head(401, {"Www-Authenticate": text}, b"")
 
         def _blob(self, data: bytes | None) -> None:
-            match = re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "")
+            match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers["Range"] or "")
             if data is None or match is None:
                 self._send(data, "application/octet-stream", registry.cut_after)
                 return
             start = int(match[1])
-            length = f"bytes {start}-{len(data) - 1}/{len(data)}"
-            self._head(206, {"Content-Range": length}, data[start:])
+            end = min(int(match[2]) + 1, len(data)) if match[2] else len(data)
+            length = f"bytes {start}-{end - 1}/{len(data)}"
+            self._head(206, {"Content-Range": length}, data[start:end])
 
         def _send(self, data: bytes | None, kind: str, cut: int | None = None) -> None:
             if data is None:

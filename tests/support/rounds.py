@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -56,9 +57,10 @@ def play(
         begun = time.monotonic()
         try:
             world.converge()
+            deck = _dealt(world.random, faults)
             for number in range(1, rounds + 1):
                 noted = len(world.history)
-                _round(world, number, faults, healed_first)
+                _round(world, number, deck, healed_first)
                 world.converge()
                 story = ";".join(world.history[noted:])
                 print(f"{time.monotonic() - begun:6.1f} s {story}", flush=True)
@@ -96,11 +98,18 @@ def _seed(variable: str) -> int:
     return int(stated or random.SystemRandom().randrange(10_000))
 
 
+def _dealt(chance: random.Random, faults: Sequence[Fault[W]]) -> Iterator[Fault[W]]:
+    """Without an end; each once before any comes again."""
+    while True:
+        yield from chance.sample(faults, len(faults))
+
+
 def _round(
-    world: W, number: int, faults: Sequence[Fault[W]], healed_first: Sequence[Fault[W]]
+    world: W, number: int, deck: Iterator[Fault[W]], healed_first: Sequence[Fault[W]]
 ) -> None:
     """Break one to three things, a moment apart, and heal them in any order."""
-    chosen = world.random.sample(faults, world.random.choices((1, 2, 3), (5, 3, 2))[0])
+    count = world.random.choices((1, 2, 3), (5, 3, 2))[0]
+    chosen = [*dict.fromkeys(islice(deck, count))]  # a new deal may begin with the last one
     world.history.append(f"round {number}: {', '.join(fault.__name__ for fault in chosen)}")
     world.begin_round()
     under_way = {}

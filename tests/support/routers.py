@@ -16,10 +16,10 @@ from typing import Any
 import psutil
 
 from agent.process.launch import Launch
-from agent.state import StateDir
-from reconciler.runtime import NodeFacts
+from agent.state.directory import StateDir
+from reconciler.fleet.command import ServedModel
 from reconciler.runtimes import RUNTIMES
-from reconciler.workload import ServedModel
+from reconciler.runtimes.runtime import NodeFacts
 from tests.support.engines import service, workload
 from tests.support.llama_server import llama_server
 from tests.support.wait import PATIENCE_S

@@ -1,13 +1,14 @@
-"""A Reporter that keeps what it is told, for tests of the loop."""
+"""Who keep what a loop tells them, for its tests."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reconciler.desired import Desired
-from reconciler.plan import Observation, Plan
-from reconciler.problem import Problem
-from reconciler.target import Outcome
+from reconciler.api.problem import Problem
+from reconciler.core.plan import Observation, Plan
+from reconciler.core.target import Outcome, Target
+from reconciler.loop import LoopDelegate, PlannedRevision
+from reconciler.loop.desired import Desired
 
 
 @dataclass
@@ -24,7 +25,7 @@ class Said:
     def planned(self, plan: Plan, desired: Desired) -> None:
         self.plans.append(plan)
 
-    def applied(self, outcomes: tuple[Outcome, ...]) -> None:
+    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
         self.outcomes += outcomes
 
     def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
@@ -41,3 +42,14 @@ class Said:
 
     def looked(self, observed: Observation) -> None:
         """Nothing to keep."""
+
+
+class Converged(LoopDelegate):
+    """Keeps the revisions of which nothing was left to do."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self.revisions: list[str] = []
+
+    def on_converged(self, desired: Desired) -> None:
+        self.revisions.append(desired.fleet.revision)

@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent.node import Following, Node, owned
+from agent.node.node import Following, Node, owned
+from agent.node.settings import Intervals, Settings
 from agent.server import ListenSettings
 from agent.server.board import StateBoard
 from agent.server.measure import sampler
-from agent.server.serving import Serving
-from agent.settings import Intervals, Settings
-from reconciler.desired import Desired
-from reconciler.loop import Timing, Wake
-from reconciler.option import PortRange
-from reconciler.plan import Observation, Plan
-from reconciler.problem import Problem
+from agent.server.serving import StateServer
+from reconciler.api.problem import Problem
+from reconciler.console.option import PortRange
+from reconciler.core.plan import Observation, Plan
+from reconciler.core.target import Outcome
+from reconciler.loop import PlannedRevision, Timing, Wake
+from reconciler.loop.desired import Desired
 from reconciler.source.directory import DirectorySource
-from reconciler.target import Outcome
 from tests.support.counting_engine import write_engine
 from tests.support.fleets import model, node, write_fleet
 from tests.support.gguf_models import tiny_llama
@@ -45,7 +45,7 @@ class Silent:
     """A reporter for nobody."""
 
     def planned(self, plan: Plan, desired: Desired) -> None: ...
-    def applied(self, outcomes: tuple[Outcome, ...]) -> None: ...
+    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None: ...
     def refused(self, revision: str, problems: tuple[Problem, ...]) -> None: ...
     def held(self, why: str) -> None: ...
     def source_lost(self, why: str, since: float) -> None: ...
@@ -87,7 +87,7 @@ class ServedNode:
     board: StateBoard
     wake: Wake
     loop: threading.Thread
-    serving: Serving
+    serving: StateServer
     fleet: Path
     state: Path
 
@@ -128,8 +128,9 @@ class ServedNode:
                 stop_children=True,
             ) as here,
         ):
-            board.processes, here.loop.passed = here.agent.processes, board.passed
-            serving = Serving(
+            board.processes = here.agent.processes
+            here.delegate.watch_passes = board.passed
+            serving = StateServer(
                 *(here, board, listen or ListenSettings(port=0), wake),
                 sampler=sampler(here, board),
                 retry_s=0.05,
@@ -182,21 +183,27 @@ class ServedNode:
         """Until everything that should run answers."""
         wait_for(lambda: self.get("/readyz").status == 200, "ready")
 
-    @contextlib.contextmanager
-    def events(self, since: str | None = None) -> Iterator[Iterator[Heard]]:
+    def events(
+        self, since: str | None = None
+    ) -> contextlib.AbstractContextManager[Iterator[Heard]]:
         """The stream of events, as a listener has it."""
-        parts = urlsplit(self.url)
-        headers = {} if since is None else {"Last-Event-ID": since}
-        connection = http.client.HTTPConnection(parts.netloc, timeout=PATIENCE_S)
-        with contextlib.closing(connection):
-            connection.request("GET", "/v1/events", headers=headers)
-            answer = connection.getresponse()
-            assert answer.status == 200, answer.read()
-            yield _heard(answer)
+        return events(self.url, since)
 
     def engine_port(self, name: str) -> int:
         states = self.node.agent.processes.snapshot()
         return next(s.launch.port for s in states if s.ref.name == name)
+
+
+@contextlib.contextmanager
+def events(url: str, since: str | None = None) -> Iterator[Iterator[Heard]]:
+    """The stream of events of the agent at `url`; it has begun to answer."""
+    headers = {} if since is None else {"Last-Event-ID": since}
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_S)
+    with contextlib.closing(connection):
+        connection.request("GET", "/v1/events", headers=headers)
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
+        yield _heard(answer)
 
 
 def _heard(answer: http.client.HTTPResponse) -> Iterator[Heard]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reconciler.desired import Desired, no_facts
-from reconciler.fleet import Fleet
-from reconciler.journal import in_force
-from reconciler.plan import Observation, Plan, TargetState
+from reconciler.core.plan import Observation, Plan, TargetState
+from reconciler.fleet.fleet import Fleet
+from reconciler.loop.desired import Desired, no_facts
+from reconciler.loop.journal import in_force
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import Checkout
 from reconciler.source.history import Applied

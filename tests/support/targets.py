@@ -1,6 +1,6 @@
 """A target in memory that can fail on cue: the one fake that the loop's tests use.
 
-tests/test_target_contract.py holds it against the real one.
+tests/loop/test_target_contract.py holds it against the real one.
 """
 
 from __future__ import annotations
@@ -8,32 +8,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from reconciler.api.errors import ApplyError
 from reconciler.api.meta import ObjectRef
-from reconciler.desired import Desired
-from reconciler.errors import ApplyError
-from reconciler.plan import (
+from reconciler.api.problem import Problem
+from reconciler.core.plan import (
     Action,
     Change,
     Instance,
+    Location,
     Observation,
     RevisionState,
-    Source,
     TargetState,
 )
-from reconciler.problem import Problem
+from reconciler.core.prune import Before
+from reconciler.core.target import Outcome, Result
+from reconciler.fleet.workload import Workload
+from reconciler.loop.desired import Desired
 from reconciler.source.checkout import Checkout
-from reconciler.source.history import Course, Verdict
-from reconciler.target import Outcome, Result
-from reconciler.workload import Workload
+from reconciler.source.history import Course, HeadVerdict
 
 
 class NoJournal:
     """Nothing is remembered, every revision is the first."""
 
-    other_fleet: str | None = None
+    before = Before()
 
-    def accept(self, checkout: Checkout) -> Verdict:
-        return Verdict(Course.FIRST, take=True)
+    def accept(self, checkout: Checkout) -> HeadVerdict:
+        return HeadVerdict(Course.FIRST, take=True)
 
     def lost(self) -> float:
         return 0.0
@@ -46,6 +47,9 @@ class NoJournal:
 
     def last_good(self) -> Checkout | None:
         return None
+
+    def begins(self, desired: Desired) -> None:
+        """Nothing to remember."""
 
     def applied(self, desired: Desired) -> None:
         """Nothing to remember."""
@@ -80,7 +84,7 @@ class InMemoryTarget:
             self.fails.discard(change.ref)
             raise ApplyError(change.ref, "failed on cue")
         match change.action:
-            case Action.DELETE | Action.MOVE:
+            case Action.DELETE | Action.STOP | Action.MOVE:
                 self.instances.pop(change.ref, None)
             case Action.UPDATE:
                 self.instances[change.ref] = self._described(change)
@@ -116,7 +120,7 @@ class InMemoryTarget:
             inputs=want.inputs,
             inputs_digest=want.inputs_digest,
             render_digest=None,
-            source=Source(want.origin.path, want.origin.line, commit),
+            source=Location(want.origin.path, want.origin.line, commit),
             ready=True,
             reason="Ready",
             pid=self.pids,

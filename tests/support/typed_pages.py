@@ -134,4 +134,7 @@ def shell(environment: Mapping[str, str], folder: Path = REPOSITORY) -> Iterator
         yield opened
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):  # background jobs may have them, too
+            assert pipe
+            pipe.close()

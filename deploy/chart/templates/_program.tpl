@@ -15,3 +15,7 @@ webhookSecret: webhook-secret
 {{- fail "install this into namespace fleet-reconciler: helm install -n fleet-reconciler --create-namespace (its Lease and its inventory are found there by name)" -}}
 {{- end -}}
 {{- end -}}
+
+{{- define "fleet.image" -}}
+{{- .Values.image | default (printf "image-of-your-own.invalid/fleet-reconciler:%s" .Chart.AppVersion) | quote -}}
+{{- end -}}

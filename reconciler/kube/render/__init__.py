@@ -1,7 +1,7 @@
-"""From a placed service to the objects that stand for it in a cluster. Pure.
+"""From a placed service to its objects in a cluster. Pure.
 
 One file per kind of object. Nothing here knows of another service: the objects of each are the same
-bytes whatever else the fleet holds.
+bytes whatever else is in the fleet.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from reconciler.kube.render.autoscaler import autoscalers
 from reconciler.kube.render.config import config_maps
 from reconciler.kube.render.deployment import deployment
 from reconciler.kube.render.job import jobs
-from reconciler.kube.render.placed import Placed
+from reconciler.kube.render.placed import PlacedService
 from reconciler.kube.render.service import service
 from reconciler.kube.render.storage import claims
 from reconciler.kube.render.subject import Subject
 
 
-def render(placed: Placed) -> tuple[Manifest, ...]:
+def render(placed: PlacedService) -> tuple[Manifest, ...]:
     """Every object of the service, in the order in which they are written."""
     subject = Subject.of(placed)
     made = (

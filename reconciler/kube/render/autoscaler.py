@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from reconciler.api.inferenceservice import Metric
@@ -11,20 +9,15 @@ from reconciler.kube.objects import Manifest
 from reconciler.kube.render.labels import metadata
 from reconciler.kube.render.quantity import canonical
 from reconciler.kube.render.subject import Subject
+from reconciler.runtimes import RUNTIMES
 
-# Where the fleet names no metric: how many requests each pod works on. An adapter must serve the
-# engine's metrics to the cluster; CPU, the default of Kubernetes, says little of a device's load.
-_REQUESTS: Mapping[str, str] = MappingProxyType(
-    {
-        "llama-server": "llamacpp:requests_processing",
-        "vllm": "vllm:num_requests_running",
-    }
-)
+# If the fleet names no metric: the requests in flight per pod. An adapter must serve the engine's
+# metrics to the cluster; CPU, the default of Kubernetes, tells little about a device's load.
 _REQUESTS_EACH = 2
 
 
 def autoscalers(subject: Subject) -> tuple[Manifest, ...]:
-    """None of a service that is suspended: there is nothing to scale."""
+    """None for a suspended service: there is nothing to scale."""
     scaling = subject.placed.service.spec.autoscaling
     if scaling is None or subject.placed.workload.suspended:
         return ()
@@ -45,7 +38,7 @@ def autoscalers(subject: Subject) -> tuple[Manifest, ...]:
 
 
 def _by_runtime(subject: Subject) -> list[dict[str, Any]]:
-    name = _REQUESTS.get(subject.placed.workload.runtime)
+    name = RUNTIMES[subject.placed.workload.runtime].requests_metric
     return [_metric(Metric(name=name, target_average_value=_REQUESTS_EACH))] if name else []
 
 

@@ -1,19 +1,19 @@
-"""The files of a command, such as a router's preset, as a ConfigMap that never changes. Pure."""
+"""The files of a command, such as a router's preset, as an immutable ConfigMap. Pure."""
 
 from __future__ import annotations
 
+from reconciler.api.digest import digest
 from reconciler.kube.objects import Manifest
 from reconciler.kube.render.labels import metadata
 from reconciler.kube.render.subject import Subject
 from reconciler.placement.names import with_suffix
-from reconciler.workload import digest
 
 _DIGITS = 10  # of the hash of its content
 
 
 def config_maps(subject: Subject) -> tuple[Manifest, ...]:
-    """One where the command has files. Other files are another ConfigMap: pods of before keep
-    theirs, and what a pod reads is what its template says."""
+    """One if the command has files. Changed files are another ConfigMap: existing pods keep theirs,
+    and a pod's template names the one it reads."""
     name = config_name(subject)
     if name is None:
         return ()

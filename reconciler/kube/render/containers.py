@@ -28,7 +28,7 @@ _TMP = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a volume of the pod'
 def engine(subject: Subject) -> dict[str, Any]:
     """The runtime's command as the container of a pod."""
     command = subject.command
-    # Libraries look for a home and for a name of the user, and an unknown uid has neither.
+    # Libraries look up a home and a user name, and an unknown uid has neither.
     env = {"HOME": WORKLOAD, "USER": "fleet", **command.env}
     return {
         "name": ENGINE,
@@ -46,8 +46,8 @@ def engine(subject: Subject) -> dict[str, Any]:
 
 
 def companion(subject: Subject) -> dict[str, Any]:
-    """Says when the engine is ready, and drains it. An init container that goes on running: it is
-    there before the engine, and ends after it."""
+    """Reports when the engine is ready, and drains it. An init container that keeps running: it
+    starts before the engine, and ends after it."""
     workload = subject.placed.workload
     args = [
         *("--runtime", workload.runtime),
@@ -70,7 +70,7 @@ def companion(subject: Subject) -> dict[str, Any]:
 
 
 def _preloads(subject: Subject) -> tuple[str, ...]:
-    """What a router is to have up."""
+    """The models that a router should keep loaded."""
     workload = subject.placed.workload
     many = RUNTIMES[workload.runtime].many
     return many.preloads(workload.inputs)[0] if many else ()
@@ -79,7 +79,7 @@ def _preloads(subject: Subject) -> tuple[str, ...]:
 def own_program(
     subject: Subject, program: str, args: list[str], name: str | None = None
 ) -> dict[str, Any]:
-    """A container of our own image, without volumes but for its /tmp."""
+    """A container of our own image, without volumes except its /tmp."""
     return {
         "name": name or program,
         "image": subject.own_image,
@@ -97,17 +97,17 @@ def variables(env: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def escaped(word: str) -> str:
-    """Kubernetes would put variables in the place of `$(NAME)`."""
+    """Escapes `$(NAME)`, which Kubernetes would replace by variables."""
     return word.replace("$(", "$$(") if "$(" in word else word
 
 
 def every_pod(subject: Subject) -> dict[str, Any]:
-    """What any pod of ours has: it is nobody in particular, and its volumes' group may write."""
+    """The settings of all our pods: non-root, and a group that may write to its volumes."""
     secrets = [{"name": s.name} for s in subject.placed.service.spec.image_pull_secrets]
     return {
         **({"imagePullSecrets": secrets} if secrets else {}),
         "automountServiceAccountToken": False,
-        # The names of other Services would stand in the environment, and change with them.
+        # The names of other Services would be in the environment, and change with them.
         "enableServiceLinks": False,
         "securityContext": {
             "runAsNonRoot": True,
@@ -121,7 +121,7 @@ def every_pod(subject: Subject) -> dict[str, Any]:
 
 
 def _mounts(subject: Subject) -> list[dict[str, Any]]:
-    """Models and files cannot be written to; what a command links to is mounted under its name."""
+    """Models and files are read-only; what a command links to is mounted under its name."""
     command = subject.command
     found: list[dict[str, Any]] = [
         {"name": "models", "mountPath": MODELS, "readOnly": True},
@@ -143,7 +143,7 @@ def _mounts(subject: Subject) -> list[dict[str, Any]]:
     }
     linked = {n: by_path[to] for n, to in sorted(command.links.items()) if to in by_path}
     found += [_of_models(f"{WORKLOAD}/{name}", folder) for name, folder in linked.items()]
-    # what lies in such a folder are links out of it, `../../sha256/...`
+    # the entries of such a folder are links out of it, `../../sha256/...`
     stores = {normpath(f"{WORKLOAD}/{name}/../../{STORED}") for name in linked}
     found += [_of_models(path, STORED) for path in sorted(stores)]
     if subject.placed.workload.devices > 1:
@@ -152,7 +152,7 @@ def _mounts(subject: Subject) -> list[dict[str, Any]]:
 
 
 def _of_models(path: str, folder: str) -> dict[str, Any]:
-    """A folder of the models' volume at another place."""
+    """A folder of the models' volume at another path."""
     return {"name": "models", "mountPath": path, "subPath": folder, "readOnly": True}
 
 

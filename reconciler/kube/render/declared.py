@@ -1,4 +1,4 @@
-"""The fleet's own documents that concern a cluster, and what they are there. Pure."""
+"""The fleet's own documents that concern a cluster, as objects there. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.model import Model
-from reconciler.desired import Desired
 from reconciler.kube.objects import Manifest
+from reconciler.loop.desired import Desired
 from reconciler.placement.pods import cluster_of
 
 
 def declared(desired: Desired, cluster: str) -> tuple[Resource, ...]:
-    """The Fleet, the nodes that the cluster is about, the services on them, also those that are
-    held, and their Models; sorted by ref."""
+    """The Fleet, the cluster's nodes, the services on them, including held ones, and their Models;
+    sorted by ref."""
     fleet = desired.fleet
     nodes = [n for n in fleet.all(FleetNode) if concerns(n, cluster)]
     services = _services(desired, frozenset(node.metadata.name for node in nodes))
@@ -31,7 +31,7 @@ def declared(desired: Desired, cluster: str) -> tuple[Resource, ...]:
 
 
 def manifest_of(thing: Resource) -> Manifest:
-    """A document as its author wrote it: no default of ours is in it, which would look stated."""
+    """A document as its author wrote it, without our defaults, which would look stated."""
     document: dict[str, Any] = thing.model_dump(mode="json", by_alias=True, exclude_unset=True)
     said = thing.metadata
     metadata: dict[str, Any] = {"name": said.name}

@@ -1,9 +1,11 @@
-"""The Deployment: an engine as pods, and how one generation of them follows another. Pure."""
+"""The Deployment: an engine as pods, and how one generation replaces another. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from reconciler.api.digest import digest
+from reconciler.fleet.workload import Workload
 from reconciler.kube.json_text import to_json
 from reconciler.kube.objects import (
     INPUTS_ANNOTATION,
@@ -20,15 +22,14 @@ from reconciler.kube.render.scheduling import onto_pool, spread
 from reconciler.kube.render.storage import volumes
 from reconciler.kube.render.subject import Subject
 from reconciler.placement.modelcache import is_shared
-from reconciler.workload import Workload, digest
 
-_DOWNLOAD_S = 3600  # what a download may take before the rollout is called stuck
+_DOWNLOAD_S = 3600  # what a download may take before the rollout is reported as stuck
 _OLD_GENERATIONS = 3
 
 
 def deployment(subject: Subject) -> Manifest:
-    """A pod's template carries the digest of what it was made from; the Deployment that of
-    everything that the fleet says, and of the whole template as this version renders it."""
+    """The pod template carries the digest of its inputs; the Deployment that of all inputs, and of
+    the whole template as this version renders it."""
     workload, template = subject.placed.workload, _template(subject)
     annotations = {
         INPUTS_DIGEST_ANNOTATION: workload.inputs_digest,
@@ -52,18 +53,18 @@ def deployment(subject: Subject) -> Manifest:
 
 
 def _needs(workload: Workload) -> dict[str, str]:
-    """Bytes a pod takes of each pool and the pool's budget; nothing where that is not known."""
+    """Bytes a pod takes of each pool and the pool's budget; empty if unknown."""
     found = {need.pool: [need.bytes, need.budget_bytes] for need in workload.needs}
     return {NEEDS_ANNOTATION: _told(found)} if found else {}
 
 
 def _told(value: object) -> str:
-    """As an annotation says it."""
+    """The value of an annotation."""
     return to_json(value, sort=True).decode()
 
 
 def _replicas(subject: Subject) -> dict[str, int]:
-    """Absent where an autoscaler decides. At 0 it leaves a Deployment alone, whatever it wants."""
+    """Absent if an autoscaler decides. At 0 an autoscaler leaves the Deployment alone."""
     spec = subject.placed.service.spec
     if subject.placed.workload.suspended:
         return {"replicas": 0}
@@ -71,8 +72,8 @@ def _replicas(subject: Subject) -> dict[str, int]:
 
 
 def _strategy(subject: Subject) -> dict[str, Any]:
-    """The old pod goes first where it holds what the new one needs: a device, the memory of its
-    node, or a claim that only one node can mount."""
+    """The old pod goes first if it holds what the new one needs: a device, the memory of its node,
+    or a claim that only one node can mount."""
     holds_claim = subject.claim is not None and not is_shared(subject.placed.node)
     if subject.placed.workload.is_recreated or holds_claim:
         return {"type": "Recreate"}
@@ -103,7 +104,8 @@ def _template(subject: Subject) -> dict[str, Any]:
 
 
 def _models_first(subject: Subject) -> list[dict[str, Any]]:
-    """Wait for the Jobs, or fetch: one container a model, so that each has only its secret."""
+    """Wait for the Jobs, or fetch: one container per model, so that each has only its own
+    secret."""
     if subject.fetches_by_job:
         return [wait(subject)]
     models = distinct_models(subject)

@@ -4,35 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
+from reconciler.api.model import declared_name
+from reconciler.fleet.model_file import ModelFile
 from reconciler.kube.render.cache import MODELS, ready_path
 from reconciler.kube.render.containers import own_program
 from reconciler.kube.render.placed import in_repository
 from reconciler.kube.render.subject import Subject
-from reconciler.workload import ModelFile
 
 
 def distinct_models(subject: Subject) -> tuple[ModelFile, ...]:
-    """The models to bring, by name; two names of the same bytes are brought once."""
-    by_path = {ready_path(m): m for m in sorted(subject.placed.workload.models, key=_by_name)}
+    """The models and projectors to fetch, by name; two names for the same bytes are fetched
+    once."""
+    files = sorted(subject.placed.workload.model_files, key=_by_name)
+    by_path = {ready_path(m): m for m in files}
     return tuple(by_path.values())
 
 
 def fetch(subject: Subject, model: ModelFile, name: str = "fetch") -> dict[str, Any]:
-    """Brings one model into the cache, verified. Credentials for its source are in this container's
-    environment and nowhere else."""
+    """Fetches one model into the cache and verifies it. Credentials for its source are in this
+    container's environment only."""
     container = own_program(subject, "fetch", _arguments(subject, model), name)
     container["volumeMounts"] = [
         {"name": "models", "mountPath": MODELS},
         *container["volumeMounts"],
     ]
-    declared = subject.placed.models.get(model.name)
+    declared = subject.placed.models.get(declared_name(model.name))
     if declared and (secret := declared.spec.source_secret_ref):
         container["envFrom"] = [{"secretRef": {"name": secret.name}}]
     return container
 
 
 def wait(subject: Subject) -> dict[str, Any]:
-    """Ends once every model is there, whole and verified."""
+    """Ends once every model is complete and verified."""
     paths = sorted(ready_path(model) for model in distinct_models(subject))
     args = ["--store", MODELS, *(word for path in paths for word in ("--ready", path))]
     container = own_program(subject, "wait", args)

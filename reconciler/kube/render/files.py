@@ -1,7 +1,7 @@
-"""What a fleet's services become in its clusters, as the texts of files. Pure.
+"""The objects of a fleet's services as texts of files. Pure.
 
-CLUSTER/NAMESPACE/SERVICE.yaml has all objects of one service, so that a service more is a file more
-and changes no other. The fleet's own documents are not among them: they need the kinds installed.
+CLUSTER/NAMESPACE/SERVICE.yaml has all objects of one service, so that a new service adds a file and
+changes no other. The fleet's own documents are not included: they need the kinds installed.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Collection, Iterable, Sequence
 
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
-from reconciler.desired import Desired
+from reconciler.api.problem import Finding
+from reconciler.kube.endpoints.slices import published
 from reconciler.kube.objects import Manifest, service_of
-from reconciler.kube.publishing.slices import published
 from reconciler.kube.render import render
 from reconciler.kube.render.placed import placed, unreachable_models
 from reconciler.kube.yaml_text import dump_all
+from reconciler.loop.desired import Desired
 from reconciler.placement.pods import cluster_of
-from reconciler.problem import Finding
 
 
 def files_of(desired: Desired, clusters: Collection[str], url: str | None) -> dict[str, str]:
-    """Text by path. Without names of clusters, all that the fleet has. `url`: see placed.placed."""
+    """Text by path. Without names of clusters, for all of the fleet's. `url`: see placed.placed."""
     files = {}
     for cluster in clusters or clusters_of(desired):
         of_service: defaultdict[ObjectRef, list[Manifest]] = defaultdict(list)
@@ -37,7 +37,7 @@ def files_of(desired: Desired, clusters: Collection[str], url: str | None) -> di
 
 
 def held_files(desired: Desired, clusters: Collection[str]) -> frozenset[str]:
-    """The paths of services that stay as they are."""
+    """The paths of services that are held."""
     refs = {ref for held in desired.assignment.held for ref in held.services}
     names = clusters or clusters_of(desired)
     return frozenset(_path(cluster, ref) for cluster in names for ref in refs)
@@ -46,7 +46,7 @@ def held_files(desired: Desired, clusters: Collection[str]) -> frozenset[str]:
 def warnings_of(
     desired: Desired, clusters: Collection[str], url: str | None
 ) -> tuple[Finding, ...]:
-    """What will not work as it is, each once."""
+    """Warnings about what will not work, each once."""
     found = (
         finding
         for cluster in clusters or clusters_of(desired)

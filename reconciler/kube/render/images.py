@@ -1,6 +1,6 @@
-"""Which container images a fleet's pods run: what `reconcile render --images` lists. Pure.
+"""The container images of a fleet's pods: what `reconcile render --images` lists. Pure.
 
-The table of those that come with us is reconciler.placement.images.
+The defaults are in the runtimes' rows, and in reconciler.placement.images.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reconciler.api.meta import ObjectRef
-from reconciler.desired import Desired
 from reconciler.kube.render.files import clusters_of
 from reconciler.kube.render.placed import placed
 from reconciler.kube.render.subject import Subject
-from reconciler.placement.images import ANY, IMAGES, POD_PROGRAMS, own_image
+from reconciler.loop.desired import Desired
+from reconciler.placement.images import ANY, POD_PROGRAMS, own_image
 from reconciler.report.plan_json import ref_json
+from reconciler.runtimes import RUNTIMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,15 @@ class ImageRow:
 
 
 def images_of(desired: Desired) -> tuple[ImageRow, ...]:
-    """Every image that the fleet or our table names, those of our own programs last."""
+    """Every image that the fleet or our table names, that of our own programs last."""
     policy = desired.fleet.policy
     stated = {(r, a): i for r, row in policy.images.items() for a, i in row.items()}
-    ours = {(r, a): i for r, row in IMAGES.items() for a, i in row.images.items()}
+    ours = {
+        (row.name, accelerator): image
+        for row in RUNTIMES.values()
+        if row.images
+        for accelerator, image in row.images.by_accelerator.items()
+    }
     subjects = [Subject.of(p) for c in clusters_of(desired) for p in placed(desired, c)]
     users: dict[tuple[str, str, str], list[ObjectRef]] = {}
     for subject in subjects:

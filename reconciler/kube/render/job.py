@@ -1,10 +1,12 @@
-"""The Jobs that bring models into a claim, one a model, while the pods wait for them. Pure."""
+"""The Jobs that fetch models into a claim, one per model, while the pods wait for them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from reconciler.api.digest import digest
+from reconciler.fleet.model_file import ModelFile
 from reconciler.kube.objects import INPUTS_DIGEST_ANNOTATION, RENDER_DIGEST_ANNOTATION, Manifest
 from reconciler.kube.render.containers import every_pod
 from reconciler.kube.render.fetching import distinct_models, fetch
@@ -14,25 +16,24 @@ from reconciler.kube.render.storage import models_volume
 from reconciler.kube.render.subject import Subject
 from reconciler.placement.images import POD_PROGRAMS
 from reconciler.placement.names import with_suffix
-from reconciler.workload import ModelFile, digest
 
 _DIGITS = 10  # of the hash of its inputs
-# The program itself tries again and goes on where it was; this many containers, with at most five
-# minutes between two, are days. A Job that gave up would be tried by nobody.
+# The program itself retries and resumes; this many containers, with at most five minutes between
+# two, are days. A Job that gave up would not be retried.
 _RESTARTS = 1000
 
 
 def jobs(subject: Subject) -> tuple[Manifest, ...]:
-    """None where the pods fetch for themselves. A finished one stays, so that nothing makes it
-    again: there is no `ttlSecondsAfterFinished`."""
+    """None if the pods fetch for themselves. A finished Job stays, so that it is not created again:
+    there is no `ttlSecondsAfterFinished`."""
     if not subject.fetches_by_job:
         return ()
     return tuple(_job(subject, model) for model in distinct_models(subject))
 
 
 def _job(subject: Subject, model: ModelFile) -> Manifest:
-    """A Job cannot be changed: its name has the hash of what the fleet says of it. Where only our
-    rendering of it changed there is nothing to do again."""
+    """A Job is immutable: its name has the hash of its inputs. If only our rendering of it changed,
+    there is nothing to do again."""
     container = fetch(subject, model)
     template = {
         "metadata": {"labels": pod_labels(subject.placed, FETCH)},
@@ -56,7 +57,7 @@ def _job(subject: Subject, model: ModelFile) -> Manifest:
 
 
 def _inputs(subject: Subject, container: Mapping[str, Any]) -> dict[str, Any]:
-    """Which model from where into which claim, on which nodes, and as whom."""
+    """Which model from where into which claim, on which nodes, and with which account."""
     placed = subject.placed
     pool = placed.workload.pool
     return {

@@ -10,25 +10,26 @@ from reconciler.api.fleet import FleetPolicy, FleetSpec
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
-from reconciler.api.model import Model
-from reconciler.desired import Desired
-from reconciler.problem import Finding
-from reconciler.workload import Workload
+from reconciler.api.model import Model, declared_name
+from reconciler.api.problem import Finding
+from reconciler.fleet.workload import Workload
+from reconciler.loop.desired import Desired
 
 
 @dataclass(frozen=True, slots=True)
 class RepositorySource:
-    """Where pods read models that lie in the fleet's own repository: its URL, without credentials,
-    and for each path the last commit that touched it. A path without one is not committed."""
+    """Where pods fetch models in the fleet's own repository: its URL, without credentials, and for
+    each path the last commit that touched it. A path without one is not committed."""
 
     url: str
     commits: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """One service on the pool of a cluster. `fleet` is the Fleet's name, empty where none is
-    declared; `models` are the declared Models of its workload, by name."""
+class PlacedService:
+    """One service on the pool of a cluster. `workload` has the inputs of its pods; `fleet` is the
+    Fleet's name, empty if none is declared; `models` are the declared Models of its workload, by
+    name."""
 
     service: InferenceService
     workload: Workload
@@ -39,12 +40,13 @@ class Placed:
     models: Mapping[str, Model] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def placed(desired: Desired, cluster: str, url: str | None = None) -> tuple[Placed, ...]:
-    """What runs in the cluster, by ref. `url`: where its pods can fetch the fleet's repository."""
+def placed(desired: Desired, cluster: str, url: str | None = None) -> tuple[PlacedService, ...]:
+    """The services of the cluster, by ref. `url`: where its pods can fetch the fleet's
+    repository."""
     fleet = desired.fleet
     declared = fleet.all(FleetPolicy)
     name = declared[0].metadata.name if declared else ""
-    policy = fleet.policy  # once: it is looked for among all objects
+    policy = fleet.policy  # once: the lookup goes through all objects
     made = []
     for workload in desired.assignment.workloads:
         if workload.cluster != cluster:
@@ -56,18 +58,18 @@ def placed(desired: Desired, cluster: str, url: str | None = None) -> tuple[Plac
         refs = (ObjectRef("Model", workload.ref.namespace, m.name) for m in workload.models)
         models = {ref.name: model for ref in refs if (model := fleet.get(Model, ref))}
         source = _repository(desired, workload, url)
-        made.append(Placed(service, workload, node, policy, name, source, models))
+        made.append(PlacedService(service, workload.as_pods, node, policy, name, source, models))
     return tuple(sorted(made, key=lambda p: p.workload.ref))
 
 
-def unreachable_models(found: Placed) -> tuple[Finding, ...]:
-    """Models of the repository that no pod can fetch: a warning each."""
+def unreachable_models(found: PlacedService) -> tuple[Finding, ...]:
+    """Models of the repository that pods cannot fetch: a warning each."""
     source = found.repository
     return tuple(
         Finding(
             "ModelNotReachable",
-            ObjectRef("Model", found.workload.ref.namespace, model.name),
-            "spec.source",
+            ObjectRef("Model", found.workload.ref.namespace, declared_name(model.name)),
+            "spec.source" if model in found.workload.models else "spec.mmproj",
             "pods fetch it from the fleet's git URL, and "
             + (
                 f"{model.source} is not committed; commit and push it"
@@ -75,7 +77,7 @@ def unreachable_models(found: Placed) -> tuple[Finding, ...]:
                 else "none is known: name the fleet by its URL (-C URL), or use another source"
             ),
         )
-        for model in found.workload.models
+        for model in found.workload.model_files
         if in_repository(model.source) and (source is None or model.source not in source.commits)
     )
 
@@ -86,9 +88,9 @@ def in_repository(source: str) -> bool:
 
 
 def _repository(desired: Desired, workload: Workload, url: str | None) -> RepositorySource | None:
-    """The commit is that of each file, so that other commits leave the objects as they are."""
+    """With the commit of each file, so that other commits do not change the objects."""
     if url is None:
         return None
-    paths = [model.source for model in workload.models if in_repository(model.source)]
+    paths = [model.source for model in workload.model_files if in_repository(model.source)]
     commits = {path: desired.checkout.commit_of(path.rstrip("/")) for path in paths}
     return RepositorySource(url, {path: commit for path, commit in commits.items() if commit})

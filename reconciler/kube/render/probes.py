@@ -1,7 +1,7 @@
-"""When an engine's container has started, lives and is ready, and how it ends. Pure.
+"""When an engine's container counts as started, alive and ready, and how it ends. Pure.
 
-Started and alive is what the engine itself says. Ready is what the companion beside it says: an
-engine that answers may still serve nothing, as a router without a loaded model does.
+Started and alive is probed on the engine itself, readiness on the companion beside it: an engine
+that responds may still serve nothing, such as a router without a loaded model.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from reconciler.kube.render.service import PORT_NAME
 from reconciler.kube.render.subject import Subject
 
 COMPANION_PORT = 9091
-GRACE_S = 15  # beyond the drain: for the engine to end, and for the Service to forget the pod
+GRACE_S = 15  # after the drain: for the engine to end, and for the Service to drop the pod
 
 _PERIOD_S = 5
 _LEAST_START_S = 600
-_UNKNOWN_START_S = 1800  # a model of unknown size: as long as the slowest that we reckon with
+_UNKNOWN_START_S = 1800  # a model of unknown size: as long as the slowest that we expect
 _READ_BYTES_PER_S = 64 * 2**20  # a slow network disk: 64 MiB/s
 
 
@@ -31,7 +31,7 @@ def probes(subject: Subject) -> dict[str, Any]:
             "timeoutSeconds": 5,
             "failureThreshold": math.ceil(start_seconds(subject) / _PERIOD_S),
         },
-        # Two minutes: an engine at work on a long prompt answers late, and a restart costs it all.
+        # Two minutes: an engine responds late during a long prompt, and a restart would lose it.
         "livenessProbe": {
             "httpGet": alive,
             "periodSeconds": 15,
@@ -49,8 +49,8 @@ def probes(subject: Subject) -> dict[str, Any]:
 
 
 def start_seconds(subject: Subject) -> int:
-    """How long the engine may take from its start until it answers: what reading its weights from a
-    slow disk takes, and ten minutes at least."""
+    """How long the engine may take to start: the time to read its weights from a slow disk, and at
+    least ten minutes."""
     memory = subject.placed.workload.memory
     sizes = [model.size_bytes for model in subject.placed.workload.models]
     known = [size for size in sizes if size is not None]

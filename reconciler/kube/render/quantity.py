@@ -1,7 +1,8 @@
-"""Quantities as an API server prints them, so that what it answers equals what was written. Pure.
+"""Quantities in the API server's canonical form, so that what it returns equals what was written.
+Pure.
 
-Source: the canonical form of k8s.io/apimachinery's resource.Quantity: no fraction, no lost
-precision, the largest suffix that this allows.
+Source: k8s.io/apimachinery's resource.Quantity: no fraction, no lost precision, the largest suffix
+that this allows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _FORM = re.compile(r"([+-]?[0-9]*\.?[0-9]+|[0-9]+\.)([A-Za-z]{0,2})")
 
 
 def canonical(stated: int | float | str) -> str:
-    """`0.5` is `500m`, `4096Mi` is `4Gi`. A text of another form stays: the server judges it."""
+    """`0.5` is `500m`, `4096Mi` is `4Gi`. Text of another form stays: the server judges it."""
     found = _FORM.fullmatch(str(stated).strip())
     if found is None:
         return str(stated)
@@ -44,7 +45,7 @@ def mebibytes(count: int) -> str:
 
 
 def value_of(stated: int | float | str) -> Decimal | None:
-    """How much it is; None for a text of another form."""
+    """The amount; None for text of another form."""
     found = _FORM.fullmatch(str(stated).strip())
     if found is None:
         return None
@@ -55,7 +56,7 @@ def value_of(stated: int | float | str) -> Decimal | None:
 
 
 def cores(stated: int | float | str) -> Decimal:
-    """Cores of a cpu quantity; one where it says nothing that we know."""
+    """Cores of a cpu quantity; one if it cannot be parsed."""
     return value_of(stated) or Decimal(1)
 
 
@@ -66,4 +67,4 @@ def _decimal(number: Decimal) -> str:
         scaled = number.scaleb(-power)
         if scaled == int(scaled):
             return f"{int(scaled)}{suffix}"
-    return f"{-(-number.scaleb(9) // 1)}n"  # what is finer is rounded up, as the server does
+    return f"{-(-number.scaleb(9) // 1)}n"  # finer values are rounded up, as the server does

@@ -1,4 +1,5 @@
-"""All that a revision wants in one cluster, rendered once for as long as it stays the same."""
+"""All objects that a revision wants in one cluster, cached as long as their inputs stay the
+same."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from dataclasses import dataclass, field
 from reconciler.api.fleet import FleetPolicy
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef, Resource
-from reconciler.desired import Desired
+from reconciler.kube.endpoints.slices import published
 from reconciler.kube.inventory import labelled
+from reconciler.kube.object_set import ObjectSet, Packed, packed
 from reconciler.kube.objects import (
     RENDER_DIGEST_ANNOTATION,
     Manifest,
@@ -18,21 +20,20 @@ from reconciler.kube.objects import (
     id_of,
     service_of,
 )
-from reconciler.kube.packed import Objects, Packed, packed
-from reconciler.kube.publishing.slices import published
 from reconciler.kube.render import render
 from reconciler.kube.render.declared import concerns, declared, manifest_of
-from reconciler.kube.render.placed import Placed, placed
+from reconciler.kube.render.placed import PlacedService, placed
+from reconciler.loop.desired import Desired
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredObjects:
     """`renders` are the digests of pods as this version makes them, by service; `published` the
     Services of what runs on agent nodes; `incomplete` is why what is missing may be a mistake;
     empty: it is meant to be gone."""
 
     fleet: str
-    objects: Objects
+    objects: ObjectSet
     renders: Mapping[ObjectRef, str]
     published: frozenset[ObjectId] = frozenset()
     incomplete: str = ""
@@ -47,21 +48,20 @@ class _Rendered:
 
 
 @dataclass(slots=True)
-class Renderer:
-    """What `url` names is where pods fetch the fleet's repository. `owns_documents`: the fleet's
-    own documents are ours to apply, and not some other applier's. `lasts`: what it makes is kept
-    for as long as a loop runs."""
+class ObjectRenderer:
+    """`url` is where pods fetch the fleet's repository. `owns_documents`: we apply the fleet's own
+    documents, and not another applier. `lasts`: results are kept for as long as a loop runs."""
 
     cluster: str
     url: str | None = None
     owns_documents: bool = True
     lasts: bool = False
-    _last: tuple[Desired, Wanted] | None = None
+    _last: tuple[Desired, DesiredObjects] | None = None
     _fleet: str = ""  # whose labels the next two carry
-    _made: dict[ObjectRef, tuple[Placed, _Rendered]] = field(default_factory=dict)
+    _made: dict[ObjectRef, tuple[PlacedService, _Rendered]] = field(default_factory=dict)
     _documents: dict[ObjectRef, tuple[Resource, Packed]] = field(default_factory=dict)
 
-    def wanted(self, desired: Desired) -> Wanted:
+    def wanted(self, desired: Desired) -> DesiredObjects:
         """Every object that the cluster should have, with the fleet's labels."""
         if self._last is not None and self._last[0] is desired:
             return self._last[1]
@@ -81,20 +81,20 @@ class Renderer:
         services = [s for s in published(desired, self.cluster) if _label(s) not in own]
         names = {id_of(service): self._packed(service) for service in services}
         incomplete = _incomplete(desired, self.cluster) if self.owns_documents else ""
-        every = Objects({**objects, **names})
-        wanted = Wanted(fleet, every, renders, frozenset(names), incomplete)
+        every = ObjectSet({**objects, **names})
+        wanted = DesiredObjects(fleet, every, renders, frozenset(names), incomplete)
         self._last = (desired, wanted)
         return wanted
 
     def _document(self, thing: Resource) -> Packed:
-        """As before, where its file has not changed: then it is the same one."""
+        """Cached while its file is unchanged: then it is the same object."""
         before = self._documents.get(thing.ref)
         if before is not None and before[0] is thing:
             return before[1]
         return self._packed(manifest_of(thing))
 
-    def _rendered(self, found: Placed) -> _Rendered:
-        """As before, where nothing that it is made from has changed."""
+    def _rendered(self, found: PlacedService) -> _Rendered:
+        """Cached while its inputs are unchanged."""
         before = self._made.get(found.workload.ref)
         if before is not None and _is_same(before[0], found):
             return before[1]
@@ -107,7 +107,7 @@ class Renderer:
 
 
 def fleet_name(desired: Desired) -> str:
-    """The Fleet's name, the identity of what is ours in clusters; empty: none is declared."""
+    """The Fleet's name, the identity of our objects in clusters; empty if none is declared."""
     found = desired.fleet.all(FleetPolicy)
     return found[0].metadata.name if found else ""
 
@@ -123,8 +123,8 @@ def _incomplete(desired: Desired, cluster: str) -> str:
     )
 
 
-def _is_same(before: Placed, now: Placed) -> bool:
-    """Objects of files that are the same are the same ones, after a new revision too."""
+def _is_same(before: PlacedService, now: PlacedService) -> bool:
+    """Objects of unchanged files are identical, in a new revision too."""
     return (
         before.service is now.service
         and before.node is now.node
@@ -136,7 +136,7 @@ def _is_same(before: Placed, now: Placed) -> bool:
 
 
 def _digest_of(children: Iterable[Manifest]) -> str:
-    """Of the pods that serve; a Job that fetches has a digest of its own."""
+    """The digest of the serving pods; a Job that fetches has one of its own."""
     for manifest in children:
         said = manifest["metadata"].get("annotations") or {}
         if manifest["kind"] == "Deployment" and RENDER_DIGEST_ANNOTATION in said:

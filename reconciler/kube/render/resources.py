@@ -1,7 +1,7 @@
-"""What a pod asks of its node: memory by the estimate, devices by their vendor's name. Pure.
+"""What a pod requests of its node: memory by the estimate, devices by their vendor's name. Pure.
 
-Extended resources, devices among them, have no limit but their request. Anything else has a limit
-only where the fleet states one.
+Extended resources, such as devices, have a limit equal to their request. Anything else has a limit
+only if the fleet states one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ DEVICES: Mapping[str, str] = MappingProxyType(
         "intel": "gpu.intel.com/i915",
     }
 )
-"""Accelerator -> what the vendor's device plugin calls it, which is the key of the usual taint."""
+"""Accelerator -> its resource name in the vendor's device plugin, which is also the usual taint's
+key."""
 
 
 def resources(subject: Subject) -> dict[str, Any]:
-    """Of the engine's container. What the fleet states wins over what we reckon."""
+    """Of the engine's container. Values from the fleet override our estimates."""
     stated = subject.placed.service.spec.resources
     limits = {name: canonical(value) for name, value in stated.limits.items()}
     requests = {name: canonical(value) for name, value in stated.requests.items()}
@@ -41,7 +42,7 @@ def resources(subject: Subject) -> dict[str, Any]:
 
 
 def device_name(subject: Subject) -> str | None:
-    """The resource by which its pods ask for devices; None: they ask for none."""
+    """The resource by which its pods request devices; None if they request none."""
     workload = subject.placed.workload
     if not workload.devices or workload.pool is None:
         return None
@@ -55,13 +56,13 @@ def asked_devices(subject: Subject) -> tuple[str, ...]:
 
 
 def is_extended(name: str) -> bool:
-    """Whether a resource is counted in whole pieces by a plugin, such as a device."""
+    """Whether a resource is counted in whole units by a plugin, such as a device."""
     domain, slash, _ = name.partition("/")
     return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
 
 
 def _memory(subject: Subject) -> str | None:
-    """What it takes of the node's own memory; None: not known. Device memory is no resource."""
+    """What it takes of the node's own memory; None: not known. Device memory is not a resource."""
     needs = subject.placed.workload.needs
     taken = [need.bytes for need in needs if need.pool in (HOST, UNIFIED)]
     return mebibytes(sum(taken)) if taken else None

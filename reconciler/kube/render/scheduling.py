@@ -1,4 +1,4 @@
-"""Which nodes pods may be on. Pure."""
+"""Which nodes pods may run on. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from reconciler.kube.render.subject import Subject
 
 
 def onto_pool(subject: Subject) -> dict[str, Any]:
-    """The nodes of the FleetNode. A named node is asked for by affinity: `spec.nodeName` would go
-    past the scheduler, and with it past what the node has left."""
+    """The nodes of the FleetNode. A named node is selected by affinity: `spec.nodeName` would
+    bypass the scheduler, which knows the free resources."""
     pool = subject.placed.workload.pool
     found: dict[str, Any] = {}
     if pool is None:
@@ -32,8 +32,8 @@ def onto_pool(subject: Subject) -> dict[str, Any]:
 
 
 def spread(subject: Subject) -> dict[str, Any]:
-    """Replicas on distinct nodes as far as there are enough. Always there, so that a second replica
-    leaves the first one's template as it is."""
+    """Replicas on different nodes if there are enough. Always set, so that a second replica does
+    not change the first one's template."""
     return {
         "topologySpreadConstraints": [
             {
@@ -47,6 +47,6 @@ def spread(subject: Subject) -> dict[str, Any]:
 
 
 def _taints(subject: Subject) -> list[str]:
-    """What keeps other pods off nodes with devices, by custom of the vendors."""
+    """Taints that keep other pods off nodes with devices, by vendor convention."""
     wanted = {device_name(subject) or "", *asked_devices(subject)}
     return sorted(wanted & set(DEVICES.values()))

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from reconciler.fleet.command import Command
 from reconciler.kube.render.cache import ready_path
-from reconciler.kube.render.placed import Placed
+from reconciler.kube.render.placed import PlacedService
 from reconciler.kube.render.quantity import cores
 from reconciler.placement.images import built_for, image_for, own_image, program_of
 from reconciler.placement.modelcache import ModelCache, cache_of, is_shared
 from reconciler.placement.names import object_name, with_suffix
 from reconciler.placement.pods import DEFAULT_PORT
-from reconciler.runtime import NodeFacts
 from reconciler.runtimes import RUNTIMES
-from reconciler.workload import Command
+from reconciler.runtimes.runtime import NodeFacts
 
 WORKLOAD = "/workload"  # the process' own directory
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 - of its pod, which only the Service leads to
@@ -25,7 +25,7 @@ _ALL_CORES = "-1"  # llama.cpp counts them itself
 class Subject:
     """One service on its way to objects. `port` is the one of container, Service and endpoint."""
 
-    placed: Placed
+    placed: PlacedService
     name: str
     port: int
     command: Command
@@ -35,7 +35,7 @@ class Subject:
     cache: ModelCache
 
     @classmethod
-    def of(cls, placed: Placed) -> Subject:
+    def of(cls, placed: PlacedService) -> Subject:
         """Placement has held whatever has no image or no usable name."""
         workload = placed.workload
         models = [placed.models[m.name] for m in workload.models if m.name in placed.models]
@@ -69,21 +69,21 @@ class Subject:
         return self.claim is not None and is_shared(self.placed.node)
 
 
-def _command(placed: Placed, port: int) -> Command:
+def _command(placed: PlacedService, port: int) -> Command:
     workload = placed.workload
     runtime = RUNTIMES[workload.runtime]
     facts = NodeFacts(
-        binary=(program_of(runtime.name, runtime.engine.programs[0]),),
+        binary=(program_of(runtime),),
         port=str(port),
         host=_ANY_ADDRESS,
         threads=_threads(placed),
         directory=WORKLOAD,
-        model_paths={model.name: ready_path(model) for model in workload.models},
+        model_paths={file.name: ready_path(file) for file in workload.model_files},
     )
     return runtime.command(workload, facts)
 
 
-def _threads(placed: Placed) -> str:
+def _threads(placed: PlacedService) -> str:
     """As many as the cores that the pod was promised, else as the node states."""
     resources = placed.service.spec.resources
     for stated in (resources.limits.get("cpu"), resources.requests.get("cpu")):

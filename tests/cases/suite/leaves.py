@@ -1,4 +1,4 @@
-"""For tests/test_suite_run.py: not collected by itself."""
+"""For tests/project/test_suite_run.py: not collected by itself."""
 
 import os
 import sys

@@ -1,0 +1,1 @@
+"""The hardware labels of a cluster's node: found on the machine, decided, written and measured."""

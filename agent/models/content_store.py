@@ -1,0 +1,302 @@
+"""The verified models on disk, by digest: of one file its sha256, of several models.tree's formula.
+
+    sha256/<digest>/<file>          the model, read-only; several files under their own names
+    sha256/<digest>/<name>/...      a model that is a folder
+    sha256/<digest>/.model.json     its files' names, sizes and digests, and its format
+    sha256/<digest>/.facts.json     what its header says; a cache, written by one of our versions
+    sources/<hash of source>.json   which digest was verified first for a source on this node
+    pins/<digest>                   a person brought it: it stays for a while without being needed
+    corrupt/<digest>                what `store verify` found damaged
+
+A digest's folder appears by one rename, complete and flushed; it never changes after that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.models.arrival import Arrived, facts_of, folder_facts
+from agent.models.header_cache import load_facts, save_facts
+from reconciler.api.errors import HeaderError, ModelError
+from reconciler.api.plain_json import parse_json
+from reconciler.atomic import atomic_write, sync_directory
+from reconciler.memory import ModelFacts
+from reconciler.models.tree import check_paths
+
+_MANIFEST = ".model.json"
+_FACTS = ".facts.json"
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    path: str  # relative to the model's folder
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """A verified model. `path` is what an engine is given: its file, the first part of a split one,
+    or its folder; absolute if the store's root is. `base` is the folder of its `files`."""
+
+    digest: str
+    path: Path
+    size_bytes: int
+    format: str
+    base: Path
+    files: tuple[StoredFile, ...]
+
+    @property
+    def weights_bytes(self) -> int:
+        """The size of its tensor files."""
+        weights = (f for f in self.files if f.path.endswith((".safetensors", ".gguf")))
+        return sum(file.size_bytes for file in weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Stocked:
+    """One model of the store, and the sources it was fetched from; `resolved` as in FileListing."""
+
+    model: StoredModel
+    sources: tuple[str, ...]
+    resolved: tuple[str, ...]
+
+
+class ContentStore:
+    """The store's folder. Reads are cheap (a stat per file) and may come from any thread; writes of
+    one digest must come from one thread of a process. `read_only` is for inspecting it: not even
+    facts are cached on disk."""
+
+    def __init__(self, root: Path, *, read_only: bool = False) -> None:
+        self._read_only = read_only
+        self._models = root / "sha256"
+        self._sources = root / "sources"
+        self._pins = root / "pins"
+        self._corrupt = root / "corrupt"
+        self._known: dict[str, StoredModel] = {}
+        self._facts: dict[str, ModelFacts] = {}
+
+    def get(self, digest: str) -> StoredModel | None:
+        """The model; None if it is missing, or its size is not what was verified."""
+        stored = self._known.get(digest) or self._read_manifest(digest)
+        if stored is None or not _is_whole(stored):
+            self._known.pop(digest, None)
+            return None
+        self._known[digest] = stored
+        return stored
+
+    def all(self) -> tuple[StoredModel, ...]:
+        names = sorted(path.name for path in self._models.glob("*"))
+        return tuple(m for name in names if _DIGEST.fullmatch(name) and (m := self.get(name)))
+
+    def inventory(self) -> tuple[Stocked, ...]:
+        """Every model with the sources it was fetched from."""
+        notes = [_read_json(note) for note in sorted(self._sources.glob("*.json"))]
+        return tuple(
+            Stocked(
+                model,
+                tuple(str(n.get("source")) for n in notes if n.get("sha256") == model.digest),
+                tuple(
+                    str(n["resolved"])
+                    for n in notes
+                    if n.get("sha256") == model.digest and n.get("resolved")
+                ),
+            )
+            for model in self.all()
+        )
+
+    def first_verified(self, origin: str) -> str | None:
+        """The digest of a ModelFile.origin when it was first verified here."""
+        entry = _read_json(self._source_file(origin))
+        digest = entry.get("sha256")
+        return digest if isinstance(digest, str) and _DIGEST.fullmatch(digest) else None
+
+    def facts(self, digest: str) -> ModelFacts | None:
+        """The facts of its header or config.json; None if it is missing or unreadable."""
+        stored = self.get(digest)
+        if stored is None:
+            return None
+        if digest not in self._facts:
+            cache = self._models / digest / _FACTS
+            facts = load_facts(cache) or self._read_again(stored, cache)
+            if facts is None:
+                return None
+            self._facts[digest] = facts
+        return self._facts[digest]
+
+    def put(self, arrived: Arrived, form: str, place: Path, *, pin: bool = False) -> StoredModel:
+        """Move verified, flushed files in; `place` is a folder on the same disk for staging."""
+        staging = place / "staged"
+        shutil.rmtree(staging, ignore_errors=True)
+        base = staging / arrived.folder
+        base.mkdir(parents=True)
+        manifest = {
+            "file": arrived.entry,
+            "folder": arrived.folder,
+            "sizeBytes": sum(file.size_bytes for file in arrived.files),
+            "format": form,
+            "files": [[f.path, f.size_bytes, f.sha256] for f in arrived.files],
+        }
+        atomic_write(staging / _MANIFEST, json.dumps(manifest).encode())
+        if arrived.facts is not None:
+            save_facts(staging / _FACTS, arrived.facts)
+        for file in arrived.files:
+            target = base / file.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file.at.chmod(0o444)
+            file.at.rename(target)
+        for folder in {staging, *(p for p in base.rglob("*") if p.is_dir()), base}:
+            sync_directory(folder)
+        self._models.mkdir(parents=True, exist_ok=True)
+        final = self._models / arrived.digest
+        if pin:
+            self.pin(arrived.digest)
+        if self.get(arrived.digest) is None:
+            self._discard(final)  # damaged: its files have another size than when it was stored
+            staging.rename(final)
+            sync_directory(self._models)
+        stored = self.get(arrived.digest)
+        assert stored is not None, "it was renamed in, whole"
+        return stored
+
+    def remember(self, origin: str, digest: str, resolved: str = "") -> None:
+        """Note the digest of an origin, unless an earlier one is noted and still stored."""
+        noted = self.first_verified(origin)
+        if noted is None or (noted != digest and self.get(noted) is None):
+            self._sources.mkdir(parents=True, exist_ok=True)
+            source, _, files = origin.partition("\n")
+            entry: dict[str, object] = {"source": source, "sha256": digest}
+            if files:
+                entry["files"] = files.split("\n")
+            if resolved:
+                entry["resolved"] = resolved
+            atomic_write(self._source_file(origin), json.dumps(entry).encode())
+
+    def assign(self, origin: str, digest: str) -> None:
+        """Note the digest of an origin because a user says so, whatever it was before."""
+        self._source_file(origin).unlink(missing_ok=True)
+        self.remember(origin, digest)
+
+    def pin(self, digest: str) -> None:
+        """Keep a model for a while that nothing needs yet, because a user fetched it."""
+        self._pins.mkdir(parents=True, exist_ok=True)
+        (self._pins / digest).touch()
+
+    def pinned_since(self, oldest: float) -> frozenset[str]:
+        """Models pinned at or after a moment (epoch seconds); older pins are removed."""
+        kept = set()
+        for pin in self._pins.glob("*"):
+            with contextlib.suppress(OSError):  # another process removed it
+                if pin.stat().st_mtime >= oldest:
+                    kept.add(pin.name)
+                elif not self._read_only:
+                    pin.unlink()
+        return frozenset(kept)
+
+    def unneeded(self, keep: Collection[str]) -> tuple[str, ...]:
+        """The digests that `collect` would remove."""
+        names = sorted(folder.name for folder in self._models.glob("*"))
+        return tuple(name for name in names if _DIGEST.fullmatch(name) and name not in keep)
+
+    def collect(self, keep: Collection[str]) -> tuple[str, ...]:
+        """Remove all other models and the notes on their sources. A running process that has one
+        mapped keeps its pages."""
+        gone = self.unneeded(keep)
+        for folder in sorted(self._models.glob("*")):
+            if folder.name not in keep:  # also remains of an interrupted _discard
+                self._forget(folder.name)
+                self._discard(folder)
+        for note in self._sources.glob("*.json"):
+            if _read_json(note).get("sha256") in gone:
+                note.unlink(missing_ok=True)
+        return gone
+
+    def set_aside(self, digest: str) -> Path:
+        """Take a damaged model out of use; the latest one of each digest is kept for inspection."""
+        aside = self._corrupt / digest
+        self._corrupt.mkdir(exist_ok=True)
+        shutil.rmtree(aside, ignore_errors=True)
+        self._forget(digest)
+        (self._models / digest).rename(aside)
+        return aside
+
+    def drop_corrupt(self) -> None:
+        shutil.rmtree(self._corrupt, ignore_errors=True)
+
+    def _forget(self, digest: str) -> None:
+        self._known.pop(digest, None)
+        self._facts.pop(digest, None)
+
+    def _discard(self, folder: Path) -> None:
+        """Hide the folder in one step, then remove it; a crash in between leaves only a hidden
+        folder."""
+        trash = folder.with_name(f".trash-{folder.name}")
+        shutil.rmtree(trash, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            folder.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
+
+    def _read_manifest(self, digest: str) -> StoredModel | None:
+        top = self._models / digest
+        match _read_json(top / _MANIFEST):
+            case {"file": str(name), "sizeBytes": int(size), "format": str(form), **rest}:
+                folder = Path(str(rest.get("folder", ""))).name
+                files = _read_files(rest.get("files", [[name, size, digest]]))
+                if files is None or (name and name not in {file.path for file in files}):
+                    return None
+                base = top / folder
+                return StoredModel(digest, base / name, size, form, base, files)
+            case _:
+                return None
+
+    def _read_again(self, stored: StoredModel, cache: Path) -> ModelFacts | None:
+        try:
+            entry = stored.path.relative_to(stored.base).as_posix()
+            files = {f.path: stored.base / f.path for f in stored.files}
+            facts = facts_of(files, entry) if stored.format == "gguf" else folder_facts(files)
+        except (HeaderError, OSError):
+            return None
+        if not self._read_only:
+            with contextlib.suppress(OSError):  # only a cache
+                save_facts(cache, facts)
+        return facts
+
+    def _source_file(self, origin: str) -> Path:
+        return self._sources / f"{hashlib.sha256(origin.encode()).hexdigest()}.json"
+
+
+def _is_whole(stored: StoredModel) -> bool:
+    try:
+        sizes = ((stored.base / f.path).stat().st_size == f.size_bytes for f in stored.files)
+        return all(sizes)
+    except OSError:
+        return False
+
+
+def _read_files(entries: object) -> tuple[StoredFile, ...] | None:
+    """None if the manifest is damaged, or names a path outside its folder."""
+    if not isinstance(entries, list):
+        return None
+    try:
+        files = tuple(StoredFile(str(p), int(s), str(d)) for p, s, d in entries)
+        check_paths([file.path for file in files])
+    except (TypeError, ValueError, ModelError):
+        return None
+    return files
+
+
+def _read_json(path: Path) -> dict[str, object]:
+    """A JSON object; empty if the file is missing or damaged, which callers treat alike."""
+    try:
+        value = parse_json(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

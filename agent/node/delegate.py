@@ -1,0 +1,119 @@
+"""What is particular to the loop of one node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from agent.node.local import LocalAgent
+from agent.node.overlay import Overlay
+from agent.node.view import RecordedNode
+from agent.state.suspended import note_suspended
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.meta import ObjectRef
+from reconciler.api.model import Model
+from reconciler.core.target import Target
+from reconciler.fleet.fleet import Fleet
+from reconciler.fleet.model_file import model_file, with_projectors
+from reconciler.loop import LoopDelegate
+from reconciler.loop.desired import CachedFacts, Desired
+from reconciler.models.scheme import FetchContext
+from reconciler.source.bundle import BundleSource
+from reconciler.source.checkout import Source
+from reconciler.source.load import Loaded
+
+
+class NodeDelegate(LoopDelegate):
+    """Of a loop that plans for one node, whether or not it may change it."""
+
+    def __init__(self, name: str, target: Target, overlay: Overlay, facts: CachedFacts) -> None:
+        super().__init__(target, facts)
+        self.overlay = overlay
+        self._name = name
+
+    def hold_reason(self, loaded: Loaded) -> str | None:
+        assert loaded.fleet is not None, "only valid revisions may be held"
+        return unknown_node(loaded.fleet, self._name)
+
+    def apply_overrides(self, fleet: Fleet) -> Fleet:
+        return self.overlay(fleet)
+
+    def _stated(self, desired: Desired) -> FleetNode | None:
+        return desired.fleet.get(FleetNode, ObjectRef("FleetNode", "", self._name))
+
+
+class RecordedDelegate(NodeDelegate):
+    """Of a loop that only compares: nothing here locks, starts, stops or writes."""
+
+    def __init__(self, name: str, node: RecordedNode, overlay: Overlay, facts: CachedFacts) -> None:
+        super().__init__(name, node, overlay, facts)
+        self._node = node
+
+    def on_revision(self, desired: Desired) -> None:
+        if stated := self._stated(desired):
+            self._node.memory.follow(stated)
+
+
+class AgentDelegate(NodeDelegate):
+    """Of the loop of the agent that owns the node. `busy` says why the source is in the middle of
+    something; `watch_passes` hears of every pass."""
+
+    def __init__(
+        self,
+        name: str,
+        agent: LocalAgent,
+        overlay: Overlay,
+        source: Source,
+        busy: Callable[[], str | None],
+    ) -> None:
+        super().__init__(name, agent.target, overlay, agent.facts)
+        self._agent = agent
+        self._source = source
+        self._busy = busy
+        self.watch_passes: Callable[[float], None] | None = None
+
+    def source_busy_reason(self) -> str | None:
+        return self._busy()
+
+    def on_revision(self, desired: Desired) -> None:
+        if not desired.fleet.incomplete:
+            self._agent.by_hand.declared(desired.fleet.origins)  # also of what is held
+        self._agent.handover.follow(desired.fleet)
+        self._agent.stated(self._stated(desired))
+        here = [w for w in desired.assignment.workloads if w.node == self._name]
+        note_suspended(self._agent.state, (w.ref for w in here if w.suspended))
+        policy = desired.fleet.policy
+        self._agent.follow(
+            FetchContext(
+                allowed_hosts=policy.allowed_hosts,
+                mirrors=policy.mirrors,
+                open_repository=desired.checkout.open,
+                list_repository=desired.checkout.folder,
+                beside=self._source.beside if isinstance(self._source, BundleSource) else None,
+            )
+        )
+
+    def on_converged(self, desired: Desired) -> None:
+        fleet = desired.fleet
+        models = with_projectors(model_file(model, fleet) for model in fleet.all(Model))
+        self._agent.settled(fleet.revision, models, fleet.policy.keep_revisions)
+
+    def on_pass(self, seconds: float) -> None:
+        if self.watch_passes:
+            self.watch_passes(seconds)
+
+
+def unknown_node(fleet: Fleet, node: str) -> str | None:
+    """Why a fleet without this node is held: it cannot mean this machine."""
+    names = {n.metadata.name for n in fleet.all(FleetNode)}
+    if node in names:
+        return None
+    return (
+        f"{fleet.revision[:12]} has no FleetNode {node}{_there(names)}: held, as it runs. If this"
+        " machine is another node now, say which: --local=NODE, or --node NODE of fleet-agent. If"
+        f" what runs here as {node} is another fleet's and is to stay, give this fleet a state"
+        " directory of its own: --state-dir DIR"
+    )
+
+
+def _there(names: Collection[str]) -> str:
+    return f" (it has {', '.join(sorted(names))})" if names else ""

@@ -1,0 +1,219 @@
+"""One node's agent inside another process: wires state, store, processes and target together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from agent.byhand.asked import ByHand
+from agent.engines.capability import Versions, doubts
+from agent.engines.render import CommandRenderer
+from agent.machine.memory import MachineMemory, ours_of
+from agent.machine.probe import performance_cores
+from agent.models.expected import ExpectedFile, read_noted
+from agent.models.headers_first import HeadersFirst
+from agent.models.revisions import KeptModels
+from agent.models.store import ModelStore
+from agent.node.drift import DriftWatch
+from agent.node.handover import Handover
+from agent.node.settings import Settings
+from agent.node.target import ProcessTarget
+from agent.node.view import RecordedNode
+from agent.process.events import ProcessTiming
+from agent.process.health import ask
+from agent.process.owner import Processes
+from agent.process.ports import PortBook
+from agent.process.rebuilt import models_of
+from agent.process.records import Records
+from agent.state.directory import StateDir, default_root
+from agent.state.drift_file import drift_file
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.meta import ObjectRef
+from reconciler.api.model import Model
+from reconciler.fleet.fleet import Fleet
+from reconciler.fleet.model_file import ModelFile, with_projectors
+from reconciler.memory import ModelFacts
+from reconciler.models import FetchContext
+
+_log = logging.getLogger(__name__)
+
+
+def state_root(given: str | None) -> Path:
+    """The state directory: as given, else where this platform keeps such things."""
+    return Path(given).expanduser() if given else default_root(os.environ)
+
+
+def recorded_node(node: str, settings: Settings) -> RecordedNode:
+    """Look at a node without touching it. The state directory need not exist. Raises StateError
+    where it would be refused to who runs the node, so that no plan is made from it."""
+    state = StateDir(settings.root.absolute())
+    state.must_be_ours()
+    models = settings.model_store or state.models
+    store = ModelStore(models, read_only=True)
+    return RecordedNode(
+        node, state, _renderer(state, store, settings, read_only=True), MachineMemory()
+    )
+
+
+class LocalAgent:
+    """Owns the node until `close`. Raises StateError where another process does."""
+
+    def __init__(
+        self,
+        node: str,
+        settings: Settings,
+        *,
+        changed: Callable[[], None],
+        headers: HeadersFirst | None = None,
+        keeps_expected: bool = False,
+    ) -> None:
+        """`headers`: what is known of models before they are fetched; nothing, without.
+        `keeps_expected`: for who makes no pass, so that what services waited for is still said."""
+        self.state = StateDir.open(settings.root)
+        self.state.api_key = settings.api_key_file or self.state.api_key
+        self.state.lock()
+        self.store = ModelStore(
+            settings.model_store or self.state.models,
+            changed=changed,
+            max_downloads=settings.downloads.max_running,
+            min_free_bytes=settings.downloads.keep_free_bytes,
+            hf_token_file=settings.downloads.token_file,
+        )
+        self.memory = MachineMemory()
+        self.processes = Processes(
+            self.state,
+            timing=_timing(settings),
+            changed=changed,
+            refuses=self.memory.refusal,
+        )
+        self._kept = KeptModels(self.state.desired / "models.json")
+        renderer = _renderer(self.state, self.store, settings)
+        self._headers = headers
+        self._renderer = renderer
+        self._doubted: tuple[str, ...] = ()
+        self.by_hand = ByHand(self.state)
+        self.drift = DriftWatch(
+            self.processes.snapshot,
+            ask,
+            drift_file(self.state),
+            changed,
+            again_s=settings.intervals.drift_s,
+        )
+        self.handover = Handover(self.state.desired / "moves.json", settings.peers, changed=changed)
+        self.target = ProcessTarget(
+            node,
+            renderer,
+            self.processes,
+            time.time,
+            ExpectedFile(self.state, read_noted(self.state, f"node/{node}") * keeps_expected),
+            self.by_hand,
+            self.memory,
+            self.drift,
+            self.handover,
+            settings.namespace,
+            headers,
+        )
+
+    def facts(self, fleet: Fleet, models: Sequence[Model]) -> dict[ObjectRef, ModelFacts]:
+        """What the store knows of models, and of others what their headers say."""
+        stored = self._renderer.facts(fleet, models)
+        if self._headers is None:
+            return stored
+        absent = [model for model in models if model.ref not in stored]
+        return stored | self._headers.facts(fleet, absent)
+
+    def follow(self, context: FetchContext) -> None:
+        """How the models of the revision that is applied now are fetched."""
+        self.target.context = context
+        if self._headers is not None:
+            self._headers.context = context
+
+    def start(self, *, revive: bool = True) -> None:
+        """Take over what an earlier life of this program left running; see Processes.start."""
+        self.processes.start(revive=revive)
+        self.drift.start()
+
+    def stated(self, node: FleetNode | None) -> None:
+        """What the fleet says of this machine; its budgets, and what it says that is not so, are
+        logged when they are news."""
+        if node is None:
+            return
+        doubted = doubts(node.spec.runtimes, self._renderer.missing())
+        for line in doubted if doubted != self._doubted else ():
+            _log.warning("%s", line)
+        self._doubted = doubted
+        if self.memory.follow(node):
+            for line in self.memory.budget_lines(ours_of(self.processes.snapshot())):
+                _log.info("%s", line)
+
+    def settled(self, revision: str, declared: Iterable[ModelFile], keep: int) -> None:
+        """Nothing is left to do for `revision`: remove models that neither it, nor the `keep` - 1
+        revisions before it, declares, and that no process here was started from.
+
+        Declared counts, not served: the model of a service that does not fit is how we know that.
+        """
+        running = [
+            model
+            for state in self.processes.snapshot()
+            for model in with_projectors(models_of(state.launch))
+        ]
+        digests = {d for m in (*declared, *running) if (d := self._digest(m))}
+        try:
+            kept = self._kept.note(revision, digests, keep)
+            gone = self.store.collect(kept | digests)
+        except OSError as error:
+            _log.warning("models are not cleaned up: %s", error)
+            return
+        for digest in gone:
+            _log.info("model %s removed from the store: no revision needs it", digest[:12])
+
+    def _digest(self, model: ModelFile) -> str | None:
+        found = self.store.lookup(model)
+        return found.digest if found else None
+
+    def close(self, *, stop_children: bool) -> None:
+        """Stop watching; the models go on answering unless they are to stop too."""
+        self.drift.close()
+        self.handover.close()
+        if self._headers is not None:
+            self._headers.close()
+        self.store.close()
+        self.processes.close(stop_children=stop_children)
+        self.state.unlock()
+
+
+def _timing(settings: Settings) -> ProcessTiming:
+    usual, probe_s = ProcessTiming(withdraw_s=settings.withdraw_s), settings.intervals.probe_s
+    return replace(usual, probe_ready_s=probe_s, probe_missed_s=min(usual.probe_missed_s, probe_s))
+
+
+def _renderer(
+    state: StateDir,
+    store: ModelStore,
+    settings: Settings,
+    *,
+    read_only: bool = False,
+) -> CommandRenderer:
+    return CommandRenderer(
+        state,
+        store,
+        PortBook(state, settings.service_ports, read_only=read_only),
+        performance_cores(),
+        programs=settings.programs,
+        only=settings.runtimes,
+        version=Versions(state.root / "versions.json", read_only=read_only),
+    )
+
+
+def needed_digests(state: StateDir, store: ModelStore) -> frozenset[str]:
+    """What the last revisions declare, and what processes here were started from: as the state
+    directory tells it, without an agent."""
+    started = [
+        m for found in Records(state).read_all() for m in with_projectors(models_of(found.launch))
+    ]
+    running = {found.digest for model in started if (found := store.lookup(model))}
+    return KeptModels(state.desired / "models.json").needed() | running

@@ -1,0 +1,59 @@
+"""What this machine offers to the workloads that the fleet wants on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from agent.engines.engine import EngineFound
+from agent.engines.render import CommandRenderer
+from reconciler.api.errors import ApplyError, EngineError
+from reconciler.api.meta import ObjectRef
+from reconciler.core.plan import PoolState, TargetState
+from reconciler.fleet.workload import Workload
+
+
+def target_state(
+    node: str,
+    renderer: CommandRenderer,
+    workloads: Iterable[Workload],
+    seen_at: float | None,
+    pools: tuple[PoolState, ...] = (),
+) -> TargetState:
+    """What this machine offers to the workloads: engines, models, memory, and how each would be
+    started."""
+    engines: dict[
+        str, EngineFound
+    ] = {}  # once a look: for each of 50 services it was a third of it
+    missing: dict[str, str] = {}
+    renders: dict[ObjectRef, str] = {}
+    cached: set[str] = set()
+    for workload in workloads:
+        if workload.node != node:
+            continue
+        cached |= {
+            known
+            for model in workload.model_files
+            if renderer.store.lookup(model)
+            for known in model.identities
+        }
+        try:
+            if workload.runtime not in missing:
+                if workload.runtime not in engines:
+                    engines[workload.runtime] = renderer.engine(workload.runtime)
+                engine = engines[workload.runtime]
+                if rendered := renderer.render(workload, keep_port=False, engine=engine):
+                    renders[workload.ref] = rendered.digest
+        except EngineError as error:
+            missing[workload.runtime] = str(error)
+        except ApplyError:
+            continue  # of this one alone; said when it is to start
+    return TargetState(
+        f"node/{node}",
+        True,
+        seen_at,
+        missing=missing,
+        renders=renders,
+        cached=frozenset(cached),
+        pools=pools,
+        runtimes=renderer.runtimes(),
+    )

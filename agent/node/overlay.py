@@ -1,0 +1,171 @@
+"""What a person says of this machine, and what memory it has, put where the fleet leaves it open.
+Pure.
+
+Closeness: what is said here < FleetNode < Model < service field < annotation. So a revision that
+states something wins, and a plan that is made elsewhere differs only where it states nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from agent.node.settings import Settings
+from reconciler.api.fleetnode import Device, FleetNode, Hardware
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import ObjectRef, Resource, Spec
+from reconciler.api.nodestate import NodeOverrides, OwnDevice, OwnMemory
+from reconciler.fleet.fleet import Fleet
+
+R = TypeVar("R", FleetNode, InferenceService)
+S = TypeVar("S", bound=Spec)
+
+
+@dataclass(slots=True)
+class Overlay:
+    """The objects of a revision as they are on the node `name` of a machine with `settings`.
+
+    What came out of an object before comes out of it again, the same one: a new plan of an
+    unchanged object costs nothing as long as it is identical. `machine` says what memory is there;
+    it is asked once, and only where the fleet states none: `own` is what it said.
+    """
+
+    name: str
+    settings: Settings
+    machine: Callable[[], Hardware] = Hardware
+    own: Hardware | None = None
+    _made: dict[ObjectRef, tuple[Resource, Resource]] = field(default_factory=dict)
+
+    def __call__(self, fleet: Fleet) -> Fleet:
+        objects = {
+            ref: self._filled(ref, thing)
+            for ref, thing in fleet.objects.items()
+            if is_ours(thing.ref, self.settings.namespace)
+        }
+        self._made = {ref: made for ref, made in self._made.items() if ref in objects}
+        return replace(fleet, objects=objects)
+
+    def _filled(self, ref: ObjectRef, thing: Resource) -> Resource:
+        before, after = self._made.get(ref, (None, thing))
+        if before is thing:
+            return after
+        after = self._with_words(thing)
+        if after is not thing:
+            self._made[ref] = (thing, after)
+        return after
+
+    def _with_words(self, thing: Resource) -> Resource:
+        if isinstance(thing, FleetNode) and thing.metadata.name == self.name and thing.spec.agent:
+            return _node(thing, self.settings, self._machine)
+        if isinstance(thing, InferenceService) and self.settings.memory_mode:
+            memory = thing.spec.memory
+            if "mode" not in memory.model_fields_set:
+                return _with(thing, memory=_copy(memory, mode=self.settings.memory_mode))
+        return thing
+
+    def _machine(self) -> Hardware:
+        self.own = self.own or self.machine()
+        return self.own
+
+
+def is_ours(ref: ObjectRef, namespace: str | None) -> bool:
+    """Whether an object concerns a machine that serves one namespace, or all of them."""
+    return ref.kind != "InferenceService" or namespace in (None, ref.namespace)
+
+
+def said_of(settings: Settings, own: Hardware | None = None) -> NodeOverrides:
+    """What a plan made elsewhere has to know, for the wire."""
+    return NodeOverrides(
+        namespace=settings.namespace,
+        runtime=settings.runtime,
+        runtimes=settings.runtimes,
+        host_ip=settings.host_ip,
+        memory_fraction=settings.memory_fraction,
+        own_memory=_for_the_wire(own) if own and own.memory else None,
+    )
+
+
+def as_told(fleet: Fleet, said: Mapping[str, NodeOverrides]) -> Fleet:
+    """The fleet as the nodes' own agents see it, by what each of them said; the same object where
+    that makes no difference."""
+    objects = dict(fleet.objects)
+    for ref, thing in fleet.objects.items():
+        if isinstance(thing, FleetNode) and (own := said.get(thing.metadata.name)):
+            objects[ref] = _node(thing, _settings(own), partial(_hardware, own.own_memory))
+        elif isinstance(thing, InferenceService) and _is_nobodys(thing, said):
+            del objects[ref]
+    same = len(objects) == len(fleet.objects) and all(
+        objects[r] is t for r, t in fleet.objects.items()
+    )
+    return fleet if same else replace(fleet, objects=objects)
+
+
+def _settings(said: NodeOverrides) -> Settings:
+    return Settings(
+        Path(),
+        runtime=said.runtime,
+        runtimes=said.runtimes,
+        host_ip=said.host_ip,
+        memory_fraction=said.memory_fraction,
+    )
+
+
+def _is_nobodys(service: InferenceService, said: Mapping[str, NodeOverrides]) -> bool:
+    """Whether each of the nodes that it is placed on serves another namespace."""
+    namespaces = [s.namespace for n in service.spec.placement.nodes or () if (s := said.get(n))]
+    others = [n for n in namespaces if not is_ours(service.ref, n)]
+    return bool(others) and len(others) == len(service.spec.placement.nodes or ())
+
+
+def _for_the_wire(own: Hardware) -> OwnMemory:
+    return OwnMemory(
+        bytes=own.memory,
+        devices=tuple(
+            OwnDevice(bytes=d.memory if isinstance(d.memory, int) else None, uuid=d.uuid)
+            for d in own.devices
+        ),
+    )
+
+
+def _hardware(said: OwnMemory | None) -> Hardware:
+    devices = said.devices if said else ()
+    return Hardware(
+        memory=said.bytes if said else None,
+        devices=tuple(
+            Device(memory="unified" if d.bytes is None else d.bytes, uuid=d.uuid) for d in devices
+        ),
+    )
+
+
+def _node(node: FleetNode, settings: Settings, machine: Callable[[], Hardware]) -> FleetNode:
+    spec, memory, agent = node.spec, node.spec.memory, node.spec.agent
+    changed: dict[str, Any] = {}
+    if spec.hardware.memory is None and memory.budget is None and (own := machine()).memory:
+        devices = spec.hardware.devices or own.devices
+        changed["hardware"] = _copy(spec.hardware, memory=own.memory, devices=devices)
+    if spec.runtimes is None and settings.runtimes is not None:
+        changed["runtimes"] = settings.runtimes
+    if spec.default_runtime is None and settings.runtime is not None:
+        changed["default_runtime"] = settings.runtime
+    if memory.fraction is None and memory.budget is None and settings.memory_fraction is not None:
+        changed["memory"] = _copy(memory, fraction=settings.memory_fraction)
+    if agent is not None and agent.host_ip is None and settings.host_ip is not None:
+        changed["agent"] = _copy(agent, host_ip=settings.host_ip)
+    return _with(node, **changed) if changed else node
+
+
+def _with(thing: R, **changed: object) -> R:
+    """The object with fields of its spec replaced. What it derives from its spec and keeps (its
+    references, its model names) follows from none of these fields."""
+    return _copy(thing, spec=_copy(thing.spec, **changed))
+
+
+def _copy(part: S, **changed: object) -> S:
+    """With other values, which its author has not written: what is made of his words has them not
+    (`exclude_unset`)."""
+    made = part.model_copy(update=changed)
+    made.model_fields_set.intersection_update(part.model_fields_set)
+    return made

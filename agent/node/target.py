@@ -1,0 +1,303 @@
+"""This machine as a target: what its processes and its store look like, and how a change is made.
+
+A change never waits: a model that is not here yet is sent for, and the change comes up again in the
+pass after its download, when its memory is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from agent.byhand.asked import ByHand
+from agent.engines.render import CommandRenderer, Rendered, hot_change
+from agent.machine.memory import MachineMemory, ours_of
+from agent.models.expected import ExpectedFile, beside, still_meant
+from agent.models.headers_first import HeadersFirst
+from agent.node.drift import DriftWatch
+from agent.node.handover import Handover
+from agent.node.offer import target_state
+from agent.node.overlay import is_ours
+from agent.process.launch import Launch, ProcessSnapshot
+from agent.process.owner import Processes
+from agent.process.ports import not_local, taken_by
+from reconciler.api.errors import ApplyError
+from reconciler.api.meta import ObjectRef
+from reconciler.core.plan import Action, Change, Instance, Location, Observation, Restart
+from reconciler.core.target import Outcome, Result
+from reconciler.fleet.workload import Workload
+from reconciler.models.scheme import FetchContext
+from reconciler.models.url import shown
+
+_ON_ITS_WAY = "Downloading"
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """A service that waits for a model, since when. `failure`: of the download before the one that
+    is under way, which is said again only when it is another one. `begun`: its models may come;
+    before, their headers are read."""
+
+    workload: Workload
+    source: Location | None
+    since: float
+    failure: str
+    begun: bool = False
+
+
+class ProcessTarget:
+    """The target of one node: its processes, with models on their way to it."""
+
+    def __init__(
+        self,
+        node: str,
+        renderer: CommandRenderer,
+        processes: Processes,
+        clock: Callable[[], float],
+        expected_file: ExpectedFile,
+        by_hand: ByHand,
+        memory: MachineMemory,
+        drift: DriftWatch,
+        handover: Handover,
+        namespace: str | None = None,
+        headers: HeadersFirst | None = None,
+    ) -> None:
+        """`namespace`: services of others are not ours, and so is what runs of them here.
+        `headers` are read before models are fetched."""
+        self._node = node
+        self._renderer = renderer
+        self._processes = processes
+        self.context = FetchContext()  # of the revision that is applied now; the loop sets it
+        self._clock = clock
+        self._expected: dict[ObjectRef, _Expected] = {}
+        self._by_hand = by_hand
+        self._memory = memory
+        self._drift = drift
+        self._handover = handover
+        self._namespace = namespace
+        self._headers = headers
+        self._expected_file = expected_file  # for whoever looks at this node from outside
+
+    def observe(self, workloads: Iterable[Workload]) -> Observation:
+        """Processes, and services that wait for a model."""
+        workloads = tuple(workloads)
+        processes = self._processes.snapshot()
+        seen = self._memory.look(ours_of(processes))
+        state = target_state(self._node, self._renderer, workloads, self._clock(), seen.pools)
+        live = {
+            i.ref: replace(
+                i.to_instance(state.target),
+                measured=seen.measured_of(i.pid),
+                drifts=self._drift.of(i),
+            )
+            for i in processes
+            if not i.stopping and is_ours(i.ref, self._namespace)
+        }
+        state = replace(
+            state, leaving={i.ref: ending(i) for i in processes if i.stopping and i.pid}
+        )
+        self._handover.stays({w.ref for w in workloads if w.node == self._node}, live)
+        for workload in workloads:
+            running = live.get(workload.ref)
+            if running and running.inputs_digest == workload.inputs_digest:
+                self._forget(workload.ref)  # a change that was taken back before its model came
+        self._drop_refused({w.ref for w in workloads if w.node == self._node})
+        self._ask_again()
+        meant = still_meant(self._wait_for_models(), workloads, self._node)
+        shown, waiting = beside(live.values(), meant)
+        instances = sorted((*shown, *waiting), key=lambda i: i.ref)
+        state = self._by_hand.shown(state, workloads, instances)
+        return Observation({state.target: state}, tuple(instances))
+
+    def apply(self, change: Change) -> Outcome:
+        """Start, replace, note or stop. Raises ApplyError, EngineError, StateError, for this change
+        only."""
+        match change.action:
+            case Action.CREATE | Action.REPLACE | Action.DRIFT:
+                return self._run(change)
+            case Action.UPDATE if change.impact.restart is Restart.HOT:
+                return self._run(change)
+            case Action.UPDATE:
+                return self._update(change)
+            case Action.MOVE if change.reason != "MovedAtOnce" and (
+                why := self._handover.holds(change)
+            ):
+                return Outcome(change, Result.SKIPPED, why)
+            case Action.DELETE | Action.STOP | Action.MOVE:
+                self._handover.over(change.ref)
+                self._forget(change.ref)
+                self._processes.stop(change.ref)
+                return Outcome(change, Result.APPLIED, "stopping")
+            case Action.UNKNOWN | Action.DEFERRED:
+                return Outcome(change, Result.SKIPPED)
+            case _:
+                assert_never(change.action)
+
+    def _run(self, change: Change) -> Outcome:
+        workload = change.desired
+        assert workload is not None
+        self._check_port(workload)
+        rendered = self._renderer.render(workload, keep_port=True)
+        if rendered is None:
+            return self._send_for_models(change, workload)
+        self._check_room(change.ref)
+        self._forget(change.ref)
+        launch = _launch(workload, rendered, change.source)
+        known = {state.ref: state.successor for state in self._processes.snapshot()}
+        comes = known.get(change.ref)
+        self._start(change, launch)
+        if comes is not None and launch.same_process(comes):  # said in an earlier pass
+            return Outcome(change, Result.SKIPPED, "starts once its predecessor has drained")
+        hot = change.impact.restart is Restart.HOT
+        return Outcome(change, Result.APPLIED, "reloads" if hot else "starts")
+
+    def _send_for_models(self, change: Change, workload: Workload) -> Outcome:
+        """Where a process still runs, this comes up in each pass, and nothing else says how the
+        download is: everybody is shown the process."""
+        known = self._expected.get(change.ref)
+        if known is not None and known.workload.inputs_digest != workload.inputs_digest:
+            known = None
+        since, failure = (known.since, known.failure) if known else (self._clock(), "")
+        begun = known is not None and known.begun
+        expected = _Expected(workload, change.source, since, failure, begun)
+        self._expected[change.ref] = expected
+        self._drop_downloads()
+        self._ask_again()
+        why = next((w for w in self._wait_for_models() if w.ref == change.ref), None)
+        if why and why.reason != _ON_ITS_WAY:
+            failure = f": {why.reason}: {why.message}"
+            now = self._expected[change.ref]
+            self._expected[change.ref] = replace(now, failure=failure)
+        result = Result.SKIPPED if known else Result.APPLIED
+        return Outcome(change, result, f"waits for its model{failure}")
+
+    def _start(self, change: Change, launch: Launch) -> None:
+        """Run it. What runs already as it should is started anew where the change asks for that."""
+        running = {state.ref: state.launch for state in self._processes.snapshot()}.get(change.ref)
+        anew = change.action is Action.DRIFT or change.reason == "RestartedByHand"
+        if change.reason == "Drifted":
+            self._drift.restarting(change.ref)
+        if anew and running is not None and launch.same_process(running):
+            self._processes.update(launch)
+            self._processes.restart(change.ref)
+        elif change.impact.restart is Restart.HOT and running is not None:
+            self._processes.reload(*hot_change(self._renderer, running, launch))
+        else:
+            self._processes.run(launch)
+
+    def _check_port(self, workload: Workload) -> None:
+        """ApplyError where a service would leave its address or port for one that it cannot get."""
+        ports = {state.ref: state.launch.port for state in self._processes.snapshot()}
+        now = ports.pop(workload.ref, None)
+        new = self._renderer.ports.port_for(workload.ref, workload.port, keep=False)
+        if now is not None and (why := not_local(workload.listen.host)):
+            raise ApplyError(workload.ref, f"HostIPNotLocal: {why}; left as it is")
+        if now is None or new == now:
+            return
+        owner = next((ref.label for ref, port in ports.items() if port == new), None)
+        taken = f"port {new} is {owner}'s" if owner else taken_by(workload.listen.host, new)
+        if taken:
+            remedy = f"left as it is on port {now}; state another endpoint.port, or free that one"
+            raise ApplyError(workload.ref, f"{taken}: {remedy}")
+
+    def _check_room(self, ref: ObjectRef) -> None:
+        """ApplyError where a service would be stopped for a successor that nobody could record."""
+        runs = any(
+            state.ref == ref and state.pid is not None for state in self._processes.snapshot()
+        )
+        if runs and (why := self._processes.why_unwritable()):
+            raise ApplyError(ref, f"StateUnwritable: {why}; left as it is")
+
+    def _ask_again(self) -> None:
+        """Want every expected model: one whose download failed is tried again after its pause."""
+        for ref, expected in self._expected.items():
+            if not expected.begun and self._may_begin(expected.workload):
+                self._expected[ref] = expected = replace(expected, begun=True)
+            for model in expected.workload.model_files if expected.begun else ():
+                self._renderer.store.ensure(model, self.context)
+
+    def _may_begin(self, workload: Workload) -> bool:
+        absent = [m for m in workload.model_files if self._renderer.store.lookup(m) is None]
+        return self._headers is None or self._headers.may_come(absent)
+
+    def _drop_refused(self, meant: Set[ObjectRef]) -> None:
+        """Nothing was fetched of what their headers have made known to be too large."""
+        for ref in [r for r, e in self._expected.items() if not e.begun and r not in meant]:
+            self._forget(ref)
+
+    def _wait_for_models(self) -> tuple[Instance, ...]:
+        """The services that wait, as they are now; others may read the same from a file."""
+        found = (self._waiting(e.workload, e.source, e.since) for e in self._expected.values())
+        waiting = tuple(instance for instance in found if instance is not None)
+        self._expected_file.write(waiting)
+        return waiting
+
+    def _forget(self, ref: ObjectRef) -> None:
+        if self._expected.pop(ref, None) is not None:
+            self._drop_downloads()
+            self._wait_for_models()
+
+    def _drop_downloads(self) -> None:
+        """Of models that nobody expects any more: each holds one of few slots."""
+        models = [m for each in self._expected.values() for m in each.workload.model_files]
+        self._renderer.store.keep_only(models)
+
+    def _update(self, change: Change) -> Outcome:
+        assert change.desired is not None
+        rendered = self._renderer.render(change.desired, keep_port=True)
+        if rendered is None:
+            return Outcome(change, Result.SKIPPED, "its model is gone from the store")
+        launch = _launch(change.desired, rendered, change.source)
+        self._processes.update(launch)
+        return Outcome(change, Result.APPLIED, "noted, without a restart")
+
+    def _waiting(
+        self, workload: Workload, source: Location | None, since: float
+    ) -> Instance | None:
+        """A service whose model is on its way; None once all its models are here."""
+        absent = [m for m in workload.model_files if self._renderer.store.lookup(m) is None]
+        if not absent:
+            return None
+        downloads = (self._renderer.store.download_of(model) for model in absent)
+        failed = next((d for d in downloads if d and d.reason), None)
+        return Instance(
+            ref=workload.ref,
+            target=f"node/{self._node}",
+            runtime=workload.runtime,
+            inputs=workload.inputs,
+            inputs_digest=workload.inputs_digest,
+            render_digest=None,
+            source=source,
+            ready=False,
+            reason=failed.reason if failed else _ON_ITS_WAY,
+            message=failed.message if failed else ", ".join(shown(m.source) for m in absent),
+            since=since,
+            needs=workload.needs,
+            models=tuple(m.name for m in workload.models),
+        )
+
+
+def ending(state: ProcessSnapshot) -> str:
+    """What is to be said of a process that is not wanted any more."""
+    waits = f", {state.message}" if state.message else ""
+    return f"still ending: pid {state.pid}{waits}"
+
+
+def _launch(workload: Workload, rendered: Rendered, cause: Location | None) -> Launch:
+    # The line of the object, not of the field that changed: a later removal cites it.
+    source = Location(workload.origin.path, workload.origin.line, cause.commit if cause else None)
+    return Launch(
+        ref=workload.ref,
+        command=rendered.command,
+        inputs=workload.inputs,
+        inputs_digest=workload.inputs_digest,
+        render_digest=rendered.digest,
+        runtime=workload.runtime,
+        port=rendered.port,
+        source=source,
+        needs=workload.needs,
+        models=tuple(model.name for model in workload.models),
+        drain_timeout_s=workload.drain_timeout_s,
+        host=workload.listen.host,
+    )

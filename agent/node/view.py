@@ -1,0 +1,185 @@
+"""A node as its records show it, without touching anything: for --dry-run, status and stop.
+
+Works beside a running agent and without one. Nothing here locks, starts, stops or allocates.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from agent.byhand.stopped import read_stopped
+from agent.engines.render import CommandRenderer
+from agent.machine.memory import MachineMemory
+from agent.models.expected import beside_owned, read_noted, still_meant
+from agent.node.offer import target_state
+from agent.process import health, logs, many
+from agent.process.identity import is_ours
+from agent.process.launch import Child, Launch
+from agent.process.quarantine import mark_quarantined
+from agent.process.records import ProcessRecord, Records
+from agent.process.stopping import describe_wait
+from agent.state.directory import StateDir
+from agent.state.drift_file import Known, drift_file, read_drifts
+from reconciler.api.errors import ReconcilerError
+from reconciler.api.meta import ObjectRef
+from reconciler.api.model import Model
+from reconciler.core.plan import Change, Instance, Observation
+from reconciler.core.target import Outcome
+from reconciler.fleet.command import Command, ServedModel
+from reconciler.fleet.fleet import Fleet
+from reconciler.fleet.workload import Workload
+from reconciler.memory import ModelFacts
+from reconciler.runtimes import RUNTIMES
+
+_UNSEEN = "its process ended, and no agent runs to start it again"
+
+
+class RecordedNode:
+    """An Observer of one node, as a Target whose `apply` refuses: a dry run cannot change it."""
+
+    def __init__(
+        self, node: str, state: StateDir, renderer: CommandRenderer, memory: MachineMemory
+    ) -> None:
+        """`memory` is told by whoever knows the fleet what that states of this machine."""
+        self._node = node
+        self.memory = memory
+        self._state = state
+        self._renderer = renderer
+
+    def facts(self, fleet: Fleet, models: Sequence[Model]) -> Mapping[ObjectRef, ModelFacts]:
+        """What the node's store knows of models that were downloaded."""
+        return self._renderer.facts(fleet, models)
+
+    def observe(self, workloads: Iterable[Workload]) -> Observation:
+        """What the records say, checked against the living processes."""
+        workloads = tuple(workloads)
+        started = _recorded(self._state, f"node/{self._node}")
+        seen = self.memory.look({i.pid: i.needs for i in started if i.pid is not None})
+        state = target_state(self._node, self._renderer, workloads, time.time(), seen.pools)
+        leaving = recorded_leaving(self._state)
+        state = replace(
+            state,
+            stopped=read_stopped(self._state),
+            leaving=leaving,
+            state_option=self._state.option,
+        )
+        started = tuple(replace(i, measured=seen.measured_of(i.pid)) for i in started)
+        meant = still_meant(read_noted(self._state, state.target), workloads, self._node)
+        shown = beside_owned(self._state, started, meant)
+        return Observation({state.target: state}, shown)
+
+    def command(self, workload: Workload) -> Command | None:
+        """How the workload is, or would be, started here; None while something is missing."""
+        try:
+            rendered = self._renderer.render(workload, keep_port=False)
+        except ReconcilerError:
+            return None
+        return rendered.command if rendered else None
+
+    def apply(self, change: Change) -> Outcome:
+        raise AssertionError(f"a dry run applies nothing, not even {change.ref}")
+
+
+def recorded_instances(state: StateDir, node: str) -> tuple[Instance, ...]:
+    """Every service that this node's records want running, or that its owner downloads a model
+    for, and how it is."""
+    target = f"node/{node}"
+    return beside_owned(state, _recorded(state, target), read_noted(state, target))
+
+
+def recorded_leaving(state: StateDir) -> dict[ObjectRef, str]:
+    """Every service that is not wanted here any more and whose process lives, with what it waits
+    for."""
+    is_owned = state.holder() is not None
+    return {
+        record.launch.ref: _ending(record.launch, record.child, is_owned=is_owned)
+        for record in (Records(state).read_all() if state.records.is_dir() else ())
+        if not record.wanted and record.child is not None and is_ours(record.child)
+    }
+
+
+def _ending(launch: Launch, child: Child, *, is_owned: bool) -> str:
+    counts = launch.command.probe.counts_requests
+    busy = health.requests_in_flight(launch) if counts else None
+    waits = "" if busy is None else f", {describe_wait(busy)}" if busy else ", no request in flight"
+    longest = f", for {launch.drain_timeout_s:g} s at most" if busy else ""
+    nobody = f"; nobody ends it now: `fleet-agent stop {launch.ref.label}` does"
+    return f"still ending: pid {child.identity.pid}{waits}" + (longest if is_owned else nobody)
+
+
+def _recorded(state: StateDir, target: str) -> tuple[Instance, ...]:
+    if not state.records.is_dir():
+        return ()
+    drifts = read_drifts(drift_file(state))
+    return tuple(
+        _drifted(_instance(state, record, target), drifts)
+        for record in Records(state).read_all()
+        if record.wanted
+    )
+
+
+def _drifted(found: Instance, drifts: Known) -> Instance:
+    """With what its owner saw last of this very process."""
+    pid, known = drifts.get(found.ref.label, (None, ()))
+    return replace(found, drifts=known) if pid is not None and pid == found.pid else found
+
+
+def _served(
+    state: StateDir, record: ProcessRecord, child: Child, served: tuple[ServedModel, ...]
+) -> tuple[ServedModel, ...]:
+    """Each model with the reason for which it failed, or is left out."""
+    row = RUNTIMES.get(record.launch.runtime)
+    if row is None or row.many is None:
+        return served
+    log = logs.tail_of_run(state.log_file(record.launch.ref), child.marker)
+    failed = many.failures(row.many, log)
+    return mark_quarantined(many.with_reasons(served, failed), record.quarantined)
+
+
+def _instance(state: StateDir, record: ProcessRecord, target: str) -> Instance:
+    launch, child = record.launch, record.child
+    found = Instance(
+        ref=launch.ref,
+        target=target,
+        runtime=launch.runtime,
+        inputs=launch.inputs,
+        inputs_digest=launch.inputs_digest,
+        render_digest=launch.render_digest,
+        source=launch.source,
+        ready=False,
+        reason=record.reason or "Stopped",
+        message=record.message,
+        since=child.spawned_at if child else None,
+        port=launch.port,
+        needs=launch.needs,
+        models=launch.models,
+        start_seconds=record.start_seconds,
+    )
+    if child is None:
+        message = record.message or _UNSEEN
+        return replace(found, gone=True, reason=record.reason or "ProcessGone", message=message)
+    if not is_ours(child):  # what the record says of it was true while it lived
+        return replace(found, gone=True, reason="ProcessGone", message=_UNSEEN)
+    pid = child.identity.pid
+    recognise = health.recogniser(launch.runtime, launch.models)
+    verdict = health.check(
+        pid,
+        launch.host,
+        launch.port,
+        launch.command.probe,
+        recognise,
+        was_ready=record.was_ready,
+        key=health.key_of(launch),
+    )
+    verdict = health.with_sleep(launch, verdict)
+    return replace(
+        found,
+        pid=pid,
+        ready=verdict.ready,
+        served=_served(state, record, child, verdict.served),
+        reason=verdict.reason,
+        message=verdict.message,
+        endpoint=launch.url if verdict.ready else None,
+    )

@@ -1,0 +1,76 @@
+"""This machine's node in the form of an agent's report: from its agent if it serves on loopback,
+else from the state directory and the live processes."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Iterable
+from dataclasses import replace
+
+from agent.node.local import recorded_node
+from agent.node.settings import Settings
+from agent.server import served
+from agent.state.benchmarks import read_results
+from agent.state.directory import StateDir
+from reconciler import __version__
+from reconciler.agents.client import AgentAnswer
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.nodestate import NodeState
+from reconciler.core.plan import RevisionState
+from reconciler.fleet.workload import Workload
+from reconciler.report.nodestate import node_state
+from reconciler.source.history import HistoryFile, SourceRecord
+
+_PATIENCE_S = 2.0
+
+
+def heard_here(
+    stated: FleetNode, settings: Settings, workloads: Iterable[Workload], newest: str
+) -> AgentAnswer:
+    """The report of this machine; `newest` is the revision that it should be at. Raises
+    StateError."""
+    state = StateDir(settings.root.absolute())
+    state.must_be_ours()
+    if own := asked(state):
+        return AgentAnswer(own, max(0.0, time.time() - own.observed_at))
+    node = recorded_node(stated.metadata.name, settings)
+    node.memory.follow(stated)
+    observed = node.observe(workloads)
+    (target,) = observed.targets.values()
+    revision = revision_of(HistoryFile(state.desired / "history.json").peek(), None)
+    if state.holder() is None and revision.applied != newest.partition("+")[0]:
+        held = "no agent runs on this machine: `reconcile --once --local` applies what is newer"
+        revision = replace(revision, held=revision.held or held)
+    shown = replace(target, seen_at=time.time(), revision=revision)
+    said = node_state(
+        shown,
+        observed.instances,
+        agent_version=__version__,
+        benchmarks=read_results(state.root),
+    )
+    return AgentAnswer(said, 0.0)
+
+
+def asked(state: StateDir) -> NodeState | None:
+    """The state from a live agent, if it serves it to anyone on this machine."""
+    said = served(state.root)
+    url = said.url if said else None
+    if state.holder() is None or not url or not url.startswith("http://"):
+        return None
+    try:
+        with urllib.request.urlopen(f"{url}/v1/state", timeout=_PATIENCE_S) as answer:  # noqa: S310 - http by the line above
+            return NodeState.model_validate_json(answer.read())
+    except (OSError, ValueError):
+        return None  # the state directory is shown anyway
+
+
+def revision_of(history: SourceRecord, held: str | None) -> RevisionState:
+    """The node's revision, by its record; `held` is the current reason from its agent."""
+    refused = history.refused
+    return RevisionState(
+        applied=history.applied.revision if history.applied else None,
+        refused=refused.revision if refused else None,
+        problems=refused.problems if refused else (),
+        held=held or (history.held.message if history.held else ""),
+    )

@@ -1,0 +1,1 @@
+"""What a node must remember, on disk: its directory, and the small files in it."""

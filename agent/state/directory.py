@@ -1,0 +1,203 @@
+"""The directory that holds everything a node must remember, and its lock."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from reconciler.api.errors import StateError
+from reconciler.api.meta import ObjectRef
+
+_FOLDERS = ("records", "logs", "desired", "models", "workloads")
+_LOCK_PAUSE_S = 0.02
+_OWNED_TRIES = 10  # while another process ends that had the lock
+_LOOKED_TRIES = 500  # while others only look: a moment, which may be long on a busy machine
+_ROOM_BYTES = 256 << 10  # a record, an engine's files, the first lines of its log
+_LONGEST_SLUG = 200  # a file name may have 255 bytes
+
+
+class StateDir:
+    """Paths below one root, made with mode 0700; `lock` makes this process its only user."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.records = root / "records"
+        self.logs = root / "logs"
+        self.desired = root / "desired"
+        self.models = root / "models"
+        self.workloads = root / "workloads"
+        self.ports = root / "ports.json"
+        self.api_key = root / "api-key"  # elsewhere where a person said so
+        self.lock_file = root / "agent.lock"
+        self._lock: int | None = None
+
+    @classmethod
+    def open(cls, root: Path) -> StateDir:
+        """Make the folders that are missing; StateError when that cannot be done, or when what is
+        there may be somebody else's: then nothing is made."""
+        state = cls(root.expanduser().absolute())
+        state.must_be_ours()
+        try:
+            state.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in _FOLDERS:
+                (state.root / folder).mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StateError(
+                f"{state.root}: the state directory cannot be made ({error.strerror});"
+                " choose another with --state-dir"
+            ) from error
+        state.must_be_ours()  # another may have made one of them just then
+        return state
+
+    def must_be_ours(self) -> None:
+        """What others may write here, a record's command line among it, would run as us, and what
+        they say of this node would be believed. Raises StateError; what is missing is no matter."""
+        for folder in (self.root, *(self.root / name for name in _FOLDERS)):
+            with contextlib.suppress(OSError):
+                _refuse_strangers(folder, folder.stat())
+
+    def lock(self) -> None:
+        """Become the only user, until `unlock` or the end of this process.
+
+        StateError names the process that is. Children do not inherit the lock.
+        """
+        try:
+            descriptor = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StateError(f"{self.lock_file}: {error.strerror}") from error
+        try:
+            _lock_exclusively(descriptor)
+        except OSError as error:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise StateError(f"{self.lock_file}: cannot be locked: {error.strerror}") from error
+            raise StateError(
+                f"{self.root}: already in use by pid {holder or 'unknown'};"
+                " stop that one, or choose another directory with --state-dir"
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        self._lock = descriptor
+
+    def unlock(self) -> None:
+        """Let another process in. Harmless when not locked."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def holder(self) -> int | None:
+        """The pid of the process that has the lock now, for showing; None when it is free."""
+        if self._lock is not None:
+            return os.getpid()
+        try:
+            descriptor = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            return int(text) if text.isdecimal() else None
+        finally:
+            os.close(descriptor)
+        return None
+
+    def why_unwritable(self) -> str | None:
+        """Why no new record, and what else a start writes, would find a place now; None where it
+        would. Tried, since a file system may refuse for more reasons than it tells."""
+        trial = self.records / ".room"
+        try:
+            trial.write_bytes(bytes(_ROOM_BYTES))
+        except OSError as error:
+            return f"the state directory cannot be written: {error.strerror}"
+        finally:
+            with contextlib.suppress(OSError):
+                trial.unlink()
+        return None
+
+    @property
+    def option(self) -> str:
+        """What to add to a command of `fleet-agent` to mean this one; mostly nothing."""
+        default = default_root(os.environ)
+        return "" if self.root == default else f" --state-dir {shlex.quote(str(self.root))}"
+
+    def record_file(self, ref: ObjectRef) -> Path:
+        return self.records / f"{slug(ref)}.json"
+
+    def log_file(self, ref: ObjectRef) -> Path:
+        return self.logs / slug(ref) / "current.log"
+
+    def workload_dir(self, ref: ObjectRef) -> Path:
+        """The service's own directory: its working directory, and what `{dir}` stands for."""
+        return self.workloads / slug(ref)
+
+
+def _lock_exclusively(descriptor: int) -> None:
+    """OSError when another process has it for longer than `holder` takes to look."""
+    owned = looked = 0
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if _is_shared(descriptor):
+                looked += 1
+            else:
+                owned += 1
+            if owned == _OWNED_TRIES or looked == _LOOKED_TRIES:
+                raise
+        time.sleep(_LOCK_PAUSE_S)
+
+
+def _is_shared(descriptor: int) -> bool:
+    """Whether those who have the lock only look."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True
+
+
+def default_root(environ: Mapping[str, str], platform: str = sys.platform) -> Path:
+    """Where the state lives unless told: XDG_STATE_HOME, or Application Support on macOS."""
+    home = Path(environ.get("HOME") or Path.home())
+    if platform == "darwin":
+        return home / "Library" / "Application Support" / "fleet-reconciler"
+    stated = environ.get("XDG_STATE_HOME", "")
+    base = Path(stated) if Path(stated).is_absolute() else home / ".local" / "state"
+    return base / "fleet-reconciler"
+
+
+def slug(ref: ObjectRef) -> str:
+    """A file name for an object; `_` cannot be part of a name, so no two share one."""
+    text = f"{ref.namespace}_{ref.name}"
+    if len(text) <= _LONGEST_SLUG:
+        return text
+    return f"{text[: _LONGEST_SLUG - 17]}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _refuse_strangers(folder: Path, found: os.stat_result) -> None:
+    others = 0o002 if found.st_gid == os.getegid() else 0o022  # many have a group of their own
+    if found.st_mode & others:
+        raise StateError(
+            f"{folder}: others may write there (mode {found.st_mode & 0o777:o}), and what it"
+            " holds is run: chmod 700 it, or choose another with --state-dir"
+        )
+    if found.st_uid not in (os.geteuid(), 0):
+        raise StateError(f"{folder}: belongs to another user; choose another with --state-dir")
+
+
+def set_aside(path: Path) -> Path:
+    """Move a file that cannot be read out of the way; the newest such file is kept."""
+    aside = path.with_name(f"{path.name}.corrupt")
+    path.replace(aside)
+    return aside

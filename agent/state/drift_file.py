@@ -1,0 +1,55 @@
+"""What is known of every process's drift, on disk: it outlives the agent, and shows from outside.
+
+It is nothing to act on: an agent looks for itself. A disk that takes no more costs the date when
+something was first seen, nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.state.directory import StateDir
+from reconciler.api.plain_json import parse_json
+from reconciler.atomic import atomic_write
+from reconciler.core.plan import Drift, DriftKind
+
+Known = Mapping[str, tuple[int, tuple[Drift, ...]]]
+"""A service's label -> its process then, and how that drifted."""
+
+
+def drift_file(state: StateDir) -> Path:
+    return state.desired / "drift.json"
+
+
+def read_drifts(file: Path) -> Known:
+    """What was written last; nothing where that is not there, or damaged."""
+    with contextlib.suppress(OSError, ValueError, AttributeError, KeyError, TypeError):
+        read = parse_json(file.read_bytes())
+        return {
+            str(label): (int(entry["pid"]), tuple(_drift(d) for d in entry["drifts"]))
+            for label, entry in read.items()
+        }
+    return {}
+
+
+def write_drifts(file: Path, known: Known) -> None:
+    """Only what drifted, so that there is nothing to write as long as all is as it should be."""
+    entries = {
+        label: {
+            "pid": pid,
+            "drifts": [{"kind": d.kind, "message": d.message, "since": d.since} for d in drifts],
+        }
+        for label, (pid, drifts) in sorted(known.items())
+        if drifts
+    }
+    with contextlib.suppress(OSError):
+        if entries or file.exists():
+            atomic_write(file, json.dumps(entries, indent=1).encode())
+
+
+def _drift(entry: Mapping[str, Any]) -> Drift:
+    return Drift(DriftKind(entry["kind"]), str(entry["message"]), float(entry["since"]))

@@ -1,0 +1,29 @@
+"""Fingerprints of data. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+
+import orjson
+
+_FLOAT = re.compile(rb"[:,\[]-?[0-9]+[.e][0-9.e+-]*[,\]}]")  # in JSON, if not only there
+
+
+def digest(value: object) -> str:
+    """sha256 (hex) over canonical JSON: the one way that this program fingerprints data."""
+    return hashlib.sha256(_canonical(value)).hexdigest()
+
+
+def _canonical(value: object) -> bytes:
+    """Sorted keys, no blanks, as json writes it. orjson takes a tenth of its time and writes all
+    the same but for floats."""
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        if not isinstance(value, float) and not _FLOAT.search(text):
+            return text
+    except TypeError:  # numbers of more than 64 bits, keys that are no text
+        pass
+    spelled = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return spelled.encode()

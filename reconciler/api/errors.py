@@ -1,0 +1,102 @@
+"""Every error that crosses a module boundary, in one tree.
+
+    ReconcilerError             a person can act on it; its text says what, where and what to do
+    ├── UsageError              the command line is invalid (exit 64)
+    ├── SourceError             the fleet's source cannot be read now; try again later
+    ├── InvalidFleet            the fleet has errors; wait for a new revision (has every Problem)
+    ├── HeaderError             a model file's header breaks a limit
+    ├── ModelError              a model's files cannot be had
+    │   ├── DownloadFailed      a transfer failed; try again later
+    │   │   ├── HostUnreachable  no connection to the host was made
+    │   │   └── DiskFull        the disk has no room for it
+    │   └── ModelCorrupt        the bytes are not the promised ones; the same bytes will not do
+    ├── EngineError             no program on this machine can run the workload
+    ├── ApplyError              one change could not be carried out; the others go on
+    ├── BenchmarkError          nothing could be measured, or what was is not to be used
+    ├── AgentError              a node's agent gives no answer that can be used
+    └── StateError              the state directory cannot be used (locked, unreadable)
+
+Anything else that reaches the command line's edge is a bug in this program (exit 70).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reconciler.api.meta import ObjectRef
+    from reconciler.api.problem import Problem
+
+
+class ReconcilerError(Exception):
+    """Base of all errors that a person can act on."""
+
+
+class UsageError(ReconcilerError):
+    """The command line is invalid."""
+
+
+class SourceError(ReconcilerError):
+    """The fleet's source cannot be read now: retry."""
+
+
+class InvalidFleet(ReconcilerError):
+    """The revision has errors: keep the last good one and wait for the next."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(p) for p in problems))
+        self.problems = tuple(problems)
+
+
+class HeaderError(ReconcilerError):
+    """A model file's header cannot be trusted."""
+
+
+class ModelError(ReconcilerError):
+    """A model's files cannot be had."""
+
+
+class DownloadFailed(ModelError):
+    """A transfer failed: retry with backoff, and not before the other side wants us back."""
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class HostUnreachable(DownloadFailed):
+    """No connection to the host was made: what else it has cannot be had now either."""
+
+
+class DiskFull(DownloadFailed):
+    """The disk has no room for it: nothing of it was fetched, or no more."""
+
+
+class ModelCorrupt(ModelError):
+    """The bytes are not the promised ones: the same bytes will not do."""
+
+
+class EngineError(ReconcilerError):
+    """No program here can run the workload; the text says how to get one."""
+
+
+class ApplyError(ReconcilerError):
+    """One change could not be carried out: the others go on."""
+
+    def __init__(self, ref: ObjectRef, message: str) -> None:
+        super().__init__(f"{ref.label}: {message}")
+        self.ref = ref
+
+
+class AgentError(ReconcilerError):
+    """A node's agent gives no answer that can be used: what it runs is unknown."""
+
+
+class BenchmarkError(ReconcilerError):
+    """Nothing could be measured, or what was is not to be used."""
+
+
+class StateError(ReconcilerError):
+    """The state directory cannot be used."""

@@ -1,0 +1,66 @@
+"""From the command line's words to what is known of models before they are fetched."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from reconciler.report.terminal import printable
+
+if TYPE_CHECKING:
+    from reconciler.cli.console import Screen
+    from reconciler.models.headers import Headers
+
+WAIT_S = 30.0  # for all headers of a plan together
+_MOST_NAMED = 5
+
+
+def headers_of(
+    args: argparse.Namespace,
+    screen: Screen | None = None,
+    *,
+    node: str | None,
+    here: bool,
+    waits: bool = True,
+    changed: Callable[[], None] = lambda: None,
+) -> Headers:
+    """What reads headers for a plan, with a bar on a terminal. `node`: only that one's models are
+    of interest. `here`: paths of this machine mean what they say. `changed` is called when one that
+    was not waited for is known.
+
+    Objects of a cluster have many authors, and who asks stands elsewhere than they: private
+    addresses are asked where the Fleet lists their hosts.
+    """
+    from reconciler.cli.console import Screen
+    from reconciler.cli.progress import asked_bar
+    from reconciler.models.header_cache import HeaderCache
+    from reconciler.models.headers import Headers
+    from reconciler.models.lookahead import Lookahead
+    from reconciler.source.open import cache_dir
+
+    shown = screen or Screen()
+    cache = HeaderCache(cache_dir() / "headers")
+    lookahead = Lookahead(cache, offline=args.offline, changed=changed)
+    return Headers(
+        lookahead,
+        WAIT_S if waits else None,
+        node=node,
+        here=here,
+        only_listed=not here and args.fleet.startswith("cluster://"),
+        progress=lambda done, total: shown.bar(asked_bar(done, total)),
+    )
+
+
+def say_unknown(headers: Headers) -> None:
+    """A line for each reason why something is not known before it is fetched."""
+    for line in _lines(headers):
+        print(printable(f"note: {line}"), file=sys.stderr)
+
+
+def _lines(headers: Headers) -> Iterator[str]:
+    for why, models in headers.unknown().items():
+        named = ", ".join(models[:_MOST_NAMED])
+        more = f" and {len(models) - _MOST_NAMED} more" if len(models) > _MOST_NAMED else ""
+        yield f"memory and size of {named}{more} are not known yet: {why}"

@@ -1,0 +1,201 @@
+"""The edge of both programs: exit codes, and how each way that a run may end is reported."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import IntEnum
+from types import FrameType, MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+from reconciler.api.errors import InvalidFleet, ReconcilerError, UsageError
+from reconciler.report.terminal import Style, hanging, printable
+
+if TYPE_CHECKING:
+    from reconciler.report.status_text import StatusStyle
+
+
+class Exit(IntEnum):
+    """The exit codes of every command."""
+
+    OK = 0
+    FAILED = 1
+    CHANGES = 2
+    BLOCKED = 3
+    USAGE = 64
+    BUG = 70
+    INTERRUPTED = 130
+
+
+def guarded(run: Callable[[], int], program: str) -> int:
+    """Turn whatever a run ends in into an exit code, with words and without a traceback."""
+    _prepare_streams()
+    try:
+        return run()
+    except UsageError as error:
+        tell(f"{program}: {printable(str(error))}")
+        return Exit.USAGE
+    except InvalidFleet as error:
+        for problem in error.problems:
+            tell(printable(str(problem)))
+        return Exit.FAILED
+    except ReconcilerError as error:
+        from reconciler.source.address import redact_url
+
+        tell(f"{program}: {printable(redact_url(str(error)))}")
+        return Exit.FAILED
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (`| head`): nothing is wrong, and nothing may be written any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except OSError as error:
+        print(f"{program}: {printable(str(error))}", file=sys.stderr)
+        return Exit.FAILED
+    except MemoryError:
+        print(f"{program}: there is not enough memory for this; free some", file=sys.stderr)
+        return Exit.FAILED
+    except Exception as error:  # the outermost edge: reported as a bug in this program
+        if os.environ.get("FLEET_DEBUG"):
+            raise
+        print(
+            f"{program}: a bug in this program: {type(error).__name__}: {printable(str(error))}\n"
+            "Please report it; with FLEET_DEBUG=1 set, the same command prints where it happened.",
+            file=sys.stderr,
+        )
+        return Exit.BUG
+
+
+def _prepare_streams() -> None:
+    """What the locale encodes is written as it is, the rest escaped. A closed stream is no bug."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for good
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Printable())
+
+
+class _Printable(logging.Formatter):
+    """Log lines of a command that sends them nowhere: none of them is obeyed by a terminal, and
+    tracebacks are for debugging."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = printable(record.getMessage())
+        if record.exc_info and os.environ.get("FLEET_DEBUG"):
+            text += "\n" + self.formatException(record.exc_info)
+        return text
+
+
+def tell(text: str) -> None:
+    """A line for people, on stderr."""
+    print("\n".join(hanging(text, width_of(sys.stderr))), file=sys.stderr)
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """A terminal that nobody asked to stay plain (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def width_of(stream: TextIO) -> int | None:
+    """How many columns there are; for a program lines have no end."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def view_of(stream: TextIO) -> StatusStyle:
+    """How a table is to look there."""
+    from reconciler.report.status_text import StatusStyle
+
+    return StatusStyle(time.time(), width_of(stream), Style(wants_colour(stream)))
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with the exit code of this program. An option is written whole: what is short for
+    one today may be short for another tomorrow."""
+
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - ArgumentParser's
+        examples: Mapping[str, str] = MappingProxyType({}),
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
+        """`examples`: whole command lines, each with what it is for."""
+        ours = {"allow_abbrev": False, "formatter_class": _HelpText, "epilog": _listed(examples)}
+        super().__init__(*args, **{**ours, **kwargs})
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+
+class _HelpText(argparse.HelpFormatter):
+    """Paragraphs stay apart; one that is indented, or a list, is shown line by line."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = (part.rstrip() for part in text.strip("\n").split("\n\n"))
+        return "\n\n".join(
+            part
+            if "\n  " in f"\n{part}"
+            else super(_HelpText, self)._fill_text(part, width, indent)
+            for part in parts
+        )
+
+
+def _listed(examples: Mapping[str, str]) -> str | None:
+    width = max(map(len, examples), default=0)
+    rows = (f"  {line:<{width}}  {purpose}" for line, purpose in examples.items())
+    return "\n".join(("examples:", *rows)) if examples else None
+
+
+def no_command(
+    word: str, program: str, commands: Iterable[str], elsewhere: Mapping[str, str]
+) -> UsageError:
+    """For a command that is not there. `elsewhere`: words of other tools -> what does that here."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, tuple(commands), 1, cutoff=0.7)
+    known = elsewhere.get(word) or (near[0] if near else None)
+    if known is None:
+        return UsageError(f"no command named {word!r}; see `{program} --help`")
+    known = known if " " in known else f"{program} {known}"
+    return UsageError(f"no command named {word!r}; did you mean `{known}`?")
+
+
+@contextmanager
+def hangups(look: Callable[[], None]) -> Iterator[None]:
+    """SIGHUP has us look at once. To be in force before anybody can know our pid: without it, the
+    signal ends us."""
+    before = signal.signal(signal.SIGHUP, lambda *_: look())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@contextmanager
+def endings(stop: Callable[[], None]) -> Iterator[list[int]]:
+    """SIGINT and SIGTERM ask us to stop, a second one stops us at once; yields those received."""
+    received: list[int] = []
+
+    def end(number: int, _: FrameType | None) -> None:
+        if received:
+            raise KeyboardInterrupt
+        received.append(number)
+        stop()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

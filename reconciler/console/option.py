@@ -1,0 +1,424 @@
+"""Words of a command line that may also stand in the environment: a row for each, in tables."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reconciler.api.nodelabels import DEFAULT_PREFIX
+from reconciler.runtimes import PROGRAMS
+
+if TYPE_CHECKING:
+    from reconciler.agents.credentials import AgentCredentials
+    from reconciler.runtimes.runtime import Runtime
+    from reconciler.source.checkout import Source
+
+_YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option `--NAME VALUE`, or a switch where `metavar` is None.
+
+    `read` turns its text into a value and raises ValueError with what is wrong. `names` are all
+    texts that it takes, where they are few. `fallback` is a text as a person would write it.
+    """
+
+    name: str
+    help: str
+    metavar: str | None = "TEXT"
+    read: Callable[[str], Any] = str
+    names: tuple[str, ...] = ()
+    fallback: str | None = None
+    stated_variable: str | None = None
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that says the same; what is typed wins."""
+        return self.stated_variable or "FLEET_" + self.name.upper().replace("-", "_")
+
+    @property
+    def attribute(self) -> str:
+        """Where argparse keeps its value."""
+        return self.name.replace("-", "_")
+
+
+def add(
+    group: argparse._ActionsContainer,
+    options: Iterable[Option],
+    environ: Mapping[str, str] | None = None,
+    *,
+    again: bool = False,
+) -> None:
+    """Make every row an option whose default is its variable, else its fallback. `again`: without a
+    default, for the words after a command's own command."""
+    environ = os.environ if environ is None else environ
+    for option in options:
+        stated = environ.get(option.variable)
+        help_text = f"{_help(option)} [${option.variable}]".replace("%", "%%")
+        if option.metavar is None:
+            group.add_argument(
+                f"--{option.name}",
+                action="store_true",
+                default=argparse.SUPPRESS if again else _switch(option, stated or ""),
+                help=help_text,
+            )
+        else:
+            group.add_argument(
+                f"--{option.name}",
+                metavar=option.metavar,
+                type=_reader(option),
+                # an empty variable counts as unset
+                default=argparse.SUPPRESS if again else stated or option.fallback,
+                help=help_text,
+            )
+
+
+def _help(option: Option) -> str:
+    is_said = option.fallback is None or "default" in option.help
+    return option.help if is_said else f"{option.help} (default: {option.fallback})"
+
+
+def as_words(args: argparse.Namespace, options: Iterable[Option]) -> tuple[str, ...]:
+    """The command line that says the same as this one together with the environment."""
+    words: list[str] = []
+    for option in options:
+        value = getattr(args, option.attribute)
+        if option.metavar is None:
+            words += [f"--{option.name}"] if value else []
+        elif value is not None and (text := _text(value)) != option.fallback:
+            words += [f"--{option.name}", text]
+    return tuple(words)
+
+
+def program_option(program: str) -> str:
+    """The option that names an engine's program: `mlx_lm.server` is `mlx-lm-server`."""
+    return re.sub(r"[^a-z0-9]+", "-", program.lower()).strip("-")
+
+
+def program_options() -> tuple[Option, ...]:
+    """One for each program that a row of the runtime table starts."""
+    return tuple(
+        Option(program_option(program), f"the {program} to use, instead of the one on PATH", "PATH")
+        for program in PROGRAMS
+    )
+
+
+def programs_of(args: argparse.Namespace) -> dict[str, str]:
+    """Engine's program -> the path that a person chose for it."""
+    chosen = {p: getattr(args, program_option(p).replace("-", "_"), None) for p in PROGRAMS}
+    return {program: path for program, path in chosen.items() if path}
+
+
+def file_path(text: str) -> Path:
+    """Absolute: a daemon has another working directory than whoever typed it."""
+    return Path(text).expanduser().absolute()
+
+
+def _lease_duration(text: str) -> str:
+    from reconciler.api.quantity import parse_duration
+
+    seconds = parse_duration(text)
+    if seconds < 3 or seconds != int(seconds):
+        raise ValueError("give whole seconds, 3 or more")
+    return text
+
+
+def _interval(text: str) -> str:
+    from reconciler.api.quantity import parse_duration
+
+    parse_duration(text)
+    return text
+
+
+def source_of(
+    args: argparse.Namespace,
+    location: str,
+    *,
+    working_tree: bool = False,
+    applied_from: str | None = None,
+    option: str = "-C",
+) -> Source:
+    """The source at a location, with --ref, --path and the credentials. `applied_from`, `option`:
+    see open_source. Raises UsageError, SourceError."""
+    from reconciler.source.address import GitCredentials, parse_address
+    from reconciler.source.open import cache_dir, open_source
+
+    path = parse_address(location).path if location.strip() else None
+    return open_source(
+        # Absolute: what was applied from `.` here must not be taken for what is in `.` elsewhere.
+        location if path is None else str(path.absolute()),
+        cache_dir=cache_dir(),
+        ref=args.ref,
+        subdir=args.path,
+        credentials=GitCredentials(
+            token_file=args.git_token_file,
+            ssh_key_file=args.ssh_key_file,
+            known_hosts_file=args.known_hosts_file,
+            ca_file=args.ca_file,
+        ),
+        working_tree=working_tree,
+        applied_from=applied_from,
+        option=option,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PortRange:
+    """Ports from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+
+ALL_SERVICE_PORTS = PortRange(20000, 29999)
+
+
+def _runtime(text: str) -> str:
+    row = _row(text)
+    if row.serves_many:
+        raise ValueError(f"{text} serves many models, so a service has to name it itself")
+    return row.name
+
+
+def _runtimes(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",")]
+    return tuple(_row(name).name for name in names if name)
+
+
+def _row(name: str) -> Runtime:
+    from reconciler.runtimes import RUNTIMES, resolve
+
+    row = resolve(name)
+    if row is None:
+        raise ValueError(f"no runtime named {name}; there is {', '.join(RUNTIMES)}")
+    return row
+
+
+def ip_address(text: str) -> str:
+    return str(ipaddress.ip_address(text))
+
+
+def _fraction(text: str) -> float:
+    share = float(text)
+    if not 0 < share <= 1:
+        raise ValueError("give a share above 0 and up to 1, such as 0.67")
+    return share
+
+
+def _port_range(text: str) -> PortRange:
+    ends = text.split("-")
+    if len(ends) != 2 or not all(end.isascii() and end.isdecimal() for end in ends):
+        raise ValueError("write FIRST-LAST, such as 20000-29999")
+    found = PortRange(*map(int, ends))
+    if not 1024 <= found.first <= found.last <= 65535:
+        raise ValueError("give ports from 1024 to 65535, the lower one first")
+    return found
+
+
+_RESERVED = ("kubernetes.io", "k8s.io")
+
+
+def _label_prefix(text: str) -> str:
+    """A DNS name, with the slash that ends it."""
+    name = text.removesuffix("/")
+    part = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+    if not re.fullmatch(rf"{part}(\.{part})*", name) or len(name) > 253:
+        raise ValueError(f"write a name as of a domain, such as {DEFAULT_PREFIX}")
+    if any(name == owner or name.endswith(f".{owner}") for owner in _RESERVED):
+        raise ValueError(f"{name}/ belongs to Kubernetes itself: choose one of your own")
+    return f"{name}/"
+
+
+LABEL_PREFIX = Option(
+    "label-prefix",
+    "what the names of labels begin with",
+    "PREFIX",
+    read=_label_prefix,
+    fallback=DEFAULT_PREFIX,
+)
+STATE_DIR = Option("state-dir", "where models, records and logs are kept", "DIR")
+AGENT_OPTIONS = (  # how the agents of other nodes know us
+    Option(
+        "agent-token-file",
+        "a bearer token and below it where it may go, or a folder with NODE.token for each",
+        "FILE",
+        read=file_path,
+    ),
+    Option("agent-cert-file", "our client certificate", "FILE", read=file_path),
+    Option("agent-key-file", "its key", "FILE", read=file_path),
+)
+API_KEY_FILE = Option(
+    "api-key-file",
+    "the key for clients where the node says expose: key (default: in the state directory)",
+    "FILE",
+    read=file_path,
+)
+SERVICE_PORTS = Option(
+    "service-ports",
+    "where a service gets its port whose endpoint states none",
+    "FIRST-LAST",
+    read=_port_range,
+    fallback=str(ALL_SERVICE_PORTS),
+)
+RUNTIME = Option(
+    "runtime", "for services that name none (default: llama-server)", "NAME", read=_runtime
+)
+OFFERED_RUNTIMES = Option(
+    "runtimes", "what this machine can run, with commas between", "NAMES", read=_runtimes
+)
+HOST_IP = Option(
+    "host-ip", "the address of this machine for clients elsewhere", "ADDRESS", read=ip_address
+)
+MEMORY_FRACTION = Option(
+    "memory-fraction",
+    "share of memory for models, where the fleet states none (default: 0.67 up to 36Gi, else 0.75)",
+    "SHARE",
+    read=_fraction,
+)
+OFFLINE = Option(
+    "offline",
+    "read no headers of models over the network; what was read before counts",
+    metavar=None,
+)
+INTERVAL = Option(
+    "interval",
+    "how often the fleet's source is asked",
+    "TIME",
+    read=_interval,
+    fallback="30s",
+    stated_variable="FLEET_POLL_INTERVAL",
+)
+DEBOUNCE = Option(
+    "debounce",
+    "with --watch: how long files must be still before anything is removed",
+    "TIME",
+    read=_interval,
+    fallback="2s",
+)
+GIT_OPTIONS = (
+    Option("git-token-file", "a file with the token for an https remote", "FILE", read=file_path),
+    Option("ssh-key-file", "the private key for an ssh remote", "FILE", read=file_path),
+    Option(
+        "known-hosts-file",
+        "the host keys that are trusted, for an ssh remote",
+        "FILE",
+        read=file_path,
+    ),
+    Option("ca-file", "certificates that are trusted, for an https remote", "FILE", read=file_path),
+)
+KUBECONFIG = Option(
+    "kubeconfig",
+    "how to reach the cluster (default: $KUBECONFIG, ~/.kube/config, or a pod's own)",
+    "FILE",
+    read=file_path,
+)
+CONTEXT = Option("context", "of the kubeconfig (default: its current one)", "NAME")
+LEASE_DURATION = Option(
+    "lease-duration",
+    "how long others leave the fleet to a reconciler that is silent; it renews much sooner",
+    "TIME",
+    read=_lease_duration,
+    fallback="15s",
+)
+LISTEN_OPTIONS = (
+    Option(
+        "listen",
+        "serve /healthz, /readyz, /metrics and the webhook there (default: nothing is served)",
+        "HOST:PORT",
+        read=lambda text: listen_address(text),
+    ),
+    Option(
+        "webhook-secret-file",
+        "what forges know us by, one secret a line; without it nobody can wake us",
+        "FILE",
+        read=file_path,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where to listen. `port` 0: a free one."""
+
+    host: str
+    port: int
+
+
+def credentials_of(args: argparse.Namespace) -> AgentCredentials:
+    """What agents are to know us by. Raises UsageError for a file that is not there."""
+    from reconciler.agents.credentials import AgentCredentials
+    from reconciler.api.errors import UsageError
+
+    if args.agent_key_file is not None and args.agent_cert_file is None:
+        raise UsageError("--agent-key-file goes with --agent-cert-file")
+    for option in AGENT_OPTIONS:
+        path = getattr(args, option.attribute)
+        if path is not None and not path.exists():
+            raise UsageError(f"--{option.name} {path}: there is no such file")
+    return AgentCredentials(
+        token_file=args.agent_token_file,
+        ca_file=args.ca_file,
+        cert_file=args.agent_cert_file,
+        key_file=args.agent_key_file,
+    )
+
+
+def _reader(option: Option) -> Callable[[str], Any]:
+    def read(text: str) -> object:
+        if option.names and text not in option.names:
+            raise argparse.ArgumentTypeError(f"{text!r}: it is one of {', '.join(option.names)}")
+        try:
+            return option.read(text)
+        except ValueError as error:
+            where = f" (also said by ${option.variable})" if option.variable in os.environ else ""
+            raise argparse.ArgumentTypeError(f"{text!r}: {error}{where}") from error
+
+    return read
+
+
+def _switch(option: Option, text: str) -> bool:
+    if text.lower() not in (*_YES, *_NO):
+        from reconciler.api.errors import UsageError
+
+        raise UsageError(f"${option.variable} is {text!r}: it is one of yes and no")
+    return text.lower() in _YES
+
+
+def _text(value: object) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def listen_address(text: str) -> Listen:
+    """`0.0.0.0:8080`, `[::]:8080`, `:8080` (every address). Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdecimal() and int(port) < 2**16):
+        raise ValueError("write HOST:PORT, such as 0.0.0.0:8080")
+    if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
+        raise ValueError("write an IPv6 address in brackets, such as [::]:8080")
+    return Listen(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - asked for
+
+
+def add_view_options(parser: argparse.ArgumentParser) -> None:
+    """Which part of a status to show, and for how long: for both programs."""
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="NAME or NAMESPACE/NAME: only these services, also in JSON and for the exit code",
+    )
+    parser.add_argument(
+        "--not-ready",
+        action="store_true",
+        help="only what is not ready or not as declared, and how many are; the exit code stays",
+    )
+    parser.add_argument("--follow", action="store_true", help="keep it current until Ctrl-C")

@@ -1,0 +1,135 @@
+"""A status for people and programs: shown once, or kept current until somebody has seen enough.
+
+`reconcile status` and `fleet-agent status` find it in different ways and show it in this one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from reconciler.api.errors import UsageError
+from reconciler.api.meta import ObjectRef, service_ref
+from reconciler.console.edge import Exit, endings, view_of
+from reconciler.report.status import Status, status_json
+from reconciler.report.status_text import StatusStyle, status_text, well_rows
+from reconciler.source.suggest import did_you_mean
+
+_EVERY_S = 2.0
+# What moves by itself is no news where every print stays on the page.
+_RESTLESS = frozenset({"seenAt", "receivedBytes", "usedByOthersBytes"})
+
+
+def chosen(args: argparse.Namespace, status: Status) -> Status:
+    """What was asked for. Raises UsageError for a name that nothing has."""
+    if unknown := sorted(_refs(args) - status.refs):
+        have = sorted(ref.label for ref in status.refs)
+        meant = did_you_mean(unknown[0].label, have)
+        raise UsageError(
+            f"{unknown[0].label}: no such service{meant}; there is {', '.join(have) or 'none'}"
+        )
+    return _narrowed(args, status)
+
+
+def _narrowed(args: argparse.Namespace, status: Status) -> Status:
+    refs = _refs(args)
+    return status.narrowed(refs) if refs else status
+
+
+def _refs(args: argparse.Namespace) -> frozenset[ObjectRef]:
+    return frozenset(map(service_ref, args.names))
+
+
+def show(args: argparse.Namespace, status: Status) -> None:
+    """Once, to stdout."""
+    if args.output == "json":
+        print(json.dumps(status_json(status, all_services=not args.not_ready), indent=2))
+    else:
+        sys.stdout.write(_text(args, status))
+
+
+def follow(args: argparse.Namespace, look: Callable[[], Status]) -> int:
+    """Look again and again: redrawn on a terminal, else printed when something changed. Until a
+    signal: exit 130."""
+    ended = threading.Event()
+    with endings(ended.set):
+        _look_until(ended, args, look)
+    return Exit.INTERRUPTED
+
+
+def _look_until(
+    ended: threading.Event, args: argparse.Namespace, look: Callable[[], Status]
+) -> None:
+    screen = _Redrawn(args) if sys.stdout.isatty() and args.output == "text" else None
+    before: Any = None
+    status = chosen(args, look())
+    while not ended.is_set():
+        found = status_json(status, all_services=not args.not_ready)
+        if screen is not None:
+            screen.draw(status)
+        elif (news := _settled(found)) != before:
+            before = news
+            text = json.dumps(found) if args.output == "json" else _text(args, status)
+            sys.stdout.write(f"{text}\n")
+            sys.stdout.flush()
+        if not ended.wait(_EVERY_S):
+            status = _narrowed(args, look())
+
+
+def _text(args: argparse.Namespace, status: Status) -> str:
+    return status_text(status, view_of(sys.stdout), well=0 if args.not_ready else None)
+
+
+def _settled(found: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """The same without what changes all the time."""
+    if isinstance(found, dict):
+        return {k: _settled(v) for k, v in found.items() if k not in _RESTLESS}
+    return [_settled(item) for item in found] if isinstance(found, list) else found
+
+
+def fitting(status: Status, view: StatusStyle, height: int, *, not_ready: bool) -> list[str]:
+    """The lines for a window: of what is well as much as there is room for."""
+    well = 0 if not_ready else well_rows(status, view)
+    while True:
+        lines = status_text(status, view, well=well).splitlines()
+        over = len(lines) - height + 1
+        if over <= 0 or not well:
+            return cut(lines, height)
+        well = max(0, well - over)
+
+
+def cut(lines: list[str], height: int) -> list[str]:
+    """As many as fit a window, the totals among them: the cursor cannot go up to what has left
+    the screen."""
+    if len(lines) < height:
+        return lines
+    more = len(lines) - height + 2
+    return [
+        *lines[: max(0, height - 3)],
+        f"... {more} more lines: make the window higher",
+        lines[-1],
+    ]
+
+
+class _Redrawn:
+    """The last lines of a terminal, written over: what stood above stays."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._not_ready = args.not_ready
+        self._lines = 0
+        self._size: os.terminal_size | None = None
+
+    def draw(self, status: Status) -> None:
+        size = os.get_terminal_size(sys.stdout.fileno())
+        lines = fitting(status, view_of(sys.stdout), size.lines, not_ready=self._not_ready)
+        # After a change of size nobody knows where the old lines stand.
+        up = f"\x1b[{self._lines}A" if self._lines else ""
+        back = up if self._size in (None, size) else "\x1b[H\x1b[2J"
+        sys.stdout.write(f"{back}\r\x1b[J" + "\n".join(lines) + "\n")
+        sys.stdout.flush()
+        self._lines, self._size = len(lines), size

@@ -1,0 +1,342 @@
+"""Compare one service with what runs of it on one target, and say what to do about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from reconciler.api.digest import digest
+from reconciler.api.meta import ObjectRef
+from reconciler.core.download import download_bytes
+from reconciler.core.plan import (
+    Action,
+    Blocked,
+    Change,
+    DriftKind,
+    FieldChange,
+    Impact,
+    Instance,
+    Location,
+    Restart,
+    TargetState,
+)
+from reconciler.fleet.model_file import public_inputs
+from reconciler.fleet.workload import LOOPBACK, Workload
+from reconciler.runtimes import RUNTIMES
+
+
+class Causes(Protocol):
+    """Where things stand, with the commit that put them there."""
+
+    def where(self, ref: ObjectRef, field: str = "") -> Location | None:
+        """The line of a field of a declared object, or of the object."""
+
+    def removal(self, last: Location | None) -> Location | None:
+        """The line that an object last stood on, with the commit that removed it."""
+
+
+def decide(
+    want: Workload | None,
+    have: Instance | None,
+    state: TargetState,
+    home: Workload | None,
+    causes: Causes,
+) -> Change | Blocked | None:
+    """One pair; `home` is the same service on the node that has it now. None: as it should be."""
+    match want, have:
+        case _ if not state.reachable:
+            ref = want.ref if want else have.ref if have else None
+            assert ref is not None
+            return Change(
+                Action.UNKNOWN, state.target, ref, "NotReachable", causes.where(ref), state.message
+            )
+        case None, Instance():
+            return _remove(have, home, causes)
+        case Workload(suspended=True), None:
+            return None
+        case Workload(suspended=True), Instance():
+            cause = causes.where(want.ref, "spec.suspend")
+            return Change(Action.STOP, state.target, want.ref, "Suspended", cause, desired=want)
+        case Workload(), None:
+            return _create(want, state, causes)
+        case Workload(), Instance():
+            return _compare(want, have, state, causes)
+    raise AssertionError("a pair has at least one side")
+
+
+def _create(want: Workload, state: TargetState, causes: Causes) -> Change | Blocked:
+    cause = causes.where(want.ref)
+    if want.runtime in state.missing:
+        message = state.missing[want.runtime]
+        return Blocked(want.ref, "EngineMissing", message, cause, state.target, (want.ref,))
+    if not want.takes_new:
+        return _takes_nothing_new(want, cause)
+    impact = Impact(download_bytes=download_bytes(want, state))
+    return Change(
+        Action.CREATE,
+        state.target,
+        want.ref,
+        "Added",
+        cause,
+        _not_pinned(want),
+        impact=impact,
+        desired=want,
+    )
+
+
+def _takes_nothing_new(want: Workload, cause: Location | None) -> Blocked:
+    where = want.target if want.pool is None else f"pool {want.node} of {want.target}"
+    message = f"{where} is unschedulable and takes nothing new"
+    return Blocked(want.ref, "NodeTakesNothingNew", message, cause, want.target, (want.ref,))
+
+
+def _not_pinned(want: Workload) -> str:
+    """Said where nothing in the fleet pins a model's bytes: the first download decides them."""
+    names = [model.name for model in want.model_files if model.sha256 is None]
+    return f"not pinned: {', '.join(names)} has no sha256" if names else ""
+
+
+def leave(have: Instance, home: Workload | None, causes: Causes) -> Change | Blocked:
+    """What runs on a drained node and goes to `home`, or has no node to go to."""
+    name = have.target.partition("/")[2]
+    cause = causes.where(ObjectRef("FleetNode", "", name), "spec.drain")
+    if home is None:
+        return Change(Action.STOP, have.target, have.ref, "NodeDrained", cause)
+    step = _remove(have, home, causes)
+    return replace(step, source=cause) if step.reason == "MovedAway" else step
+
+
+def _remove(have: Instance, home: Workload | None, causes: Causes) -> Change | Blocked:
+    if home is not None and home.suspended:  # nobody is going to answer there
+        cause = causes.where(have.ref, "spec.suspend")
+        return Change(Action.STOP, have.target, have.ref, "Suspended", cause, desired=home)
+    if home is not None:
+        there = home.target
+        message = f"from {have.target} to {there}"
+        cause = causes.where(have.ref, "spec.placement")
+        return Change(
+            Action.MOVE,
+            have.target,
+            have.ref,
+            "MovedAway",
+            cause,
+            message,
+            desired=home,
+            home=there,
+        )
+    where = causes.removal(have.source)
+    said = have.inputs.get("lifecycle", {}).get("prune")
+    if "disabled" in (said, have.by_hand.get("prune")):
+        message = "no longer declared, kept by its prune annotation; stop it by hand"
+        return Blocked(have.ref, "PruneDisabled", message, where, have.target, (have.ref,))
+    return Change(Action.DELETE, have.target, have.ref, "Removed", where)
+
+
+def _compare(
+    want: Workload, have: Instance, state: TargetState, causes: Causes
+) -> Change | Blocked | None:
+    render = state.renders.get(want.ref)
+    same_render = render is None or have.render_digest is None or render == have.render_digest
+    if want.inputs_digest == have.inputs_digest:
+        return _compare_process(want, have, state, causes, same_render=same_render)
+    # The same command after all: a pinned digest that already runs, the port that it has.
+    keeps_process = (render is not None and same_render) or _only_lifecycle(want, have)
+    fields = _field_changes(
+        public_inputs(have.inputs), public_inputs(want.inputs), process_changes=not keeps_process
+    )
+    cause = _first_cause(want, fields, causes)
+    if keeps_process:
+        return Change(
+            Action.UPDATE,
+            state.target,
+            want.ref,
+            "LifecycleChanged",
+            cause,
+            fields=fields,
+            desired=want,
+        )
+    if want.runtime in state.missing:
+        message = state.missing[want.runtime]
+        return Blocked(want.ref, "EngineMissing", message, cause, state.target, (want.ref,))
+    if not want.takes_new and _pool_name(want.inputs) != _pool_name(have.inputs):
+        return _takes_nothing_new(want, cause)
+    reason = (
+        "ModelChanged" if any(f.path.startswith("model.") for f in fields) else "SettingsChanged"
+    )
+    if _is_hot(want, have):
+        impact = Impact(restart=Restart.HOT, download_bytes=download_bytes(want, state))
+        fields = tuple(replace(field, forces_restart=False) for field in fields)
+        return Change(
+            Action.UPDATE, state.target, want.ref, reason, cause, "", fields, impact, want
+        )
+    return _restarting(Action.REPLACE, reason, want, have, state, cause, fields=fields)
+
+
+def _compare_process(
+    want: Workload, have: Instance, state: TargetState, causes: Causes, *, same_render: bool
+) -> Change | None:
+    """The inputs are the same: what became of the process, or would be started from them now."""
+    if want.ref in state.restarts:
+        cause = causes.where(want.ref)
+        return _restarting(Action.REPLACE, "RestartedByHand", want, have, state, cause)
+    drifted = [d.message for d in have.drifts if d.kind is DriftKind.RESTART]
+    if have.gone or drifted:
+        reason = "ProcessGone" if have.gone else "Drifted"
+        message = have.message if have.gone else "; ".join(drifted)
+        return _restarting(Action.DRIFT, reason, want, have, state, causes.where(want.ref), message)
+    # From afar no render is known: what the node's own agent says of it stands in.
+    deferred = [d for d in have.drifts if d.kind is DriftKind.DEFERRED]
+    if same_render and not deferred:
+        return _only_shown(want, have, state, causes)
+    if want.lifecycle.get("rollout.onUpgrade") == "restart":
+        cause = causes.where(want.ref, "spec.rollout.onUpgrade")
+        return _restarting(Action.REPLACE, "RenderChanged", want, have, state, cause)
+    return Change(
+        Action.DEFERRED,
+        state.target,
+        want.ref,
+        "RenderChanged",
+        causes.where(want.ref),
+        "; ".join(d.message for d in deferred),
+        desired=want,
+        since=min((d.since for d in deferred), default=None),
+    )
+
+
+def _only_shown(
+    want: Workload, have: Instance, state: TargetState, causes: Causes
+) -> Change | None:
+    """What differs and is not ours to mend; somebody else's process before anything else."""
+    for kind, reason in _SHOWN.items():
+        if found := [drift for drift in have.drifts if drift.kind is kind]:
+            return Change(
+                Action.DRIFT,
+                state.target,
+                want.ref,
+                reason,
+                causes.where(want.ref),
+                "; ".join(drift.message for drift in found),
+                since=min(drift.since for drift in found),
+            )
+    return None
+
+
+_SHOWN = {DriftKind.FOREIGN: "ForeignProcess", DriftKind.COSMETIC: "DriftShown"}
+
+
+def _is_hot(want: Workload, have: Instance) -> bool:
+    """Its process lives and can take the change of single models, while the others answer."""
+    row = RUNTIMES.get(want.runtime)
+    if row is None or row.many is None or have.pid is None or have.gone:
+        return False
+    return row.many.changed(public_inputs(have.inputs), public_inputs(want.inputs)) is not None
+
+
+def _restarting(
+    action: Action,
+    reason: str,
+    want: Workload,
+    have: Instance,
+    state: TargetState,
+    cause: Location | None,
+    message: str = "",
+    fields: tuple[FieldChange, ...] = (),
+) -> Change:
+    if want.pool is not None:
+        return _rolling(reason, want, have, state, cause, fields)
+    impact = Impact(
+        restart=Restart.RESTART,
+        download_bytes=download_bytes(want, state),
+        downtime_seconds=have.start_seconds,
+        downtime_basis="unknown" if have.start_seconds is None else "measured",
+    )
+    return Change(action, state.target, want.ref, reason, cause, message, fields, impact, want)
+
+
+def _rolling(
+    reason: str,
+    want: Workload,
+    have: Instance,
+    state: TargetState,
+    cause: Location | None,
+    fields: tuple[FieldChange, ...],
+) -> Change:
+    """Its Deployment lives on, and its pods are recreated."""
+    impact = Impact(
+        restart=Restart.ROLL,
+        download_bytes=download_bytes(want, state, have),
+        downtime_seconds=None if want.is_recreated else 0.0,
+    )
+    return Change(Action.UPDATE, state.target, want.ref, reason, cause, "", fields, impact, want)
+
+
+def _only_lifecycle(want: Workload, have: Instance) -> bool:
+    """Nothing that the process was rendered from differs."""
+    old, new = public_inputs(have.inputs), public_inputs(want.inputs)  # one came over the wire
+    return digest({**old, "lifecycle": None}) == digest({**new, "lifecycle": None})
+
+
+def _field_changes(
+    before: Mapping[str, Any], after: Mapping[str, Any], process_changes: bool
+) -> tuple[FieldChange, ...]:
+    old, new = _flat(before), _flat(after)
+    lifecycle = after.get("lifecycle", {}).keys() | before.get("lifecycle", {}).keys()
+    return tuple(
+        FieldChange(path, old.get(path), new.get(path), process_changes and path not in lifecycle)
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path) != new.get(path)
+    )
+
+
+_NODE = "node."  # how fields of the FleetNode's spec are shown
+
+
+_POOL = {
+    "accelerator": "hardware.accelerator",
+    "nodeSelector": "kubernetes.nodeSelector",
+    "nodeName": "kubernetes.nodeName",
+    "cache": "kubernetes.cache",
+}
+
+
+def _pool_name(inputs: Mapping[str, Any]) -> str | None:
+    pool: Mapping[str, str] = inputs.get("pool", {})
+    return pool.get("name")
+
+
+def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Workload.inputs -> {path below spec: value}."""
+    models = inputs.get("models", [])
+    flat: dict[str, Any] = {
+        "runtime": inputs.get("runtime"),
+        "endpoint.port": inputs.get("port"),
+        "models": [model["name"] for model in models],
+        **inputs.get("settings", {}),
+        **inputs.get("lifecycle", {}),
+    }
+    listen = inputs.get("listen", {"expose": LOOPBACK.expose, "host": LOOPBACK.host})
+    flat |= {f"{_NODE}agent.expose": listen["expose"], f"{_NODE}agent.hostIP": listen["host"]}
+    if pool := inputs.get("pool"):
+        flat |= {f"{_NODE}{_POOL[key]}": value for key, value in pool.items() if key != "name"}
+        flat["placement.nodes"] = [pool["name"]]
+    for model in models:
+        flat |= {f"model.{model['name']}.{k}": v for k, v in model.items() if k != "name"}
+    return flat
+
+
+def _first_cause(
+    want: Workload, fields: tuple[FieldChange, ...], causes: Causes
+) -> Location | None:
+    """The line of the first changed field; a Model's field stands in the Model's document, a
+    node's in its FleetNode."""
+    own = [f for f in fields if not f.path.startswith(("model.", _NODE))]
+    if own or not fields:
+        path = own[0].path if own else ""
+        path = "modelRef" if path == "models" and len(want.models) == 1 else path
+        return causes.where(want.ref, f"spec.{path}" if path else "")
+    if fields[0].path.startswith(_NODE):
+        field = fields[0].path.removeprefix(_NODE)
+        return causes.where(ObjectRef("FleetNode", "", want.node), f"spec.{field}")
+    _, name, field = fields[0].path.split(".", 2)[0], *fields[0].path[6:].rsplit(".", 1)
+    return causes.where(ObjectRef("Model", want.ref.namespace, name), f"spec.{field}")

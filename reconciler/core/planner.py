@@ -1,0 +1,182 @@
+"""Decide what to change. No IO, no clock: same input, same plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from reconciler.api.reasons import REASONS
+from reconciler.core.comparison import Causes, decide, leave
+from reconciler.core.download import charged_once
+from reconciler.core.plan import (
+    Action,
+    Blocked,
+    Change,
+    Impact,
+    Instance,
+    Observation,
+    Plan,
+    Restart,
+    TargetState,
+    starts_again,
+)
+from reconciler.core.prune import PruneLimits, guard_removals
+from reconciler.core.transition import FindSized, nothing_sized, order_changes
+from reconciler.fleet.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The Fleet's rules for carrying out a plan. `incomplete`: why absence from this revision
+    proves nothing, where it does not. `drained`: targets that everything leaves."""
+
+    drift_enforced: bool = True
+    prune: PruneLimits = field(default_factory=PruneLimits)
+    incomplete: str = ""
+    drained: frozenset[str] = frozenset()
+
+
+def make_plan(
+    revision: str,
+    desired: Iterable[Workload],
+    blocked: Iterable[Blocked],
+    observed: Observation,
+    policy: Policy,
+    causes: Causes,
+    sized: FindSized = nothing_sized,
+) -> Plan:
+    """Pair desired with observed by (target, service) and say what to do with each pair.
+
+    Only targets in `observed` are planned. A service in a Blocked's `holds` stays as it is.
+    `sized` finds how a service was sized, to say what would fit where it does not.
+    """
+    held_back = list(blocked)
+    held = {ref for item in held_back for ref in (item.ref, *item.holds)}
+    wanted = {(w.target, w.ref): w for w in desired}
+    live = {(i.target, i.ref): i for i in observed.instances}
+    homes = {workload.ref: workload for workload in wanted.values()}
+    unchanged: Counter[str] = Counter()
+    changes: list[Change] = []
+    for target, ref in sorted(wanted.keys() | live.keys()):
+        state = observed.targets.get(target)
+        if state is None:
+            continue
+        want, have = wanted.get((target, ref)), live.get((target, ref))
+        step = _step(want, have, state, homes.get(ref), policy, causes, is_held=ref in held)
+        match step:
+            case None:
+                unchanged[target] += have is not None
+            case Blocked():
+                held_back.append(step)
+            case Change():
+                changes.append(step)
+    kept, unconfirmed = guard_removals(changes, observed, policy.prune)
+    held_back += unconfirmed
+    ordered, unfit = order_changes(kept, observed, sized)
+    held_back += [*unfit, *_without_end(ordered, observed)]
+    return Plan(
+        revision=revision,
+        changes=tuple(charged_once(ordered, observed)),
+        blocked=tuple(held_back),
+        unreachable=tuple(s for _, s in sorted(observed.targets.items()) if not s.reachable),
+        unchanged=dict(sorted(unchanged.items())),
+        targets=observed.targets,
+    )
+
+
+def _step(
+    want: Workload | None,
+    have: Instance | None,
+    state: TargetState,
+    home: Workload | None,
+    policy: Policy,
+    causes: Causes,
+    *,
+    is_held: bool,
+) -> Change | Blocked | None:
+    """What to do with one pair; None: it stays as it is. `home` is the service where it belongs."""
+    meant = want or have
+    assert meant is not None
+    if state.reachable and state.keeps_stopped(meant):
+        if have is None:
+            return None
+        # Also one that is held: holding is the fleet's word, not theirs.
+        return Change(
+            Action.STOP, state.target, meant.ref, "StoppedByHand", causes.where(meant.ref)
+        )
+    leaves = have is not None and state.reachable and state.target in policy.drained
+    if is_held and not leaves:
+        return None
+    if leaves and have is not None and (home is not None or is_held):
+        step: Change | Blocked | None = leave(have, home, causes)
+    else:
+        step = decide(want, have, state, home, causes)
+    return _within(policy, policy.incomplete or state.incomplete, step, want, have)
+
+
+def _without_end(changes: Iterable[Change], observed: Observation) -> Iterator[Blocked]:
+    """Copies on nodes whose successor a person has stopped: they would wait for it to answer. (In a
+    cluster a hold would keep the objects for longer than `rollout.handover`.)"""
+    for change in changes:
+        home, want = observed.targets.get(change.home or ""), change.desired
+        waits = change.reason == "MovedAway" and change.target.startswith("node/")
+        if waits and want and home and home.reachable and home.keeps_stopped(want):
+            where = home.target.removeprefix("node/")
+            message = (
+                f"waits until it answers on {where}, where it was stopped by hand:"
+                f" {starts_again(change.ref, home)}"
+            )
+            yield Blocked(change.ref, "StoppedByHand", message, change.source, change.target)
+
+
+def _within(
+    policy: Policy,
+    incomplete: str,
+    step: Change | Blocked | None,
+    want: Workload | None,
+    have: Instance | None,
+) -> Change | Blocked | None:
+    """What becomes of a step by the Fleet's policy and the service's own annotations."""
+    if not isinstance(step, Change):
+        return step
+    if step.action is Action.DRIFT and not step.is_shown_only and not policy.drift_enforced:
+        step = replace(step, reason="DriftReported", impact=Impact())
+    if step.reason == "Removed" and incomplete:
+        return Blocked(
+            step.ref,
+            "RevisionIncomplete",
+            incomplete,
+            step.source,
+            step.target,
+            (step.ref,),
+        )
+    meant = want or step.desired  # of a move: as it is declared for its new home
+    if have is not None and step.reason != "RestartedByHand" and _is_held(meant, have):
+        return _leave_alone(step)
+    return step
+
+
+def _is_held(want: Workload | None, have: Instance) -> bool:
+    """The annotation on the object; on one that is gone, what it said last. Also where somebody
+    put it on what runs."""
+    said = want.lifecycle if want else have.inputs.get("lifecycle", {})
+    return "true" in (said.get("hold"), have.by_hand.get("hold"))
+
+
+def _leave_alone(step: Change) -> Change | Blocked:
+    """Show what would happen to a held service. What touches no process may happen."""
+    is_noted = step.action is Action.UPDATE and step.impact.restart is Restart.NONE
+    if is_noted or step.is_shown_only:
+        return step
+    fields = ", ".join(
+        f"{f.path} {_or_unset(f.before)} -> {_or_unset(f.after)}"
+        for f in step.fields
+        if f.path != "hold"  # the sentence says that it is there
+    )
+    message = f"{fields or REASONS[step.reason]}; left as it is by its hold annotation"
+    return Blocked(step.ref, "Held", message, step.source, step.target, (step.ref,))
+
+
+def _or_unset(value: object) -> object:
+    return "unset" if value is None else value

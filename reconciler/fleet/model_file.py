@@ -1,0 +1,118 @@
+"""The files that a workload serves, and how their bytes are known. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from reconciler.api.meta import ObjectRef
+from reconciler.api.model import Model, origin, projector_name, public_source
+from reconciler.fleet.fleet import Fleet
+from reconciler.memory import ModelFacts
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """One model that a workload serves, and how to know its bytes.
+
+    `name` is the public model name (the Model's metadata.name). `source` is its spec.source; a path
+    inside the repository stays a path. `sha256` is None when nothing pins the bytes yet; of a model
+    of several files it is models.tree.tree_digest. `files` are its spec.files. `projector` is what
+    an engine loads beside it.
+    """
+
+    name: str
+    source: str
+    format: str
+    sha256: str | None = None
+    size_bytes: int | None = None
+    files: tuple[str, ...] = ()
+    projector: ModelFile | None = None
+
+    def ref(self, namespace: str) -> ObjectRef:
+        """The Model of the file; for a projector, the ref that represents it."""
+        return ObjectRef("Model", namespace, self.name)
+
+    @property
+    def origin(self) -> str:
+        """What names its bytes while no digest does."""
+        return origin(self.source, self.files)
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """What its bytes are known by to everyone, the surest first."""
+        source = public_source(self.source)
+        return (source,) if self.sha256 is None else (self.sha256, source)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What a process that serves it depends on, as plain JSON."""
+        told = {"name": self.name, "source": self.source, "format": self.format}
+        own: dict[str, Any] = {"files": list(self.files)} if self.files else {}
+        if self.projector is not None:
+            own |= {"mmproj": self.projector.source, "mmprojSha256": self.projector.sha256}
+        return told | {"sha256": self.sha256} | own
+
+
+def projector_of(model: Mapping[str, Any]) -> ModelFile | None:
+    """The projector in `ModelFile.inputs`."""
+    if "mmproj" not in model:
+        return None
+    name = projector_name(model["name"])
+    return ModelFile(name, model["mmproj"], "gguf", model["mmprojSha256"])
+
+
+def with_projectors(models: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
+    """The files of models and of their projectors: what a store has for them."""
+    return tuple(
+        file for m in models for file in ((m,) if m.projector is None else (m, m.projector))
+    )
+
+
+def known_by(inputs: Mapping[str, Any]) -> frozenset[str]:
+    """The identities of the bytes (`ModelFile.identities`) in `Workload.inputs`, which may have
+    come over a network."""
+    said = (model.get(key) for model in inputs.get("models", ()) for key in _NAMES_OF_BYTES)
+    return frozenset(public_source(name) for name in said if isinstance(name, str))
+
+
+def public_inputs(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`Workload.inputs` for everyone to see. Whoever sent them may have written anything."""
+    models = inputs.get("models", ())
+    if not any("?" in str(model.get(key)) for model in models for key in _SOURCES):
+        return inputs
+    return {**inputs, "models": [{**model, **_public_sources(model)} for model in models]}
+
+
+def _public_sources(model: Mapping[str, Any]) -> dict[str, str]:
+    said = ((key, model.get(key)) for key in _SOURCES)
+    return {key: public_source(source) for key, source in said if isinstance(source, str)}
+
+
+_SOURCES = ("source", "mmproj")
+_NAMES_OF_BYTES = (*_SOURCES, "sha256", "mmprojSha256")
+
+
+def model_file(model: Model, fleet: Fleet) -> ModelFile:
+    """A declared Model with what the revision knows of its bytes."""
+    stored = fleet.files.get(origin(model.spec.source, model.spec.files))
+    return ModelFile(
+        name=model.metadata.name,
+        source=model.spec.source,
+        format=model.format,
+        sha256=stored.sha256 if stored else model.spec.sha256,
+        size_bytes=stored.size_bytes if stored else None,
+        files=model.spec.files,
+        projector=model_file(model.projector, fleet) if model.projector else None,
+    )
+
+
+def sized(file: ModelFile, facts: Mapping[ObjectRef, ModelFacts], namespace: str) -> ModelFile:
+    """With its size from the header's facts, if it is not a file of the repository."""
+    if file.projector is not None:
+        file = replace(file, projector=sized(file.projector, facts, namespace))
+    known = facts.get(file.ref(namespace))
+    if file.size_bytes is not None or known is None:
+        return file
+    return replace(file, size_bytes=known.file_bytes)

@@ -1,0 +1,110 @@
+"""Connections of our HTTP clients: plain TCP or through a proxy, with one deadline for everything.
+
+A socket's timeout starts again with every byte, so a server that sends one byte at a time could
+hold a client for ever: here every single read gets what is left until the deadline. `http.client`
+speaks the protocol; TLS, and which server a client trusts, are its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import os
+import socket
+import time
+from base64 import b64encode
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import SplitResult, unquote
+
+PORTS = {"http": 80, "https": 443}
+
+
+class ProxyNotSupported(OSError):
+    """A proxy that does not know CONNECT over plain HTTP."""
+
+
+def connect(url: SplitResult, proxy: SplitResult | None, deadline: float) -> socket.socket:
+    """A TCP connection to the host of an http(s) URL, or a tunnel to it. `deadline` is a time of
+    time.monotonic(). Raises OSError, TimeoutError and ProxyNotSupported among them."""
+    assert url.hostname is not None
+    port = url.port or PORTS[url.scheme]
+    if proxy is None:
+        return socket.create_connection((url.hostname, port), time_left(deadline))
+    if proxy.scheme != "http" or not proxy.hostname:
+        raise ProxyNotSupported(
+            f"a proxy by {proxy.scheme} is not supported, only by http (CONNECT)"
+        )
+    left = time_left(deadline)
+    tunnel = http.client.HTTPConnection(proxy.hostname, proxy.port or PORTS["http"], timeout=left)
+    tunnel.set_tunnel(url.hostname, port, headers=_login(proxy))
+    tunnel.connect()
+    return tunnel.sock
+
+
+def authorities() -> tuple[str, ...]:
+    """The file and the folder of the certificate authorities that this machine trusts."""
+    import ssl
+
+    paths = ssl.get_default_verify_paths()
+    return tuple(path for path in (paths.cafile, paths.capath) if path)
+
+
+def file_ages(files: Iterable[Path | str | None]) -> tuple[object, ...]:
+    """What a TLS context was made of, to make another when it changes: to load a system's
+    authorities takes 20 ms of CPU, and there may be thousands of connections."""
+    found = []
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):  # whoever loads it says that it is gone
+            found.append((file, os.stat(file).st_mtime_ns if file else 0))
+    return tuple(found)
+
+
+def _login(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": "Basic " + b64encode(login.encode()).decode()}
+
+
+def time_left(deadline: float) -> float:
+    """Raises TimeoutError if it has passed."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+class Deadlined:
+    """As much of a socket as http.client uses, with a deadline that can be moved."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock = sock
+        self.deadline = deadline
+
+    def sendall(self, data: bytes) -> None:
+        self._sock.settimeout(time_left(self.deadline))
+        self._sock.sendall(data)
+
+    def receive(self, buffer: memoryview) -> int:
+        """How many bytes came; 0: the other side has ended."""
+        self._sock.settimeout(time_left(self.deadline))
+        return self._sock.recv_into(buffer)
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        return io.BufferedReader(_Reader(self))
+
+    def close(self) -> None:
+        """http.client closes before it reads the body; the socket's owner closes it afterwards."""
+
+
+class _Reader(io.RawIOBase):
+    def __init__(self, source: Deadlined) -> None:
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # all it is given
+        return self._source.receive(buffer)

@@ -1,0 +1,1 @@
+"""Write a cluster's objects as planned."""

@@ -1,0 +1,131 @@
+"""Carry out what a plan says of the objects of one cluster.
+
+Stage by stage, in parallel within one: a stage orders writes and never waits for readiness. One bad
+object blocks only what depends on it, and every failure is told.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from reconciler.api.errors import ReconcilerError
+from reconciler.api.meta import ObjectRef
+from reconciler.core.plan import Action, Change
+from reconciler.core.target import Outcome, Result
+from reconciler.kube.apply.writer import ObjectWriter
+from reconciler.kube.client.api import ApiServer
+from reconciler.kube.client.errors import Faltered, Unreachable
+from reconciler.kube.client.pace import Pace
+from reconciler.kube.diff.private import scrubbed
+from reconciler.kube.objects import Manifest, ObjectId, kind_of
+
+log = logging.getLogger(__name__)
+
+THREADS = 8  # the server is the bottleneck; more gains nothing on a small one
+MOST_FALTERS = 8  # in a row: then it is the server, and not what it was asked for
+LONGEST_WAIT_S = 60.0  # that one object waits in all for a server that asks for pauses
+
+
+def apply_objects(
+    api: ApiServer,
+    changes: Iterable[Change],
+    live: Mapping[ObjectId, Manifest],
+    fleet: str,
+    *,
+    why_not: Callable[[], str] = lambda: "",
+    threads: int = THREADS,
+    longest_wait_s: float = LONGEST_WAIT_S,
+) -> tuple[Outcome, ...]:
+    """What became of each change that names an object, in the order in which they were tried.
+    `live` is what the plan was made from. Blocks on no readiness and on no finalizer. `why_not` is
+    asked before each: why nothing more may be written, as another process does so now."""
+    wanted = [c for c in changes if c.object is not None and not c.is_shown_only]
+    run = _Run(ObjectWriter(api, fleet, live), Pace(threads, longest_wait_s), why_not)
+    outcomes: list[Outcome] = []
+    with ThreadPoolExecutor(threads, thread_name_prefix=f"apply-{api.name}") as pool:
+        for stage in _stages(wanted):
+            outcomes += pool.map(run.one, stage)
+            run.learn(outcomes)
+    return tuple(outcomes)
+
+
+def object_id(change: Change) -> ObjectId:
+    """The identity of the object that a change is about."""
+    assert change.object is not None
+    named = change.object
+    return ObjectId(named.api_version.rpartition("/")[0], named.kind, named.namespace, named.name)
+
+
+def _stages(changes: Sequence[Change]) -> Iterator[list[Change]]:
+    """Changes that may be made at the same time. An autoscaler is removed first, before we take its
+    field back; other removals come last, dependents before what they depend on."""
+
+    def turn(change: Change) -> tuple[int, int]:
+        oid = object_id(change)
+        stage = kind_of(oid).stage
+        if change.action is not Action.DELETE:
+            return (1, stage)
+        return (0, 0) if oid.kind == "HorizontalPodAutoscaler" else (2, -stage)
+
+    for _, together in groupby(sorted(changes, key=turn), key=turn):
+        yield sorted(together, key=object_id)
+
+
+@dataclass(slots=True)
+class _Run:
+    """One pass over a cluster's objects."""
+
+    writer: ObjectWriter
+    pace: Pace
+    why_not: Callable[[], str]
+    failed: dict[ObjectRef, str] = field(default_factory=dict)  # what went wrong, by service
+    closed: dict[str, str] = field(default_factory=dict)  # namespaces that do not exist
+    missing: dict[str, str] = field(default_factory=dict)  # groups whose definitions failed
+    falters: int = 0  # in a row
+    down: str = ""  # why nothing more is tried
+
+    def one(self, change: Change) -> Outcome:
+        oid = object_id(change)
+        if why := self.down or self.why_not():
+            return Outcome(change, Result.SKIPPED, why)
+        if waits := self._waits(change, oid):
+            return Outcome(change, Result.SKIPPED, f"waits for {waits}")
+        try:
+            said = self.pace.run(lambda: self.writer.carry_out(change, oid))
+        except Unreachable as error:
+            self.falters += 1
+            if not isinstance(error, Faltered) or self.falters >= MOST_FALTERS:
+                self.down = str(error)
+            return self._failed(change, oid, error)
+        except ReconcilerError as error:
+            return self._failed(change, oid, error)
+        self.falters = 0
+        log.info("%s %s on %s%s", change.action, oid.label, change.target, f": {said}" * bool(said))
+        return Outcome(change, Result.APPLIED, said)
+
+    def _failed(self, change: Change, oid: ObjectId, error: ReconcilerError) -> Outcome:
+        why = scrubbed(str(error), self.writer.live.get(oid), change.manifest or {})
+        return Outcome(change, Result.FAILED, why)
+
+    def learn(self, outcomes: Iterable[Outcome]) -> None:
+        """After each stage: which changes have to wait now."""
+        for outcome in outcomes:
+            if outcome.result is not Result.FAILED:
+                continue
+            oid = object_id(outcome.change)
+            self.failed.setdefault(outcome.change.ref, oid.label)
+            if oid.kind == "Namespace":
+                self.closed[oid.name] = oid.label
+            if oid.kind == "CustomResourceDefinition":
+                self.missing[oid.name.partition(".")[2]] = oid.label
+
+    def _waits(self, change: Change, oid: ObjectId) -> str | None:
+        return (
+            self.failed.get(change.ref)
+            or self.closed.get(oid.namespace)
+            or self.missing.get(oid.group)
+        )

@@ -1,0 +1,75 @@
+"""Objects of a cluster as the documents of a fleet: input of `load` where the fleet is not files.
+Pure.
+
+A document has what its author wrote and nothing that the server, kubectl or an applier added, so
+that it is the same text whoever applied it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+from reconciler.api.kinds import KINDS
+from reconciler.api.meta import GROUP
+from reconciler.kube.json_text import to_json
+from reconciler.kube.objects import (
+    FLEET_LABEL,
+    MANAGED_BY_LABEL,
+    PART_OF_LABEL,
+    SERVICE_LABEL,
+    Manifest,
+)
+from reconciler.kube.yaml_text import dump
+from reconciler.source.checkout import YamlFile
+from reconciler.source.ours import is_too_deep
+
+_ADDED_LABELS = (FLEET_LABEL, MANAGED_BY_LABEL, PART_OF_LABEL, SERVICE_LABEL)
+_OWN_ANNOTATIONS = f"{GROUP}/"  # the rest are notes of kubectl, Flux and Argo CD to themselves
+
+
+def documents(objects: Iterable[Manifest]) -> tuple[YamlFile, ...]:
+    """A file for each object of our kinds, sorted by path: YAML with one line per field, so that a
+    problem or a change can name its line. The text is never parsed: an invalid object affects only
+    itself."""
+    files = [_file(found) for found in objects if found.get("kind") in KINDS]
+    return tuple(sorted(files, key=lambda file: file.path))
+
+
+def _file(found: Manifest) -> YamlFile:
+    said = document(found)
+    text = to_json(said)
+    # Lines do not matter for what is refused for its depth, and writing it would recurse as deep.
+    shown = {**said, "spec": {}} if is_too_deep(said) else said
+    return YamlFile(path_of(found), dump(shown).encode(), hashlib.sha256(text).hexdigest(), text)
+
+
+def document(found: Manifest) -> dict[str, Any]:
+    """One object as its author wrote it."""
+    said = found["metadata"]
+    metadata: dict[str, Any] = {"name": said["name"]}
+    if said.get("namespace"):
+        metadata["namespace"] = said["namespace"]
+    labels = {k: v for k, v in (said.get("labels") or {}).items() if k not in _ADDED_LABELS}
+    given = said.get("annotations") or {}
+    notes = {k: v for k, v in given.items() if k.startswith(_OWN_ANNOTATIONS)}
+    metadata |= {"labels": labels} if labels else {}
+    metadata |= {"annotations": notes} if notes else {}
+    made = {"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": metadata}
+    return made | ({"spec": found["spec"]} if "spec" in found else {})
+
+
+def path_of(found: Manifest) -> str:
+    """The path that plans show: `default/InferenceService/chat.yaml`."""
+    metadata = found["metadata"]
+    within = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
+    return f"{within}{found['kind']}/{metadata['name']}.yaml"
+
+
+def content_digest(files: Iterable[YamlFile]) -> str:
+    """The digest of all documents, in any order (hex)."""
+    whole = hashlib.sha256()
+    for file in sorted(files, key=lambda f: f.path):
+        whole.update(f"{file.path}\0{file.identity}\0".encode())
+    return whole.hexdigest()

@@ -1,0 +1,181 @@
+"""A cluster's own objects as the fleet (`-C cluster://NAME`), for users of Flux or Argo CD, which
+own these objects; we only read them.
+
+An API may return fewer objects than there should be: while a CustomResourceDefinition is deleted,
+just after it was recreated, while an applier restores objects. So a missing object counts as
+removed only if the store is evidently the same: the Fleet has the same uid, and so have the
+definitions, none of which is being deleted. Otherwise the last good revision stays, until
+everything known is back or a user confirms that it should be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.api.digest import digest
+from reconciler.api.errors import SourceError
+from reconciler.api.kinds import KINDS
+from reconciler.api.meta import GROUP, ObjectRef
+from reconciler.kube.client.errors import ClusterError
+from reconciler.kube.crsource.checkout import ObjectsCheckout
+from reconciler.kube.crsource.documents import content_digest, documents
+from reconciler.kube.crsource.identity import FleetIdentity, FleetMemory
+from reconciler.kube.objects import FLEET_LABEL, OWNED_KINDS, Manifest, ObjectId
+
+if TYPE_CHECKING:
+    from reconciler.kube.client.api import ApiServer
+    from reconciler.kube.informer.cache import InformerCache
+
+SCHEME = "cluster://"
+_KINDS = tuple(KINDS)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCheckout(ObjectsCheckout):
+    """A fleet's objects. Its revision is crs:<hash8>, of uids, generations and everything that
+    their authors wrote. `generations` are for the writer of their status; `known` is what later
+    fetches are compared with."""
+
+    cluster: str
+    generations: Mapping[ObjectRef, int]
+    known: FleetIdentity
+
+
+class ClusterSource:
+    """The objects of one fleet in one cluster."""
+
+    def __init__(self, api: ApiServer, memory: FleetMemory) -> None:
+        self._api = api
+        self._memory = memory
+        self._mirror: InformerCache | None = None
+        self.location = f"{SCHEME}{api.name}"
+
+    def fetch(self) -> ClusterCheckout:
+        """The current objects. Raises SourceError: the API does not respond, has no Fleet, or may
+        have returned fewer objects than there are."""
+        try:
+            return self._fetch()
+        except ClusterError as error:
+            raise SourceError(f"{self.location}: {error}") from error
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """From now on follow the objects by watches, and call `changed` when one of them changes: a
+        fetch is cheap then."""
+        from reconciler.kube.informer.cache import InformerCache
+
+        self._mirror = InformerCache(
+            self._api, [OWNED_KINDS[GROUP, k] for k in _KINDS], "", changed
+        )
+        self._mirror.start()
+
+    def objects(self) -> Mapping[ObjectId, Manifest] | None:
+        """All objects of our kinds, from the watches; None: not known."""
+        return self._mirror.objects() if self._mirror else None
+
+    def close(self) -> None:
+        if self._mirror is not None:
+            self._mirror.stop()
+
+    def remember(self, checkout: ClusterCheckout) -> None:
+        """The checkout was followed: from now on its objects may not go missing silently. Raises
+        ClusterError."""
+        self._memory.write(checkout.known)
+
+    def _fetch(self) -> ClusterCheckout:
+        found = self._found()
+        fleet = self._fleet(found["Fleet"])
+        name = fleet["metadata"]["name"]
+        objects = [fleet, *_of_fleet(name, (o for kind in _KINDS[1:] for o in found[kind]))]
+        services = frozenset(
+            f"{o['metadata']['namespace']}/{o['metadata']['name']}"
+            for o in objects
+            if o["kind"] == "InferenceService"
+        )
+        before = self._memory.read(name)
+        # Read after the lists: a definition whose deletion began before shows it now.
+        known = FleetIdentity(name, fleet["metadata"]["uid"], self._definitions(), services)
+        if why := self._doubt(before, known, fleet):
+            raise SourceError(f"{self.location}: {why}")
+        files = documents(objects)
+        # Generations too: a spec that was changed and changed back has to be observed again.
+        stamps = sorted((o["metadata"]["uid"], o["metadata"].get("generation")) for o in objects)
+        revision = f"crs:{digest([content_digest(files), stamps])[:8]}"
+        generations = dict(map(_generation, objects))
+        return ClusterCheckout(revision, files, self._api.name, generations, known)
+
+    def _found(self) -> Mapping[str, tuple[Manifest, ...]]:
+        """Objects by kind, from the watches where they are current, else from the API."""
+        watched = self._mirror.objects() if self._mirror and self._mirror.is_fresh else None
+        if watched is None:
+            return {kind: tuple(self._api.list(OWNED_KINDS[GROUP, kind]).items) for kind in _KINDS}
+        return {
+            kind: tuple(live for oid, live in watched.items() if oid.kind == kind)
+            for kind in _KINDS
+        }
+
+    def _fleet(self, found: tuple[Manifest, ...]) -> Manifest:
+        """The Fleet with the name and policy. If there are several, one applied by a reconciler
+        from git belongs to that."""
+        if not found:
+            raise SourceError(
+                f"{self.location}: there is no Fleet object: without it nobody can tell a fleet"
+                " that is empty from one that is not there yet; apply one"
+            )
+        own = [f for f in found if FLEET_LABEL not in (f["metadata"].get("labels") or {})]
+        chosen = found if len(found) == 1 else own
+        if len(chosen) != 1:
+            names = ", ".join(sorted(f["metadata"]["name"] for f in found))
+            raise SourceError(f"{self.location}: {names}: a fleet has one Fleet object; keep one")
+        return chosen[0]
+
+    def _definitions(self) -> Mapping[str, str]:
+        """Plural name -> uid of each definition that is not being deleted."""
+        uids = {}
+        for kind in _KINDS:
+            plural = OWNED_KINDS[GROUP, kind].plural
+            oid = ObjectId(
+                "apiextensions.k8s.io", "CustomResourceDefinition", "", f"{plural}.{GROUP}"
+            )
+            found = self._api.get(oid)
+            if found is not None and not found["metadata"].get("deletionTimestamp"):
+                uids[plural] = found["metadata"]["uid"]
+        return uids
+
+    def _doubt(self, before: FleetIdentity | None, now: FleetIdentity, fleet: Manifest) -> str:
+        """Why the objects may be incomplete; empty if they are complete."""
+        lacking = [k for k in _KINDS if OWNED_KINDS[GROUP, k].plural not in now.definitions]
+        if lacking:
+            return (
+                f"the definitions of {', '.join(lacking)} are missing or going away: held; put"
+                " them back with `reconcile install`"
+            )
+        missing = before.services - now.services if before else frozenset()
+        if before is None or not missing or before.is_same_store(now):
+            return ""
+        token = f"gone-{digest(sorted([now.fleet_uid, *missing]))[:8]}"
+        confirmed = (fleet.get("spec") or {}).get("confirm") or ()
+        if token in confirmed:
+            return ""
+        shown = ", ".join(sorted(missing)[:5]) + (", ..." if len(missing) > 5 else "")
+        return (
+            f"the Fleet or its definitions were recreated, and {len(missing)} services are not back"
+            f" yet ({shown}): held until they are; if they are meant to be gone, add"
+            f" `confirm: [{token}]` to the Fleet"
+        )
+
+
+def _of_fleet(name: str, objects: Iterable[Manifest]) -> list[Manifest]:
+    """Objects not labelled as another fleet's."""
+    return [
+        found
+        for found in objects
+        if (found["metadata"].get("labels") or {}).get(FLEET_LABEL, name) == name
+    ]
+
+
+def _generation(found: Manifest) -> tuple[ObjectRef, int]:
+    metadata = found["metadata"]
+    ref = ObjectRef(found["kind"], metadata.get("namespace", ""), metadata["name"])
+    return ref, metadata.get("generation", 0)

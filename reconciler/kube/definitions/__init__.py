@@ -1,1 +1,0 @@
-"""The kinds of the fleet as an API server takes them."""

@@ -1,0 +1,261 @@
+"""What to do with each object of one cluster. Pure: same input, same plan.
+
+The services were planned before (planner.make_plan), with their guards: here every object of a
+service that goes on is compared with what is there, and of what is there and no longer declared it
+is said what goes. Nothing without our labels is ever touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from reconciler.api.meta import GROUP, ObjectRef
+from reconciler.core.comparison import Causes
+from reconciler.core.plan import Action, Blocked, Change, Location, Plan, Restart
+from reconciler.core.planner import Policy
+from reconciler.core.target import REMOVALS
+from reconciler.kube.diff.managed import entries
+from reconciler.kube.diff.payload import as_before
+from reconciler.kube.diff.pruning import prune
+from reconciler.kube.diff.step import ObjectStep, step_of
+from reconciler.kube.diff.untouched import is_untouched
+from reconciler.kube.inventory import fleet_of, is_ours
+from reconciler.kube.memo import Memo
+from reconciler.kube.object_set import ObjectSet
+from reconciler.kube.objects import Manifest, ObjectId, id_of, ref_of
+
+# Reasons of a hold that concern what runs, and not what is declared: the documents follow.
+_STAYS_WHOLE = frozenset({"Held", "PruneDisabled", "NeedsConfirmation", "RevisionIncomplete"})
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPlan:
+    """What the objects of one cluster need, beside the services' own changes. `unchanged` counts
+    services and documents of which nothing changes."""
+
+    changes: tuple[Change, ...]
+    blocked: tuple[Blocked, ...]
+    unchanged: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which cluster (`cluster/NAME`) and which fleet a plan is for. `resting`: fields that another
+    program and we take from each other, as (object, field) -> what to say. `arrived`: services
+    that moved to another target and answer there, so that what is left of them here goes. `stood`:
+    where each document was declared when it was applied last. `settled` are objects that needed
+    nothing, by how they should be and how they are: while both stay the same nobody looks again.
+    `incomplete`: why no service may go, as what is missing may be a mistake."""
+
+    target: str
+    fleet: str
+    resting: Mapping[tuple[ObjectId, str], str] = field(default_factory=dict)
+    arrived: frozenset[ObjectRef] = frozenset()
+    stood: Mapping[ObjectRef, Location] = field(default_factory=dict)
+    settled: Memo[ObjectId, bool] = field(default_factory=Memo)
+    incomplete: str = ""
+
+
+def plan_objects(
+    scope: Scope,
+    services: Plan,
+    desired: Mapping[ObjectId, Manifest],
+    live: Mapping[ObjectId, Manifest],
+    policy: Policy,
+    causes: Causes,
+) -> ObjectPlan:
+    """Compare object by object. `desired` carry our labels (inventory.labelled); `live` is all
+    that carries them in the cluster, and whatever else is known to have a desired object's name."""
+    wanted, live = ObjectSet.of(desired), ObjectSet.of(live)
+    standing = _ServiceActions.of(scope, services)
+    told = _ChangeSources(causes, scope.stood, standing.changes)
+    changes: list[Change] = []
+    blocked: list[Blocked] = []
+    for oid in sorted(wanted):
+        ref = wanted.ref(oid)
+        states = (wanted.state(oid), live.state(oid))
+        if standing.keeps(ref, oid) or scope.settled.get(oid, states):
+            continue
+        have = live.get(oid)  # once: packed ones are decoded anew each time
+        want = wanted.later(oid) if have is None else wanted[oid]
+        if have is not None and not is_ours(have, scope.fleet):
+            blocked.append(_not_ours(scope, ref, oid, have, told.where(ref)))
+            continue
+        if have is not None and _is_as_it_should_be(want, have):
+            scope.settled.put(oid, states, finding=True)
+            continue
+        at = ObjectStep(
+            scope.target, oid, ref, told.where(ref), policy.drift_enforced, told.is_new(ref, oid)
+        )
+        done, refused = step_of(at, want, have, ref in standing.rolls, scope.resting)
+        if is_document(oid):
+            done = tuple(told.by_field(change) for change in done)
+        changes += done
+        blocked += refused
+        if have is not None and not done and not refused:
+            scope.settled.put(oid, states, finding=True)
+    scope.settled.keep(live)
+    left = live.only(oid for oid in live if oid not in wanted)
+    left = left.changed(dict.fromkeys(_still_mounted(wanted, live, left, standing)))
+    pruned = prune(
+        scope.target,
+        _may_go(scope, standing, left, live),
+        declared={wanted.ref(oid) for oid in wanted},
+        running={*map(left.ref, left), *_there(wanted, live)},
+        leaving=standing.leaving,
+        policy=policy,
+        where=told.where,
+        incomplete=scope.incomplete,
+    )
+    changes += pruned.changes
+    blocked += pruned.blocked
+    return ObjectPlan(tuple(changes), tuple(blocked), _unchanged(wanted, live, changes, blocked))
+
+
+def _still_mounted(
+    wanted: ObjectSet, live: ObjectSet, left: ObjectSet, standing: _ServiceActions
+) -> frozenset[ObjectId]:
+    """ConfigMaps that are declared no more, and that templates which wait still name: a pod of such
+    a template could not start again."""
+    found: set[ObjectId] = set()
+    refs = {left.ref(oid) for oid in left if oid.kind == "ConfigMap"} - standing.rolls
+    for oid in wanted if refs else ():
+        if oid.kind == "Deployment" and wanted.ref(oid) in refs and oid in live:
+            found |= _config_maps(as_before(wanted[oid], live[oid]))
+    return frozenset(found)
+
+
+def _config_maps(manifest: Manifest) -> frozenset[ObjectId]:
+    """The ConfigMaps in a Deployment's template; none for other kinds."""
+    if manifest["kind"] != "Deployment":
+        return frozenset()
+    template = manifest.get("spec", {}).get("template") or {}
+    volumes = (template.get("spec") or {}).get("volumes") or ()
+    names = {volume.get("configMap", {}).get("name") for volume in volumes}
+    namespace = id_of(manifest).namespace
+    return frozenset(ObjectId("", "ConfigMap", namespace, name) for name in names if name)
+
+
+@dataclass(frozen=True, slots=True)
+class _ServiceActions:
+    """What the services' own plan says that matters for their objects."""
+
+    whole: frozenset[ObjectRef]  # nothing of them is touched
+    running: frozenset[ObjectRef]  # what runs of them is not touched, their documents are
+    leaving: frozenset[ObjectRef]  # they go: what the limits allow was checked
+    rolls: frozenset[ObjectRef]  # their pods are recreated, also for our rendering alone
+    changes: Mapping[ObjectRef, Change]
+
+    @classmethod
+    def of(cls, scope: Scope, services: Plan) -> _ServiceActions:
+        blocked = [b for b in services.blocked if b.target in (None, scope.target)]
+        whole = {r for b in blocked if b.reason in _STAYS_WHOLE for r in (b.ref, *b.holds)}
+        own = [c for c in services.changes if c.target == scope.target and c.object is None]
+        whole |= {c.ref for c in own if c.action is Action.UNKNOWN}
+        moving = {c.ref for c in own if c.reason == "MovedAway"} - scope.arrived
+        leaving = {c.ref for c in own if c.action in REMOVALS} - moving
+        return cls(
+            whole=frozenset(whole),
+            running=frozenset({ref for b in blocked for ref in (b.ref, *b.holds)} | moving),
+            leaving=frozenset(leaving),
+            rolls=frozenset(c.ref for c in own if c.impact.restart is Restart.ROLL),
+            changes={c.ref: c for c in own if not c.is_shown_only},
+        )
+
+    def keeps(self, ref: ObjectRef, oid: ObjectId) -> bool:
+        """Whether an object stays exactly as it is for its service's sake."""
+        return ref in self.whole or (ref in self.running and not is_document(oid))
+
+
+def is_document(oid: ObjectId) -> bool:
+    """Whether an object is one of the fleet's own documents."""
+    return oid.group == GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class _ChangeSources:
+    """Where the changes of objects come from, for people."""
+
+    causes: Causes
+    stood: Mapping[ObjectRef, Location]
+    changes: Mapping[ObjectRef, Change]  # of the services
+
+    def where(self, ref: ObjectRef) -> Location | None:
+        """The line that a change of the service comes from, else the document's own, or the one on
+        which it stood with the commit that removed it."""
+        change = self.changes.get(ref)
+        if change is not None and change.source is not None:
+            return change.source
+        return self.causes.where(ref) or self.causes.removal(self.stood.get(ref))
+
+    def is_new(self, ref: ObjectRef, oid: ObjectId) -> bool:
+        """Whether what an object stands for was not there before. A document that was applied and
+        is missing was removed by somebody."""
+        change = self.changes.get(ref)
+        if change is not None and change.action is Action.CREATE:
+            return True
+        return is_document(oid) and ref not in self.stood
+
+    def by_field(self, change: Change) -> Change:
+        """A document's change, with the line of the first field that was declared anew."""
+        if change.action is not Action.UPDATE or change.ref in self.changes or not change.fields:
+            return change
+        source = self.causes.where(change.ref, change.fields[0].path)
+        return replace(change, source=source or change.source)
+
+
+def _is_as_it_should_be(manifest: Manifest, have: Manifest) -> bool:
+    return not have["metadata"].get("deletionTimestamp") and is_untouched(manifest, have)
+
+
+def _not_ours(
+    scope: Scope, ref: ObjectRef, oid: ObjectId, have: Manifest, where: Location | None
+) -> Blocked:
+    other = fleet_of(have)
+    made_by = next((entry.label for entry in entries(have)), "somebody")
+    is_others = other not in (None, scope.fleet)
+    whose = f"belongs to the fleet {other}" if is_others else f"was made by {made_by}"
+    mend = "Rename one of the two, or delete that one"
+    if not is_others and any(entry.is_ours for entry in entries(have)):
+        whose, mend = "has lost our labels", "Delete it, and it is recreated"
+    message = (
+        f"{oid.label} is there and {whose}: it stays as it is, and {ref.label} goes without it."
+        f" {mend}"
+    )
+    return Blocked(ref, "NotOurs", message, where, scope.target, (ref,))
+
+
+def _may_go(
+    scope: Scope, standing: _ServiceActions, left: ObjectSet, live: ObjectSet
+) -> dict[ObjectId, Manifest]:
+    """What is ours and declared no more, but for all that a service has which stays as it runs: its
+    document and its Models too, where nothing tells which cluster it is for."""
+    stays = standing.whole | standing.running
+    stays |= _models_of(live[oid] for oid in live if ref_of(oid) in stays)
+    return {
+        oid: have
+        for oid, have in left.items()
+        if is_ours(have, scope.fleet) and left.ref(oid) not in stays
+    }
+
+
+def _models_of(services: Iterable[Manifest]) -> frozenset[ObjectRef]:
+    """The Models that live InferenceServices name."""
+    found = set()
+    for service in services:
+        spec, namespace = service.get("spec") or {}, service["metadata"].get("namespace", "")
+        named = [spec.get("modelRef"), *(m.get("name") for m in spec.get("models") or ())]
+        found |= {ObjectRef("Model", namespace, name) for name in named if name}
+    return frozenset(found)
+
+
+def _there(wanted: ObjectSet, live: ObjectSet) -> frozenset[ObjectRef]:
+    """What is declared and has an object."""
+    return frozenset(wanted.ref(oid) for oid in wanted if oid in live)
+
+
+def _unchanged(
+    wanted: ObjectSet, live: ObjectSet, changes: Iterable[Change], blocked: Iterable[Blocked]
+) -> int:
+    return len(_there(wanted, live) - {c.ref for c in changes} - {b.ref for b in blocked})

@@ -1,0 +1,282 @@
+"""What to do about one object, desired and live. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from reconciler.api.meta import FORCE_FIELDS_ANNOTATION, HOLD_ANNOTATION, ObjectRef
+from reconciler.core.plan import (
+    Action,
+    Blocked,
+    Change,
+    FieldChange,
+    Impact,
+    Location,
+    ObjectName,
+    Restart,
+)
+from reconciler.kube.diff.difference import Cause, Difference, compare
+from reconciler.kube.diff.immutable import forcing
+from reconciler.kube.diff.managed import put_by_others
+from reconciler.kube.diff.payload import as_before, as_sized, without
+from reconciler.kube.diff.private import shown
+from reconciler.kube.diff.record import record_of, recorded
+from reconciler.kube.object_set import later
+from reconciler.kube.objects import (
+    INPUTS_ANNOTATION,
+    INPUTS_DIGEST_ANNOTATION,
+    NEEDS_ANNOTATION,
+    RENDER_DIGEST_ANNOTATION,
+    Manifest,
+    ObjectId,
+    kind_of,
+)
+
+Steps = tuple[tuple[Change, ...], tuple[Blocked, ...]]
+Resting = Mapping[tuple[ObjectId, str], str]
+
+_TEMPLATE = ("f:spec", "f:template")
+# Written for ourselves: changes of these are part of the changes they describe, and are not
+# reported.
+_BOOKKEEPING = frozenset(
+    f"f:{name}"
+    for name in (
+        INPUTS_ANNOTATION,
+        INPUTS_DIGEST_ANNOTATION,
+        NEEDS_ANNOTATION,
+        RENDER_DIGEST_ANNOTATION,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStep:
+    """The object's identity, its ref, and the line that declares it."""
+
+    target: str
+    oid: ObjectId
+    ref: ObjectRef
+    source: Location | None
+    is_enforced: bool = True  # drift is corrected
+    is_new: bool = False  # its document was added just now
+
+    @property
+    def object(self) -> ObjectName:
+        row = kind_of(self.oid)
+        return ObjectName(row.api_version, self.oid.kind, self.oid.namespace, self.oid.name)
+
+    def change(self, action: Action, reason: str, **more: Any) -> Change:  # noqa: ANN401 - Change's
+        order = kind_of(self.oid).stage
+        impact = replace(more.pop("impact", Impact()), order=order)
+        if "manifest" in more:
+            more["manifest"] = later(more["manifest"])
+        return Change(
+            action,
+            self.target,
+            self.ref,
+            reason,
+            self.source,
+            object=self.object,
+            impact=impact,
+            **more,
+        )
+
+    def blocked(self, reason: str, message: str) -> Blocked:
+        return Blocked(self.ref, reason, message, self.source, self.target, (self.ref,))
+
+
+def step_of(
+    at: ObjectStep, want: Manifest, have: Manifest | None, rolls: bool, resting: Resting
+) -> Steps:
+    """`rolls`: its pods are replaced even if only our rendering changed."""
+    if have is None:
+        reason = "Added" if at.is_new else "ObjectMissing"
+        return (at.change(Action.CREATE, reason, manifest=want),), ()
+    if have["metadata"].get("deletionTimestamp"):
+        return (), (at.blocked("ObjectGoing", _going(at.oid, have)),)
+    want = as_sized(want, have)
+    meant = want if rolls else as_before(want, have)
+    found = _Found.of(at, compare(meant, have), want, resting)
+    if (found.takes or found.reported) and _is_held(want, have):
+        said = "; ".join(_describe(d) for d in (*found.takes, *found.reported))
+        return (), (at.blocked("Held", f"{at.oid.label}: {said}; left by its hold annotation"),)
+    changes: list[Change] = []
+    blocked: list[Blocked] = []
+    if found.takes:
+        left = (*found.reported, *found.conflicts, *found.controlled)
+        manifest = recorded(without(meant, have, left), want, record_of(have))
+        fixed = forcing(at.oid, found.takes)
+        if fixed and kind_of(at.oid).guarded:
+            message = f"{at.oid.label}: {_describe(fixed[0])} cannot be changed in place"
+            blocked.append(at.blocked("Guarded", f"{message}, and recreating it loses its data"))
+        else:
+            changes.append(_taking(at, found, fixed, manifest))
+    changes += _shown(at, found)
+    if found.conflicts:
+        blocked.append(at.blocked("FieldConflict", _conflicting(at.oid, found.conflicts)))
+    if meant is not want and not rolls and compare(want, have) != compare(meant, have):
+        changes.append(at.change(Action.DEFERRED, "RenderChanged"))
+    return tuple(changes), tuple(blocked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The differences of one object by what happens to them."""
+
+    declared: tuple[Difference, ...]
+    drifted: tuple[Difference, ...]  # corrected, or taken by force
+    reported: tuple[Difference, ...]  # drift that is only reported
+    fights: tuple[str, ...]  # messages about fields that another program sets again and again
+    controlled: tuple[Difference, ...]  # set by a controller or by admission
+    conflicts: tuple[Difference, ...]
+
+    @classmethod
+    def of(
+        cls, at: ObjectStep, differences: Iterable[Difference], want: Manifest, resting: Resting
+    ) -> _Found:
+        found = tuple(differences)
+        drift = [d for d in found if d.cause in (Cause.DRIFT, Cause.ADDED)]
+        theirs = [d for d in found if d.cause in (Cause.CONFLICT, Cause.CONTROLLER)]
+        forced = [d for d in theirs if _is_forced(d, want)]
+        left = [d for d in theirs if d not in forced]
+        fought = [d for d in (*drift, *forced) if (at.oid, d.field) in resting]
+        back = [*(drift if at.is_enforced else ()), *forced]
+        return cls(
+            declared=tuple(d for d in found if d.cause is Cause.DECLARED),
+            drifted=tuple(d for d in back if d not in fought),
+            reported=tuple(d for d in (*drift, *forced) if d in fought or d not in back),
+            fights=tuple(resting[at.oid, d.field] for d in fought),
+            controlled=tuple(d for d in left if d.cause is Cause.CONTROLLER),
+            conflicts=tuple(d for d in left if d.cause is Cause.CONFLICT),
+        )
+
+    @property
+    def takes(self) -> tuple[Difference, ...]:
+        return (*self.declared, *self.drifted)
+
+
+def _taking(
+    at: ObjectStep, found: _Found, fixed: tuple[Difference, ...], manifest: Manifest
+) -> Change:
+    fields = tuple(_field(d) for d in found.takes if not _is_bookkeeping(d))
+    impact = Impact(restart=_restart(at.oid, found.takes, manifest))
+    more: dict[str, Any] = {"fields": fields, "manifest": manifest, "impact": impact}
+    if fixed:
+        names = ", ".join(d.field for d in fixed)
+        more["message"] = f"{names} cannot be changed in place: deleted and recreated"
+        if at.oid.kind == "Deployment":
+            more["impact"] = Impact(restart=Restart.RESTART)
+        return at.change(Action.REPLACE, "ImmutableField", **more)
+    more |= _who(found.drifted)
+    if not found.declared:
+        return at.change(Action.DRIFT, "DriftedByOther", **more)
+    if found.drifted:
+        more["message"] = "; ".join(map(_taken, found.drifted))
+    return at.change(Action.UPDATE, "ObjectChanged", **more)
+
+
+def _taken(difference: Difference) -> str:
+    """What we set is restored; what others set first is taken because the fleet declares it."""
+    if difference.cause in (Cause.DRIFT, Cause.ADDED):
+        return f"{_describe(difference)}: back"
+    return f"{difference.field}: taken from {difference.by.label if difference.by else 'somebody'}"
+
+
+def _shown(at: ObjectStep, found: _Found) -> list[Change]:
+    """Differences that are reported and left alone."""
+    rows = (
+        ("Fight" if found.fights else "DriftReported", found.reported, "; ".join(found.fights)),
+        ("DriftShown", found.controlled, ""),
+    )
+    return [
+        at.change(
+            Action.DRIFT,
+            reason,
+            fields=tuple(_field(d) for d in differences),
+            message=message,
+            **_who(differences),
+        )
+        for reason, differences, message in rows
+        if differences
+    ]
+
+
+def _is_bookkeeping(difference: Difference) -> bool:
+    return difference.cause is Cause.DECLARED and difference.path[-1] in _BOOKKEEPING
+
+
+def _field(difference: Difference) -> FieldChange:
+    restarts = difference.path[:2] == _TEMPLATE
+    return FieldChange(difference.field, _before(difference), difference.after, restarts)
+
+
+def _before(difference: Difference) -> Any:  # noqa: ANN401 - any value of a manifest
+    """The live value. If others set it, it may be a secret."""
+    is_declared = difference.cause is Cause.DECLARED and difference.by is None
+    if is_declared:
+        return difference.before
+    return shown(difference.before, difference.path, difference.after)
+
+
+def _who(differences: tuple[Difference, ...]) -> dict[str, Any]:
+    """Who caused a drift, and the time of the first change."""
+    found = [d.by for d in differences if d.by is not None]
+    names = ", ".join(dict.fromkeys(entry.label for entry in found))
+    since = min((entry.time for entry in found if entry.time is not None), default=None)
+    return {"by": names, "since": since}
+
+
+def _describe(difference: Difference) -> str:
+    """`spec.replicas 2 -> 5 by kubectl-edit`: a drift from what we set to what is live."""
+    before, after = _before(difference), difference.after
+    if difference.cause in (Cause.DRIFT, Cause.ADDED):
+        before, after = after, before
+    by = f" by {difference.by.label}" if difference.by else ""
+    return f"{difference.field} {_short(before)} -> {_short(after)}{by}"
+
+
+def _short(value: object) -> str:
+    text = "unset" if value is None else str(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _conflicting(oid: ObjectId, conflicts: Iterable[Difference]) -> str:
+    parts = []
+    for d in conflicts:
+        who = d.by.label if d.by else "somebody"
+        parts.append(f"{d.field} is {_short(_before(d))} by {who}, declared is {_short(d.after)}")
+    fields = ",".join(d.field for d in conflicts)
+    return (
+        f"{oid.label}: {'; '.join(parts)}. It stays theirs; to take it, declare the annotation"
+        f" {FORCE_FIELDS_ANNOTATION}: {fields}"
+    )
+
+
+def _is_forced(difference: Difference, want: Manifest) -> bool:
+    """Whether the annotation names a field, or a parent of it."""
+    said = (want["metadata"].get("annotations") or {}).get(FORCE_FIELDS_ANNOTATION, "")
+    names = [name.strip() for name in said.split(",") if name.strip()]
+    field = difference.field
+    return any(field == name or field.startswith((f"{name}.", f"{name}[")) for name in names)
+
+
+def _is_held(want: Manifest, have: Manifest) -> bool:
+    """Held by the fleet, or by a user in the cluster. An earlier value of the fleet's own does not
+    count."""
+    said = (want["metadata"].get("annotations") or {}).get(HOLD_ANNOTATION)
+    return "true" in (said, put_by_others(have, HOLD_ANNOTATION))
+
+
+def _going(oid: ObjectId, have: Manifest) -> str:
+    waits = ", ".join(have["metadata"].get("finalizers") or ()) or "its own end"
+    return f"{oid.label} is being deleted and waits for {waits}; it is recreated once it is gone"
+
+
+def _restart(oid: ObjectId, takes: Iterable[Difference], manifest: Manifest) -> Restart:
+    """What a change does to the pods of a Deployment."""
+    if oid.kind != "Deployment" or not any(d.path[:2] == _TEMPLATE for d in takes):
+        return Restart.NONE
+    strategy = manifest.get("spec", {}).get("strategy", {}).get("type")
+    return Restart.RESTART if strategy == "Recreate" else Restart.ROLL

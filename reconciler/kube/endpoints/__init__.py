@@ -1,0 +1,1 @@
+"""The services of agent nodes as endpoints in a cluster."""

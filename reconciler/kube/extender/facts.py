@@ -1,0 +1,59 @@
+"""What is known of a cluster's nodes and of our pods there, at one moment. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from reconciler.api.benchmark import BenchmarkResult, DeviceClass, newest
+from reconciler.api.nodelabels import NodeLabels
+from reconciler.kube.extender.demand import Measured, PoolFacts, ServiceFacts, ServiceKey
+from reconciler.placement.nodefit import NodeFacts, PodDemand
+
+NO_SERVICE = ServiceFacts()
+
+
+class Speeds:
+    """Measured speeds, by what was measured. One thread asks."""
+
+    def __init__(self, results: Iterable[BenchmarkResult] = ()) -> None:
+        self._found: defaultdict[Measured, list[BenchmarkResult]] = defaultdict(list)
+        for result in results:
+            key = result.key
+            self._found[key.model, key.runtime, key.settings].append(result)
+
+    def of(
+        self, models: tuple[Measured, ...], labels: NodeLabels, gpus: int, now: float
+    ) -> float | None:
+        """Tokens a second of a service's models on such a node, of the slowest; None: not of all of
+        them is it known, by a measurement that still counts."""
+        if not models or not all(model in self._found for model in models):
+            return None
+        device = DeviceClass.labelled(labels, gpus)
+        if device is None:
+            return None
+        found = [newest(self._found[model], now, device=device) for model in models]
+        speeds = [each.tokens_per_second for each in found if each is not None]
+        known = [speed for speed in speeds if speed is not None]
+        return min(known) if len(known) == len(models) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """`nodes` with our pods there; `tenants` are those alone, by node."""
+
+    nodes: Mapping[str, NodeFacts] = field(default_factory=lambda: MappingProxyType({}))
+    services: Mapping[ServiceKey, ServiceFacts] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    pools: Mapping[str, PoolFacts] = field(default_factory=lambda: MappingProxyType({}))
+    tenants: Mapping[str, tuple[PodDemand, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    speeds: Speeds = field(default_factory=Speeds)
+
+    def service(self, key: ServiceKey) -> tuple[ServiceFacts, PoolFacts | None]:
+        found = self.services.get(key, NO_SERVICE)
+        return found, self.pools.get(found.pool)

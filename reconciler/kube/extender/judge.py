@@ -1,0 +1,144 @@
+"""The answers to a scheduler: which nodes a pod may go to, and how good each is. Pure.
+
+One thread asks. What was found of a node for a demand is kept while the facts stay the same:
+schedulers ask the same again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from reconciler.kube.extender.demand import ServiceFacts, node_facts, pod_demand, service_key
+from reconciler.kube.extender.facts import ClusterFacts
+from reconciler.kube.extender.wire import ExtenderArgs
+from reconciler.placement.nodefit import NodeFacts, NodeMisfit, PodDemand, node_misfit
+from reconciler.placement.score import Merits, Weights, scores
+
+_MOST_KEPT = 1000  # demands
+_MOST_SCORED = 8  # lists of nodes, which may be long
+_KEPT_S = 60.0
+
+
+class Unknown(NamedTuple):
+    """Of how many of the nodes that were compared something is not known."""
+
+    nodes: int = 0
+    speed: int = 0
+    utilisation: int = 0
+    cost: int = 0
+
+
+NOTHING = Unknown()
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """`service` is empty for a pod that is not a fleet's."""
+
+    scores: list[int]
+    service: str = ""
+    unknown: Unknown = NOTHING
+
+
+class Judge:
+    """Over the facts of one moment."""
+
+    def __init__(self, facts: ClusterFacts, weights: Weights, prefix: str) -> None:
+        self._facts = facts
+        self._weights = weights
+        self._prefix = prefix
+        self._misfits: dict[PodDemand, dict[str, NodeMisfit | None]] = {}
+        self._speeds: dict[tuple[object, ...], float | None] = {}
+        self._scored: dict[tuple[object, ...], tuple[Mapping[str, float], float, Scored]] = {}
+
+    def misfits(self, args: ExtenderArgs) -> dict[str, NodeMisfit]:
+        """The nodes that cannot take the pod. A pod that is not ours may go anywhere."""
+        wanted = self._demand(args)
+        if wanted is None:
+            return {}
+        _, demand = wanted
+        if args.items is not None:
+            nodes = self._sent(args)
+            found = {name: node_misfit(demand, node) for name, node in nodes.items()}
+        else:
+            found = self._kept(demand, args.names)
+        judged = ((name, found[name]) for name in args.names if name in found)
+        return {name: misfit for name, misfit in judged if misfit is not None}
+
+    def scored(self, args: ExtenderArgs, used: Mapping[str, float], now: float) -> Scored:
+        """`used`: the utilisation of nodes, where it is known; `now` in seconds since the epoch."""
+        wanted = self._demand(args)
+        if wanted is None:
+            return Scored([0] * len(args.names))
+        key = (*wanted, args.names)
+        kept = None if args.items is not None else self._scored.get(key)
+        if kept is not None and now - kept[1] < _KEPT_S and kept[0] == used:
+            return kept[2]
+        found = self._compared(*wanted, args, used, now)
+        if args.items is None:
+            if len(self._scored) >= _MOST_SCORED:
+                self._scored.clear()
+            self._scored[key] = (used, now, found)
+        return found
+
+    def _compared(
+        self,
+        service: ServiceFacts,
+        demand: PodDemand,
+        args: ExtenderArgs,
+        used: Mapping[str, float],
+        now: float,
+    ) -> Scored:
+        nodes = self._sent(args) if args.items is not None else self._facts.nodes
+        merits = [
+            Merits(self._speed(service, demand, node, now), used.get(name), node.cost)
+            if (node := nodes.get(name))
+            else Merits(utilisation=used.get(name))
+            for name in args.names
+        ]
+        unknown = Unknown(
+            len(merits),
+            sum(each.tokens_per_second is None for each in merits),
+            sum(each.utilisation is None for each in merits),
+            sum(each.cost is None for each in merits),
+        )
+        return Scored(scores(merits, self._weights), demand.service, unknown)
+
+    def _demand(self, args: ExtenderArgs) -> tuple[ServiceFacts, PodDemand] | None:
+        key = service_key(args.pod)
+        if key is None:
+            return None
+        service, pool = self._facts.service(key)
+        return service, pod_demand(args.pod, key, service, pool)
+
+    def _kept(self, demand: PodDemand, names: tuple[str, ...]) -> dict[str, NodeMisfit | None]:
+        found = self._misfits.get(demand)
+        if found is None:
+            if len(self._misfits) >= _MOST_KEPT:
+                self._misfits.clear()
+            found = self._misfits[demand] = {}
+        nodes = self._facts.nodes
+        for name in names:
+            if name not in found and name in nodes:
+                found[name] = node_misfit(demand, nodes[name])
+        return found
+
+    def _sent(self, args: ExtenderArgs) -> dict[str, NodeFacts]:
+        """As the scheduler has them, with what we know of our pods there."""
+        facts = self._facts
+        sent = {n: node_facts(i, facts.pools, self._prefix) for n, i in (args.items or {}).items()}
+        return {n: replace(found, tenants=facts.tenants.get(n, ())) for n, found in sent.items()}
+
+    def _speed(
+        self, service: ServiceFacts, demand: PodDemand, node: NodeFacts, now: float
+    ) -> float | None:
+        labels = node.labels
+        key = (service.measured, demand.gpus, labels.vendor, labels.arch, labels.vram)
+        if key not in self._speeds:
+            if len(self._speeds) >= _MOST_KEPT:
+                self._speeds.clear()
+            speeds = self._facts.speeds
+            self._speeds[key] = speeds.of(service.measured, labels, demand.gpus, now)
+        return self._speeds[key]

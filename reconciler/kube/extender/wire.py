@@ -1,0 +1,92 @@
+"""The requests and answers of a scheduler extender, API v1. Pure.
+
+kube-scheduler writes the names of Go's fields (`Pod`, `NodeNames`), and reads any case. Nodes come
+by name where the configuration says nodeCacheCapable, else whole; either may be null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.kube.json_text import from_json, to_json
+from reconciler.placement.nodefit import NodeMisfit
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderArgs:
+    """`names`: of the nodes to judge. `items`: the nodes themselves by name, where they were sent;
+    `names_sent`: they came by name, and are answered so."""
+
+    pod: Json
+    names: tuple[str, ...]
+    names_sent: bool
+    items: Mapping[str, Json] | None
+
+
+def read_args(body: bytes) -> ExtenderArgs:
+    """Raises ValueError: it is none."""
+    try:
+        found = from_json(body)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError("not an object with Pod, and Nodes or NodeNames")
+    said = {key.lower(): value for key, value in found.items()}
+    pod, nodes, names = said.get("pod"), said.get("nodes"), said.get("nodenames")
+    if not isinstance(pod, dict):
+        raise ValueError("no Pod")
+    if not isinstance(nodes, dict | None) or not isinstance(names, list | None):
+        raise ValueError("Nodes is no NodeList, or NodeNames no list")
+    items = None if nodes is None else _by_name(_of_any_case(nodes, "items"))
+    if names is None:
+        return ExtenderArgs(pod, tuple(items or ()), False, items)
+    given = tuple(name for name in names if isinstance(name, str))
+    return ExtenderArgs(pod, tuple(dict.fromkeys(given)), True, items)
+
+
+def _of_any_case(found: Json, name: str) -> Any:  # noqa: ANN401 - any JSON
+    return next((value for key, value in found.items() if key.lower() == name), None)
+
+
+def _by_name(items: object) -> dict[str, Json]:
+    """Those that are nodes with a name; a null among them is left out."""
+    named = {}
+    for item in items if isinstance(items, list) else ():
+        metadata = item.get("metadata") if isinstance(item, dict) else None
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if isinstance(name, str):
+            named[name] = item
+    return named
+
+
+def filter_answer(args: ExtenderArgs, misfits: Mapping[str, NodeMisfit]) -> bytes:
+    """Names for names, nodes for nodes: never one that was not asked about."""
+    passed = [name for name in args.names if name not in misfits]
+    nodes = None
+    if args.items is not None:
+        items = [args.items[name] for name in passed if name in args.items]
+        nodes = {"metadata": {}, "items": items}
+    return to_json(
+        {
+            "Nodes": nodes,
+            "NodeNames": passed if args.names_sent else None,
+            "FailedNodes": _reasons(misfits, lambda misfit: not misfit.lasts),
+            "FailedAndUnresolvableNodes": _reasons(misfits, lambda misfit: misfit.lasts),
+            "Error": "",
+        }
+    )
+
+
+def prioritize_answer(names: Iterable[str], found: Sequence[int]) -> bytes:
+    pairs = zip(names, found, strict=True)
+    return to_json([{"Host": name, "Score": score} for name, score in pairs])
+
+
+def _reasons(
+    misfits: Mapping[str, NodeMisfit], chosen: Callable[[NodeMisfit], bool]
+) -> dict[str, str]:
+    return {name: misfit.reason for name, misfit in misfits.items() if chosen(misfit)}

@@ -1,0 +1,227 @@
+"""Looking at one cluster: once, by lists, or all the time, by watches."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
+
+from reconciler.api.meta import GROUP
+from reconciler.kube.client.errors import ClusterError, NotFound, Throttled, Unreachable
+from reconciler.kube.client.pace import Pace
+from reconciler.kube.informer.cache import InformerCache
+from reconciler.kube.informer.read_your_writes import ReadYourWritesApi
+from reconciler.kube.informer.reflector import Freshness
+from reconciler.kube.inventory import is_ours, parent_id, selector, set_id
+from reconciler.kube.memo import Memo
+from reconciler.kube.object_set import ObjectSet
+from reconciler.kube.objects import (
+    FLEET_LABEL,
+    OWNED_KINDS,
+    PART_OF_LABEL,
+    Manifest,
+    ObjectId,
+    OwnedKind,
+    id_of,
+    kind_of,
+)
+
+if TYPE_CHECKING:
+    from reconciler.kube.client.api import ApiServer
+
+READERS = 8  # at once
+LISTED_FROM = 20  # names of one kind and namespace: from here on one list is quicker
+FIRST_S = 30.0  # for the first lists of a mirror
+
+# Those that a fleet does not make itself: Namespaces and definitions are an installation's.
+KINDS = tuple(row for row in OWNED_KINDS.values() if row.namespaced or row.group == GROUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One look: the objects that carry the fleet's labels, and the parent of its set. `missing` are
+    kinds of our own that are not installed; `documents` objects of these that others applied, where
+    they are the fleet; `slices` the EndpointSlices of its Services, whoever made them."""
+
+    objects: ObjectSet
+    parent: Manifest | None
+    missing: tuple[str, ...] = ()
+    documents: Mapping[ObjectId, Manifest] = field(default_factory=dict)
+    slices: Mapping[ObjectId, Manifest] = field(default_factory=dict)
+
+
+Documents = Callable[[], Mapping[ObjectId, Manifest] | None]
+
+
+class ClusterObserver(Protocol):
+    def __call__(self, fleet: str) -> Snapshot:
+        """What a fleet has there now. Raises ClusterError: nothing may be concluded."""
+
+    def close(self) -> None: ...
+
+
+class ListingObserver:
+    """Lists every kind, each time."""
+
+    def __init__(self, api: ApiServer, others: bool = False) -> None:
+        """`others`: also documents that another program applied."""
+        self._api = api
+        self._others = others
+
+    def __call__(self, fleet: str) -> Snapshot:
+        missing: list[str] = []
+        pace = Pace(READERS, FIRST_S)
+
+        def listed(kind: OwnedKind) -> list[Manifest]:
+            try:
+                chosen = "" if self._others and kind.group == GROUP else selector(fleet)
+                found = pace.run(lambda: self._api.list(kind, selector=chosen))
+                return list(found.items)
+            except NotFound:
+                if kind.group == GROUP:
+                    missing.append(kind.kind)
+                return []
+
+        with ThreadPoolExecutor(READERS, "look") as pool:
+            parent = pool.submit(self._api.get, parent_id(fleet))
+            found = [manifest for each in pool.map(listed, KINDS) for manifest in each]
+            objects = ObjectSet({id_of(manifest): manifest for manifest in found})
+            ours = _of(objects, fleet, Memo())
+            others = {oid: o for oid, o in objects.items() if oid.group == GROUP}
+            return Snapshot(ours, parent.result(), tuple(sorted(missing)), others, _slices(objects))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class WatchingObserver:
+    """Keeps a copy by watches; `changed` is called when there is something new to see."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        changed: Callable[[], None],
+        others: bool = False,
+        documents: Documents | None = None,
+    ) -> None:
+        """`others`: also documents that another program applied; `documents` has them where
+        somebody watches them already."""
+        self._api = api
+        self._noted = api if isinstance(api, ReadYourWritesApi) else None
+        self._others = others
+        self._watched = documents
+        self._changed = changed
+        self._mirror: InformerCache | None = None
+        self._members = Memo[ObjectId, bool]()
+        self._fleet = ""
+        self._news = threading.Condition()
+
+    def __call__(self, fleet: str) -> Snapshot:
+        mirror = self._following(fleet)
+        objects = self._first(mirror)
+        if objects is None or not mirror.is_fresh:
+            raise _why(mirror, self._api.name)
+        absent = [k.kind for k, f in mirror.freshness.items() if f is Freshness.ABSENT]
+        missing = [kind.kind for kind in KINDS if kind.group == GROUP and kind.kind in absent]
+        if self._noted is not None:
+            objects = self._noted.with_notes(objects)
+        ours, parent = _of(objects, fleet, self._members), objects.get(parent_id(fleet))
+        return Snapshot(ours, parent, tuple(sorted(missing)), self._documents(), _slices(objects))
+
+    def close(self) -> None:
+        if self._mirror is not None:
+            self._mirror.stop()
+
+    def _documents(self) -> Mapping[ObjectId, Manifest]:
+        if not self._others:
+            return {}
+        if self._watched is not None:
+            return self._watched() or {}
+        found = (self._api.list(kind).items for kind in KINDS if kind.group == GROUP)
+        return {id_of(o): o for each in found for o in each}
+
+    def _following(self, fleet: str) -> InformerCache:
+        if self._mirror is None or fleet != self._fleet:
+            self.close()
+            self._fleet = fleet
+            self._mirror = InformerCache(self._api, KINDS, f"{FLEET_LABEL}={fleet}", self._told)
+            self._mirror.start()
+        return self._mirror
+
+    def _told(self) -> None:
+        with self._news:
+            self._news.notify_all()
+        self._changed()
+
+    def _first(self, mirror: InformerCache) -> ObjectSet | None:
+        """Waits for the first lists, until they are here or cannot be had."""
+        deadline = monotonic() + FIRST_S
+        with self._news:
+            while (found := mirror.objects()) is None and not _is_lost(mirror):
+                left_s = deadline - monotonic()
+                if left_s <= 0:
+                    break
+                self._news.wait(min(0.5, left_s))
+            return found
+
+
+def strangers(api: ApiServer, names: Collection[ObjectId]) -> dict[ObjectId, Manifest]:
+    """What is there under names that we want and that is not ours: few by name, many by lists.
+    Raises ClusterError."""
+    groups: defaultdict[tuple[OwnedKind, str], list[ObjectId]] = defaultdict(list)
+    for oid in names:
+        groups[kind_of(oid), oid.namespace].append(oid)
+
+    def found(group: tuple[tuple[OwnedKind, str], list[ObjectId]]) -> list[Manifest]:
+        (kind, namespace), wanted = group
+        if len(wanted) < LISTED_FROM:
+            each = (api.get(oid) for oid in wanted)
+            return [manifest for manifest in each if manifest is not None]
+        try:
+            return list(api.list(kind, namespace=namespace).items)
+        except NotFound:
+            return []
+
+    wanted = frozenset(names)
+    with ThreadPoolExecutor(READERS, "look") as pool:
+        everything = [m for each in pool.map(found, groups.items()) for m in each]
+    return {oid: m for m in everything if (oid := id_of(m)) in wanted}
+
+
+def _of(objects: ObjectSet, fleet: str, known: Memo[ObjectId, bool]) -> ObjectSet:
+    """The members of the fleet's set, without its parent."""
+    part_of = set_id(fleet)
+
+    def is_member(oid: ObjectId) -> bool:
+        live = objects[oid]
+        labels = live["metadata"].get("labels") or {}
+        return labels.get(PART_OF_LABEL) == part_of and is_ours(live, fleet)
+
+    known.keep(objects)
+    return objects.only(
+        oid
+        for oid in objects
+        if known.find(oid, (fleet, objects.state(oid)), partial(is_member, oid))
+    )
+
+
+def _slices(objects: ObjectSet) -> ObjectSet:
+    return objects.only(oid for oid in objects if oid.kind == "EndpointSlice")
+
+
+def _is_lost(mirror: InformerCache) -> bool:
+    """Whether it cannot be had now. A server that asks for a pause will answer."""
+    return any(not isinstance(problem, Throttled) for problem in mirror.problems.values())
+
+
+def _why(mirror: InformerCache, name: str) -> ClusterError:
+    """What to say of a copy that is not current."""
+    problems: Iterable[ClusterError] = mirror.problems.values()
+    for problem in problems:
+        return problem
+    return Unreachable(f"cluster {name}: not all kinds could be listed yet")

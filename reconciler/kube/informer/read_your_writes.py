@@ -1,0 +1,100 @@
+"""What we wrote ourselves, for as long as a watch has not brought it.
+
+Answers to writes come before the watch tells of them. Who looks in between would take what was just
+made for absent, and write it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reconciler.kube.client.api import ApiServer
+from reconciler.kube.client.transport import Transport
+from reconciler.kube.object_set import ObjectSet, Packed, packed
+from reconciler.kube.objects import MANAGER, Manifest, ObjectId, id_of
+
+LASTS_S = 5.0  # what has not come until then was changed by somebody else since
+
+_Note = tuple[float, Packed | None, int, str]
+"""When, what is there now (None: nothing), its version and uid."""
+
+
+class ReadYourWritesApi(ApiServer):
+    """The same API server, whose answers to our writes are kept for a while."""
+
+    def __init__(self, name: str, transport: Transport) -> None:
+        super().__init__(name, transport)
+        self._notes: dict[ObjectId, _Note] = {}
+
+    @classmethod
+    def like(cls, api: ApiServer) -> ReadYourWritesApi:
+        return cls(api.name, api._transport)
+
+    def with_notes(self, seen: ObjectSet) -> ObjectSet:
+        """What a watch has seen, with what it has not seen yet of what we wrote."""
+        now, news = time.monotonic(), dict[ObjectId, Packed | None]()
+        for oid, (at, written, version, uid) in tuple(self._notes.items()):
+            have = seen.get(oid)
+            if now - at > LASTS_S or _is_known(have, version if written else None, uid):
+                self._notes.pop(oid, None)
+            else:
+                news[oid] = written
+        return seen.changed(news)
+
+    def apply(
+        self,
+        manifest: Manifest,
+        *,
+        manager: str = MANAGER,
+        force: bool = False,
+        dry_run: bool = False,
+        subresource: str = "",
+    ) -> dict[str, Any]:
+        found = super().apply(
+            manifest, manager=manager, force=force, dry_run=dry_run, subresource=subresource
+        )
+        return self._note(found, dry_run)
+
+    def patch(
+        self,
+        oid: ObjectId,
+        operations: Sequence[Mapping[str, Any]],
+        *,
+        dry_run: bool = False,
+        subresource: str = "",
+        manager: str = MANAGER,
+    ) -> dict[str, Any]:
+        found = super().patch(
+            oid, operations, dry_run=dry_run, subresource=subresource, manager=manager
+        )
+        return self._note(found, dry_run)
+
+    def delete(self, oid: ObjectId, *, uid: str, propagation: str = "Background") -> None:
+        super().delete(oid, uid=uid, propagation=propagation)
+        self._notes[oid] = (time.monotonic(), None, 0, uid)
+
+    def _note(self, found: dict[str, Any], dry_run: bool) -> dict[str, Any]:
+        if not dry_run and "metadata" in found:
+            self._notes[id_of(found)] = (
+                time.monotonic(),
+                packed(found).smaller(),
+                _version(found),
+                found["metadata"]["uid"],
+            )
+        return found
+
+
+def _is_known(have: Manifest | None, written: int | None, uid: str) -> bool:
+    """Whether the watch has what we wrote, or something newer."""
+    if written is None:
+        metadata = have["metadata"] if have else {}
+        return have is None or metadata["uid"] != uid or bool(metadata.get("deletionTimestamp"))
+    return have is not None and _version(have) >= written
+
+
+def _version(manifest: Manifest) -> int:
+    """Versions of one kind grow, and may be compared since Kubernetes 1.35 (KEP-5504)."""
+    text = str(manifest["metadata"].get("resourceVersion", ""))
+    return int(text) if text.isdecimal() else 0

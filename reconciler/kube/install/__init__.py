@@ -1,0 +1,1 @@
+"""The objects of an installation, and how they are written and removed."""

@@ -1,1 +1,0 @@
-"""What an installation puts into a cluster, and how it is put there and taken out."""

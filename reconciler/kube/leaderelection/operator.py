@@ -1,0 +1,113 @@
+"""A reconciler that stays beside its clusters: who leads, what clusters are told, what is served.
+
+operator = Operator(console, apis, wake, serves)
+loop = Loop(..., delegate, journal, operator.report, wake)  # delegates `on_revision`, `on_pass`
+with operator:
+    loop.run()
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from reconciler.api.fleet import FleetPolicy
+from reconciler.kube.crsource.source import ClusterCheckout, ClusterSource
+from reconciler.kube.leaderelection.leadership import CLIENT_GO, Leadership
+from reconciler.kube.server import NOTHING, Serves
+from reconciler.kube.server.board import Board
+from reconciler.kube.status.reporter import ClusterStatusWriter, StatusReporter
+
+if TYPE_CHECKING:
+    from reconciler.kube.client.api import ApiServer
+    from reconciler.kube.leaderelection.lease import Times
+    from reconciler.kube.server.thread import OperatorServer
+    from reconciler.loop import Reporter, Wake
+    from reconciler.loop.desired import Desired
+
+
+class Operator:
+    """Holds the Leases, writes statuses and events, and serves HTTP while it is entered."""
+
+    def __init__(
+        self,
+        report: Reporter,
+        apis: Sequence[ApiServer],
+        wake: Wake,
+        serves: Serves = NOTHING,
+        source: ClusterSource | None = None,
+        times: Times = CLIENT_GO,
+        *,
+        speaks: bool = False,
+    ) -> None:
+        """`source`: the clusters' own objects are the fleet; it is notified of what was followed.
+        `speaks`: every plan is printed, also one that another process carries out."""
+        identity = own_identity()
+        self._wake = wake
+        self._serves = serves
+        self._source = source
+        self._serving: OperatorServer | None = None
+        self.leadership = Leadership(apis, identity, wake.look, times, wake.fetch)
+        writers = [
+            ClusterStatusWriter(api, partial(self.leadership.leads, api.name), identity)
+            for api in apis
+        ]
+        statuses = StatusReporter(report, writers, self._told, self._led, speaks=speaks)
+        self.report = Board(statuses, lambda: self.leadership.role)
+
+    def on_revision(self, desired: Desired) -> None:
+        """A new revision: its Fleet's name determines the Lease."""
+        fleets = desired.fleet.all(FleetPolicy)
+        if fleets:
+            self.leadership.follow(fleets[0].metadata.name)
+
+    def on_pass(self, seconds: float) -> None:
+        """A pass has ended."""
+        self.report.passed(seconds)
+
+    @property
+    def port(self) -> int | None:
+        """The HTTP port; None if it does not serve."""
+        return self._serving.wait() if self._serving else None
+
+    def __enter__(self) -> Self:
+        if self._serves.listen is not None:
+            from reconciler.kube.server.thread import OperatorServer  # the web framework is 40 ms
+
+            self._serving = OperatorServer(self.report, self._serves, self._news)
+            self._serving.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """A standby takes over at once."""
+        self.leadership.close()
+        if self._serving is not None:
+            self._serving.close()
+
+    def _news(self) -> None:
+        """A webhook call may reach any replica: pass it on to the leader."""
+        self._wake.fetch()
+        self.leadership.pass_on()
+
+    def _told(self, statuses: int, events: int) -> None:
+        self.report.status_writes += statuses
+        self.report.event_writes += events
+
+    def _led(self, desired: Desired) -> None:
+        if self._source is not None and isinstance(desired.checkout, ClusterCheckout):
+            self._source.remember(desired.checkout)
+
+
+def own_identity() -> str:
+    """Unique to this process: the pod's or machine's name, and a random part."""
+    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,36 @@
+"""A cache of results that are valid as long as their inputs stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+
+class Memo(Generic[K, T]):
+    """One result per key. Inputs are compared by identity first, which is cheap for unchanged
+    objects. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._found: dict[K, tuple[tuple[object, ...], T]] = {}
+
+    def find(self, key: K, given: tuple[object, ...], find: Callable[[], T]) -> T:
+        """The cached result, or a new one."""
+        found = self._found.get(key)
+        if found is None or found[0] != given:
+            found = self._found[key] = (given, find())
+        return found[1]
+
+    def get(self, key: K, given: tuple[object, ...]) -> T | None:
+        """None if it is not cached, or its input has changed."""
+        found = self._found.get(key)
+        return found[1] if found is not None and found[0] == given else None
+
+    def put(self, key: K, given: tuple[object, ...], finding: T) -> None:
+        self._found[key] = (given, finding)
+
+    def keep(self, keys: Container[K]) -> None:
+        """Drop all other keys."""
+        self._found = {key: found for key, found in self._found.items() if key in keys}

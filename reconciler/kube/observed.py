@@ -1,0 +1,71 @@
+"""One cluster in one pass: what observing, planning, applying and reporting hand to each other.
+
+An Observation and a Plan carry these in the place of a TargetState. A cluster that gave no answer
+is a plain TargetState: there is nothing to plan from, to apply to or to report about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from reconciler.api.meta import ObjectRef
+from reconciler.core.plan import Location, TargetState
+from reconciler.kube.diff.planning import ObjectPlan
+from reconciler.kube.endpoints.takeover import SliceTakeover
+from reconciler.kube.informer.observer import Snapshot
+from reconciler.kube.nearby import AgentsNearby
+from reconciler.kube.object_set import ObjectSet
+from reconciler.kube.objects import ObjectId
+from reconciler.kube.running.pod_reader import NO_PODS, PodsFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedCluster(TargetState):
+    """A cluster that answered. `pods` are those of services that are not ready, or leave."""
+
+    snapshot: Snapshot = field(compare=False, repr=False)
+    nearby: AgentsNearby = field(compare=False, repr=False)
+    pods: PodsFound = field(default=NO_PODS, compare=False, repr=False)
+
+    @property
+    def documents(self) -> ObjectSet:
+        """The fleet's objects there, its own documents among them, whoever applied those."""
+        return self.nearby.documents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCluster(ObservedCluster):
+    """With what its objects need, and what applying that goes by. `live` is what the plan was made
+    from, and `members` what it leads to; `stood` is where each service and document is declared,
+    for the plan that removes it."""
+
+    fleet: str
+    objects: ObjectPlan = field(compare=False, repr=False)
+    live: ObjectSet = field(compare=False, repr=False)
+    members: frozenset[ObjectId] = field(compare=False, repr=False)
+    takeover: SliceTakeover = field(compare=False, repr=False)
+    stood: Mapping[ObjectRef, Location] = field(compare=False, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        observed: ObservedCluster,
+        *,
+        fleet: str,
+        objects: ObjectPlan,
+        live: ObjectSet,
+        members: frozenset[ObjectId],
+        takeover: SliceTakeover,
+        stood: Mapping[ObjectRef, Location],
+    ) -> PlannedCluster:
+        known = {each.name: getattr(observed, each.name) for each in fields(observed)}
+        return cls(
+            **known,
+            fleet=fleet,
+            objects=objects,
+            live=live,
+            members=members,
+            takeover=takeover,
+            stood=stood,
+        )

@@ -1,1 +1,0 @@
-"""What a cluster sees of the services of agent nodes."""

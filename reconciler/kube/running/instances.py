@@ -1,0 +1,187 @@
+"""The instances that run in a cluster, from its Deployments. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from reconciler.api.digest import digest
+from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
+from reconciler.api.plain_json import parse_json
+from reconciler.core.plan import Instance, Location
+from reconciler.fleet.workload import PoolNeed, Workload
+from reconciler.kube.diff.managed import put_by_others
+from reconciler.kube.memo import Memo
+from reconciler.kube.object_set import ObjectSet
+from reconciler.kube.objects import (
+    INPUTS_ANNOTATION,
+    NEEDS_ANNOTATION,
+    RENDER_DIGEST_ANNOTATION,
+    Manifest,
+    ObjectId,
+)
+from reconciler.kube.running.outlook import outlook
+from reconciler.kube.running.readiness import readiness
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What is known of a cluster's objects from the last observation."""
+
+    instances: Memo[ObjectId, Instance] = field(default_factory=Memo)
+    by_hand: Memo[ObjectId, Mapping[str, str]] = field(default_factory=Memo)
+
+
+def instances(
+    target: str,
+    objects: Mapping[ObjectId, Manifest],
+    wanted: Mapping[ObjectRef, Workload],
+    sources: Mapping[ObjectRef, Location],
+    known: Running | None = None,
+) -> tuple[Instance, ...]:
+    """One instance per Deployment that runs a service, sorted by ref; suspended ones run nothing.
+    `sources`: where each service was declared when it was last applied."""
+    known, objects = known or Running(), ObjectSet.of(objects)
+    found, by_hand = {}, {}
+    for oid in objects:
+        ref, state = objects.ref(oid), objects.state(oid)
+        if oid.kind == "InferenceService":
+            by_hand[ref] = known.by_hand.find(oid, (state,), partial(_words, objects, oid))
+        if oid.kind != "Deployment" or objects.service(oid) is None:
+            continue
+        want, source = wanted.get(ref), sources.get(ref)
+        make = partial(_instance, target, objects, oid, want, source)
+        instance = known.instances.find(oid, (state, want, source), make)
+        if not instance.inputs.get("suspended"):
+            found[ref] = instance
+    known.instances.keep(objects)
+    known.by_hand.keep(objects)
+    return tuple(_with_words(found[ref], by_hand.get(ref, {})) for ref in sorted(found))
+
+
+def explained(
+    found: Iterable[Instance],
+    objects: Mapping[ObjectId, Manifest],
+    pods: Mapping[ObjectRef, tuple[Manifest, ...]],
+) -> tuple[Instance, ...]:
+    """The same; those that are not ready explained by their Jobs and pods."""
+    found = tuple(found)
+    if all(instance.ready for instance in found):
+        return found
+    objects = ObjectSet.of(objects)
+    standing = defaultdict[ObjectRef, list[ObjectId]](list)
+    for oid in objects:
+        if oid.kind in ("Deployment", "Job"):
+            standing[objects.ref(oid)].append(oid)
+
+    def told(of: Instance) -> Instance:
+        """One at a time: after a first install none is ready, and each has to be decoded."""
+        return _explained(of, [objects[oid] for oid in standing[of.ref]], pods.get(of.ref, ()))
+
+    return tuple(i if i.ready else told(i) for i in found)
+
+
+def _explained(
+    instance: Instance, standing: list[Manifest], pods: tuple[Manifest, ...]
+) -> Instance:
+    jobs = [live for live in standing if live["kind"] == "Job"]
+    deployment = next(live for live in standing if live["kind"] == "Deployment")
+    told = outlook(deployment, jobs, pods)
+    return replace(instance, reason=told.reason, message=told.message)
+
+
+def _with_words(instance: Instance, of_document: Mapping[str, str]) -> Instance:
+    if not of_document:
+        return instance
+    return replace(instance, by_hand={**of_document, **instance.by_hand})
+
+
+def _words(objects: ObjectSet, oid: ObjectId) -> Mapping[str, str]:
+    return _by_hand(objects[oid])
+
+
+def _by_hand(live: Manifest) -> Mapping[str, str]:
+    """Annotations that users set on the document or on the Deployment."""
+    words = {"hold": HOLD_ANNOTATION, "prune": PRUNE_ANNOTATION}
+    if set(words.values()).isdisjoint(live["metadata"].get("annotations") or ()):
+        return {}
+    found = {word: put_by_others(live, annotation) for word, annotation in words.items()}
+    return {word: said for word, said in found.items() if said is not None}
+
+
+def _instance(
+    target: str, objects: ObjectSet, oid: ObjectId, want: Workload | None, source: Location | None
+) -> Instance:
+    live = objects[oid]
+    said = live["metadata"].get("annotations") or {}
+    inputs = _inputs(said.get(INPUTS_ANNOTATION), want)
+    inputs_digest = digest(inputs)
+    if want is not None and want.inputs_digest == inputs_digest:
+        inputs = want.inputs  # the same value, stored once
+    state = readiness(live)
+    return Instance(
+        ref=objects.ref(oid),
+        target=target,
+        runtime=str(inputs.get("runtime", "")),
+        inputs=inputs,
+        inputs_digest=inputs_digest,
+        render_digest=said.get(RENDER_DIGEST_ANNOTATION),
+        source=source,
+        ready=state.is_current,
+        reason="Ready" if state.is_current else state.reason,
+        message=state.message,
+        endpoint=_endpoint(live, inputs),
+        port=inputs.get("port"),
+        needs=_needs(said.get(NEEDS_ANNOTATION)) or _as_wanted(want, inputs_digest),
+        models=tuple(model["name"] for model in inputs.get("models", ())),
+        by_hand=_by_hand(live),
+    )
+
+
+def _needs(text: str | None) -> tuple[PoolNeed, ...]:
+    """The memory that its pods were sized for; empty if that is unknown or the annotation is
+    malformed."""
+    try:
+        read = parse_json(text or "{}")
+        return tuple(
+            PoolNeed(name, int(taken), int(budget))
+            for name, (taken, budget) in sorted(read.items())
+        )
+    except (ValueError, TypeError, AttributeError):
+        return ()
+
+
+def _as_wanted(want: Workload | None, inputs_digest: str) -> tuple[PoolNeed, ...]:
+    return want.needs if want is not None and want.inputs_digest == inputs_digest else ()
+
+
+def _inputs(text: str | None, want: Workload | None) -> Mapping[str, Any]:
+    """The inputs that it was rendered from. If a user removed the annotation, the current ones: the
+    missing annotation is then seen as drift."""
+    try:
+        read = parse_json(text or "")
+        usable = isinstance(read, dict) and _is_inputs(read)
+    except (ValueError, RecursionError):
+        usable = False
+    if usable:
+        return dict(read)
+    return want.inputs if want else {}
+
+
+def _is_inputs(read: dict[str, Any]) -> bool:
+    """Whether the annotation may be ours: users who may edit a Deployment can write anything.
+    ValueError or RecursionError if not."""
+    digest(read)
+    models = read.get("models", [])
+    named = isinstance(models, list) and all(isinstance(m, dict) and "name" in m for m in models)
+    return named and isinstance(read.get("listen") or {}, dict)
+
+
+def _endpoint(live: Manifest, inputs: Mapping[str, Any]) -> str | None:
+    """The address for clients in the cluster: the Service has the Deployment's name."""
+    metadata = live["metadata"]
+    port = inputs.get("port")
+    return f"http://{metadata['name']}.{metadata['namespace']}.svc:{port}" if port else None

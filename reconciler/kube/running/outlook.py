@@ -1,0 +1,77 @@
+"""The state of a service in a cluster, and why it is not ready: the only place that decides it.
+Pure.
+
+A plan, `status`, the end of `--once` and the document's own condition all use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from reconciler.kube.objects import Manifest
+from reconciler.kube.running.pods import PodTrouble, trouble
+from reconciler.kube.running.readiness import Progress, Readiness, conditions_of, readiness
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """`reason` and `message` explain why it is not ready, both empty if it is. `failed`: it will
+    not become ready without a change. `models`: whether its files are there; None if unknown."""
+
+    is_ready: bool
+    reason: str = ""
+    message: str = ""
+    failed: bool = False
+    models: Readiness | None = None
+
+
+def outlook(deployment: Manifest, jobs: Iterable[Manifest], pods: Iterable[Manifest]) -> Outlook:
+    """From the service's objects. `pods` may be empty if they were not read."""
+    now = readiness(deployment)
+    if now.is_current:
+        # A ready service has its models: a Job that is gone, or that failed later, does not matter.
+        return Outlook(is_ready=True, models=Readiness(Progress.CURRENT))
+    pods = tuple(pod for pod in pods if _is_on_its_way(pod))
+    models = models_of(jobs, pods)
+    why: Readiness | PodTrouble = now
+    if models is not None and models.progress is Progress.FAILED:
+        why = models
+    elif now.reason in _OTHERS_TELL_MORE:
+        why = trouble(pods) or now
+        if why is now and models is not None and not models.is_current:
+            # Pods without a problem wait for their models, possibly past their deadline.
+            return Outlook(False, "ModelsPending", models.message, models=models)
+    failed = Progress.FAILED in (now.progress, models.progress if models else None)
+    return Outlook(False, why.reason, why.message, failed, models)
+
+
+_OTHERS_TELL_MORE = frozenset(
+    {"ReplicasNotReady", "ProgressDeadlineExceeded", "NotAvailable", "OldReplicas"}
+)
+
+
+def _is_on_its_way(pod: Manifest) -> bool:
+    """Excludes a pod that is ready, whatever its past, and an old one that is being deleted."""
+    ready = conditions_of(pod.get("status") or {}).get("Ready", {})
+    return ready.get("status") != "True" and not pod["metadata"].get("deletionTimestamp")
+
+
+def models_of(jobs: Iterable[Manifest], pods: Iterable[Manifest]) -> Readiness | None:
+    """The state of the download Jobs; None if there are none."""
+    found = [readiness(job) for job in jobs]
+    if not found:
+        return None
+    worst = min(found, key=lambda r: _WORST_FIRST.index(r.progress))
+    if worst.progress is not Progress.FAILED and worst.reason != "JobRunning":
+        return worst
+    told = trouble(p for p in pods if _is_of_job(p))
+    return Readiness(worst.progress, told.reason, told.message) if told else worst
+
+
+_WORST_FIRST = (Progress.FAILED, Progress.IN_PROGRESS, Progress.TERMINATING, Progress.CURRENT)
+
+
+def _is_of_job(pod: Manifest) -> bool:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(owner.get("kind") == "Job" for owner in owners)

@@ -1,0 +1,90 @@
+"""Why a pod is not ready, from its own status. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.api.plain_json import parse_json
+from reconciler.api.reasons import api_reason
+from reconciler.kube.objects import Manifest
+
+_WAITS_ANYHOW = frozenset({"PodInitializing", "ContainerCreating"})  # not a problem yet
+_OURS = {"OOMKilled": "OutOfMemory"}  # the reason that an agent uses for the same
+_MOST_READ = 4096  # bytes of a termination message, which Kubernetes cuts there too
+
+
+@dataclass(frozen=True, slots=True)
+class PodTrouble:
+    """A CamelCase word and a line for people. A higher `weight` tells more."""
+
+    weight: int
+    reason: str
+    message: str
+
+
+def trouble(pods: Iterable[Manifest]) -> PodTrouble | None:
+    """The one thing that tells most of what is wrong with some pods; None: nothing is known."""
+    found = sorted(
+        ((t.weight, _name(pod), t) for pod in pods for t in _of_pod(pod)),
+        key=lambda f: (-f[0], f[1]),
+    )
+    return found[0][2] if found else None
+
+
+def _of_pod(pod: Manifest) -> Iterator[PodTrouble]:
+    status = pod.get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition.get("reason") == "Unschedulable":
+            yield PodTrouble(3, "Unschedulable", str(condition.get("message", "")))
+    if status.get("phase") == "Failed" and status.get("reason"):  # evicted, for instance
+        yield PodTrouble(2, api_reason(str(status["reason"])), str(status.get("message", "")))
+    for name in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(name) or ():
+            yield from _of_container(container)
+
+
+def _of_container(container: Mapping[str, Any]) -> Iterator[PodTrouble]:
+    """What its last end said tells more than that it waits to be started again."""
+    name = container.get("name", "")
+    for state in (container.get("state") or {}, container.get("lastState") or {}):
+        ended = state.get("terminated")
+        if ended and ended.get("exitCode") != 0:
+            yield _of_end(name, ended)
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    reason = str(waiting.get("reason", ""))
+    if reason and reason not in _WAITS_ANYHOW:
+        yield PodTrouble(
+            1, api_reason(reason), f"container {name}: {waiting.get('message') or reason}"
+        )
+
+
+def _of_end(name: str, ended: Mapping[str, Any]) -> PodTrouble:
+    reason = str(ended.get("reason", "Error"))
+    said = _said(str(ended.get("message", ""))[:_MOST_READ])
+    if said is not None:
+        return PodTrouble(5, *said)
+    why = f"container {name} ended with exit code {ended.get('exitCode')}"
+    if message := ended.get("message"):
+        return PodTrouble(4, api_reason(_OURS.get(reason, reason)), f"{why}: {message}")
+    return PodTrouble(2, api_reason(_OURS.get(reason, reason)), why)
+
+
+def _said(message: str) -> tuple[str, str] | None:
+    """What a program of ours leaves behind: `{"reason": ..., "message": ...}`, or
+    `Reason: message`."""
+    text = message.strip()
+    if text.startswith("{"):
+        try:
+            told = parse_json(text)
+        except ValueError:
+            return None
+        reason, line = told.get("reason"), told.get("message")
+        return (api_reason(reason), str(line or "")) if isinstance(reason, str) and reason else None
+    reason, colon, line = text.partition(": ")
+    return (reason, line) if colon and api_reason(reason) == reason else None
+
+
+def _name(pod: Manifest) -> str:
+    return str(pod["metadata"]["name"])

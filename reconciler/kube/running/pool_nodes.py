@@ -1,0 +1,60 @@
+"""Whether a cluster has any node that a pool selects: pods that select none wait for ever, and only
+the scheduler says so, once they are there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from reconciler.kube.client.errors import ClusterError
+from reconciler.kube.kinds import SERVED_KINDS
+
+if TYPE_CHECKING:
+    from reconciler.fleet.workload import Workload
+    from reconciler.kube.client.api import ApiServer
+
+_GOOD_FOR_S = 60.0  # passes may follow each other within a second
+_NODES = SERVED_KINDS["", "Node"]
+
+log = logging.getLogger(__name__)
+
+
+class PoolNodes:
+    """One thread uses it. One request for each selector, and none again for a minute."""
+
+    def __init__(self, api: ApiServer, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api, self._clock = api, clock
+        self._known: dict[str, tuple[float, bool]] = {}
+
+    def lacking(self, workloads: Iterable[Workload]) -> str:
+        """Which pools of these select no node; empty: none, or nobody may know."""
+        asked = {
+            w.node: _selector(w.pool.node_selector)
+            for w in workloads
+            if w.pool is not None and w.pool.node_selector
+        }
+        try:
+            found = [
+                f"no node there has what {node} selects ({selector})"
+                for node, selector in sorted(asked.items())
+                if not self._has(selector)
+            ]
+        except ClusterError as error:  # also without the right to: the pass goes on
+            log.debug("whether pools select any node is not known: %s", error)
+            return ""
+        return "; ".join(found) + ": pods wait until one does" if found else ""
+
+    def _has(self, selector: str) -> bool:
+        now = self._clock()
+        at, has = self._known.get(selector, (now - _GOOD_FOR_S, False))
+        if now - at >= _GOOD_FOR_S:
+            query = {"labelSelector": selector, "limit": "1"}
+            has = bool(self._api.raw("GET", _NODES.path(), query=query)["items"])
+            self._known[selector] = now, has
+        return has
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={text}" for key, text in sorted(labels.items()))

@@ -1,0 +1,25 @@
+"""What the reconciler answers over HTTP inside a cluster: health, metrics, and forges' calls.
+
+Served in a thread beside the loop, from memory: a request touches no cluster, and can hold up
+nothing. `/hook` wakes the loop; nothing that a caller sends is used for anything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from reconciler.console.option import Listen
+
+HOOK_PATH = "/hook"
+
+
+@dataclass(frozen=True, slots=True)
+class Serves:
+    """The server's options on the command line. `listen` None: nothing is served."""
+
+    listen: Listen | None = None
+    secret_file: Path | None = None
+
+
+NOTHING = Serves()

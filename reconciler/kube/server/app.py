@@ -1,0 +1,200 @@
+"""The routes. Every answer is made from memory, in the server's own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from reconciler.http.rate_limit import RateLimitedWake
+from reconciler.kube.server import HOOK_PATH
+from reconciler.kube.server.webhook import MOST_BODY_BYTES, proven_by, secrets_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from reconciler.kube.server.board import Board
+
+_BODY_TAKEN_IN_S = 10.0
+_BURST = 20  # calls at once that are verified
+_PER_S = 2.0  # and so many a second from then on
+_AT_ONCE = 4  # bodies in memory
+_MOST_SECRET_BYTES = 64 << 10
+_log = logging.getLogger(__name__)
+
+
+def make_app(
+    board: Board,
+    secret_file: Path | None,
+    wake: Callable[[], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> ASGIApp:
+    """The whole server. `wake` is called from its thread."""
+    hook = _Hook(board, secret_file, RateLimitedWake(wake), clock)
+    state = _State(board)
+    routes = [
+        Route("/healthz", state.healthz),
+        Route("/readyz", state.readyz),
+        Route("/metrics", state.metrics),
+        Route(HOOK_PATH, hook.receive, methods=["POST"]),
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _as_json, Exception: _bug})
+    return _Fence(app)
+
+
+class _State:
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    async def healthz(self, _: Request) -> Response:
+        alive = self._board.is_alive()
+        status = "ok" if alive else "the loop does not pass any more: restart the pod"
+        document = {"status": status, "secondsSincePass": round(self._board.since_pass_s(), 1)}
+        return JSONResponse(document, 200 if alive else 503)
+
+    async def readyz(self, _: Request) -> Response:
+        why, role = self._board.not_ready(), self._board.role()
+        document = {
+            "ready": not why,
+            "role": "leader" if role.leads else "standby",
+            "holder": role.holder or None,
+            "notReady": list(why),
+        }
+        return JSONResponse(document, 503 if why else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        from prometheus_client.exposition import choose_encoder  # 1.3 MiB, if anybody scrapes
+
+        try:
+            encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        except (TypeError, ValueError):  # a version that is no number
+            encode, content_type = choose_encoder("")
+        from reconciler.kube.server.metrics import Collector
+
+        body = encode(Collector(self._board))
+        return Response(body, headers={"Content-Type": content_type})
+
+
+class _Hook:
+    """A forge reports something new. A sender that does not know the secret learns nothing else."""
+
+    def __init__(
+        self,
+        board: Board,
+        secret_file: Path | None,
+        wake: RateLimitedWake,
+        clock: Callable[[], float],
+    ) -> None:
+        self._board = board
+        self._secret_file = secret_file
+        self._wake = wake
+        self._clock = clock
+        self._left, self._at = float(_BURST), clock()
+        self._bodies = 0
+
+    async def receive(self, request: Request) -> Response:
+        secrets = self._secrets()
+        if not secrets:
+            return self._answer("off", 404, "no webhook is received here")
+        if not self._may_come() or self._bodies >= _AT_ONCE:
+            return self._answer("limited", 429, "too many calls", retry_after="5")
+        length = request.headers.get("content-length", "")
+        if length and not (length.isdecimal() and len(length) < 10):
+            return self._answer("broken", 400, "no such length")
+        if length and int(length) > MOST_BODY_BYTES:
+            return self._answer("too-large", 413, "a body may have 1 MiB", connection="close")
+        self._bodies += 1
+        try:
+            body = await _body(request)
+        finally:
+            self._bodies -= 1
+        if body is None:
+            return self._answer("too-large", 413, "a body may have 1 MiB", connection="close")
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        if proven_by(headers, body, secrets, time.time()) is None:
+            return self._answer("refused", 401, "not signed by anybody known here")
+        self._wake()
+        return self._answer("taken", 202, "the loop looks at its source")
+
+    def _secrets(self) -> tuple[bytes, ...]:
+        """Read each time: a Secret's file changes while we run."""
+        if self._secret_file is None:
+            return ()
+        try:
+            with self._secret_file.open("rb") as file:
+                return secrets_in(file.read(_MOST_SECRET_BYTES))
+        except OSError as error:
+            _log.debug("webhook: %s: %s", self._secret_file, error)
+            return ()
+
+    def _may_come(self) -> bool:
+        now = self._clock()
+        self._left = min(float(_BURST), self._left + (now - self._at) * _PER_S)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+    def _answer(self, result: str, status: int, message: str, **headers: str) -> Response:
+        self._board.hooks[result] += 1
+        return error(status, message, **headers)
+
+
+async def _body(request: Request) -> bytes | None:
+    """The whole of it; None where it is too large. 408 where it does not come."""
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(_BODY_TAKEN_IN_S):
+            async for part in request.stream():
+                size += len(part)
+                if size > MOST_BODY_BYTES:
+                    return None
+                parts.append(part)
+    except TimeoutError:
+        raise HTTPException(408, "the body did not come", {"connection": "close"}) from None
+    return b"".join(parts)
+
+
+class _Fence:
+    """Around every route: an error in one response ends that response only."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        try:
+            await self._app(scope, receive, send)
+        except Exception as failed:  # noqa: BLE001  the edge: Starlette has answered already
+            if type(failed).__name__ != "ClientDisconnect":
+                _log.exception("a bug in this program: %s gives no answer", scope["path"])
+
+
+def error(status: int, message: str, **headers: str) -> JSONResponse:
+    """The form of all error responses."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JSONResponse({"status": status, "message": message}, status, headers=named)
+
+
+async def _as_json(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    answer = error(problem.status_code, problem.detail)
+    answer.headers.update(problem.headers or {})
+    return answer
+
+
+async def _bug(_: Request, __: Exception) -> Response:
+    """The fence logs it."""
+    return error(500, "a bug in this program; the reconciler's log says more")

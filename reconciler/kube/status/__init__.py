@@ -1,0 +1,1 @@
+"""The status of services in a cluster: statuses, conditions and events."""

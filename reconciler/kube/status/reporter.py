@@ -1,0 +1,216 @@
+"""What a cluster is told after each pass: statuses on the fleet's documents, and events.
+
+A Reporter of the loop, around another one. Only who leads tells a cluster anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from reconciler.api.errors import ReconcilerError
+from reconciler.api.kinds import KIND_TABLE
+from reconciler.api.meta import GROUP, ObjectRef
+from reconciler.core.target import Result
+from reconciler.kube.crsource.source import ClusterCheckout
+from reconciler.kube.endpoints.heartbeat import LeaseState
+from reconciler.kube.endpoints.heartbeats import AgentHeartbeat
+from reconciler.kube.endpoints.node_slices import published_nodes
+from reconciler.kube.memo import Memo
+from reconciler.kube.objects import Manifest, ObjectId, ref_of
+from reconciler.kube.observed import ObservedCluster
+from reconciler.kube.status.events import EventWriter, happenings
+from reconciler.kube.status.status import NODE_FIELDS, SERVICE_FIELDS, node_status, service_status
+from reconciler.kube.status.view import ClusterView
+from reconciler.kube.status.writer import DesiredStatus, StatusWriter
+
+if TYPE_CHECKING:
+    from reconciler.api.problem import Problem
+    from reconciler.core.plan import Observation, Plan
+    from reconciler.core.target import Outcome
+    from reconciler.kube.client.api import ApiServer
+    from reconciler.loop import PlannedRevision, Reporter
+    from reconciler.loop.desired import Desired
+
+Objects = Mapping[ObjectId, Manifest]
+
+_TOLD = frozenset(kind.name for kind in KIND_TABLE.values() if kind.has_status)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ClusterStatusWriter:
+    """Writes statuses and events to one cluster."""
+
+    api: ApiServer
+    leads: Callable[[], bool]
+    identity: str
+    statuses: StatusWriter = field(init=False)
+    events: EventWriter = field(init=False)
+    _said: Memo[ObjectRef, bool] = field(init=False, default_factory=Memo)  # it is there already
+
+    def __post_init__(self) -> None:
+        self.statuses = StatusWriter(self.api)
+        self.events = EventWriter(self.api, self.identity)
+
+    def report(self, planned: PlannedRevision, outcomes: Sequence[Outcome]) -> tuple[int, int]:
+        """How many statuses and events were written; none for a cluster that gave no answer. Raises
+        ClusterError."""
+        desired, plan, cluster = planned.desired, planned.plan, self.api.name
+        state = planned.observed.targets.get(f"cluster/{cluster}")
+        if not isinstance(state, ObservedCluster) or not self.leads():
+            return 0, 0
+        objects = state.documents
+        view = ClusterView(
+            cluster=cluster,
+            desired=desired,
+            plan=plan,
+            instances=planned.observed.instances,
+            objects=objects,
+            pods=state.pods.troubled,
+            leases=_leases(desired, cluster, state.nearby.heartbeats),
+            failed=_failures(outcomes, cluster),
+            generations=_generations(desired, cluster),
+        )
+        documents = _Documents(objects, self.statuses.current)
+        written = self.statuses.write(self._entries(view, documents))
+        happened = happenings(plan, outcomes, cluster)
+        return written, self.events.write(happened, documents)
+
+    def _entries(
+        self, view: ClusterView, documents: Mapping[ObjectRef, Manifest]
+    ) -> Iterator[DesiredStatus]:
+        """But for those that are as before, and said so then."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self._said.keep(documents)
+        for ref in documents:
+            grounds = view.grounds(ref)
+            if ref.kind not in _TOLD or (grounds and self._said.get(ref, grounds)):
+                continue
+            live = documents[ref]
+            if live["metadata"].get("deletionTimestamp"):
+                continue
+            if ref.kind == "InferenceService":
+                entry = DesiredStatus(live, service_status(view, live, now), SERVICE_FIELDS)
+                if grounds and entry.is_there:
+                    self._said.put(ref, grounds, finding=True)
+                yield entry
+            elif "agent" in (live.get("spec") or {}):
+                yield DesiredStatus(live, node_status(view, live, now), NODE_FIELDS)
+
+
+class _Documents(Mapping[ObjectRef, Manifest]):
+    """The fleet's own documents as they are now, each made when it is looked at."""
+
+    def __init__(self, objects: Objects, current: Callable[[Manifest], Manifest]) -> None:
+        self._objects, self._current = objects, current
+        self._ids = {ref_of(oid): oid for oid in objects if oid.group == GROUP}
+
+    def __getitem__(self, ref: ObjectRef) -> Manifest:
+        return self._current(self._objects[self._ids[ref]])
+
+    def __iter__(self) -> Iterator[ObjectRef]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+
+def _leases(
+    desired: Desired, cluster: str, heartbeats: Mapping[str, AgentHeartbeat]
+) -> Mapping[str, LeaseState]:
+    """The state of each heartbeat that this cluster is there to receive."""
+    nodes = published_nodes(desired, cluster)
+    states = {node: beat.state for node, beat in heartbeats.items() if node in nodes}
+    return {node: state for node, state in states.items() if state is not LeaseState.NONE}
+
+
+def _failures(outcomes: Iterable[Outcome], cluster: str) -> Mapping[ObjectRef, str]:
+    failed = (o for o in outcomes if o.result is Result.FAILED)
+    return {o.change.ref: o.message for o in failed if o.change.target == f"cluster/{cluster}"}
+
+
+def _generations(desired: Desired, cluster: str) -> Mapping[ObjectRef, int] | None:
+    """Where the revision was made of this cluster's objects, theirs."""
+    checkout = desired.checkout
+    here = isinstance(checkout, ClusterCheckout) and checkout.cluster == cluster
+    return checkout.generations if here and isinstance(checkout, ClusterCheckout) else None
+
+
+class StatusReporter:
+    """The loop's Reporter. What it is told of a pass goes to every cluster once the pass is over.
+
+    Who stands by everywhere says nothing of its plans to people either: another one carries them
+    out, and says so."""
+
+    def __init__(
+        self,
+        to: Reporter,
+        writers: Sequence[ClusterStatusWriter],
+        told: Callable[[int, int], None] = lambda statuses, events: None,
+        led: Callable[[Desired], None] = lambda desired: None,
+        *,
+        speaks: bool = False,
+    ) -> None:
+        """`told` learns how many statuses and events were written; `led` of each pass that was made
+        as the leader. `led` may raise a ReconcilerError."""
+        self._to = to
+        self._writers = tuple(writers)
+        self._told = told
+        self._led = led
+        self._speaks = speaks
+        self._why: dict[str, str] = {}
+
+    @property
+    def _leads(self) -> bool:
+        return any(writer.leads() for writer in self._writers) or not self._writers
+
+    def planned(self, plan: Plan, desired: Desired) -> None:
+        if self._speaks or self._leads:
+            self._to.planned(plan, desired)
+
+    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
+        if self._speaks or self._leads:
+            self._to.applied(planned, outcomes)
+        if not self._leads:
+            return
+        for writer in self._writers:
+            self._guard(writer.api.name, partial(self._write, writer, planned, outcomes))
+        self._guard("", lambda: self._led(planned.desired))
+
+    def _write(
+        self, writer: ClusterStatusWriter, planned: PlannedRevision, outcomes: Sequence[Outcome]
+    ) -> None:
+        self._told(*writer.report(planned, outcomes))
+
+    def _guard(self, name: str, step: Callable[[], None]) -> None:
+        """What cannot be told now is told after the next pass; it is said once."""
+        try:
+            step()
+        except ReconcilerError as error:
+            if self._why.get(name) != str(error):
+                _log.warning("%s", error)
+            self._why[name] = str(error)
+        else:
+            self._why.pop(name, None)
+
+    # What goes through as it is.
+
+    def looked(self, observed: Observation) -> None:
+        self._to.looked(observed)
+
+    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+        self._to.refused(revision, problems)
+
+    def held(self, why: str) -> None:
+        self._to.held(why)
+
+    def source_lost(self, why: str, since: float) -> None:
+        self._to.source_lost(why, since)
+
+    def source_back(self) -> None:
+        self._to.source_back()

@@ -1,0 +1,150 @@
+"""What is known of a cluster's services after a pass: every status is made from it. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from reconciler.api.meta import ObjectRef
+from reconciler.core.plan import Blocked, Change, Instance, Plan
+from reconciler.fleet.workload import Workload
+from reconciler.kube.endpoints.heartbeat import LeaseState
+from reconciler.kube.object_set import ObjectSet
+from reconciler.kube.objects import Manifest, ObjectId, document_id, id_of, ref_of
+from reconciler.loop.desired import Desired
+
+T = TypeVar("T")
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """One cluster after a pass. `objects` are the live ones that are the fleet's, the fleet's own
+    documents among them; `pods` those of services that are not ready; `leases` how each agent's
+    heartbeat stands, by node; `failed` why an object of a service was not applied; `generations`
+    the generation of each document that the revision was made from, where it was made from this
+    cluster (None: from git, then what was looked at is the live one).
+    """
+
+    cluster: str
+    desired: Desired
+    plan: Plan
+    instances: tuple[Instance, ...]
+    objects: Mapping[ObjectId, Manifest]
+    pods: Mapping[ObjectRef, tuple[Manifest, ...]] = field(default_factory=lambda: _NOTHING)
+    leases: Mapping[str, LeaseState] = field(default_factory=lambda: _NOTHING)
+    failed: Mapping[ObjectRef, str] = field(default_factory=lambda: _NOTHING)
+    generations: Mapping[ObjectRef, int] | None = None
+
+    def workloads_of(self, ref: ObjectRef) -> tuple[Workload, ...]:
+        """A service on each of its nodes, in order."""
+        return self._workloads.get(ref, ())
+
+    def instance(self, ref: ObjectRef, target: str) -> Instance | None:
+        """What runs of a service there."""
+        return self._instances.get((ref, target))
+
+    def children(self, ref: ObjectRef, kind: str) -> tuple[Manifest, ...]:
+        """The live objects of one kind that stand for a service."""
+        found = (oid for oid in self._children.get(ref, ()) if oid.kind == kind)
+        return tuple(self.objects[oid] for oid in found)
+
+    def grounds(self, ref: ObjectRef) -> tuple[object, ...] | None:
+        """All that the status of a service is made from, but for the revision's name: while it is
+        the same, so is what the status says.
+        None: more than this cluster's objects and plan, as it does not run here alone."""
+        workloads = self.workloads_of(ref)
+        if not workloads or any(w.cluster != self.cluster for w in workloads):
+            return None
+        oid, objects = document_id(ref), self._packed
+        return (
+            workloads,
+            self.generations and self.generations.get(ref),
+            [objects.state(child) for child in (oid, *self._children.get(ref, ()))],
+            self.pods.get(ref),
+            self.changes(ref),
+            self.blocked(ref),
+            self.overridden(ref),
+            self.failed.get(ref),
+        )
+
+    def blocked(self, ref: ObjectRef) -> Blocked | None:
+        """Why a service stays as it runs."""
+        return self._blocked.get(ref)
+
+    def overridden(self, ref: ObjectRef) -> str | None:
+        """Why a service is over its budget that was let through all the same."""
+        return self._overridden.get(ref)
+
+    def keeps(self, ref: ObjectRef) -> bool:
+        """Whether a service stays as it runs although no workload says so: it is held, or absence
+        from this revision proves nothing."""
+        return bool(self.desired.fleet.incomplete) or ref in self._blocked or ref in self._held
+
+    def changes(self, ref: ObjectRef) -> tuple[Change, ...]:
+        """What the pass found to do for a service, on any target."""
+        return self._changes.get(ref, ())
+
+    def observed_generation(self, live: Manifest) -> int | None:
+        """The generation of a fleet's document that the pass was about."""
+        if self.generations is not None:
+            return self.generations.get(ref_of(id_of(live)))
+        generation = live["metadata"].get("generation")
+        return generation if isinstance(generation, int) else None
+
+    def generation_of(self, ref: ObjectRef) -> dict[str, int]:
+        """`{generation: ...}` of a service, where the cluster has it."""
+        live = self.objects.get(document_id(ref))
+        found = self.observed_generation(live) if live else None
+        return {} if found is None else {"generation": found}
+
+    @cached_property
+    def _workloads(self) -> Mapping[ObjectRef, tuple[Workload, ...]]:
+        return _grouped((w.ref, w) for w in self.desired.assignment.workloads)
+
+    @cached_property
+    def _instances(self) -> Mapping[tuple[ObjectRef, str], Instance]:
+        return {(i.ref, i.target): i for i in self.instances}
+
+    @cached_property
+    def _children(self) -> Mapping[ObjectRef, tuple[ObjectId, ...]]:
+        owned = ((self._packed.service(oid), oid) for oid in self._packed)
+        return _grouped((ref, oid) for ref, oid in owned if ref is not None)
+
+    @cached_property
+    def _packed(self) -> ObjectSet:
+        return ObjectSet.of(self.objects)
+
+    @cached_property
+    def _blocked(self) -> Mapping[ObjectRef, Blocked]:
+        found: dict[ObjectRef, Blocked] = {}
+        for blocked in self.plan.blocked:
+            if blocked.reason == "Guarded" and blocked.token is not None:
+                continue  # what it has no more use for is kept: it runs as it is declared
+            for ref in (blocked.ref, *blocked.holds):
+                found.setdefault(ref, blocked)
+        return found
+
+    @cached_property
+    def _overridden(self) -> Mapping[ObjectRef, str]:
+        warnings = self.desired.assignment.warnings
+        return {w.ref: w.message for w in warnings if w.rule == "MemoryOverridden"}
+
+    @cached_property
+    def _held(self) -> frozenset[ObjectRef]:
+        return frozenset(ref for held in self.desired.assignment.held for ref in held.services)
+
+    @cached_property
+    def _changes(self) -> Mapping[ObjectRef, tuple[Change, ...]]:
+        return _grouped((c.ref, c) for c in self.plan.changes)
+
+
+def _grouped(pairs: Iterable[tuple[ObjectRef, T]]) -> Mapping[ObjectRef, tuple[T, ...]]:
+    made: defaultdict[ObjectRef, list[T]] = defaultdict(list)
+    for ref, thing in pairs:
+        made[ref].append(thing)
+    return {ref: tuple(things) for ref, things in made.items()}

@@ -1,1 +1,0 @@
-"""Bringing a cluster's objects to what a plan says, and knowing which are ours."""

@@ -1,0 +1,194 @@
+"""One valid revision, decided: its objects, who runs where, and where all that stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.meta import ObjectRef
+from reconciler.api.model import Model, origin
+from reconciler.capacity.admission import Facts, Others, Sized
+from reconciler.core.plan import Blocked, Instance, Location, Observation, Plan
+from reconciler.core.planner import Policy, make_plan
+from reconciler.core.prune import Before, limits_of
+from reconciler.fleet.fleet import Fleet
+from reconciler.placement import Assignment, Hold, assign, beside_others
+from reconciler.placement.pods import target_of
+from reconciler.source.checkout import Checkout
+from reconciler.source.load import Loaded
+
+CachedFacts = Callable[[Fleet, Sequence[Model]], Facts]
+"""What is known of a fleet's models that are not in the repository: from a store, or from headers
+that were read where they lie."""
+
+
+NOTHING_BEFORE = Before()
+_DIGESTS = ("spec.sha256", "spec.mmprojSha256")
+
+
+def no_facts(_: Fleet, __: Sequence[Model]) -> Facts:
+    """Nothing is known of models outside the repository."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What a revision wants. `fleet` is never one with errors."""
+
+    checkout: Checkout
+    loaded: Loaded
+    fleet: Fleet
+    facts: Facts
+    assignment: Assignment
+
+    @classmethod
+    def of(
+        cls,
+        checkout: Checkout,
+        loaded: Loaded,
+        fleet: Fleet,
+        cached: CachedFacts,
+        before: Desired | None = None,
+    ) -> Desired:
+        """Decide who runs where, from model headers in the repository and in the cache. What is
+        like `before` takes no time."""
+        facts = _facts(loaded, fleet, cached)
+        earlier = before.assignment if before else None
+        return cls(checkout, loaded, fleet, facts, assign(fleet, facts, earlier))
+
+    def refreshed(self, cached: CachedFacts) -> Desired:
+        """The same revision with what is known of its models now: downloads may have ended."""
+        facts = _facts(self.loaded, self.fleet, cached)
+        if facts == self.facts:
+            return self
+        return replace(self, facts=facts, assignment=assign(self.fleet, facts, self.assignment))
+
+    def plan(
+        self,
+        observed: Observation,
+        confirmed: Iterable[str] = (),
+        before: Before = NOTHING_BEFORE,
+    ) -> Plan:
+        """What to change on the observed targets so that they become this revision. `before`: of
+        the revision that was applied last."""
+        return make_plan(
+            self.fleet.revision,
+            self.assignment.workloads,
+            [
+                self._blocked(held)
+                for held in beside_others(self.assignment, used_by_others(observed))
+                if self._concerns(held, observed)
+            ],
+            observed,
+            self.policy(confirmed, before),
+            self,
+            self._sized,
+        )
+
+    def policy(self, confirmed: Iterable[str] = (), before: Before = NOTHING_BEFORE) -> Policy:
+        """The Fleet's rules for carrying out a plan."""
+        spec = self.fleet.policy
+        return Policy(
+            drift_enforced=spec.drift == "enforce",
+            incomplete=self.fleet.incomplete,
+            drained=frozenset(
+                target_of(n) for n in self.fleet.all(FleetNode) if n.spec.drain and n.spec.agent
+            ),
+            prune=limits_of(
+                spec.prune.max_count, spec.prune.max_share, before, (*spec.confirm, *confirmed)
+            ),
+        )
+
+    def instances(self) -> tuple[Instance, ...]:
+        """This revision in the place of an observation: what it declares, as if it all ran."""
+        return tuple(
+            Instance(
+                ref=workload.ref,
+                target=workload.target,
+                runtime=workload.runtime,
+                inputs=workload.inputs,
+                inputs_digest=workload.inputs_digest,
+                render_digest=None,
+                source=self.where(workload.ref),
+                ready=True,
+                reason="Declared",
+                needs=workload.needs,
+                models=tuple(model.name for model in workload.models),
+            )
+            for workload in self.assignment.workloads
+            if not workload.suspended
+        )
+
+    def where(self, ref: ObjectRef, field: str = "") -> Location | None:
+        """The line of a field of a declared object, or of the object itself."""
+        origin = self.fleet.origins.get(ref)
+        if origin is None:
+            return None
+        if field in _DIGESTS and (file := self._model_file(ref, field)):
+            return Location(file, 1, self.checkout.commit_of(file))
+        line = self.loaded.line(ref, field) if field else origin.line
+        return Location(origin.path, line, self.checkout.commit_of(origin.path))
+
+    def _sized(self, node: str, ref: ObjectRef) -> Sized | None:
+        """A service as it was sized for the node that takes it."""
+        admissions = (a for a in self.assignment.admissions if a.node.metadata.name == node)
+        return next(
+            (s for admission in admissions for s in admission.admitted if s.workload.ref == ref),
+            None,
+        )
+
+    def _model_file(self, ref: ObjectRef, field: str) -> str | None:
+        """The file in the repository whose digest a field would be, where no line states it."""
+        model = self.fleet.get(Model, ref)
+        for part, _, its in model.parts if model else ():
+            if its == field and part.spec.sha256 is None:
+                stored = self.fleet.files.get(origin(part.spec.source, part.spec.files))
+                return stored.path if stored else None
+        return None
+
+    def removal(self, last: Location | None) -> Location | None:
+        """The line that an object last stood on, with the commit that removed it."""
+        if last is None:
+            return None
+        return Location(last.file, last.line, self.checkout.commit_of(last.file))
+
+    def _concerns(self, held: Hold, observed: Observation) -> bool:
+        """Whether a hold is any business of the targets that are looked at. What runs there stays
+        as it runs, wherever it is meant to go."""
+        refs = {held.finding.ref, *held.services}
+        if any(instance.ref in refs for instance in observed.instances):
+            return True
+        if held.elsewhere:
+            return False
+        return not held.nodes or any(self.target(n) in observed.targets for n in held.nodes)
+
+    def target(self, node: str) -> str:
+        """The target that runs what is placed on a FleetNode, by its name."""
+        declared = self.fleet.get(FleetNode, ObjectRef("FleetNode", "", node))
+        return target_of(declared) if declared else f"node/{node}"
+
+    def _blocked(self, held: Hold) -> Blocked:
+        finding = held.finding
+        cause = self.where(finding.ref, finding.field)
+        return Blocked(finding.ref, finding.rule, finding.message, cause, None, held.services)
+
+
+def used_by_others(observed: Observation) -> Others:
+    """What is known of it, by the nodes that were observed."""
+    found = {
+        target.removeprefix("node/"): {
+            pool.name: pool.used_by_others_bytes
+            for pool in state.pools
+            if pool.used_by_others_bytes
+        }
+        for target, state in observed.targets.items()
+        if target.startswith("node/")
+    }
+    return {node: used for node, used in found.items() if used}
+
+
+def _facts(loaded: Loaded, fleet: Fleet, cached: CachedFacts) -> Facts:
+    needed = (part for model in fleet.all(Model) for part, _, _ in model.parts)
+    absent = [model for model in needed if model.ref not in loaded.facts]
+    return {**loaded.facts, **cached(fleet, absent)} if absent else loaded.facts

@@ -1,0 +1,279 @@
+"""What was applied before, across our own restarts: which head may follow it, and what it held."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reconciler.api.errors import SourceError, StateError
+from reconciler.api.fleet import FleetPolicy, Prune
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.problem import Problem
+from reconciler.atomic import atomic_write
+from reconciler.core.plan import RevisionState
+from reconciler.core.prune import Before
+from reconciler.loop.desired import Desired
+from reconciler.source.checkout import Checkout, Committed, Historied, Source, fleet_of
+from reconciler.source.history import (
+    Applied,
+    Course,
+    HeadVerdict,
+    HeldHead,
+    HistoryFile,
+    RefusedRevision,
+    SourceRecord,
+    is_commit,
+    judge,
+)
+
+if TYPE_CHECKING:
+    from reconciler.source.load import Loaded
+
+_MOST_PROBLEMS = 100
+
+
+class SourceJournal:
+    """The record of one source, on disk. Only the owner of the state directory writes it.
+
+    `strict` follows no head that does not build on the applied one, until a person accepts it.
+    """
+
+    def __init__(self, file: HistoryFile, source: Source, *, strict: bool = False) -> None:
+        self._file = file
+        self._source = source
+        self._strict = strict
+        self._ref = str(getattr(source, "ref", "")) or "files"
+        self._fleet = fleet_of(source)
+        self._known: set[str] = set()  # commits applied from elsewhere that this repository has
+        self._record, self.damage = file.read()
+
+    @property
+    def last(self) -> Applied | None:
+        """What was applied last of this source."""
+        last = self._record.applied
+        if last is None or not self._is_ours(last):
+            return None
+        is_files = self._git() is None  # as they are: they follow whatever was applied from there
+        return last if is_files or last.ref == self._ref else None
+
+    def accept(self, checkout: Checkout) -> HeadVerdict:
+        """Whether a fetched revision may follow the applied one. Raises StateError."""
+        refused, last, head = self._record.refused, self.last, checkout.revision
+        if refused and last and last.revision == head != refused.revision:
+            self._write(replace(self._record, refused=None))  # the refused one was taken back
+        git = self._git()
+        if git is None:
+            return HeadVerdict(Course.NEWER, take=True)
+        verdict = judge(
+            last,
+            head,
+            git.is_ancestor,
+            location=git.location,
+            ref=self._ref,
+            strict=self._strict,
+            accepted=accepted(self._file.path),
+        )
+        self._note_held(None if verdict.take else head, verdict.message)
+        return verdict
+
+    def _note_held(self, head: str | None, message: str) -> None:
+        """Remember the head that waits for a person, for `fleet-agent accept`."""
+        held = self._record.held
+        if head != (held.revision if held else None):
+            entry = HeldHead(head, time.time(), message) if head else None
+            self._write(replace(self._record, held=entry))
+
+    @property
+    def foreign(self) -> Mapping[str, str]:
+        """The services that another repository or folder started here, and where it is: what this
+        one does not declare, or otherwise, may be what that one still does."""
+        last = self._record.applied
+        started = {_home(last): last.services} if last and not self._is_ours(last) else {}
+        started |= self._record.others
+        return {
+            service: fleet
+            for fleet, services in started.items()
+            for service in services
+            if fleet != self._fleet
+        }
+
+    @property
+    def before(self) -> Before:
+        """Also the limits of the applied revision: they count for what removes beyond them."""
+        if self.last is None:
+            return Before(self.foreign)
+        return Before(self.foreign, _limits(self.last))
+
+    def begins(self, desired: Desired) -> None:
+        """This revision is about to be applied. While another fleet's services stay, because
+        nobody confirmed their end, both are at home here. Raises StateError."""
+        foreign = self.foreign
+        if not foreign or (self._record.applied and self._is_ours(self._record.applied)):
+            return
+        labels = (w.ref.label for w in desired.assignment.workloads)
+        own = tuple(sorted(label for label in labels if label not in foreign))
+        if own != self._record.others.get(self._fleet, ()):
+            others = {**self._record.others, self._fleet: own}
+            self._write(replace(self._record, others=others))
+
+    def lost(self) -> float:
+        """The source gives nothing: since when (epoch seconds), across restarts."""
+        since = self._record.unreachable_since
+        if since is None:
+            since = time.time()
+            self._write(replace(self._record, unreachable_since=since))
+        return since
+
+    def found(self) -> None:
+        """The source answers."""
+        if self._record.unreachable_since is not None:
+            self._write(replace(self._record, unreachable_since=None))
+
+    def held_paths(self) -> frozenset[str]:
+        """Files that held fleet documents in the applied revision."""
+        return frozenset(self.last.files) if self.last else frozenset()
+
+    def last_good(self) -> Checkout | None:
+        """The applied revision again, from what was fetched then. Raises SourceError."""
+        git = self._git()
+        return git.at(self.last.revision) if git and self.last else None
+
+    def applied(self, desired: Desired) -> None:
+        """Remember the revision, once. Raises StateError."""
+        revision, loaded = desired.fleet.revision, desired.loaded
+        last, others = self.last, self._record.others
+        labels = tuple(w.ref.label for w in desired.assignment.workloads)
+        if last and (last.location, last.revision, others) == (self._source.location, revision, {}):
+            # Also while a newer one is refused, which stays known. What was blocked by its model's
+            # file may run by now; what runs and is blocked by now stays.
+            if new := tuple(label for label in labels if label not in last.services):
+                more = replace(last, services=(*last.services, *new))
+                self._write(replace(self._record, applied=more))
+            return
+        if git := self._git():
+            git.keep(revision, str(self._file.path))
+        now = Applied(
+            location=self._source.location,
+            ref=self._ref,
+            revision=revision,
+            files=tuple(sorted(loaded.files)),
+            services=labels,
+            applied_at=time.time(),
+            objects=loaded.files,
+            documents=in_force(loaded),
+            fleet=self._fleet,
+            root=self._source.root if isinstance(self._source, Committed) else "",
+        )
+        refused = self._record.refused
+        partly = refused if refused and refused.revision == revision else None
+        self._write(SourceRecord(applied=now, refused=partly))
+        if accepted(self._file.path) == revision:
+            withdraw(self._file.path)
+
+    def refused(self, checkout: Checkout, problems: tuple[Problem, ...]) -> None:
+        """Remember that a revision was refused, whole or in part, and why. Raises StateError."""
+        lines = tuple(str(problem) for problem in problems[:_MOST_PROBLEMS])
+        known = self._record.refused
+        again = known is not None and known.revision == checkout.revision
+        since = known.since if known and again else time.time()
+        entry = RefusedRevision(checkout.revision, since, lines)
+        self._write(replace(self._record, refused=entry))
+
+    def revision_state(self) -> RevisionState:
+        """What was applied and what was refused of this source, as the record has it."""
+        refused = self._record.refused
+        return RevisionState(
+            applied=self.last.revision if self.last else None,
+            refused=refused.revision if refused else None,
+            problems=refused.problems if refused else (),
+        )
+
+    @property
+    def knows_this_fleet(self) -> bool:
+        """Whether what was applied last is a revision of this fleet, by whatever branch."""
+        return self._record.applied is not None and self._is_ours(self._record.applied)
+
+    def _is_ours(self, applied: Applied) -> bool:
+        """Whether it is a revision of this fleet: of this place, or of the same folder in a commit
+        of this repository, which may be a clone of the other, or have moved."""
+        revision = applied.revision
+        if _home(applied) == self._fleet or revision in self._known:
+            return True
+        with contextlib.suppress(SourceError):  # what cannot be looked at is not known to be ours
+            if is_commit(revision) and self._has(revision, applied.root):
+                self._known.add(revision)  # "no" is not remembered: it may be fetched yet
+        return revision in self._known
+
+    def _has(self, revision: str, root: str) -> bool:
+        source = self._source
+        return isinstance(source, Committed) and source.root == root and source.knows(revision)
+
+    def _write(self, record: SourceRecord) -> None:
+        self._file.write(record)
+        self._record = record
+
+    def _git(self) -> Historied | None:
+        """The source as one that has commits, for what only history can answer."""
+        return self._source if isinstance(self._source, Historied) else None
+
+
+def _limits(applied: Applied) -> tuple[int, float]:
+    """Its Fleet's; where it had none, those that hold where nothing is said."""
+    fleets = [d for d in applied.documents if d.get("kind") == "Fleet"]
+    try:
+        stated = Prune.model_validate(fleets[0]["spec"]["prune"])
+    except (LookupError, TypeError, ValueError):  # nothing is stated
+        stated = Prune()
+    return stated.max_count, stated.max_share
+
+
+def _home(applied: Applied) -> str:
+    return applied.fleet or applied.location  # as 0.1 wrote it
+
+
+def applied_location(history: Path) -> str | None:
+    """Where the revision came from that was applied last, for whoever only looks."""
+    last = HistoryFile(history).peek().applied
+    return last.location if last else None
+
+
+def accepted(history: Path) -> str | None:
+    """The one head that a person let in beside this record of what was applied."""
+    try:
+        return _note(history).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def let_in(history: Path, revision: str) -> None:
+    """Let exactly this head in, once; the owner of the record reads it with its next fetch.
+    Raises StateError."""
+    note = _note(history)
+    try:
+        atomic_write(note, f"{revision}\n".encode())
+    except OSError as error:
+        raise StateError(f"{note}: cannot be written: {error}") from error
+
+
+def withdraw(history: Path) -> None:
+    """It was followed: another time it would have to be accepted again."""
+    with contextlib.suppress(OSError):
+        _note(history).unlink()
+
+
+def _note(history: Path) -> Path:
+    return history.with_name("accepted")
+
+
+def in_force(loaded: Loaded) -> tuple[dict[str, Any], ...]:
+    """The Fleet and the FleetNodes as documents: they stand in where a later revision breaks
+    one."""
+    fleet = loaded.fleet or loaded.standing
+    policies: tuple[FleetPolicy | FleetNode, ...] = (*fleet.all(FleetPolicy), *fleet.all(FleetNode))
+    return tuple(
+        thing.model_dump(by_alias=True, mode="json", exclude_unset=True) for thing in policies
+    )

@@ -1,0 +1,143 @@
+"""Compares a target with the revision that is followed, and makes it equal."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from reconciler.api.errors import ReconcilerError
+from reconciler.core.plan import Plan
+from reconciler.core.target import REMOVALS
+from reconciler.loop.desired import Desired
+from reconciler.loop.interfaces import Journal, LoopDelegate, PlannedRevision, Reporter
+from reconciler.loop.revisions import Revisions, Timing
+from reconciler.loop.wake import Wake
+from reconciler.source.checkout import Checkout, Source
+from reconciler.source.load import Loaded
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Loop:
+    """Keeps a target equal to a source until told to stop. One thread runs it."""
+
+    def __init__(
+        self,
+        source: Source,
+        read: Callable[[Checkout, frozenset[str]], Loaded],
+        delegate: LoopDelegate,
+        journal: Journal,
+        report: Reporter,
+        wake: Wake,
+        *,
+        timing: Timing = Timing(),  # noqa: B008 - frozen
+        confirmed: frozenset[str] = frozenset(),
+    ) -> None:
+        """`confirmed`: objects that may go although the fleet's limits ask for a confirmation."""
+        self.delegate = delegate
+        self.revisions = Revisions(source, read, journal, report, wake, self.delegate, timing)
+        self.wake = wake
+        self._journal = journal
+        self._report = report
+        self.confirmed = confirmed
+        self._converged: Desired | None = None
+
+    @property
+    def desired(self) -> Desired | None:
+        """What is followed."""
+        return self.revisions.desired
+
+    @property
+    def held(self) -> str | None:
+        """Why the newest revision is not followed; None: it is, or there is none."""
+        return self.revisions.held
+
+    @property
+    def timing(self) -> Timing:
+        return self.revisions.timing
+
+    def run(self) -> None:
+        """Until `wake.stop()`."""
+        next_poll, polls = 0.0, 0
+        fetch = True
+        while not self.wake.stopped:
+            now = time.monotonic()
+            if fetch or now >= next_poll:
+                self._guarded(self.fetch)
+                share = random.random()  # noqa: S311 - not for secrets
+                next_poll = time.monotonic() + poll_delay_s(self.timing.poll_s, share, polls)
+                polls += 1
+            again_s = self._guarded(self.sync) or self.timing.resync_s
+            self.delegate.on_pass(time.monotonic() - now)
+            pause = min(next_poll - time.monotonic(), again_s)
+            fetch = self.wake.wait(max(0.0, pause))
+
+    def fetch(self) -> None:
+        """Read the source: see `Revisions.fetch`."""
+        self.revisions.fetch()
+
+    def compare(self) -> PlannedRevision | None:
+        """A sync with its last step left out: what would be applied now. None: there is no revision
+        to follow."""
+        desired = self.revisions.refresh()
+        if desired is None:
+            return None
+        observed = self.delegate.observe(desired)
+        if (told := self.delegate.apply_agent_overrides(desired)) is not desired:
+            self.revisions.follow(told)
+        self._report.looked(observed)
+        plan = self.delegate.make_plan(told, observed, self.confirmed, self._journal.before)
+        return PlannedRevision(told, observed, plan)
+
+    def sync(self) -> float:
+        """Compare and apply once. Returns in how many seconds to do so again at the latest."""
+        planned = self.compare()
+        if planned is None:
+            return self.timing.resync_s
+        plan, desired = planned.plan, planned.desired
+        quiet_in = self.revisions.moved_at + self.timing.quiet_s - time.monotonic()
+        self._report.planned(plan, desired)
+        self._journal.begins(desired)
+        outcomes = self.delegate.apply(plan, hold_removals=quiet_in > 0)
+        self._report.applied(planned, outcomes)
+        waiting = quiet_in > 0 and any(c.action in REMOVALS for c in plan.changes)
+        if not waiting and not any(item.token for item in plan.blocked):
+            self._journal.applied(desired)
+        self._say_converged(plan, desired)
+        return quiet_in if waiting else self.timing.resync_s
+
+    def _say_converged(self, plan: Plan, desired: Desired) -> None:
+        """Once for each revision, and for each change of its model files."""
+        if desired.fleet.incomplete or desired.loaded.errors:
+            return  # what is held may need more than what is declared
+        is_told = self._converged is not None and self._converged.loaded is desired.loaded
+        if not is_told and all(change.is_shown_only for change in plan.changes):
+            self._converged = desired
+            self.delegate.on_converged(desired)
+
+    def _guarded(self, step: Callable[[], T]) -> T | None:
+        """The loop's edge: what goes wrong in one pass is said, and the next pass tries again."""
+        try:
+            return step()
+        except (ReconcilerError, OSError) as error:
+            self._report.held(str(error))
+        except Exception as error:
+            log.exception("a bug in this program stopped this pass")
+            self._report.held(
+                f"a bug in this program stopped this pass: {type(error).__name__}: {error}"
+            )
+        return None
+
+
+def poll_delay_s(interval_s: float, share: float, polls: int) -> float:
+    """Seconds until the next poll; `share` is a random number between 0 and 1.
+
+    Machines that started together (a power cut, a roll-out) would ask one git server together for
+    ever: the first pause is anything up to the interval (full jitter), later ones are as long as
+    the interval on average and never the same.
+    """
+    return interval_s * (share if polls == 0 else 0.5 + share)

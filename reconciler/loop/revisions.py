@@ -1,0 +1,194 @@
+"""Which revision a loop follows: the newest one that is there, valid and may follow the last."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from reconciler.api.errors import SourceError
+from reconciler.core.plan import RevisionState
+from reconciler.fleet.fleet import Fleet
+from reconciler.loop.desired import Desired
+from reconciler.loop.interfaces import Journal, LoopDelegate, Reporter
+from reconciler.loop.wake import Wake
+from reconciler.source.checkout import Checkout, OnDisk, Source
+from reconciler.source.load import Loaded
+from reconciler.source.slice import foreign
+
+log = logging.getLogger(__name__)
+
+_MOST_TOLD = 20  # lines at once
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """When to look. All in seconds."""
+
+    poll_s: float = 30.0
+    resync_s: float = 10.0  # look at the targets at least so often
+    quiet_s: float = 0.0  # removals wait until the source has not moved for so long
+    busy_s: float = 0.5  # look again so soon while the source is in the middle of something
+    still_s: float = 1.0  # a model file is followed once it has not changed for so long
+
+
+@dataclass(slots=True)
+class Revisions:
+    """Reads a source, and keeps the last good revision when it is gone, wrong or too old. One
+    thread uses it; `fetching`, `fetched_at`, `held` and `state` may be read from any."""
+
+    source: Source
+    read: Callable[[Checkout, frozenset[str]], Loaded]
+    journal: Journal
+    report: Reporter
+    wake: Wake
+    delegate: LoopDelegate
+    timing: Timing
+    desired: Desired | None = None  # what is followed
+    held: str | None = None  # why the newest revision is not followed, where it is not
+    fetching: bool = False  # in the middle of a fetch, which may take long where git is slow
+    fetched_at: float | None = None  # when the source answered last, in epoch seconds
+    moved_at: float = field(default_factory=time.monotonic)  # when it had something new last
+    _fetched: str | None = None
+    _seen: str | None = None  # the revision that was followed or refused last
+    _is_lost: bool = False
+    _changes: Mapping[str, object] = field(default_factory=dict)  # of model files, seen last
+    _changed_at: float = 0.0
+    _again: threading.Timer | None = None
+    _told: frozenset[str] = frozenset()
+
+    def fetch(self) -> None:
+        """Read the source, and follow what it has where that may be. Raises ReconcilerError where
+        what is new cannot be followed now: it comes again with the next fetch."""
+        self.fetching = True
+        try:
+            self._fetch()
+        finally:
+            self.fetching = False
+
+    def refresh(self) -> Desired | None:
+        """What is followed, with what is known of its models now: downloads may have ended, and
+        change who fits. None: nothing is followed."""
+        if self.desired is not None:
+            self.desired = self.desired.refreshed(self.delegate.model_facts)
+        return self.desired
+
+    def follow(self, desired: Desired) -> None:
+        """Follow this from now on."""
+        self.desired = desired
+        self.delegate.on_revision(desired)
+
+    def state(self) -> RevisionState:
+        """How far it is, for whoever asks this node."""
+        return replace(self.journal.revision_state(), fetched=self._fetched, held=self.held or "")
+
+    def _fetch(self) -> None:
+        if why := self.delegate.source_busy_reason():
+            self.report.held(f"{why}: the plan waits until that is over")
+            self.moved_at = time.monotonic()
+            self._fetch_in(self.timing.busy_s)
+            return
+        try:
+            checkout = self.source.fetch()
+        except SourceError as error:
+            self._is_lost = True
+            self.report.source_lost(str(error), self.journal.lost())
+            self._resume()
+            return
+        self.journal.found()
+        self._fetched, self.fetched_at = checkout.revision, time.time()
+        if self._is_lost:
+            self._is_lost = False
+            self.report.source_back()
+        if checkout.revision == self._seen and not self._has_other_files(checkout.revision):
+            return
+        self._seen = None  # until it is followed: if not, it comes again, or the one before it does
+        verdict = self.journal.accept(checkout)
+        if verdict.message:
+            self.report.held(verdict.message)
+        self.held = None if verdict.take else verdict.message
+        if verdict.take:
+            self.moved_at = time.monotonic()
+            self._examine(checkout)
+            self._seen = checkout.revision
+        self._resume()
+
+    def _has_other_files(self, revision: str) -> bool:
+        """Whether what is followed names model files that are not as they were. One that is being
+        copied is looked at until it is still: half of it is no model."""
+        followed = self.desired.checkout if self.desired else None
+        if not isinstance(followed, OnDisk) or followed.revision != revision:
+            return False
+        changes, now = followed.changes(), time.monotonic()
+        if changes != self._changes:
+            self._changes, self._changed_at = changes, now
+        left_s = self._changed_at + self.timing.still_s - now
+        if changes and left_s > 0:
+            self._fetch_in(left_s)
+        return bool(changes) and left_s <= 0
+
+    def _fetch_in(self, seconds: float) -> None:
+        """One timer at a time: a file that is being copied wakes the loop many times a second."""
+        if self._again is not None:
+            return
+
+        def again() -> None:
+            self._again = None  # first: whoever is woken may ask for the next one
+            self.wake.fetch()
+
+        self._again = threading.Timer(seconds, again)
+        self._again.daemon = True
+        self._again.start()
+
+    def _resume(self) -> None:
+        """After our own restart, when the newest revision cannot be had or used: the last good."""
+        if self.desired is not None:
+            return
+        try:
+            checkout = self.journal.last_good()
+        except SourceError as error:
+            log.debug("the last good revision cannot be read: %s", error)
+            return
+        if checkout is not None:
+            loaded = self.read(checkout, frozenset())
+            if loaded.fleet is not None:
+                self._turn_to(checkout, loaded, loaded.fleet)
+
+    def _turn_to(self, checkout: Checkout, loaded: Loaded, fleet: Fleet) -> None:
+        fleet = self.delegate.apply_overrides(fleet)
+        facts = self.delegate.model_facts
+        self.follow(Desired.of(checkout, loaded, fleet, facts, self.desired))
+
+    def _examine(self, checkout: Checkout) -> None:
+        """Follow it, or say why not."""
+        loaded = self.read(checkout, self.journal.held_paths())
+        self._say_foreign(loaded)
+        if loaded.fleet is None:
+            self.journal.refused(checkout, loaded.problems)
+            self.report.refused(checkout.revision, loaded.problems)
+        elif why := _declares_nothing(loaded.fleet) or self.delegate.hold_reason(loaded):
+            self.held = why
+            self.report.held(why)
+        else:
+            self._turn_to(checkout, loaded, loaded.fleet)
+            if loaded.errors:  # of this node's own slice: what they concern is held
+                self.journal.refused(checkout, loaded.errors)
+                self.report.refused(checkout.revision, loaded.errors)
+
+    def _say_foreign(self, loaded: Loaded) -> None:
+        told = foreign(loaded)
+        lines = sorted(told - self._told)
+        for line in lines[:_MOST_TOLD]:
+            log.warning("%s", line)
+        if len(lines) > _MOST_TOLD:
+            log.warning("and %d problems more that refuse nothing here", len(lines) - _MOST_TOLD)
+        self._told = told
+
+
+def _declares_nothing(fleet: Fleet) -> str | None:
+    """A wrong folder or branch is likelier than a fleet that is to end."""
+    if fleet.objects:
+        return None
+    return f"{fleet.revision[:12]} holds no fleet document: held, as it runs"

@@ -1,0 +1,142 @@
+"""A cache of header facts on disk. It can be rebuilt: damaged entries are dropped, and a full disk
+costs repeated requests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from reconciler import __version__
+from reconciler.api.plain_json import parse_json
+from reconciler.atomic import atomic_write
+from reconciler.memory import ModelFacts
+
+_MOST_BYTES = 64 << 20  # of all entries; one is some KiB
+_LARGEST_ENTRY = 2 << 20
+_NAME = re.compile(r"[0-9a-f]{64}\.json")
+
+Identity = tuple[tuple[str, str | None, int], ...]
+"""Of each file of a model: its path, a value that changes with its bytes, and its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What is known of a model that was not fetched. `digest` is stated by its host. `why` is the
+    reason if `facts` or the size are unknown, else empty. `host_is_away`: its host could not be
+    reached just now; what is known is from the cache."""
+
+    size_bytes: int | None = None
+    digest: str | None = None
+    facts: ModelFacts | None = None
+    why: str = ""
+    host_is_away: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHeader:
+    """Cached facts, and the identity of the bytes they belong to."""
+
+    identity: Identity
+    ahead: Ahead
+
+
+class HeaderCache:
+    """Entries by name in one folder, private to this user. Safe for several threads and processes:
+    an entry is written to a temporary file and renamed."""
+
+    def __init__(self, folder: Path | None, *, most_entries: int = 2000) -> None:
+        """With `folder` None nothing is kept."""
+        self._folder = folder
+        self._most_entries = most_entries
+
+    def get(self, name: str) -> KnownHeader | None:
+        if self._folder is None:
+            return None
+        path = self._folder / f"{name}.json"
+        try:
+            with path.open("rb") as file:
+                entry = _parse(file.read(_LARGEST_ENTRY + 1))
+        except OSError:
+            return None
+        with contextlib.suppress(OSError):
+            if entry is None:
+                path.unlink()
+            else:
+                os.utime(path)  # entries in use stay
+        return entry
+
+    def put(self, name: str, entry: KnownHeader) -> None:
+        data = _dump(entry)
+        if self._folder is None or len(data) > _LARGEST_ENTRY:
+            return
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            atomic_write(self._folder / f"{name}.json", data, durable=False)
+            self._bound(self._folder)
+
+    def _bound(self, folder: Path) -> None:
+        """Drop the entries not used for longest. By order, not by age: a clock may jump."""
+        with os.scandir(folder) as entries:
+            found = sorted((e.stat().st_mtime, e.stat().st_size, e.name) for e in entries)
+        count, size = len(found), sum(size for _, size, _ in found)
+        for _, length, name in found:
+            if count <= self._most_entries and size <= _MOST_BYTES:
+                return
+            if _NAME.fullmatch(name) or name.endswith(".tmp"):
+                (folder / name).unlink(missing_ok=True)
+                count, size = count - 1, size - length
+
+
+def dump_facts(facts: ModelFacts) -> dict[str, Any]:
+    return {f.name: getattr(facts, f.name) for f in fields(facts)} | {"keys": dict(facts.keys)}
+
+
+def parse_facts(values: Mapping[str, Any]) -> ModelFacts:
+    """The inverse of `dump_facts`; KeyError, TypeError, ValueError or AttributeError if the data is
+    malformed."""
+    keys = {
+        str(key): tuple(value) if isinstance(value, list) else value
+        for key, value in values["keys"].items()
+    }
+    known = {f.name: values[f.name] for f in fields(ModelFacts)}
+    facts = ModelFacts(**known | {"keys": MappingProxyType(keys)})
+    for name in ("file_bytes", "weights_bytes", "repackable_bytes", "tensor_count", "vocabulary"):
+        if not isinstance(getattr(facts, name), int):
+            raise TypeError(name)
+    return facts
+
+
+def _dump(entry: KnownHeader) -> bytes:
+    ahead = entry.ahead
+    value = {
+        "version": __version__,
+        "identity": entry.identity,
+        "sizeBytes": ahead.size_bytes,
+        "digest": ahead.digest,
+        "facts": dump_facts(ahead.facts) if ahead.facts else None,
+        "why": ahead.why,
+    }
+    return json.dumps(value).encode()
+
+
+def _parse(data: bytes) -> KnownHeader | None:
+    """None if it is damaged, or of another version, which may have read headers differently."""
+    try:
+        value = parse_json(data)
+        if value["version"] != __version__:
+            return None
+        identity = tuple((str(path), mark, int(size)) for path, mark, size in value["identity"])
+        facts = parse_facts(value["facts"]) if value["facts"] else None
+        match value:
+            case {"sizeBytes": int() | None as size, "digest": str() | None as digest}:
+                return KnownHeader(identity, Ahead(size, digest, facts, str(value["why"])))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    return None

@@ -1,0 +1,60 @@
+"""Which models stay on disk for going back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent.models.revisions import KeptModels
+from agent.node.local import LocalAgent
+from agent.node.settings import Settings
+from reconciler.fleet.model_file import ModelFile
+from reconciler.models import FetchContext
+from tests.support.gguf_models import tiny_llama
+from tests.support.wait import wait_for
+
+
+def test_only_the_newest_revisions_count_and_one_that_comes_back_is_new_again(
+    tmp_path: Path,
+) -> None:
+    kept = KeptModels(tmp_path / "models.json")
+    kept.note("one", {"a"}, keep=2)
+    kept.note("two", {"b"}, keep=2)
+    kept.note("one", {"a"}, keep=2)
+
+    needed = KeptModels(tmp_path / "models.json").note("three", {"c"}, keep=2)
+
+    assert needed == {"a", "c"}
+
+
+def test_a_damaged_list_is_set_aside_and_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "models.json"
+    path.write_text("[{")
+
+    needed = KeptModels(path).note("one", {"a"}, keep=3)
+
+    assert needed == {"a"}
+    assert path.with_name("models.json.corrupt").exists()
+
+
+def test_a_model_leaves_the_disk_with_the_last_revision_that_is_kept(tmp_path: Path) -> None:
+    agent = LocalAgent("mac", Settings(tmp_path / "state"), changed=lambda: None)
+    agent.start()
+    models = []
+
+    for seed in (1, 2, 3):
+        models.append(_stored(tmp_path, agent, seed))
+        agent.settled(f"revision {seed}", [models[-1]], keep=2)
+    left = [agent.store.lookup(model) is not None for model in models]
+    agent.close(stop_children=True)
+
+    assert left == [False, True, True]
+
+
+def _stored(folder: Path, agent: LocalAgent, seed: int) -> ModelFile:
+    """A model that was downloaded, and that nobody waits for any more."""
+    source = tiny_llama(folder / f"{seed}.gguf", seed=seed)
+    model = ModelFile(f"m{seed}", source.as_uri(), "gguf")
+    agent.store.ensure(model, FetchContext())
+    wait_for(lambda: agent.store.lookup(model) is not None)
+    agent.store.keep_only([])
+    return model

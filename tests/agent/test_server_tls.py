@@ -1,0 +1,240 @@
+"""Who may ask a node that listens off loopback, with real certificates on real connections."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import socket
+import ssl
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.cli import main
+from agent.server import ListenSettings, served
+from agent.server.tls import certificate_sha256
+from reconciler.agents.client import AgentClient
+from reconciler.agents.credentials import AgentCredentials
+from tests.support.certificates import Authority
+from tests.support.served_node import Reply, ServedNode, request
+from tests.support.wait import PATIENCE_S, wait_for
+
+EVERYWHERE = "0.0.0.0"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[ServedNode]:
+    listen = ListenSettings(EVERYWHERE, 0, host_ip="192.0.2.7")
+    with ServedNode.open(tmp_path, {}, listen) as opened:
+        opened.serving.wait(PATIENCE_S)
+        yield opened
+
+
+def test_who_has_the_token_is_answered_and_nobody_else(node: ServedNode) -> None:
+    token = (node.state / "tls" / "token").read_text().strip()
+
+    def status(path: str, authorization: str | None) -> int:
+        return ask(node, path, authorization=authorization).status
+
+    for path in ("/v1/state", "/metrics", "/readyz", "/v1/events", "/nothing"):
+        assert status(path, None) == 401
+    for wrong in ("", "Bearer", "Bearer ", f"Basic {token}", f"Bearer {token}x", "Bearer é", token):
+        assert status("/v1/state", wrong) == 401
+    assert status("/v1/state", f"Bearer {token}") == 200
+    assert status("/v1/state", f"bearer {token}") == 200
+    assert ask(node, "/v1/wake", method="POST").status == 401
+
+
+def test_whether_it_lives_may_be_asked_without_a_token(node: ServedNode) -> None:
+    assert ask(node, "/healthz").json()["status"] == "ok"
+
+
+def test_a_refusal_says_where_the_token_is_and_not_what(node: ServedNode) -> None:
+    token = (node.state / "tls" / "token").read_text().strip()
+
+    refusal = ask(node, "/v1/state", authorization="Bearer guess")
+
+    assert refusal.headers["www-authenticate"] == "Bearer"
+    assert "tls/token" in refusal.text
+    assert token not in refusal.text
+
+
+def test_off_loopback_nothing_is_said_in_the_clear(node: ServedNode) -> None:
+    with socket.create_connection(("127.0.0.1", node.port), timeout=PATIENCE_S) as raw:
+        raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+        assert b"200" not in raw.recv(4096)
+
+
+def test_connections_that_begin_no_tls_shut_nobody_out(node: ServedNode) -> None:
+    silent = [socket.create_connection(("127.0.0.1", node.port)) for _ in range(200)]
+    try:
+        assert ask(node, "/healthz").status == 200
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+@pytest.mark.e2e
+def test_a_handshake_that_does_not_begin_is_given_up_within_seconds(node: ServedNode) -> None:
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", node.port), timeout=PATIENCE_S) as silent:
+        assert silent.recv(1) == b""
+
+    assert time.monotonic() - began < 40, "not as long as asyncio would wait by itself"
+
+
+def test_the_fingerprint_is_that_of_the_certificate_that_is_shown(node: ServedNode) -> None:
+    with (
+        socket.create_connection(("127.0.0.1", node.port)) as raw,
+        trusting().wrap_socket(raw) as secure,
+    ):
+        shown = secure.getpeercert(binary_form=True)
+
+    assert shown is not None
+    assert certificate_sha256(node.state) == hashlib.sha256(shown).hexdigest()
+    assert node.serving.now.cert_sha256 == certificate_sha256(node.state)
+    assert served(node.state) == node.serving.now
+
+
+def test_the_certificate_is_good_for_the_names_of_this_machine(node: ServedNode) -> None:
+    trusted = ssl.create_default_context(cafile=node.state / "tls" / "cert.pem")
+    trusted.verify_flags |= ssl.VERIFY_X509_STRICT
+
+    for name in ("localhost", "127.0.0.1", "192.0.2.7", socket.gethostname()):
+        with socket.create_connection(("127.0.0.1", node.port)) as raw:
+            trusted.wrap_socket(raw, server_hostname=name).close()
+    with (
+        socket.create_connection(("127.0.0.1", node.port)) as raw,
+        pytest.raises(ssl.SSLCertVerificationError),
+    ):
+        trusted.wrap_socket(raw, server_hostname="elsewhere.test")
+
+
+def test_probe_prints_the_fingerprint_for_the_fleet(
+    node: ServedNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["probe", "--state-dir", str(node.state)])
+
+    assert code == 0
+    assert f"certSha256: {certificate_sha256(node.state)}" in capsys.readouterr().out
+
+
+def test_our_own_client_reads_the_state_with_pin_and_token(
+    node: ServedNode, tmp_path: Path
+) -> None:
+    pinned = certificate_sha256(node.state)
+    file = tmp_path / "mac.token"
+    file.write_text((node.state / "tls" / "token").read_text() + f"127.0.0.1:{node.port}\n")
+    credentials = AgentCredentials(token_file=file)
+    client = AgentClient("mac", f"https://127.0.0.1:{node.port}", pinned, credentials)
+
+    answer = client.state(time.monotonic() + PATIENCE_S)
+    client.wake(time.monotonic() + PATIENCE_S)
+
+    assert answer.state.node == "mac"
+
+
+def test_secrets_are_for_their_owner_only_and_in_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with ServedNode.open(tmp_path, {}, ListenSettings(EVERYWHERE, 0)) as node:
+        node.serving.wait(PATIENCE_S)
+        folder = node.state / "tls"
+        token = (folder / "token").read_text().strip()
+        ask(node, "/v1/state", authorization=f"Bearer {token}")
+        said = (node.state / "server.json").read_text()
+
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+    assert modes == {"cert.pem": 0o600, "key.pem": 0o600, "token": 0o600}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert token not in caplog.text
+    assert token not in said
+    assert certificate_sha256(node.state) in caplog.text  # type: ignore[operator]  # it is there
+
+
+def test_certificate_and_token_stay_over_a_restart(tmp_path: Path) -> None:
+    seen = []
+    for _ in range(2):
+        with ServedNode.open(tmp_path, {}, ListenSettings(EVERYWHERE, 0)) as node:
+            node.serving.wait(PATIENCE_S)
+            token = (node.state / "tls" / "token").read_text()
+            seen.append((node.serving.now.cert_sha256, token))
+
+    assert seen[0] == seen[1]
+
+
+def test_a_client_certificate_of_the_given_authority_does_as_well(tmp_path: Path) -> None:
+    ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
+    listen = ListenSettings(EVERYWHERE, 0, client_ca_file=ours.cert)
+    with ServedNode.open(tmp_path, {}, listen) as node:
+        node.serving.wait(PATIENCE_S)
+
+        known = ask(node, "/v1/state", client=ours.client("central"))
+        nobody = ask(node, "/v1/state")
+        with pytest.raises(OSError):  # noqa: PT011 - a reset, or an alert: both are OSErrors
+            ask(node, "/v1/state", client=theirs.client("central"))
+
+    assert known.status == 200
+    assert nobody.status == 401
+
+
+@pytest.mark.parametrize("name", ["cert.pem", "key.pem", "token"])
+def test_what_is_damaged_is_named_and_the_agent_goes_on(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "state" / "tls"
+    with ServedNode.open(tmp_path, {}, ListenSettings(EVERYWHERE, 0)) as node:
+        node.serving.wait(PATIENCE_S)
+    (folder / name).write_text("x")
+
+    with ServedNode.open(tmp_path, {}, ListenSettings(EVERYWHERE, 0)) as node:
+        said = node.serving.wait(PATIENCE_S).problem
+        wait_for(lambda: node.board.passes > 0, "the loop goes on")
+
+    assert said is not None
+    assert str(folder) in said
+    assert "remove" in said
+
+
+def test_a_client_ca_that_is_not_there_is_named(tmp_path: Path) -> None:
+    listen = ListenSettings(EVERYWHERE, 0, client_ca_file=tmp_path / "nobody.pem")
+    with ServedNode.open(tmp_path, {}, listen) as node:
+        said = node.serving.wait(PATIENCE_S).problem
+
+    assert said is not None
+    assert f"--client-ca-file {tmp_path / 'nobody.pem'}" in said
+
+
+def test_an_address_that_is_not_ours_is_said(tmp_path: Path) -> None:
+    with ServedNode.open(tmp_path, {}, ListenSettings("192.0.2.1", 0)) as node:
+        said = node.serving.wait(PATIENCE_S).problem
+
+    assert said is not None
+    assert "192.0.2.1" in said
+
+
+def trusting() -> ssl.SSLContext:
+    """A client that believes everybody."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def ask(
+    node: ServedNode,
+    path: str,
+    *,
+    method: str = "GET",
+    authorization: str | None = None,
+    client: tuple[Path, Path] | None = None,
+) -> Reply:
+    context = trusting()
+    if client is not None:
+        context.load_cert_chain(*client)
+    headers = {} if authorization is None else {"Authorization": authorization}
+    url = f"https://127.0.0.1:{node.port}"
+    return request(url, method, path, headers=headers, context=context)

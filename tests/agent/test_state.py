@@ -1,0 +1,316 @@
+"""The state directory: paths, the lock, atomic files, ports and logs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.process import logs
+from agent.process.ports import PortBook, can_bind, taken_by
+from agent.process.records import ProcessRecord, Records
+from agent.state.directory import StateDir, default_root, slug
+from reconciler.api.errors import StateError
+from reconciler.api.meta import ObjectRef
+from reconciler.atomic import atomic_write
+from reconciler.console.option import PortRange
+from tests.support.owner import launch, service
+from tests.support.ports import own_port, own_row
+
+FIRST, LAST = 20000, 29999  # where services get their ports, unless a person says otherwise
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDir:
+    return StateDir.open(tmp_path / "state")
+
+
+def test_the_state_is_private_to_its_user(state: StateDir) -> None:
+    folders = [state.root, state.records, state.logs, state.desired, state.models]
+
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
+
+
+def test_a_state_directory_that_cannot_be_made_is_an_error_that_says_what_to_do(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StateError, match="choose another with --state-dir"):
+        StateDir.open(tmp_path / "file" / "state")
+
+
+def test_one_process_at_a_time_owns_a_state_directory(state: StateDir) -> None:
+    other = StateDir.open(state.root)
+    state.lock()
+
+    with pytest.raises(StateError, match=f"already in use by pid {os.getpid()};"):
+        other.lock()
+
+    assert other.holder() == os.getpid()
+    state.unlock()
+    assert other.holder() is None
+    other.lock()
+    other.unlock()
+
+
+def test_a_lock_ends_with_its_process(state: StateDir) -> None:
+    code = (
+        "import sys; from pathlib import Path; from agent.state.directory import StateDir;"
+        "StateDir.open(Path(sys.argv[1])).lock()"
+    )
+    subprocess.run([sys.executable, "-c", code, str(state.root)], check=True)
+
+    state.lock()
+
+    assert state.holder() == os.getpid()
+    state.unlock()
+
+
+@pytest.mark.parametrize(
+    ("environ", "platform", "expected"),
+    [
+        ({"HOME": "/home/a"}, "linux", "/home/a/.local/state/fleet-reconciler"),
+        ({"HOME": "/h", "XDG_STATE_HOME": "/var/s"}, "linux", "/var/s/fleet-reconciler"),
+        ({"HOME": "/h", "XDG_STATE_HOME": "rel"}, "linux", "/h/.local/state/fleet-reconciler"),
+        ({"HOME": "/u"}, "darwin", "/u/Library/Application Support/fleet-reconciler"),
+    ],
+)
+def test_the_state_lives_where_the_platform_wants_it(
+    environ: dict[str, str], platform: str, expected: str
+) -> None:
+    assert default_root(environ, platform) == Path(expected)
+
+
+def test_names_of_any_length_have_files_of_their_own() -> None:
+    long = [ObjectRef("InferenceService", "n" * 253, "x" * 252 + end) for end in "ab"]
+
+    names = {slug(ref) for ref in [*long, service("a"), service("b")]}
+
+    assert len(names) == 4
+    assert max(len(name) for name in names) <= 200
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "folder"
+    (target / "inside").mkdir(parents=True)  # a directory cannot be replaced by a file
+
+    with pytest.raises(OSError, match="directory"):
+        atomic_write(target, b"new")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_service_keeps_its_port_for_good(state: StateDir) -> None:
+    chat = service(uuid.uuid4().hex)  # a port that nothing else on this machine happens to use
+    first = PortBook(state).port_for(chat, None)
+
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", first))
+        other.listen()
+        again = PortBook(state).port_for(chat, None)
+
+    assert FIRST <= first <= LAST
+    assert again == first
+
+
+def test_a_port_that_somebody_else_has_is_passed_over(state: StateDir) -> None:
+    chat = service(uuid.uuid4().hex)
+    usual = PortBook(state).port_for(chat, None, keep=False)
+
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", usual))
+        other.listen()
+        chosen = PortBook(state).port_for(chat, None)
+
+    assert chosen != usual
+    assert FIRST <= chosen <= LAST
+
+
+def test_no_two_services_share_a_port(state: StateDir) -> None:
+    book = PortBook(state)
+    wanted = PortBook(state).port_for(service("chat"), None, keep=False)
+
+    stated = book.port_for(service("other"), wanted)
+    chosen = book.port_for(service("chat"), None)
+    many = {book.port_for(service(f"s{n}"), None) for n in range(200)}
+
+    assert stated == wanted
+    assert chosen != wanted
+    assert len(many | {stated, chosen}) == 202
+
+
+def test_a_person_may_say_where_ports_are_taken_from(state: StateDir) -> None:
+    kept = PortBook(state).port_for(service("old"), None)
+    with own_row() as row:
+        few = PortBook(state, PortRange(row[0], row[1]))
+
+        assert {few.port_for(service(name), None) for name in "ab"} == {row[0], row[1]}
+        with pytest.raises(StateError, match=f"no port between {row[0]} and {row[1]} is free; .*"):
+            few.port_for(service("c"), None)
+        assert few.port_for(service("old"), None) == kept
+
+
+def test_looking_at_a_port_remembers_nothing(state: StateDir) -> None:
+    PortBook(state).port_for(service("chat"), None, keep=False)
+
+    assert not state.ports.exists()
+
+
+def test_a_stated_port_wins_and_the_allocated_one_comes_back(state: StateDir) -> None:
+    book = PortBook(state)
+    allocated = book.port_for(service("chat"), None)
+
+    stated = book.port_for(service("chat"), 8080)
+
+    assert stated == 8080
+    assert book.port_for(service("chat"), None) == allocated
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"allocated": {"a": "x"}, "stated": {}}'])
+def test_a_damaged_port_book_is_moved_aside(
+    state: StateDir, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    state.ports.write_text(damage)
+
+    port = PortBook(state).port_for(service("chat"), None)
+
+    assert FIRST <= port <= LAST
+    assert "ports.json.corrupt" in caplog.text
+
+
+@pytest.mark.parametrize("damage", [None, "", "[]"])
+def test_a_lost_port_book_moves_no_port_that_a_record_holds(
+    state: StateDir, damage: str | None
+) -> None:
+    stated = replace(launch("fixed", 8080), inputs={"port": 8080})
+    for known in (launch("chat", 21234), stated):
+        Records(state).write(ProcessRecord(launch=known, wanted=True, boot="b"))
+    if damage is not None:
+        state.ports.write_text(damage)
+
+    book = PortBook(state)
+
+    assert book.port_for(service("chat"), None) == 21234
+    assert PortBook(state).port_for(service("chat"), None) == 21234  # and it is written down again
+    assert FIRST <= book.port_for(service("fixed"), None) <= LAST  # 8080 was the fleet's
+
+
+def test_looking_at_a_damaged_port_book_leaves_it_where_it_is(state: StateDir) -> None:
+    Records(state).write(ProcessRecord(launch=launch("chat", 21234), wanted=True, boot="b"))
+    state.ports.write_text('{"half')
+
+    port = PortBook(state, read_only=True).port_for(service("chat"), None, keep=False)
+
+    assert port == 21234
+    assert [p.name for p in state.root.glob("ports*")] == ["ports.json"]
+    assert state.ports.read_text() == '{"half'
+
+
+def test_somebody_who_only_looks_keeps_no_owner_from_starting(state: StateDir) -> None:
+    state.lock_file.touch()
+    with state.lock_file.open() as looker:
+        fcntl.flock(looker, fcntl.LOCK_SH)  # as StateDir.holder does for a moment
+        # which is a long one where nobody lets it go on
+        threading.Timer(0.5, fcntl.flock, (looker.fileno(), fcntl.LOCK_UN)).start()
+
+        state.lock()
+
+    assert state.holder() == os.getpid()
+    state.unlock()
+
+
+def test_a_taken_port_is_named_with_its_owner() -> None:
+    with socket.socket() as other:
+        other.bind(("0.0.0.0", 0))
+        other.listen()
+        port = other.getsockname()[1]
+
+        assert not can_bind("127.0.0.1", port)
+        assert f"port {port} is taken by pid {os.getpid()} (" in (taken_by("127.0.0.1", port) or "")
+
+    assert taken_by("127.0.0.1", own_port()) is None
+
+
+def test_an_address_that_is_not_ours_is_said() -> None:
+    assert (taken_by("192.0.2.1", own_port()) or "").startswith("cannot listen on 192.0.2.1:")
+
+
+def test_a_log_is_rotated_behind_the_back_of_its_writer(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "current.log"
+    writer = logs.open_log(path, "m0")
+
+    for number in range(6):
+        os.write(writer, f"{number}\n".encode() * 100)
+        assert logs.rotate(path, cap_bytes=150, keep=3)
+    os.write(writer, b"after\n")
+    os.close(writer)
+
+    assert path.read_text() == "after\n"
+    older = [path.with_name(f"current.log.{n}").read_text()[:1] for n in (1, 2, 3)]
+    assert older == ["5", "4", "3"]
+    assert sorted(p.name for p in path.parent.iterdir())[-1] == "current.log.3"
+
+
+def test_rotation_keeps_the_end_of_a_log_that_grew_too_far(tmp_path: Path) -> None:
+    path = tmp_path / "current.log"
+    path.write_bytes(b"a" * 10_000 + b"end")
+
+    logs.rotate(path, cap_bytes=100)
+
+    assert path.with_name("current.log.1").read_bytes() == b"a" * 97 + b"end"
+
+
+def test_a_small_or_missing_log_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "current.log"
+
+    assert not logs.rotate(path)
+    path.write_text("x")
+    assert not logs.rotate(path)
+
+
+def test_the_tail_of_a_run_excludes_the_runs_before(tmp_path: Path) -> None:
+    path = tmp_path / "current.log"
+    for marker, text in (("one", b"failed to read magic\n"), ("two", b"fine\n")):
+        writer = logs.open_log(path, marker)
+        os.write(writer, text)
+        os.close(writer)
+
+    assert logs.tail_of_run(path, "two") == "fine\n"
+    assert logs.tail_of_run(tmp_path / "none", "two") == ""
+
+
+@pytest.mark.parametrize("folder", ["", "records"])
+def test_a_state_directory_that_others_may_write_to_is_refused(tmp_path: Path, folder: str) -> None:
+    state = StateDir.open(tmp_path / "state")
+    (state.root / folder).chmod(0o777)
+
+    with pytest.raises(StateError, match="others may write there"):
+        StateDir.open(tmp_path / "state")
+
+
+def test_a_state_directory_that_is_refused_is_left_as_it_was(tmp_path: Path) -> None:
+    root = tmp_path / "state"
+    root.mkdir()
+    root.chmod(0o777)
+
+    with pytest.raises(StateError, match="others may write there"):
+        StateDir.open(root)
+
+    assert list(root.iterdir()) == []
+
+
+def test_a_state_directory_that_its_own_group_may_write_to_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state").chmod(0o775)  # a umask of 002, with a group for each user
+
+    StateDir.open(tmp_path / "state")

@@ -1,0 +1,120 @@
+"""`fleet-agent status`: named, and kept current."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.byhand.stopped import Stopped
+from agent.cli import main
+from agent.models.expected import ExpectedFile
+from agent.node.view import recorded_instances
+from agent.process.records import ProcessRecord, Records
+from agent.state.directory import StateDir
+from agent.state.suspended import note_suspended
+from tests.support.builders import instance, ref
+from tests.support.owner import launch
+from tests.support.wait import PATIENCE_S, wait_for
+
+AGENT = Path(sys.executable).parent / "fleet-agent"
+
+
+def test_a_status_is_followed_until_ctrl_c(tmp_path: Path) -> None:
+    state, out = StateDir.open(tmp_path / "state"), tmp_path / "out"
+    words = (str(AGENT), "status", "--follow", "--state-dir", str(state.root))
+    with out.open("wb") as stdout:
+        command = subprocess.Popen(words, stdout=stdout, stderr=subprocess.STDOUT)
+    try:
+        wait_for(lambda: "no services" in out.read_text())
+        Stopped(state).add({ref("chat"): "d"}, {})
+        wait_for(lambda: "nothing should run, 1 stopped by hand" in out.read_text())
+        command.send_signal(signal.SIGINT)
+        code = command.wait(timeout=PATIENCE_S)
+    finally:
+        command.kill()
+
+    assert code == 130
+    assert out.read_text().count("no services") == 1
+
+
+def test_a_restart_without_an_agent_forgets_no_update_that_another_service_waits_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = StateDir.open(tmp_path / "state")
+    Records(state).write(ProcessRecord(launch("chat", 20_000), wanted=True, boot="b"))
+    failed = {"ready": False, "reason": "DownloadFailed", "message": "404", "since": 1.5}
+    ExpectedFile(state).write([instance("chat", **failed)])
+    Stopped(state).add({ref("idle"): "d"}, {})
+
+    main(["restart", "idle", "--state-dir", str(state.root)])
+    main(["status", "--state-dir", str(state.root)])
+
+    assert "update pending: DownloadFailed: 404; no agent runs here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [("status",), ("logs", "chat")])
+def test_a_state_directory_that_no_agent_would_take_is_shown_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    state = StateDir.open(tmp_path / "state")
+    Records(state).write(ProcessRecord(launch("chat", 20_000), wanted=True, boot="b"))
+    state.root.chmod(0o777)
+
+    main([*command, "--state-dir", str(state.root)])
+
+    said = capsys.readouterr()
+    assert f"warning: {state.root}: others may write there (mode 777)" in said.err
+    assert "default/chat" in said.out + said.err
+
+
+def test_an_update_whose_download_failed_is_still_said_once_nobody_watches(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = StateDir.open(tmp_path / "state")
+    Records(state).write(ProcessRecord(launch("chat", 20_000), wanted=True, boot="b"))
+    failed = {"ready": False, "reason": "DownloadFailed", "message": "404", "since": 1.5}
+    waiting = [instance("chat", **failed), instance("never-ran", **failed)]
+    ExpectedFile(state).write(waiting)
+    (node,) = recorded_instances(state, "mac")
+
+    main(["status", "--state-dir", str(state.root)])
+
+    assert node.pending is not None
+    assert (node.pending.reason, node.pending.since) == ("DownloadFailed", 1.5)
+    said = capsys.readouterr().out
+    assert "update pending: DownloadFailed: 404; no agent runs here" in said
+    assert "never-ran" not in said  # nobody waits for it, so the next plan creates it
+
+
+def test_a_suspended_service_is_said_while_no_agent_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = StateDir.open(tmp_path / "state")
+    note_suspended(state, [ref("idle")])
+
+    code = main(["status", "--state-dir", str(state.root)])
+    note_suspended(state, [])
+    main(["status", "--state-dir", str(state.root)])
+
+    before, _, after = capsys.readouterr().out.partition("no services")
+    assert (code, "default/idle  Suspended" in before) == (0, True)
+    assert "idle" not in after
+
+
+def test_a_status_of_one_service_leaves_out_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = StateDir.open(tmp_path / "state")
+    Stopped(state).add({ref("chat"): "d", ref("more"): "d"}, {})
+
+    codes = [main(["status", name, "--state-dir", str(state.root)]) for name in ("chat", "none")]
+
+    said = capsys.readouterr()
+    assert codes == [0, 64]
+    assert "default/chat  StoppedByHand" in said.out
+    assert "default/more" not in said.out
+    assert "default/none: no such service" in said.err

@@ -1,0 +1,295 @@
+"""`fleet-agent fetch` and `fleet-agent store`: the store by hand, with an agent or without one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.cli import main, parser_of
+from agent.models.revisions import KeptModels
+from agent.models.store import ModelStore
+from agent.state.directory import StateDir
+from reconciler.fleet.model_file import ModelFile
+from tests.support.gguf_models import tiny_llama
+from tests.support.http import FileServer, OneLineServer
+
+OBEYED = "\x1b]0;title\x07\x1b[31m"  # a window's title, and red from here on
+FLEET = """\
+apiVersion: inference.llmkube.dev/v1alpha1
+kind: FleetNode
+metadata: {name: box}
+spec: {agent: {}, hardware: {memory: 64Gi}}
+---
+apiVersion: inference.llmkube.dev/v1alpha1
+kind: Model
+metadata: {name: tiny}
+spec: {source: "URL"}
+---
+apiVersion: inference.llmkube.dev/v1alpha1
+kind: Model
+metadata: {name: other}
+spec: {source: "URL?other"}
+---
+apiVersion: inference.llmkube.dev/v1alpha1
+kind: InferenceService
+metadata: {name: chat}
+spec: {modelRef: tiny, placement: {nodes: [box]}}
+"""
+
+
+class Machine:
+    """One state directory, and the commands on it."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.state = root / "state"
+        self.models = self.state / "models"
+        self._capsys = capsys
+        self.errors = ""
+
+    def run(self, command: str, *words: str) -> tuple[int, str]:
+        """The exit code and what it printed."""
+        code = main([command, "--state-dir", str(self.state), *words])
+        printed = self._capsys.readouterr()
+        self.errors = printed.err
+        return code, printed.out
+
+    def json(self, command: str, *words: str) -> list[dict[str, Any]]:
+        code, out = self.run(command, "-o", "json", *words)
+        assert code in {0, 3}, self.errors
+        models: list[dict[str, Any]] = json.loads(out)["models"]
+        return models
+
+
+@pytest.fixture
+def machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Machine:
+    return Machine(tmp_path, capsys)
+
+
+def fleet(tmp_path: Path, url: str, other: str = "?other") -> Path:
+    folder = tmp_path / "fleet"
+    folder.mkdir()
+    (folder / "all.yaml").write_text(FLEET.replace("?other", other).replace("URL", url))
+    return folder
+
+
+def tiny(tmp_path: Path, seed: int = 0) -> Path:
+    return tiny_llama(tmp_path / f"tiny{seed}.gguf", seed=seed)
+
+
+def test_fetch_brings_the_models_of_this_nodes_services(machine: Machine, tmp_path: Path) -> None:
+    data = tiny(tmp_path).read_bytes()
+    with FileServer(data) as server:
+        where = str(fleet(tmp_path, server.url))
+
+        (found,) = machine.json("fetch", "--fleet", where)
+        again = machine.json("fetch", "--fleet", where)
+
+        assert found["name"] == "tiny"
+        assert found["sha256"] == hashlib.sha256(data).hexdigest()
+        assert Path(found["path"]).read_bytes() == data
+        assert again == [found]
+        assert len(server.requests) == 1
+
+
+def test_fetch_brings_what_is_named_and_says_what_there_is(
+    machine: Machine, tmp_path: Path
+) -> None:
+    with FileServer(tiny(tmp_path).read_bytes()) as server:
+        where = str(fleet(tmp_path, server.url))
+
+        (found,) = machine.json("fetch", "--fleet", where, "other")
+        code, _ = machine.run("fetch", "--fleet", where, "absent")
+
+    assert found["name"] == "other"
+    assert code == 64
+    assert "absent: the fleet has no such Model; there is" in machine.errors
+    assert "tiny" in machine.errors
+
+
+def test_fetch_says_what_cannot_be_had(machine: Machine, tmp_path: Path) -> None:
+    with FileServer(b"no model") as server:
+        code, out = machine.run("fetch", "--fleet", str(fleet(tmp_path, server.url)))
+
+    assert code == 1
+    assert "tiny: the downloaded file is not a usable GGUF file" in out
+
+
+def test_no_terminal_obeys_what_a_host_says_in_the_place_of_a_status_line(tmp_path: Path) -> None:
+    with OneLineServer(f"SSH-2.0-{OBEYED}evil") as server:
+        where = str(fleet(tmp_path, server.url))
+        words = ("fetch", "--state-dir", str(tmp_path / "state"), "--fleet", where)
+        argv = (str(Path(sys.executable).parent / "fleet-agent"), *words)
+        with subprocess.Popen(argv, stderr=subprocess.PIPE) as fetch:
+            assert fetch.stderr is not None
+            said = fetch.stderr.readline()
+            fetch.kill()  # it would try again, four times
+
+    assert b"SSH-2.0-\\x1b]0;title\\x07\\x1b[31mevil" in said
+
+
+def test_no_terminal_obeys_the_name_of_a_model_file(machine: Machine, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / f"{OBEYED}.gguf").write_bytes(b"no model")
+    where = fleet(tmp_path, f"{theirs.as_uri()}/", other="")
+
+    code, out = machine.run("fetch", "--fleet", str(where), "tiny")
+
+    assert code == 1
+    assert "\x1b" not in out + machine.errors
+    assert "title??[31m.gguf: a path uses / and printable characters only" in out
+
+
+def test_an_imported_file_needs_no_download(machine: Machine, tmp_path: Path) -> None:
+    path = tiny(tmp_path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    code, out = machine.run("store", "import", str(path))
+    path.unlink()
+
+    store = ModelStore(machine.models)
+    assert code == 0
+    assert out.strip() == digest
+    wanted = ModelFile("m", "https://unreachable.example/m.gguf", "gguf", digest)
+    assert store.lookup(wanted) is not None
+    assert store.facts(digest) is not None
+
+
+def test_an_import_may_answer_for_a_source_and_be_replaced(
+    machine: Machine, tmp_path: Path
+) -> None:
+    first, second = tiny(tmp_path, 1), tiny(tmp_path, 2)
+    source = "hf://org/repo/m.gguf@main"
+    wanted = ModelFile("m", source, "gguf")
+
+    machine.run("store", "import", str(first), "--source", source)
+    before = ModelStore(machine.models).lookup(wanted)
+    machine.run("store", "import", str(second), "--source", source)
+    after = ModelStore(machine.models).lookup(wanted)
+
+    assert before is not None
+    assert after is not None
+    assert before.digest == hashlib.sha256(first.read_bytes()).hexdigest()
+    assert after.digest == hashlib.sha256(second.read_bytes()).hexdigest()
+    listed = {m["sha256"]: m["sources"] for m in machine.json("store", "list")}
+    assert listed == {before.digest: [], after.digest: [source]}
+
+
+def test_a_folder_is_imported_whole(machine: Machine, tmp_path: Path) -> None:
+    folder = tmp_path / "qwen"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"x" * 1000)
+
+    (found,) = machine.json("store", "import", str(folder), "--format", "mlx")
+
+    assert Path(found["path"]).is_dir()
+    assert [file["path"] for file in found["files"]] == ["config.json", "model.safetensors"]
+
+
+def test_what_cannot_be_imported_is_refused(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "text.gguf").write_bytes(b"secret words, and more of them than a header has")
+
+    absent, _ = machine.run("store", "import", str(tmp_path / "absent.gguf"))
+    assert "there is no such file or folder" in machine.errors
+    text, _ = machine.run("store", "import", str(tmp_path / "text.gguf"))
+
+    assert (absent, text) == (64, 1)
+    assert "does not begin with GGUF" in machine.errors
+    assert "secr" not in machine.errors
+
+
+def test_verify_finds_a_changed_byte_and_takes_the_model_out_of_use(
+    machine: Machine, tmp_path: Path
+) -> None:
+    (good,) = machine.json("store", "import", str(tiny(tmp_path, 1)))
+    (bad,) = machine.json("store", "import", str(tiny(tmp_path, 2)))
+    path = Path(bad["path"])
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\xff")
+
+    looked = machine.json("store", "verify", "--dry-run")
+    code, out = machine.run("store", "verify")
+
+    assert {m["sha256"] for m in looked if m["damage"]} == {bad["sha256"]}
+    assert code == 3
+    assert bad["sha256"][:12] in out
+    assert [m["sha256"] for m in machine.json("store", "list")] == [good["sha256"]]
+    assert (machine.models / "corrupt" / bad["sha256"]).is_dir()
+    assert machine.run("store", "verify")[0] == 0
+
+
+def test_gc_removes_only_what_no_revision_and_no_person_needs(
+    machine: Machine, tmp_path: Path
+) -> None:
+    imported = {}
+    for seed in range(3):
+        (found,) = machine.json("store", "import", str(tiny(tmp_path, seed)))
+        imported[seed] = found["sha256"]
+    old = time.time() - 31 * 24 * 3600
+    for seed in (0, 1):  # brought by hand long ago
+        os.utime(machine.models / "pins" / imported[seed], (old, old))
+    KeptModels(machine.state / "desired" / "models.json").note("r1", [imported[1]], 3)
+
+    would = machine.json("store", "gc", "--dry-run")
+    before = machine.json("store", "list")
+    went = machine.json("store", "gc")
+
+    assert [m["sha256"] for m in would] == [imported[0]]
+    assert len(before) == 3
+    assert [m["sha256"] for m in went] == [imported[0]]
+    left = {m["sha256"] for m in machine.json("store", "list")}
+    assert left == {imported[1], imported[2]}
+
+
+def test_gc_leaves_the_store_to_an_agent_that_runs(machine: Machine, tmp_path: Path) -> None:
+    machine.run("store", "import", str(tiny(tmp_path)))
+    state = StateDir.open(machine.state)
+    state.lock()
+
+    code, _ = machine.run("store", "gc")
+    refusal = machine.errors
+    would, _ = machine.run("store", "gc", "--dry-run")
+    state.unlock()
+
+    assert (code, would) == (1, 0)
+    assert f"pid {os.getpid()} runs, and removes by itself what nothing needs" in refusal
+
+
+def test_the_store_is_listed_for_people(machine: Machine, tmp_path: Path) -> None:
+    machine.run("store", "import", str(tiny(tmp_path)), "--source", "pypi://tiny==1.0")
+
+    code, out = machine.run("store", "list")
+
+    assert code == 0
+    assert "gguf" in out
+    assert "pypi://tiny==1.0" in out
+    assert "1 models" in machine.errors
+
+
+def test_options_of_the_store_stand_before_and_after_what_is_done_with_it(
+    machine: Machine, tmp_path: Path
+) -> None:
+    state = str(machine.state)
+    before = parser_of("store").parse_args(["--state-dir", state, "-o", "json", "list"])
+    after = parser_of("store").parse_args(["list", "--state-dir", state, "-o", "json"])
+
+    assert vars(before) == vars(after)
+    assert parser_of("store").parse_args(["list"]).output == "text"
+
+
+def test_the_help_of_the_store_has_a_line_for_each_use() -> None:
+    lines = parser_of("store").format_help().splitlines()
+
+    for use in ("list", "verify", "import", "gc"):
+        assert [line for line in lines if line.startswith(f"  fleet-agent store {use}")], use

@@ -1,0 +1,397 @@
+"""A node's pools and budgets, what a process takes of them, and refusals that help."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import API_VERSION, MEMORY_BUDGET_ANNOTATION
+from reconciler.api.model import Model
+from reconciler.api.quantity import parse_bytes
+from reconciler.capacity.ledger import Ledger
+from reconciler.capacity.pools import (
+    MemoryPool,
+    budgeted,
+    needs,
+    pools,
+    resident,
+    settled,
+    taken_bytes,
+)
+from reconciler.capacity.remedies import Occupancy, refusal, shortfall
+from reconciler.capacity.smaller import Asked, ModelRequest
+from reconciler.fleet.workload import PoolNeed, Workload
+from reconciler.memory import MemorySettings, ModelFacts, estimate
+from tests.support.builders import workload
+
+GIB = 2**30
+METAL = {"vendor": "Apple", "memory": "unified"}
+L4 = {"vendor": "NVIDIA", "memory": "24Gi"}
+
+
+def node(memory: str | None = "32Gi", devices: tuple[Any, ...] = (), **rules: Any) -> FleetNode:
+    return FleetNode.model_validate(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "FleetNode",
+            "metadata": {"name": "box"},
+            "spec": {"hardware": {"memory": memory, "devices": devices}, "memory": rules}
+            if memory
+            else {"hardware": {"devices": devices}, "memory": rules},
+        }
+    )
+
+
+def service(
+    memory: dict[str, Any] | None = None, annotation: str | None = None
+) -> InferenceService:
+    annotations = {MEMORY_BUDGET_ANNOTATION: annotation} if annotation else {}
+    return InferenceService.model_validate(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "InferenceService",
+            "metadata": {"name": "chat", "annotations": annotations},
+            "spec": {"modelRef": "m", "memory": memory or {}},
+        }
+    )
+
+
+def model(name: str = "m", **hardware: Any) -> Model:
+    return Model.model_validate(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "Model",
+            "metadata": {"name": name},
+            "spec": {"source": "m.gguf", "hardware": hardware},
+        }
+    )
+
+
+# About Qwen2.5-32B in four bits: 64 layers of 8 key heads of 128.
+LARGE = ModelFacts(
+    architecture="qwen2",
+    file_bytes=20 * GIB,
+    weights_bytes=18 * GIB,
+    repackable_bytes=12 * GIB,
+    tensor_count=771,
+    vocabulary=152_064,
+    keys={
+        "qwen2.block_count": 64,
+        "qwen2.embedding_length": 5120,
+        "qwen2.feed_forward_length": 27648,
+        "qwen2.attention.head_count": 40,
+        "qwen2.attention.head_count_kv": 8,
+    },
+)
+
+
+def told(**changes: Any) -> MemorySettings:
+    plain: dict[str, Any] = {
+        "context": 16384,
+        "slots": 1,
+        "u_batch": 512,
+        "cache_type_k": "f16",
+        "cache_type_v": "f16",
+        "flash_attention": True,
+        "kv_unified": True,
+        "prompt_cache_bytes": 256 * 2**20,
+        "repack": False,
+    }
+    return MemorySettings(**(plain | changes))
+
+
+def asked(settings: MemorySettings, facts: ModelFacts = LARGE) -> Asked:
+    return Asked((ModelRequest(facts, settings),))
+
+
+def mac(memory: str = "32Gi", *neighbours: Workload, **rules: Any) -> Occupancy:
+    return Occupancy("mac", pools(node(memory, (METAL,), **rules)), Ledger(neighbours))
+
+
+def embed(bytes_taken: int, pool: str = "unified") -> Workload:
+    return workload("embed", needs=(PoolNeed(pool, bytes_taken, 0),))
+
+
+def test_a_machine_is_one_pool_unless_its_devices_have_memory_of_their_own() -> None:
+    assert [p.name for p in pools(node())] == ["host"]
+    assert [p.name for p in pools(node(devices=(METAL,)))] == ["unified"]
+    assert [p.name for p in pools(node(devices=(L4, L4)))] == ["host", "device0", "device1"]
+
+
+def test_unknown_memory_makes_no_pool() -> None:
+    assert pools(node(None)) == ()
+    assert [p.name for p in pools(node(None, (L4,)))] == ["device0"]
+    assert [p.budget_bytes for p in pools(node(None, budget="8Gi"))] == [8 * GIB]
+
+
+@pytest.mark.parametrize(
+    ("memory", "rules", "budget", "basis"),
+    [
+        ("36Gi", {}, int(36 * GIB * 0.67), "36.0 GiB x 0.67 = 24.1 GiB"),
+        ("37Gi", {}, int(37 * GIB * 0.75), "37.0 GiB x 0.75 = 27.8 GiB"),
+        ("32Gi", {"fraction": 0.5}, 16 * GIB, "32.0 GiB x 0.5 = 16.0 GiB"),
+        (
+            "32Gi",
+            {"fraction": 0.5, "reserve": "2Gi"},
+            14 * GIB,
+            "32.0 GiB x 0.5 - 2.0 GiB reserve = 14.0 GiB",
+        ),
+        ("32Gi", {"budget": "20Gi", "fraction": 0.1}, 20 * GIB, "20.0 GiB stated"),
+        ("8Gi", {"budget": "1Gi", "reserve": "2Gi"}, 0, "1.0 GiB stated - 2.0 GiB reserve = 0 B"),
+    ],
+)
+def test_the_budget_is_a_share_or_a_stated_size_less_the_reserve(
+    memory: str, rules: dict[str, Any], budget: int, basis: str
+) -> None:
+    (pool,) = pools(node(memory, **rules))
+
+    assert (pool.budget_bytes, pool.basis) == (budget, basis)
+
+
+def test_a_device_gives_nearly_all_of_its_memory() -> None:
+    _, device = pools(node(devices=(L4,)))
+
+    assert device.budget_bytes == int(24 * GIB * 0.95)
+
+
+def test_the_closest_statement_about_the_budget_wins() -> None:
+    known = pools(node("32Gi", fraction=0.5))
+    by_model = model(memoryBudget="12Gi")
+    by_other = model("n", memoryFraction=0.25)
+
+    def budget(*args: Any) -> tuple[int, str]:
+        (pool,) = budgeted(known, *args)
+        return pool.budget_bytes // GIB, pool.basis
+
+    assert budget(service(), [model()]) == (16, "32.0 GiB x 0.5 = 16.0 GiB")
+    assert budget(service(), [by_model]) == (12, "12.0 GiB by Model m")
+    assert budget(service(), [by_model, by_other])[0] == 8
+    assert budget(service({"budget": "6Gi"}), [by_model]) == (6, "6.0 GiB by spec.memory")
+    assert budget(service({"fraction": 0.75}), [by_model])[0] == 24
+    assert budget(service({"budget": "6Gi"}, "5Gi"), [by_model])[0] == 5
+    assert budget(service({"budget": "6Gi"}, "five"), [])[0] == 6
+
+
+def test_a_services_budget_is_about_the_device_where_there_is_one() -> None:
+    host, device = budgeted(pools(node(devices=(L4,))), service({"budget": "4Gi"}), [])
+
+    assert (host.basis, device.budget_bytes) == ("32.0 GiB x 0.67 = 21.4 GiB", 4 * GIB)
+
+
+def test_weights_are_copied_for_the_cpu_only_where_the_cpu_computes() -> None:
+    plain = told(repack=True)
+
+    assert settled(plain, node(), 64).repack
+    assert not settled(plain, node(devices=(METAL,)), 64).repack
+    assert settled(replace(plain, gpu_layers=10), node(devices=(METAL,)), 64).repack
+
+
+def test_one_pool_takes_everything_and_a_device_takes_what_it_computes_with() -> None:
+    whole = estimate(LARGE, told())
+    (unified,) = needs(whole, told(), pools(node(devices=(METAL,))), 64, "sha")
+    host, device = needs(whole, told(), pools(node(devices=(L4,))), 64, "sha")
+
+    assert (unified.bytes, unified.weights) == (whole.total_bytes, (("sha", 18 * GIB),))
+    assert device.bytes == whole.weights_bytes + whole.kv_bytes + whole.compute_bytes
+    assert device.weights == ()
+    assert host.bytes + device.bytes == whole.total_bytes
+
+
+def test_devices_share_the_layers_evenly() -> None:
+    whole = estimate(LARGE, told(devices=2))
+    _, first, second = needs(whole, told(devices=2), pools(node(devices=(L4, L4, L4))), 64)
+
+    assert first.bytes == second.bytes
+    assert first.bytes == (whole.weights_bytes + whole.kv_bytes) // 2 + whole.compute_bytes
+
+
+def test_no_layers_on_the_device_takes_none_of_it() -> None:
+    off = told(gpu_layers=0)
+
+    (host,) = needs(estimate(LARGE, off), off, pools(node(devices=(L4,))), 64)
+
+    assert host.bytes == estimate(LARGE, off).total_bytes
+
+
+@settings(deadline=None)
+@given(st.integers(1, 63))
+def test_a_partial_offload_is_an_upper_bound_in_both_pools(layers: int) -> None:
+    some = told(gpu_layers=layers)
+    whole = estimate(LARGE, some)
+
+    host, device = needs(whole, some, pools(node(devices=(L4,))), 64, "sha")
+
+    assert device.bytes >= (whole.weights_bytes + whole.kv_bytes) * layers // 64
+    assert host.bytes >= (whole.weights_bytes + whole.kv_bytes) * (64 - layers) // 64
+    assert host.bytes + device.bytes >= whole.total_bytes
+
+
+def test_a_router_takes_its_largest_resident_models() -> None:
+    def one(size: int) -> tuple[PoolNeed, ...]:
+        return (PoolNeed("host", size, 9),)
+
+    assert resident([one(1), one(3), one(2)], 2) == (PoolNeed("host", 5, 9),)
+    assert resident([], 1) == ()
+
+
+def test_a_file_that_two_processes_map_counts_once() -> None:
+    first = (PoolNeed("host", 10, 0, (("sha", 8),)),)
+    second = (PoolNeed("host", 11, 0, (("sha", 8),)),)
+    other = (PoolNeed("host", 9, 0, (("else", 8),)),)
+
+    assert taken_bytes([first, second], "host") == 2 + 3 + 8
+    assert taken_bytes([first, second, other], "host") == 2 + 3 + 8 + 9
+    assert taken_bytes([first], "unified") == 0
+
+
+def test_what_fits_is_not_refused() -> None:
+    assert refusal(asked(told()), mac("64Gi")) is None
+
+
+def test_a_refusal_shows_the_arithmetic_and_remedies() -> None:
+    text = refusal(asked(told()), mac("32Gi", embed(int(0.5 * GIB))))
+
+    assert text == (
+        "needs 22.5 GiB of unified memory, 20.9 GiB are free"
+        " (32.0 GiB x 0.67 = 21.4 GiB budget, 512 MiB taken by default/embed);"
+        " contextSize: 9728 fits (20.9 GiB);"
+        " or cacheTypeK: q8_0 with cacheTypeV: q8_0 fits (20.7 GiB);"
+        " or a smaller quantisation fits, with weights of 16.4 GiB at most (they are 18.0 GiB)"
+    )
+
+
+def test_the_budget_is_shown_as_the_share_less_what_is_in_use() -> None:
+    in_use = Ledger((), {"unified": int(3.4 * GIB)})
+    room = Occupancy("mac", pools(node("32Gi", (METAL,))), in_use)
+
+    text = refusal(asked(told()), room)
+
+    assert text is not None
+    assert text.startswith(
+        "needs 22.5 GiB of unified memory, 18.0 GiB are free"
+        " (32.0 GiB x 0.67 = 21.4 GiB budget, 3.4 GiB in use by other processes); "
+    )
+    assert "a smaller quantisation fits" in text
+
+
+def test_a_smaller_prompt_cache_or_fewer_slots_are_remedies_where_they_help() -> None:
+    need = estimate(LARGE, told()).total_bytes
+    tight = mac(budget=str(need - 2**20))
+    each = told(kv_unified=False, slots=4, context=512, prompt_cache_bytes=0)
+    tight_slots = mac(budget=str(estimate(LARGE, each).total_bytes - 2**20))
+
+    assert "promptCache: 255Mi fits" in (refusal(asked(told()), tight) or "")
+    assert "parallelSlots: 3 fits" in (refusal(asked(each), tight_slots) or "")
+
+
+def test_settings_that_fit_only_together_are_offered_together() -> None:
+    long = told(context=131072, prompt_cache_bytes=8 * GIB)
+    room = mac(budget="19.5Gi")
+
+    text = refusal(asked(long), room)
+
+    assert text is not None
+    assert "; contextSize: 4864, promptCache: 0 fit together (19.5 GiB)" in text
+
+
+def test_where_nothing_helps_the_text_says_so() -> None:
+    text = refusal(asked(told()), mac("1Gi"))
+
+    assert text is not None
+    assert text.endswith("; nothing smaller of it fits here")
+
+
+def test_another_node_with_room_is_named() -> None:
+    big = replace(mac("64Gi"), node="mac-2")
+    unknown = Occupancy("mystery", ())
+
+    text = refusal(asked(told()), mac("16Gi"), [unknown, big])
+
+    assert text is not None
+    assert text.endswith("; or node mac-2 has room")
+
+
+def test_a_shared_file_makes_room_for_a_second_process() -> None:
+    request = Asked((ModelRequest(LARGE, told(), "sha"),))
+    first = workload("first", needs=request.needs_in(mac().pools))
+    second = mac("36Gi", first)
+
+    assert shortfall(request.needs_in(mac("36Gi").pools), mac("36Gi")) is None
+    assert "needs 4.5 GiB of unified memory" in (refusal(request, second) or "")
+
+
+def test_fewer_bits_are_offered_where_a_head_is_made_of_whole_blocks() -> None:
+    """llama.cpp refuses to start with any other."""
+    odd = replace(LARGE, keys={**LARGE.keys, "qwen2.attention.key_length": 80})
+    long = told(context=32768)
+
+    offered, none = (refusal(asked(long, f), mac("32Gi")) or "" for f in (LARGE, odd))
+    slow = refusal(asked(replace(long, flash_attention=False)), mac("32Gi")) or ""
+
+    assert "cacheTypeK: q4_0 with cacheTypeV: q4_0 fits" in offered
+    assert "cacheType" not in none
+    assert "cacheType" not in slow
+
+
+def test_no_context_is_offered_that_the_model_was_not_trained_with() -> None:
+    trained = replace(LARGE, keys={**LARGE.keys, "qwen2.context_length": 4096})
+
+    text = refusal(asked(told(context=10**6), trained), mac("32Gi"))
+
+    assert text is not None
+    assert "; contextSize: 4096 fits" in text
+
+
+def test_a_router_is_offered_fewer_models_at_a_time_or_smaller_ones() -> None:
+    router = Asked(
+        (ModelRequest(LARGE, told(), "a"), ModelRequest(LARGE, told(context=8192), "b")), 2
+    )
+    needed = router.needs_in(mac("96Gi").pools)[0].bytes
+
+    text = refusal(router, mac(budget=str(needed - 2**20))) or ""
+
+    assert text.startswith("needs 43.1 GiB of unified memory, 43.0 GiB are free (")
+    assert "; contextSize: 16128 of each model fits (43.0 GiB)" in text
+    assert "; or router.resident: 1 fits (22.5 GiB)" in text
+
+
+OFFERS = {  # a setting as it is offered -> the request with that much of it
+    r"contextSize: (\d+) fits": lambda s, n: replace(s, context=min(s.context, 256 * n)),
+    r"parallelSlots: (\d+) fits": lambda s, n: replace(s, slots=n),
+    r"promptCache: (\w+) fits": lambda s, n: replace(s, prompt_cache_bytes=n * 2**20),
+}
+STEP = {"contextSize": 256, "parallelSlots": 1, "promptCache": 2**20}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    context=st.integers(512, 2**17),
+    slots=st.integers(1, 8),
+    unified=st.booleans(),
+    cache=st.integers(0, 8 * GIB),
+    budget=st.integers(18 * GIB, 40 * GIB),
+)
+def test_everything_that_is_offered_fits_and_one_step_more_does_not(
+    context: int, slots: int, unified: bool, cache: int, budget: int
+) -> None:
+    wanted = told(context=context, slots=slots, kv_unified=unified, prompt_cache_bytes=cache)
+    room = Occupancy("n", (MemoryPool("unified", None, budget, "given"),))
+
+    text = refusal(asked(wanted), room)
+
+    if text is None:
+        assert estimate(LARGE, wanted).total_bytes <= budget
+        return
+    for words, changed in OFFERS.items():
+        if offered := re.search(f"; (?:or )?{words}", text):
+            steps = parse_bytes(int(offered[1]) if offered[1].isdecimal() else offered[1])
+            steps //= STEP[words.partition(":")[0]]
+            assert estimate(LARGE, changed(wanted, steps)).total_bytes <= budget
+            assert estimate(LARGE, changed(wanted, steps + 1)).total_bytes > budget

@@ -1,0 +1,35 @@
+"""Command lines that people are shown: the programs take them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_lines import all_commands, parser_for, read
+
+PAGE = Path(__file__).parents[2] / "docs/commands.md"
+
+
+def test_the_page_of_commands_has_every_command_of_both_programs() -> None:
+    lines = re.findall(r"`((?:reconcile|fleet-agent) [^`]+)`", PAGE.read_text())
+
+    assert len(lines) > 20
+    assert {read(line)[0] for line in lines} == all_commands()
+
+
+@pytest.mark.parametrize("command", sorted(all_commands() - {"fleet-agent pod"}))
+def test_the_help_of_a_command_shows_lines_that_it_takes(command: str) -> None:
+    text = parser_for(command).format_help().partition("\nexamples:\n")[2]
+    lines = re.findall(r"^  (.+?)  +\S", text, re.MULTILINE)
+
+    assert 1 <= len(lines) <= 4
+    assert max(map(len, text.splitlines())) <= 100
+    assert {read(line)[0] for line in lines} == {command}
+
+
+def test_an_option_that_leaves_no_choice_is_not_in_a_help() -> None:
+    for command in ("deploy", "install", "uninstall"):
+        assert "--output" not in parser_for(f"reconcile {command}").format_help()
+    assert "text, json, sarif, github" in parser_for("reconcile validate").format_help()

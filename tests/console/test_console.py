@@ -1,0 +1,108 @@
+"""What a loop says on a terminal and beside it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import pytest
+
+from reconciler.cli.console import Console, Screen
+from reconciler.cli.progress import ProgressLine, asked_bar, progress_line
+from reconciler.console.edge import Exit, guarded
+from reconciler.core.plan import Plan
+from reconciler.loop.desired import Desired, no_facts
+from reconciler.runtimes import RUNTIMES
+from reconciler.source.load import load
+from tests.support.fleets import MemoryCheckout, node
+from tests.support.wait import wait_for
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Coming:
+    model: str
+    received_bytes: int = 60 * MIB
+    total_bytes: int | None = 240 * MIB
+    state: str = "downloading"
+
+    @property
+    def source(self) -> str:
+        return f"https://models.test/{self.model}"
+
+
+TWO = (Coming("gemma-270m"), Coming("qwen-coder-32b", total_bytes=None))
+
+
+@pytest.mark.parametrize("columns", [30, 60, 80, 110, 200])
+def test_no_progress_line_is_as_wide_as_the_terminal(columns: int) -> None:
+    assert len(progress_line(TWO, 0.0, columns)) < columns
+
+
+def test_the_wider_the_terminal_the_more_a_progress_line_says() -> None:
+    wide, narrow = progress_line(TWO, 0.0, 200), progress_line(TWO, 0.0, 40)
+
+    assert "gemma-270m [#######---------------------] 25 %  60.0 MiB of 240 MiB   qwen" in wide
+    assert narrow == "2 downloads, 120 MiB"
+
+
+def test_a_progress_line_says_how_fast_and_how_long_where_there_is_room() -> None:
+    rates = {TWO[0].source: 12.0 * MIB, TWO[1].source: 2.0 * MIB}
+
+    wide = progress_line(TWO, 0.0, 200, rates)
+
+    assert "60.0 MiB of 240 MiB, 12.0 MiB/s, 15 s left   qwen" in wide
+    assert wide.endswith("60.0 MiB, 2.0 MiB/s")
+    assert progress_line(TWO, 0.0, 110, rates) == progress_line(TWO, 0.0, 110)
+
+
+def test_a_download_that_is_done_leaves_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    coming = list(TWO)
+    progress = ProgressLine(Screen(), lambda: coming, {TWO[0].source: 240 * MIB}.get)
+    wait_for(lambda: len(progress.on_their_way) == 2, "both are seen")
+
+    coming.clear()  # the second was called off
+    wait_for(lambda: not progress.on_their_way, "neither is on its way")
+    progress.close()
+
+    assert "gemma-270m  downloaded, 240 MiB in " in (said := capsys.readouterr().err)
+    assert "qwen" not in said
+
+
+def desired() -> Desired:
+    checkout = MemoryCheckout({"node.yaml": node()})
+    loaded = load(checkout, RUNTIMES)
+    assert loaded.fleet is not None
+    return Desired.of(checkout, loaded, loaded.fleet, no_facts)
+
+
+def test_a_mistake_that_was_mended_is_acknowledged(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(Screen(), "text")
+    first, mended = (desired() for _ in range(2))
+    plan = Plan("r1", (), (), (), {}, {})
+
+    console.planned(plan, first)
+    console.refused("r2", ())
+    console.planned(plan, first)  # goes on meanwhile
+    meanwhile = capsys.readouterr()
+    console.planned(plan, mended)
+    console.planned(plan, mended)
+
+    assert "is valid" not in meanwhile.err
+    assert capsys.readouterr().err.count("is valid, and followed") == 1
+
+
+def test_the_bar_of_headers_is_as_long_as_what_was_read_and_goes_when_all_is() -> None:
+    assert asked_bar(0, 4).endswith("-] 0 of 4")
+    assert asked_bar(2, 4).count("#") == asked_bar(2, 4).count("-") > 0
+    assert asked_bar(4, 4) == ""
+
+
+def test_no_terminal_obeys_a_log_line_of_a_command_that_keeps_no_log() -> None:
+    """pytest's own handlers stand in the way of the one that is left then."""
+    guarded(lambda: Exit.OK, "reconcile")
+    said = logging.makeLogRecord({"msg": "model %s", "args": ("\x1b[31mred",)})
+
+    assert logging.lastResort is not None
+    assert logging.lastResort.format(said) == "model \\x1b[31mred"

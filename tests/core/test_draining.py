@@ -1,0 +1,197 @@
+"""A machine with `drain: true`: where its services go, and who has to say that they may stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.api.meta import Resource
+from reconciler.core.plan import Action, Blocked, Plan, TargetState
+from reconciler.core.planner import Policy, make_plan
+from reconciler.core.prune import PruneLimits
+from reconciler.fleet.workload import Workload
+from reconciler.placement import Assignment, assign
+from tests.placement.test_placement import GIB, fleet, known, model, node, rules, service
+from tests.support.builders import FixedCauses, instance, observed, ref, workload
+
+OLD, NEW = "node/mac", "node/linux"
+
+
+def small(name: str) -> Resource:
+    """Room for one service of 6 GiB."""
+    return node(name, hardware={"memory": "12Gi"})
+
+
+def named(name: str, *nodes: str, **spec: Any) -> Resource:
+    return service(name, placement={"nodes": list(nodes)}, **spec)
+
+
+def homes(assignment: Assignment) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for placed in assignment.workloads:
+        found.setdefault(placed.ref.name, []).append(placed.node)
+    return found
+
+
+def test_a_service_goes_to_the_next_node_that_it_names() -> None:
+    chat = named("chat", "mac", "a", "b")
+
+    left = assign(fleet(node(drain=True), node("a"), node("b"), model(), chat), {})
+    stays = assign(fleet(node(), node("a"), node("b"), model(), chat), {})
+
+    assert homes(left) == {"chat": ["a"]}
+    assert homes(stays) == {"chat": ["mac"]}
+    assert left.held == stays.held == ()
+
+
+def test_it_takes_the_first_that_has_room_and_nobodys_place() -> None:
+    """`zoo` comes last by its name, and it was on that node first."""
+    nodes = node(drain=True), small("a"), small("b")
+    services = named("chat", "mac", "a", "b"), named("zoo", "a", modelRef="z")
+
+    assignment = assign(
+        fleet(*nodes, model(), model("z", source="https://models.test/z.gguf"), *services),
+        known(6 * GIB, "m", "z"),
+    )
+
+    assert homes(assignment) == {"zoo": ["a"], "chat": ["b"]}
+
+
+def test_where_no_room_is_the_first_says_what_it_lacks() -> None:
+    nodes = node(drain=True), small("a"), small("b")
+    models = model(), model("z", source="https://models.test/z.gguf")
+    services = (
+        named("chat", "mac", "a", "b"),
+        named("zoo", "a", modelRef="z"),
+        named("yak", "b", modelRef="z"),
+    )
+
+    assignment = assign(fleet(*nodes, *models, *services), known(6 * GIB, "m", "z"))
+
+    assert rules(assignment) == {"chat": "MemoryFits"}
+    assert assignment.held[0].nodes == {"a"}
+    assert "node mac has room" not in assignment.held[0].finding.message
+
+
+@pytest.mark.parametrize(
+    "other", [{"unschedulable": True}, {"drain": True}, {"runtimes": ["mlx-server"]}]
+)
+def test_a_node_that_takes_nothing_is_no_way_out(other: dict[str, Any]) -> None:
+    nodes = node(drain=True), node("a", **other)
+
+    assignment = assign(fleet(*nodes, model(), named("chat", "mac", "a")), {})
+
+    assert rules(assignment) == {"chat": "NodeUnavailable"}
+    assert "placement.nodes" in assignment.held[0].finding.message
+
+
+def test_a_port_that_another_service_has_there_is_no_way_out() -> None:
+    services = (
+        named("chat", "mac", "a", endpoint={"port": 8001}),
+        named("zoo", "a", endpoint={"port": 8001}),
+    )
+
+    assignment = assign(fleet(node(drain=True), node("a"), model(), *services), {})
+
+    assert homes(assignment) == {"zoo": ["a"]}
+    assert "its port is taken on a" in assignment.held[0].finding.message
+
+
+def test_replicas_of_two_drained_nodes_go_to_two_others() -> None:
+    nodes = node(drain=True), node("mac2", drain=True), node("a"), node("b")
+    chat = named("chat", "mac", "mac2", "a", "b", replicas=2)
+
+    assert homes(assign(fleet(*nodes, model(), chat), {})) == {"chat": ["a", "b"]}
+
+
+def test_a_suspended_service_is_no_matter_of_where() -> None:
+    assignment = assign(fleet(node(drain=True), model(), service(suspend=True)), {})
+
+    assert assignment.held == ()
+
+
+def test_another_pass_finds_the_same_nodes() -> None:
+    drained = fleet(node(drain=True), node("a"), model(), named("chat", "mac", "a"))
+
+    first = assign(drained, known())
+
+    assert assign(drained, known(), first) == first == assign(drained, known())
+
+
+def drained(*wanted: Workload, confirmed: str = "", of: Workload | None = None) -> Plan:
+    """The plan for two services on a drained node, which the revision holds where it says no other
+    node."""
+    seen = observed(instance("chat", of=of), instance("other"))
+    held = [
+        Blocked(ref(name), "NodeUnavailable", "", None, None, (ref(name),))
+        for name in ("chat", "other")
+        if ref(name) not in {w.ref for w in wanted}
+    ]
+    policy = Policy(prune=PruneLimits(confirmed=frozenset({confirmed})), drained=frozenset({OLD}))
+    return make_plan("rev", wanted, held, seen, policy, FixedCauses())
+
+
+def test_it_moves_where_it_is_placed_elsewhere_by_the_line_that_drains() -> None:
+    made = drained(workload("chat", node="linux"), workload("other", node="linux"))
+
+    assert [(c.action, c.reason, c.home) for c in made.changes] == [
+        (Action.MOVE, "MovedAway", NEW),
+        (Action.MOVE, "MovedAway", NEW),
+    ]
+    assert made.blocked == ()
+
+
+def test_what_has_nowhere_to_go_stops_once_somebody_says_so() -> None:
+    asked = drained()
+    (question,) = [item for item in asked.blocked if item.token]
+    assert question.token is not None
+
+    told = drained(confirmed=question.token)
+
+    assert asked.changes == ()
+    assert asked.unchanged == {}
+    assert "default/chat, default/other would stop" in question.message
+    assert [(c.action, c.reason) for c in told.changes] == [
+        (Action.STOP, "NodeDrained"),
+        (Action.STOP, "NodeDrained"),
+    ]
+
+
+def test_what_is_held_by_annotation_stays_on_a_drained_node() -> None:
+    made = drained(of=workload("chat", lifecycle={"hold": "true"}))
+
+    assert "Held" in {item.reason for item in made.blocked}
+
+
+def test_what_runs_on_a_node_that_is_only_unschedulable_stays() -> None:
+    want = workload("chat", takes_new=False)
+    other = workload("other", takes_new=False)
+
+    made = make_plan(
+        "rev", [want, other], [], observed(instance("chat", of=want)), Policy(), FixedCauses()
+    )
+
+    assert made.changes == ()
+    assert made.unchanged == {OLD: 1}
+    assert [(item.ref.name, item.reason) for item in made.blocked] == [
+        ("other", "NodeTakesNothingNew")
+    ]
+
+
+def test_a_drained_node_that_does_not_answer_proves_nothing() -> None:
+    seen = observed(instance("chat"))
+    silent = {OLD: TargetState(OLD, reachable=False)}
+    held = [Blocked(ref("chat"), "NodeUnavailable", "", None, None, (ref("chat"),))]
+
+    made = make_plan(
+        "rev",
+        [],
+        held,
+        type(seen)(silent, seen.instances),
+        Policy(drained=frozenset({OLD})),
+        FixedCauses(),
+    )
+
+    assert made.changes == ()
+    assert [item.reason for item in made.blocked] == ["NodeUnavailable"]

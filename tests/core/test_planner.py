@@ -1,0 +1,690 @@
+"""What a plan decides, pair by pair."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.core.plan import (
+    Action,
+    Blocked,
+    Drift,
+    DriftKind,
+    Instance,
+    Observation,
+    Plan,
+    PoolState,
+    Restart,
+    TargetState,
+)
+from reconciler.core.planner import Policy, make_plan
+from reconciler.core.prune import PruneLimits, prune_token
+from reconciler.fleet.workload import Workload
+from reconciler.report.plan_text import plan_text
+from tests.support.builders import (
+    GIB,
+    NODE,
+    FixedCauses,
+    instance,
+    model_file,
+    need,
+    observed,
+    ref,
+    workload,
+)
+
+
+def plan(
+    desired: list[Workload],
+    seen: Observation,
+    blocked: Any = (),
+    *,
+    drift_enforced: bool = True,
+    **limits: Any,
+) -> Plan:
+    policy = Policy(drift_enforced, PruneLimits(**limits))
+    return make_plan("rev", desired, blocked, seen, policy, FixedCauses())
+
+
+def actions(made: Plan) -> dict[str, str]:
+    return {change.ref.name: str(change.action) for change in made.changes}
+
+
+def test_a_declared_service_that_does_not_run_is_created() -> None:
+    made = plan([workload("chat")], observed())
+
+    assert actions(made) == {"chat": "create"}
+    assert made.changes[0].reason == "Added"
+    assert made.changes[0].source is not None
+    assert made.changes[0].source.line == 1
+    assert made.exit_code == 2
+
+
+def test_a_service_that_runs_as_declared_is_counted_and_not_listed() -> None:
+    made = plan([workload("chat")], observed(instance("chat")))
+
+    assert made.changes == ()
+    assert made.unchanged == {NODE: 1}
+    assert made.exit_code == 0
+
+
+def test_a_changed_setting_replaces_and_names_the_field_and_its_line() -> None:
+    want = workload("chat", settings={"contextSize": 16384})
+
+    made = plan([want], observed(instance("chat")))
+
+    (change,) = made.changes
+    assert change.action is Action.REPLACE
+    (field,) = change.fields
+    assert (field.path, field.before, field.after, field.forces_restart) == (
+        "contextSize",
+        8192,
+        16384,
+        True,
+    )
+    assert change.source is not None
+    assert change.source.line == 7
+    assert (change.impact.downtime_seconds, change.impact.downtime_basis) == (2.0, "measured")
+
+
+def test_another_runtime_ends_the_process_of_the_one_before() -> None:
+    want = workload("chat", runtime="vllm")
+
+    made = plan([want], observed(instance("chat", of=workload("chat", runtime="llama-server"))))
+
+    assert actions(made) == {"chat": "replace"}
+    assert "runtime" in [field.path for field in made.changes[0].fields]
+
+
+def test_a_change_that_only_the_agent_acts_on_restarts_nothing() -> None:
+    want = workload("chat", lifecycle={"rollout.drainTimeout": 5.0})
+
+    made = plan([want], observed(instance("chat")))
+
+    (change,) = made.changes
+    assert (change.action, change.impact.restart) == (Action.UPDATE, "none")
+    assert [f.forces_restart for f in change.fields] == [False]
+
+
+def test_a_change_that_renders_the_same_command_restarts_nothing() -> None:
+    pinned = workload("chat", models=(model_file(sha256="ab" * 32),))
+    before = instance("chat", of=workload("chat", models=(model_file(sha256=None),)))
+
+    made = plan([pinned], observed(before, renders={ref("chat"): "render"}))
+
+    (change,) = made.changes
+    assert (change.action, change.impact.restart) == (Action.UPDATE, "none")
+    assert [(f.path, f.forces_restart) for f in change.fields] == [("model.gemma.sha256", False)]
+
+
+def test_a_changed_model_says_so_and_counts_its_download() -> None:
+    want = workload("chat", models=(model_file(source="https://x.test/b.gguf", sha256="cd" * 32),))
+
+    made = plan([want], observed(instance("chat")))
+
+    (change,) = made.changes
+    assert change.reason == "ModelChanged"
+    assert change.impact.download_bytes == 1000
+    assert {f.path for f in change.fields} == {"model.gemma.source", "model.gemma.sha256"}
+
+
+def test_a_model_that_is_on_the_node_is_not_downloaded() -> None:
+    made = plan([workload("chat")], observed(cached=frozenset({"ab" * 32})))
+
+    assert made.changes[0].impact.download_bytes == 0
+
+
+def test_a_model_that_several_services_need_is_downloaded_once_on_each_node() -> None:
+    twice = (model_file("a"), model_file("b"))  # one file under two names
+    wanted = [workload("one", models=twice), workload("two"), workload("far", node="other")]
+    both = observed()
+    both = replace(both, targets=both.targets | {"node/other": TargetState("node/other", True)})
+
+    made = plan(wanted, both)
+
+    sizes = {c.ref.name: c.impact.download_bytes for c in made.changes}
+    assert sizes == {"far": 1000, "one": 1000, "two": 0}
+
+
+def test_a_removed_service_cites_its_last_line_and_the_removing_commit() -> None:
+    made = plan([], observed(instance("chat")))
+
+    (change,) = made.changes
+    assert (change.action, change.reason) == (Action.DELETE, "Removed")
+    assert change.source is not None
+    assert (change.source.file, change.source.commit) == ("services/chat.yaml", "c" * 40)
+
+
+def test_a_service_placed_on_another_node_moves() -> None:
+    made = plan([workload("chat", node="other")], observed(instance("chat")))
+
+    (change,) = made.changes
+    assert (change.action, change.message) == (Action.MOVE, "from node/mac to node/other")
+
+
+def test_a_suspended_service_stops_and_is_no_guarded_removal() -> None:
+    names = [f"s{i}" for i in range(6)]
+
+    made = plan(
+        [workload(n, suspended=True) for n in names], observed(*(instance(n) for n in names))
+    )
+
+    assert {c.reason for c in made.changes} == {"Suspended"}
+    assert len(made.changes) == 6
+    assert made.blocked == ()
+
+
+def test_an_unreachable_target_gives_unknown_and_never_create_or_delete() -> None:
+    seen = Observation({NODE: TargetState(NODE, reachable=False, message="no answer")}, ())
+
+    made = plan([workload("chat"), workload("code")], seen)
+
+    assert {c.action for c in made.changes} == {Action.UNKNOWN}
+    assert made.exit_code == 3
+
+
+def test_a_blocked_service_stays_as_it_runs() -> None:
+    hold = Blocked(ref("chat"), "MemoryFits", "too large", None, None, (ref("chat"),))
+    want = workload("chat", settings={"contextSize": 16384})
+
+    made = plan([want], observed(instance("chat")), blocked=[hold])
+
+    assert made.changes == ()
+    assert made.unchanged == {NODE: 1}
+    assert made.exit_code == 3
+
+
+def test_a_missing_engine_blocks_by_observation_with_the_reason() -> None:
+    seen = observed(missing={"llama-server": "install llama.cpp"})
+
+    made = plan([workload("chat")], seen)
+
+    assert [(b.reason, b.message) for b in made.blocked] == [("EngineMissing", "install llama.cpp")]
+    assert made.changes == ()
+
+
+def test_a_render_only_difference_is_deferred_and_changes_no_exit_code() -> None:
+    made = plan([workload("chat")], observed(instance("chat"), renders={ref("chat"): "newer"}))
+
+    assert actions(made) == {"chat": "deferred"}
+    assert made.exit_code == 0
+
+
+def test_a_render_only_difference_restarts_at_once_where_the_service_asks_for_it() -> None:
+    want = workload("chat", lifecycle={"rollout.onUpgrade": "restart"})
+    have = instance("chat", of=want)
+
+    made = plan([want], observed(have, renders={ref("chat"): "newer"}))
+
+    assert actions(made) == {"chat": "replace"}
+
+
+@pytest.mark.parametrize(("enforced", "reason"), [(True, "ProcessGone"), (False, "DriftReported")])
+def test_a_lost_process_is_drift_and_the_policy_decides(enforced: bool, reason: str) -> None:
+    made = plan([workload("chat")], observed(instance("chat", gone=True)), drift_enforced=enforced)
+
+    assert [(c.action, c.reason) for c in made.changes] == [(Action.DRIFT, reason)]
+
+
+def test_removals_beyond_the_limits_wait_for_exactly_their_token() -> None:
+    have = [instance(f"s{i}") for i in range(6)]
+    free = plan([], observed(*have), max_count=100, max_share=1.0)
+    token = prune_token(free.changes)
+
+    guarded = plan([], observed(*have))
+    released = plan([], observed(*have), confirmed=frozenset({token}))
+    others = plan([], observed(*have[:5]), confirmed=frozenset({token}))
+
+    assert [b.token for b in guarded.blocked] == [token]
+    assert token in guarded.blocked[0].message
+    assert guarded.changes == ()
+    assert len(released.changes) == 6
+    assert others.changes == ()
+
+
+def test_removing_the_last_service_is_obeyed() -> None:
+    made = plan([], observed(instance("chat")))
+
+    assert actions(made) == {"chat": "delete"}
+    assert made.blocked == ()
+
+
+def test_three_of_three_may_go_but_four_of_five_may_not() -> None:
+    three = plan([], observed(*(instance(f"s{i}") for i in range(3))))
+    four = plan([workload("s4")], observed(*(instance(f"s{i}") for i in range(5))))
+
+    assert len(three.changes) == 3
+    assert [b.reason for b in four.blocked] == ["NeedsConfirmation"]
+
+
+def test_a_new_service_never_takes_the_memory_of_one_that_runs() -> None:
+    running = workload("zeta", needs=need(8 * GIB))
+    late = workload("alpha", needs=need(4 * GIB))
+
+    made = plan([running, late], observed(instance("zeta", of=running)))
+
+    assert made.changes == ()
+    assert [(b.ref.name, b.reason) for b in made.blocked] == [("alpha", "MemoryFits")]
+    assert "default/zeta" in made.blocked[0].message
+
+
+def test_a_service_that_runs_and_one_that_waits_for_its_memory_are_told_a_way_out() -> None:
+    late = workload("critical", needs=need(4 * GIB))
+    held = Blocked(ref("low"), "MemoryFits", "does not fit", None, None, (ref("low"),))
+
+    made = plan([late], observed(instance("low", of=workload("low", needs=need(8 * GIB)))), [held])
+
+    why = {b.ref.name: b.message for b in made.blocked}
+    assert "default/low 8.0 GiB" in why["critical"]
+    assert why["critical"].endswith("; suspend one of them, or lower what is asked")
+
+
+def test_a_service_too_large_for_an_empty_node_is_told_to_shrink() -> None:
+    made = plan([workload("big", needs=need(20 * GIB))], observed())
+
+    assert made.blocked[0].message == (
+        "needs 20.0 GiB of host memory, which has a budget of 10.0 GiB; lower what is asked"
+    )
+
+
+def test_the_room_of_a_service_whose_next_model_is_not_known_is_nobodys() -> None:
+    """A replacement of unknown size read as one that takes nothing: it went first, and a neighbour
+    was admitted into what it still held."""
+    old = workload("old", needs=need(8 * GIB))
+    other = workload("old", models=(model_file(sha256=None, source="https://models.test/n.gguf"),))
+    late = workload("late", needs=need(4 * GIB))
+
+    made = plan([other, late], observed(instance("old", of=old)))
+
+    (replaced,) = made.changes
+    (memory,) = replaced.impact.memory
+    assert replaced.action is Action.REPLACE
+    assert (memory.before_bytes, memory.after_bytes, memory.peak_bytes) == (8 * GIB, None, None)
+    assert [(b.ref.name, b.reason) for b in made.blocked] == [("late", "MemoryFits")]
+    assert "memory 8.0 -> ? of 10.0 GiB" in plan_text(made, 0.0)
+
+
+def test_what_runs_and_nobody_sized_does_not_begin_at_nothing() -> None:
+    running, wanted = (
+        instance("old", of=workload("old", needs=())),
+        workload("old", needs=need(GIB)),
+    )
+
+    (changed,) = plan([replace(wanted, runtime="mlx-lm")], observed(running)).changes
+
+    assert [(m.before_bytes, m.after_bytes) for m in changed.impact.memory] == [(None, GIB)]
+
+
+def test_memory_that_a_removal_frees_can_be_used_in_the_same_pass() -> None:
+    old = instance("old", needs=need(8 * GIB))
+    new = workload("new", needs=need(8 * GIB))
+
+    made = plan([new], observed(old))
+
+    assert [c.action for c in made.changes] == [Action.DELETE, Action.CREATE]
+    assert [c.impact.order for c in made.changes] == [0, 1]
+
+
+def test_one_model_file_of_two_services_is_counted_once() -> None:
+    shared = need(6 * GIB, weights=(("ab", 5 * GIB),))
+    both = [workload("a", needs=shared), workload("b", needs=shared)]
+
+    made = plan(both, observed())
+
+    assert len(made.changes) == 2
+    assert made.changes[1].impact.memory[0].after_bytes == 7 * GIB
+
+
+def test_mode_warn_lets_a_service_through_that_does_not_fit() -> None:
+    want = workload("big", needs=need(20 * GIB), lifecycle={"memory.mode": "warn"})
+
+    made = plan([want], observed())
+
+    assert actions(made) == {"big": "create"}
+
+
+def test_memory_in_use_by_others_is_a_tenant_of_the_node() -> None:
+    pool = PoolState("host", 16 * GIB, 10 * GIB, 4 * GIB, "pid 71 (browser), 3.1 GiB")
+    small, large = workload("a", needs=need(5 * GIB)), workload("b", needs=need(7 * GIB))
+
+    fits = plan([small], observed(pools=(pool,)))
+    refused = plan([large], observed(pools=(pool,)))
+
+    assert actions(fits) == {"a": "create"}
+    assert [b.message for b in refused.blocked] == [
+        "needs 7.0 GiB of host memory; with 4.0 GiB in use by other processes"
+        " that is 11.0 GiB of 10.0 GiB;"
+        " lower what is asked; or free 1.0 GiB of what others use there"
+        " (the largest: pid 71 (browser), 3.1 GiB)"
+    ]
+
+
+def test_what_runs_keeps_its_memory_when_others_take_more() -> None:
+    pool = PoolState("host", 16 * GIB, 10 * GIB, 9 * GIB)
+    running = workload("chat", needs=need(8 * GIB))
+    noted = workload("chat", needs=need(8 * GIB), lifecycle={"rollout.drainTimeout": 5.0})
+    smaller = workload("chat", needs=need(6 * GIB), settings={"contextSize": 1})
+    larger = workload("chat", needs=need(9 * GIB), settings={"contextSize": 2})
+    here = observed(instance("chat", of=running), pools=(pool,))
+
+    assert plan([running], here).exit_code == 0
+    assert actions(plan([noted], here)) == {"chat": "update"}
+    assert actions(plan([smaller], here)) == {"chat": "replace"}
+    assert [b.reason for b in plan([larger], here).blocked] == ["MemoryFits"]
+
+
+def test_unknown_use_by_others_refuses_nothing() -> None:
+    pool = PoolState("host", 16 * GIB, 10 * GIB, None)
+
+    assert actions(plan([workload("a", needs=need(9 * GIB))], observed(pools=(pool,)))) == {
+        "a": "create"
+    }
+
+
+def test_mode_warn_says_what_it_lets_through() -> None:
+    pool = PoolState("host", 16 * GIB, 10 * GIB, 4 * GIB)
+    want = workload("big", needs=need(8 * GIB), lifecycle={"memory.mode": "warn"})
+
+    (change,) = plan([want], observed(pools=(pool,))).changes
+
+    assert change.message == (
+        "MemoryOverridden: needs 8.0 GiB of host memory; with 4.0 GiB in use by other processes"
+        " that is 12.0 GiB of 10.0 GiB; started all the same, by memory.mode: warn"
+    )
+
+
+def test_a_held_service_is_shown_and_left_as_it_is() -> None:
+    want = workload("chat", settings={"contextSize": 1024}, lifecycle={"hold": "true"})
+
+    made = plan([want], observed(instance("chat")))
+
+    assert [b.reason for b in made.blocked] == ["Held"]
+    assert made.blocked[0].message == (
+        "contextSize 8192 -> 1024, rollout.drainTimeout 60.0 -> unset; left as it is by its hold"
+        " annotation"
+    )
+    assert made.changes == ()
+
+
+names = st.sets(st.sampled_from(["a", "b", "c", "d", "e", "f"]))
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[list[Workload], list[Instance]]:
+    """Desired and observed services of one node, some of them alike."""
+    sizes = st.integers(0, 6).map(lambda n: need(n * GIB) if n else ())
+    contexts = st.sampled_from([1024, 2048])
+    wanted = [
+        workload(n, settings={"contextSize": draw(contexts)}, needs=draw(sizes))
+        for n in sorted(draw(names))
+    ]
+    running = [
+        instance(n, of=workload(n, settings={"contextSize": draw(contexts)}, needs=draw(sizes)))
+        for n in sorted(draw(names))
+    ]
+    return wanted, running
+
+
+@given(worlds(), st.randoms(use_true_random=False))
+def test_the_order_of_what_is_handed_in_does_not_matter(world: Any, random: Any) -> None:
+    wanted, running = world
+    shuffled = list(wanted), list(running)
+    for part in shuffled:
+        random.shuffle(part)
+
+    assert plan(wanted, observed(*running)) == plan(shuffled[0], observed(*running))
+    assert plan(wanted, observed(*running)).changes == plan(wanted, observed(*shuffled[1])).changes
+
+
+@given(worlds())
+def test_after_one_pass_a_second_plan_is_empty(world: Any) -> None:
+    wanted, running = world
+    everything = {"max_count": 100, "max_share": 1.0}
+    first = plan(wanted, observed(*running), **everything)
+    after = {i.ref: i for i in running}
+    for change in first.changes:
+        if change.action is Action.DELETE:
+            del after[change.ref]
+        elif change.desired is not None:
+            before = after.get(change.ref)
+            needs = change.desired.needs or (before.needs if before else ())  # else still unknown
+            after[change.ref] = instance(change.ref.name, of=change.desired, needs=needs)
+
+    second = plan(wanted, observed(*after.values()), **everything)
+
+    assert second.changes == ()
+    assert {b.ref for b in second.blocked} == {b.ref for b in first.blocked}
+
+
+@given(worlds(), st.integers(0, 10))
+def test_no_node_is_given_more_memory_than_its_budget_less_what_others_use(
+    world: Any, others_gib: int
+) -> None:
+    wanted, running = world
+    others = others_gib * GIB
+    fits_now = sum(n.bytes for i in running for n in i.needs) + others <= 10 * GIB
+    pool = PoolState("host", 16 * GIB, 10 * GIB, others)
+
+    made = plan(wanted, observed(*running, pools=(pool,)), max_count=100, max_share=1.0)
+
+    for change in made.changes:
+        for memory in change.impact.memory:
+            grows = (memory.after_bytes or 0) > (memory.before_bytes or 0)
+            if change.desired is not None and change.desired.needs and (fits_now or grows):
+                assert (memory.after_bytes or 0) + others <= (memory.budget_bytes or 0)
+
+
+@given(worlds())
+def test_adding_a_service_changes_nothing_about_the_others_that_run(world: Any) -> None:
+    wanted, running = world
+    more = [*wanted, workload("zz-new", needs=need(3 * GIB))]
+    guard = {"max_count": 100, "max_share": 1.0}
+
+    before = plan(wanted, observed(*running), **guard)
+    after = plan(more, observed(*running), **guard)
+
+    kept = [replace(c, impact=c.impact) for c in after.changes if c.ref.name != "zz-new"]
+    assert [(c.action, c.ref) for c in kept] == [(c.action, c.ref) for c in before.changes]
+
+
+@pytest.mark.parametrize(
+    "desired",
+    [
+        pytest.param([], id="removed"),
+        pytest.param(
+            [workload("chat", suspended=True, lifecycle={"hold": "true"})], id="suspended"
+        ),
+        pytest.param(
+            [workload("chat", settings={"contextSize": 1}, lifecycle={"hold": "true"})],
+            id="changed",
+        ),
+    ],
+)
+def test_whatever_happens_to_a_held_service_is_shown_and_not_done(desired: list[Workload]) -> None:
+    have = instance("chat", of=workload("chat", lifecycle={"hold": "true"}))
+
+    made = plan(desired, observed(have))
+
+    assert made.changes == ()
+    assert [b.reason for b in made.blocked] == ["Held"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_held"),
+    [({}, {"hold": "true"}, True), ({"hold": "true"}, {}, False)],
+    ids=["held with its move", "released with its move"],
+)
+def test_of_a_service_that_moves_the_declared_hold_counts(
+    before: dict[str, Any], after: dict[str, Any], is_held: bool
+) -> None:
+    have = instance("chat", of=workload("chat", lifecycle=before))
+
+    made = plan([workload("chat", node="other", lifecycle=after)], observed(have))
+
+    assert [b.reason for b in made.blocked] == (["Held"] if is_held else [])
+    assert actions(made) == ({} if is_held else {"chat": "move"})
+
+
+def test_what_is_only_shown_of_a_held_service_blocks_nothing() -> None:
+    chat = workload("chat", lifecycle={"hold": "true"})
+    drifts = (Drift(DriftKind.COSMETIC, "a file is gone", 1.0),)
+
+    made = plan([chat], observed(instance("chat", chat, drifts=drifts)))
+
+    assert [c.reason for c in made.changes] == ["DriftShown"]
+    assert (made.blocked, made.exit_code) == ((), 0)
+
+
+def test_the_hold_itself_is_noted_without_a_restart() -> None:
+    made = plan([workload("chat", lifecycle={"hold": "true"})], observed(instance("chat")))
+
+    assert actions(made) == {"chat": "update"}
+    assert made.blocked == ()
+
+
+def test_what_another_fleet_started_is_removed_only_when_confirmed() -> None:
+    limits = {"foreign": {"default/theirs": "/srv/other"}}
+    waiting = plan([workload("new")], observed(instance("theirs")), **limits)
+    (held,) = waiting.blocked
+
+    released = plan(
+        [workload("new")],
+        observed(instance("theirs")),
+        confirmed=frozenset({held.token}),
+        **limits,
+    )
+
+    assert actions(waiting) == {"new": "create"}
+    assert "/srv/other" in held.message
+    assert held.source is None  # the file is the other fleet's
+    assert [c.source for c in released.changes if c.ref.name == "theirs"] == [None]
+    assert actions(released) == {"new": "create", "theirs": "delete"}
+
+
+def test_a_removed_service_with_a_prune_annotation_is_kept_and_said() -> None:
+    have = instance("chat", of=workload("chat", lifecycle={"prune": "disabled"}))
+
+    made = plan([], observed(have))
+
+    assert made.changes == ()
+    assert [(b.reason, b.ref.name) for b in made.blocked] == [("PruneDisabled", "chat")]
+    assert made.exit_code == 3
+
+
+def test_a_service_that_a_person_stopped_goes_and_is_no_change_afterwards() -> None:
+    chat = workload("chat")
+    stopped = {ref("chat"): chat.inputs_digest}
+
+    stopping = plan([chat], observed(instance("chat"), stopped=stopped))
+    stays = plan([chat], observed(stopped=stopped))
+
+    assert [(c.action, c.reason) for c in stopping.changes] == [(Action.STOP, "StoppedByHand")]
+    assert (stays.changes, stays.blocked, stays.exit_code) == ((), (), 0)
+
+
+def test_a_service_that_a_person_stopped_comes_back_with_its_next_input_change() -> None:
+    before = workload("chat")
+    after = workload("chat", settings={"contextSize": 4096})
+
+    made = plan([after], observed(stopped={ref("chat"): before.inputs_digest}))
+
+    assert actions(made) == {"chat": "create"}
+
+
+def test_a_persons_stop_counts_for_a_service_that_the_fleet_holds_too() -> None:
+    chat = workload("chat")
+    held = Blocked(ref("chat"), "MemoryFits", "too large", None, NODE, (ref("chat"),))
+
+    made = plan([], observed(instance("chat"), stopped={ref("chat"): chat.inputs_digest}), [held])
+
+    assert actions(made) == {"chat": "stop"}
+
+
+def test_a_move_to_a_node_where_the_service_is_stopped_by_hand_says_that_it_waits_for_that() -> (
+    None
+):
+    chat = workload("chat", node="other")
+    here = observed(instance("chat"))
+    stopped = TargetState("node/other", True, stopped={chat.ref: chat.inputs_digest})
+    there = replace(here, targets={**here.targets, "node/other": stopped})
+
+    made = plan([chat], there)
+    after = plan([workload("chat", node="other", settings={"contextSize": 4096})], there)
+
+    assert [(c.target, c.reason) for c in made.changes] == [(NODE, "MovedAway")]
+    (blocked,) = made.blocked
+    assert (blocked.target, blocked.reason) == (NODE, "StoppedByHand")
+    assert blocked.message == (
+        "waits until it answers on other, where it was stopped by hand:"
+        " on the node, `fleet-agent restart default/chat` starts it"
+    )
+    assert (made.exit_code, after.blocked) == (3, ())
+
+
+def test_nothing_is_stopped_by_hand_on_a_node_that_does_not_answer() -> None:
+    chat = workload("chat")
+    seen = observed(instance("chat"), reachable=False, stopped={ref("chat"): chat.inputs_digest})
+
+    assert actions(plan([chat], seen)) == {"chat": "unknown"}
+
+
+@pytest.mark.parametrize("lifecycle", [{}, {"hold": "true"}])
+def test_a_restart_by_hand_replaces_what_runs_as_declared(lifecycle: dict[str, str]) -> None:
+    chat = workload("chat", lifecycle=lifecycle)
+
+    made = plan([chat], observed(instance("chat", chat), restarts=frozenset({ref("chat")})))
+
+    assert [(c.action, c.reason) for c in made.changes] == [(Action.REPLACE, "RestartedByHand")]
+    assert made.changes[0].desired is chat
+
+
+def _router(context: int = 512, resident: int = 1, **overrides: Any) -> Workload:
+    settings = {"router.resident": resident, "models[a].contextSize": context}
+    return workload("chat", runtime="llamacpp-router", settings=settings, **overrides)
+
+
+def test_a_change_of_one_of_many_models_updates_in_place() -> None:
+    made = plan([_router(1024)], observed(instance("chat", of=_router(), pid=7)))
+
+    (change,) = made.changes
+    assert (change.action, change.impact.restart) == (Action.UPDATE, Restart.HOT)
+    assert change.reason == "SettingsChanged"
+    assert [(f.path, f.forces_restart) for f in change.fields] == [("models[a].contextSize", False)]
+
+
+def test_a_change_of_what_a_router_itself_was_started_with_replaces_it() -> None:
+    made = plan([_router(1024, resident=2)], observed(instance("chat", of=_router(), pid=7)))
+
+    assert actions(made) == {"chat": "replace"}
+
+
+@pytest.mark.parametrize("state", [{"pid": None}, {"pid": 7, "gone": True}])
+def test_a_router_without_a_process_starts_with_the_change(state: dict[str, Any]) -> None:
+    made = plan([_router(1024)], observed(instance("chat", of=_router(), **state)))
+
+    assert actions(made) == {"chat": "replace"}
+
+
+def test_a_held_router_keeps_its_models_as_they_are() -> None:
+    held = {"hold": "true"}
+    running = instance("chat", of=_router(lifecycle=held), pid=7)
+
+    made = plan([_router(1024, lifecycle=held)], observed(running))
+
+    assert made.changes == ()
+    assert [b.reason for b in made.blocked] == ["Held"]
+
+
+def test_a_restart_by_hand_goes_before_what_is_said_of_its_process() -> None:
+    """It mends a drift too, and also of a service that is to be left as it is."""
+    chat = workload("chat", lifecycle={"hold": "true"})
+    drifts = (Drift(DriftKind.RESTART, "another argv", 1.0),)
+    seen = observed(instance("chat", chat, drifts=drifts), restarts=frozenset({ref("chat")}))
+
+    made = plan([chat], seen)
+
+    assert [(c.action, c.reason) for c in made.changes] == [(Action.REPLACE, "RestartedByHand")]

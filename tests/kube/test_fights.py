@@ -1,0 +1,64 @@
+"""Another program that sets the same field again and again is named, and not fought for ever."""
+
+from __future__ import annotations
+
+from reconciler.kube.diff.fights import FightLimits, Fights
+from reconciler.kube.objects import ObjectId
+
+CHAT = ObjectId("apps", "Deployment", "default", "chat")
+FIELD = "spec.replicas"
+LIMITS = FightLimits(most=3, window_s=60.0, rest_s=100.0, longest_rest_s=250.0)
+
+
+def fought(times: int, every_s: float, by: str = "argocd", start: float = 0.0) -> Fights:
+    fights = Fights(LIMITS)
+    for turn in range(times):
+        fights.took(CHAT, FIELD, by, start + turn * every_s)
+    return fights
+
+
+def test_one_edit_by_a_person_is_no_fight() -> None:
+    assert fought(3, 10).resting(25) == {}
+
+
+def test_the_same_field_taken_again_and_again_is_named_with_how_often() -> None:
+    resting = fought(4, 10).resting(31)
+
+    assert resting[CHAT, FIELD].startswith(
+        "argocd and we take spec.replicas of Deployment default/chat from each other:"
+        " 4 times in 30 s"
+    )
+
+
+def test_slow_changes_are_no_fight() -> None:
+    assert fought(20, 40).resting(761) == {}
+
+
+def test_two_managers_are_two_stories() -> None:
+    fights = fought(3, 10)
+    fights.took(CHAT, FIELD, "kubectl-edit", 31)
+
+    assert fights.resting(32) == {}
+
+
+def test_after_a_rest_it_is_tried_once_and_the_next_rest_is_longer() -> None:
+    fights = fought(4, 10)  # rests from 30 to 130
+    assert fights.resting(129)
+    assert not fights.resting(131)
+
+    fights.took(CHAT, FIELD, "argocd", 131)
+
+    assert fights.resting(132)
+    assert fights.resting(330)  # twice as long
+    assert not fights.resting(332)
+    fights.took(CHAT, FIELD, "argocd", 332)
+    assert not fights.resting(332 + 251)  # never longer than the longest
+
+
+def test_what_was_long_ago_is_forgotten() -> None:
+    fights = fought(4, 10)
+
+    for turn in range(3):
+        fights.took(CHAT, FIELD, "argocd", 1000 + turn)
+
+    assert not fights.resting(1003)

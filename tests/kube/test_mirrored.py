@@ -1,0 +1,136 @@
+"""Objects as a mirror hands them out: packed, and decoded as they are looked at."""
+
+from __future__ import annotations
+
+from reconciler.core.plan import Plan
+from reconciler.core.planner import Policy
+from reconciler.kube.diff.planning import Scope, plan_objects
+from reconciler.kube.memo import Memo
+from reconciler.kube.object_set import ObjectSet, later, packed
+from reconciler.kube.objects import Manifest, ObjectId, id_of
+from reconciler.kube.render.rendering import ObjectRenderer
+from reconciler.kube.running.instances import Running, instances
+from tests.support.builders import FixedCauses
+from tests.support.cluster_views import CLUSTER, desired, fleet
+from tests.support.kube_live import as_applied
+from tests.support.kube_world import config_map
+from tests.support.pure_cluster import TARGET
+
+A, B, C = (config_map("here", name, text="x") for name in "abc")
+
+
+def objects_of(*manifests: Manifest) -> ObjectSet:
+    return ObjectSet({id_of(manifest): packed(manifest) for manifest in manifests})
+
+
+def test_an_object_that_is_looked_at_is_whole_and_ones_own() -> None:
+    objects = objects_of(A, B)
+
+    assert objects[id_of(A)] is not objects[id_of(A)]
+    assert dict(objects) == {id_of(A): A, id_of(B): B}
+
+
+def test_news_take_the_place_of_what_was_and_leave_it_as_it_is() -> None:
+    objects, newer = objects_of(A, B), config_map("here", "a", text="y")
+
+    after = objects.changed({id_of(A): newer, id_of(B): None, id_of(C): C})
+
+    assert dict(after) == {id_of(A): newer, id_of(C): C}
+    assert dict(objects) == {id_of(A): A, id_of(B): B}
+
+
+def test_what_goes_may_never_have_been_there() -> None:
+    gone = ObjectId("", "ConfigMap", "here", "never")
+
+    assert dict(objects_of(A).changed({gone: None})) == {id_of(A): A}
+
+
+def test_some_of_them_are_as_they_were() -> None:
+    assert dict(objects_of(A, B).only([id_of(B)])) == {id_of(B): B}
+
+
+def test_an_object_that_comes_again_as_it_was_is_in_the_same_state() -> None:
+    newer = config_map("here", "a", text="y")
+
+    states = [objects_of(found).state(id_of(A)) for found in (A, dict(A), newer)]
+
+    assert states[0] == states[1] != states[2]
+    assert objects_of().state(id_of(A)) is None
+
+
+def test_what_is_found_out_is_found_anew_only_when_its_grounds_change() -> None:
+    known, made = Memo[str, int](), iter(range(9))
+
+    found = [known.find("a", (given,), lambda: next(made)) for given in ("x", "x", "y", "y")]
+
+    assert found == [0, 0, 1, 1]
+    assert (known.get("a", ("y",)), known.get("a", ("x",)), known.get("b", ("y",))) == (
+        1,
+        None,
+        None,
+    )
+
+
+def test_what_is_forgotten_is_found_anew() -> None:
+    known = Memo[str, int]()
+    known.put("a", (), 1)
+    known.put("b", (), 2)
+
+    known.keep({"b"})
+
+    assert (known.get("a", ()), known.get("b", ())) == (None, 2)
+
+
+class Watched(ObjectSet):
+    """Knows which objects were looked at."""
+
+    def __init__(self, objects: ObjectSet) -> None:
+        super().__init__(objects._held)
+        self.looked_at: set[ObjectId] = set()
+
+    def __getitem__(self, oid: ObjectId) -> Manifest:
+        self.looked_at.add(oid)
+        return super().__getitem__(oid)
+
+
+def test_only_what_has_changed_is_looked_at_again() -> None:
+    want = desired(fleet(chat={}, embed={}))
+    wanted = ObjectRenderer(CLUSTER).wanted(want)
+    live = objects_of(*(as_applied(manifest) for manifest in wanted.objects.values()))
+    meant = {w.ref: w for w in want.assignment.workloads}
+    known, scope = Running(), Scope(TARGET, wanted.fleet)
+    nothing = Plan("rev", (), (), (), {}, {})
+
+    def looked_at(now: ObjectSet) -> set[ObjectId]:
+        ours, theirs = Watched(wanted.objects), Watched(now)
+        instances(TARGET, theirs, meant, {}, known)
+        found = plan_objects(scope, nothing, ours, theirs, Policy(), FixedCauses())
+        assert not found.changes
+        return ours.looked_at | theirs.looked_at
+
+    first, again = looked_at(live), looked_at(live)
+    of_chat = ObjectId("apps", "Deployment", "default", "chat")
+    newer = {**live[of_chat], "status": {"replicas": 1}}
+
+    assert first == live.keys()
+    assert again == set()
+    assert looked_at(live.changed({of_chat: packed(newer)})) == {of_chat}
+
+
+def test_what_a_plan_sends_is_decoded_when_it_is_sent() -> None:
+    before = later(config_map("here", "a", text="x"))
+
+    assert before == config_map("here", "a", text="x")
+    assert later(before) is before
+    assert objects_of(A).later(id_of(A)) == ObjectSet({id_of(A): A}).later(id_of(A)) == A
+    assert before["metadata"] is not before["metadata"]
+
+
+def test_what_lies_there_for_long_is_smaller_and_the_same() -> None:
+    large = config_map("here", "a", text="x" * 1000)
+
+    small = packed(large).smaller()
+
+    assert ObjectSet({id_of(large): small})[id_of(large)] == large
+    assert len(small.text) < 300
+    assert small == packed(large).smaller() != packed(A).smaller()

@@ -1,0 +1,250 @@
+"""What an agent writes into a cluster, and what a plan made elsewhere reads out of that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.cluster.status import (
+    ServiceTrouble,
+    instance_entry,
+    is_news,
+    is_node_news,
+    node_observed,
+    trouble_entry,
+)
+from reconciler.agents.nodes import AgentReport
+from reconciler.agents.verdicts import verdicts_of
+from reconciler.api.meta import HOLD_ANNOTATION
+from reconciler.core.plan import (
+    Drift,
+    DriftKind,
+    Instance,
+    Location,
+    Pending,
+    PoolState,
+    RevisionState,
+    RuntimeFound,
+    TargetState,
+)
+from reconciler.fleet.workload import PoolNeed
+from reconciler.kube.crd.status import status_schema
+from reconciler.kube.crsource.nodes import entries_by_node, heard
+from reconciler.kube.endpoints.heartbeat import LeaseState
+from reconciler.kube.endpoints.heartbeats import AgentHeartbeat
+from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER
+from reconciler.report.nodestate import read_node_state
+from tests.support.builders import GIB, NODE, instance, need, ref, workload
+
+Fields = dict[str, Any]
+RENEWED = AgentHeartbeat(LeaseState.RENEWED, "2026-01-02T03:04:05Z", 1_000.0)
+STALE = AgentHeartbeat(LeaseState.STALE, "2026-01-02T03:04:05Z", 900.0)
+SERVICE = jsonschema_rs.validator_for(status_schema("InferenceService"))
+OF_NODE = jsonschema_rs.validator_for(status_schema("FleetNode"))
+
+
+def document(name: str, *entries: Mapping[str, Any]) -> Fields:
+    metadata = {"name": name, "namespace": "default"}
+    group = "inference.llmkube.dev/v1alpha1"
+    status = {"instances": [dict(entry) for entry in entries]}
+    return {
+        "apiVersion": group,
+        "kind": "InferenceService",
+        "metadata": metadata,
+        "status": status,
+    }
+
+
+def wrote(state: TargetState | None = None, **more: Any) -> Fields:
+    """`status.observed` of the node `mac`."""
+    words = {"host_ip": None, "held": None, "unpublished": {}, "said": {}} | more
+    known = state or TargetState(NODE, True, revision=RevisionState("r1", "r1"))
+    return node_observed(known, agent_version="1.0", **words)
+
+
+def reads(
+    *documents: Fields,
+    observed: Fields | None = None,
+    beat: AgentHeartbeat = RENEWED,
+    desired: str = "r1",
+    stood: Mapping[Any, Location] | None = None,
+) -> AgentReport:
+    status = {"observed": wrote() if observed is None else observed}
+    node = {"metadata": {"name": "mac"}, "status": {**status, "desired": {"revision": desired}}}
+    return heard(node, entries_by_node(documents).get("mac", {}), beat, stood or {})
+
+
+def seen(found: AgentReport) -> tuple[TargetState, tuple[Instance, ...]]:
+    assert found.answer is not None, found.message
+    return read_node_state(found.answer.state)
+
+
+RUNNING = instance(
+    of=workload(needs=need(3 * GIB, weights=(("ab" * 32, 2 * GIB),))),
+    pid=17,
+    port=20_001,
+    endpoint="http://192.0.2.7:20001",
+    since=1_700_000_000.0,
+    models=("gemma",),
+    measured=(("host", 3 * GIB),),
+    drifts=(Drift(DriftKind.DEFERRED, "built by an older engine", 1_700_000_100.0),),
+    pending=Pending("DownloadFailed", "models.test gives 404"),
+)
+
+
+def test_a_service_is_read_as_its_node_runs_it() -> None:
+    entry = instance_entry(RUNNING, "mac", "r1")
+
+    stood = {ref(): Location("services/chat.yaml", 1, None)}
+    _, (read,) = seen(reads(document("chat", entry), stood=stood))
+
+    assert read == replace(RUNNING, render_digest=None, source=stood[ref()])
+    assert list(SERVICE.iter_errors({"instances": [entry]})) == []
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_what_somebody_annotated_is_the_fleets_word_only_in_documents_of_another_program(
+    is_ours: bool,
+) -> None:
+    declared = workload()
+    held = replace(declared, lifecycle={**declared.lifecycle, "hold": "true"})
+    live = document("chat", instance_entry(instance(of=held), "mac", "r1"))
+    live["metadata"]["annotations"] = {HOLD_ANNOTATION: "true"}
+    live["metadata"]["labels"] = {MANAGED_BY_LABEL: MANAGER} if is_ours else {}
+
+    _, (read,) = seen(reads(live))
+
+    assert read.inputs_digest == (declared if is_ours else held).inputs_digest
+
+
+def test_a_node_is_read_as_its_agent_sees_it() -> None:
+    state = TargetState(
+        NODE,
+        True,
+        seen_at=1_000.0,
+        missing={"mlx-server": "pip install mlx-lm"},
+        runtimes=(RuntimeFound("llama-server", ""),),
+        pools=(PoolState("unified", 16 * GIB, 10 * GIB, GIB),),
+        revision=RevisionState("r2", "r1", "r2", ("x.yaml:1 is wrong",), "waits for a person"),
+        stopped={ref(): "0" * 64},
+    )
+    observed = wrote(state)
+
+    read, _ = seen(reads(observed=observed))
+
+    assert read == state
+    assert list(OF_NODE.iter_errors({"observed": observed})) == []
+
+
+def test_a_service_that_is_not_run_as_declared_says_why() -> None:
+    full = ServiceTrouble(ref(), "MemoryFits", "needs 9 GiB of 8")
+    waits = trouble_entry(ServiceTrouble(ref("embed"), "MemoryFits", "needs 9 GiB of 8"), "mac")
+
+    found = reads(
+        document("chat", instance_entry(RUNNING, "mac", "r1", full)), document("embed", waits)
+    )
+
+    assert found.answer is not None
+    why = ("MemoryFits", "needs 9 GiB of 8")
+    assert verdicts_of(found.answer.state) == {ref(): why, ref("embed"): why}
+    assert [i.ref for i in seen(found)[1]] == [ref()]
+
+
+def test_only_its_own_entries_are_a_nodes() -> None:
+    other = instance_entry(RUNNING, "studio", "r1")
+
+    assert seen(reads(document("chat", other)))[1] == ()
+
+
+def test_a_node_whose_lease_is_stale_is_not_known_and_since_when() -> None:
+    found = reads(document("chat", instance_entry(RUNNING, "mac", "r1")), beat=STALE)
+
+    assert found.answer is None
+    assert found.seen_at == 900.0
+    assert "was heard of last at 2026-01-02T03:04:05Z" in found.message
+
+
+def test_an_agent_that_said_nothing_yet_is_not_a_node_without_services() -> None:
+    assert reads(observed={}).answer is None
+    assert heard(None, {}, RENEWED, {}).answer is None
+    assert heard(None, {}, None, {}).seen_at is None
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ("r1", "r1"),
+        ("r1+objects.0123abcd", "r1"),
+        ("r1+dirty.0123abcd", "r1"),
+        ("r0", "r0"),
+        ("r10", "r10"),
+    ],
+)
+def test_a_revision_that_the_agent_marked_is_the_one_that_it_was_given(
+    said: str, read: str
+) -> None:
+    observed = wrote(TargetState(NODE, True, revision=RevisionState(said, said)))
+
+    revision = seen(reads(observed=observed))[0].revision
+
+    assert revision == RevisionState(read, read)
+
+
+def test_inputs_that_are_too_long_are_left_out_and_known_by_their_digest() -> None:
+    long = workload(settings={"extraArgs": ["--x" * 20_000]})
+    entry = instance_entry(instance(of=long), "mac", "r1")
+
+    (read,) = seen(reads(document("chat", entry)))[1]
+
+    assert "inputs" not in entry
+    assert read.inputs_digest == long.inputs_digest
+
+
+def test_an_estimate_is_whole_or_absent() -> None:
+    many = tuple((f"{i:064}", 1) for i in range(513))
+    large = instance(of=workload(needs=(PoolNeed("host", 513, GIB, many),)))
+
+    assert "needs" not in instance_entry(large, "mac", "r1")
+
+
+@pytest.mark.parametrize(("moved", "news"), [(GIB, False), (2 * GIB, True)])
+def test_what_others_take_is_written_when_it_moved_far(moved: int, *, news: bool) -> None:
+    def observed(used: int) -> Fields:
+        pools = (PoolState("unified", 16 * GIB, 10 * GIB, used),)
+        return wrote(TargetState(NODE, True, pools=pools))
+
+    assert is_node_news(observed(GIB), observed(GIB + moved)) is news
+
+
+def test_an_entry_is_written_again_when_its_process_is_another() -> None:
+    before = instance_entry(RUNNING, "mac", "r1")
+
+    assert not is_news(before, instance_entry(RUNNING, "mac", "r2"))
+    assert is_news(before, instance_entry(replace(RUNNING, pid=18), "mac", "r1"))
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=4,
+)
+_OBSERVED = ("revision", "fetched", "refused", "held", "said", "missing", "runtimes", "pools")
+_ENTRY = ("inputs", "needs", "drift", "blocked", "pid", "since", "memory", "reason", "runtime")
+
+
+@given(
+    st.fixed_dictionaries({}, optional=dict.fromkeys((*_OBSERVED, "stopped"), junk)),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(_ENTRY, junk)),
+)
+def test_whatever_stands_in_a_status_is_an_answer_or_none(observed: Fields, entry: Fields) -> None:
+    words = {"node": "mac", "ready": True, "inputsDigest": "0" * 64} | entry
+
+    found = reads(document("chat", words), observed={"agentVersion": "1.0"} | observed)
+
+    assert found.answer is not None or found.message

@@ -1,0 +1,107 @@
+"""Clusters and agents looked at together, with a server that does not answer in time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reconciler.agents.credentials import AgentCredentials as AgentCredentials
+from reconciler.agents.lastseen import LastSeen
+from reconciler.agents.nodes import AgentNodes
+from reconciler.core.plan import Observation
+from reconciler.core.target import Outcome, Result
+from reconciler.kube.client.api import ApiServer
+from reconciler.kube.client.credentials import ClusterCredentials, Grant
+from reconciler.kube.objects import SYSTEM_NAMESPACE
+from reconciler.kube.observed import ObservedCluster
+from reconciler.kube.render.rendering import ObjectRenderer
+from reconciler.kube.target import ClusterTarget
+from reconciler.kube.together import Together
+from reconciler.loop.desired import Desired
+from tests.support.cluster import Cluster
+from tests.support.cluster_views import CLUSTER, desired, fleet, nothing_to_do
+from tests.support.fleets import document
+from tests.support.http import FileServer
+from tests.support.wait import wait_for
+
+TARGET = f"cluster/{CLUSTER}"
+STANDS_BY = "another reconciler applies this fleet"
+
+
+@pytest.mark.cluster
+@pytest.mark.e2e
+def test_who_stood_by_does_not_say_so_once_the_other_has_applied_the_revision(
+    installed_cluster: Cluster,
+) -> None:
+    api, want = (
+        installed_cluster.client(CLUSTER),
+        desired(fleet() | {"fleet.yaml": document("Fleet", "home", {})}),
+    )
+    one = ClusterTarget(api, ObjectRenderer(CLUSTER))
+    other = ClusterTarget(api, ObjectRenderer(CLUSTER), why_not=lambda: STANDS_BY)
+
+    said = [_pass_of(target, want) for target in (other, one, other)]
+    api.close()
+
+    assert [held for _, held in said] == [STANDS_BY, "", ""]
+
+
+def _pass_of(target: ClusterTarget, want: Desired) -> tuple[tuple[Outcome, ...], str]:
+    """What became of a pass without changes, and why the revision is not applied afterwards."""
+    state, running = target.observe(want)
+    assert isinstance(state, ObservedCluster)
+    observed = Observation({state.target: state}, running)
+    planned = target.plan(want, state, observed, nothing_to_do(want), want.policy(), ())
+    outcomes = target.apply(planned, (), want.fleet.revision)
+    revision = target.observe(want)[0].revision
+    assert revision is not None
+    return outcomes, revision.held
+
+
+@pytest.mark.cluster
+@pytest.mark.e2e
+def test_an_inventory_that_cannot_be_written_is_said_although_nothing_else_changes(
+    installed_cluster: Cluster,
+) -> None:
+    taken = {"metadata": {"name": "fleet-home", "namespace": SYSTEM_NAMESPACE}}
+    installed_cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", **taken})
+    api = installed_cluster.client(CLUSTER)
+    want = desired(fleet() | {"fleet.yaml": document("Fleet", "home", {})})
+    target = ClusterTarget(api, ObjectRenderer(CLUSTER))
+
+    outcomes, held = [_pass_of(target, want) for _ in range(3)][-1]
+    api.close()
+
+    assert [(outcome.change.ref.label, outcome.result) for outcome in outcomes] == [
+        ("home", Result.FAILED)
+    ]
+    assert (
+        "ConfigMap fleet-reconciler/fleet-home is not an inventory of fleet-reconciler"
+        in outcomes[0].message
+    )
+    assert held == outcomes[0].message, "and whoever waits is told that it does not help"
+
+
+def test_a_cluster_that_still_answers_is_asked_nothing_else(tmp_path: Path) -> None:
+    with FileServer(b"{" * 100_000) as server:
+        server.go_on.clear()
+        api = ApiServer.of(CLUSTER, ClusterCredentials(lambda: Grant(f"{server.url}/..")))
+        agents = AgentNodes(AgentCredentials(), LastSeen(tmp_path / "seen.json"))
+        together = Together(agents, (ClusterTarget(api, ObjectRenderer(CLUSTER)),), look_s=0.5)
+        want = desired(fleet(chat={}))
+
+        first = together.observe(want).targets[TARGET]
+        asked = len(server.requests)
+        second = together.observe(want).targets[TARGET]
+        asked_then = len(server.requests)
+        server.go_on.set()
+        wait_for(lambda: "asked before" not in together.observe(want).targets[TARGET].message)
+        asked_at_last = len(server.requests)
+        api.close()
+
+    assert asked
+    assert first.message == "no answer within 0.5 s"
+    assert "it has not answered what it was asked before" in second.message
+    assert asked_then == asked, "the first question still goes on"
+    assert asked_at_last > asked, "and then another"

@@ -1,0 +1,73 @@
+"""What llama.cpp itself logs that it allocates is what the estimate says."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from reconciler.fleet.command import Command
+from reconciler.gguf.header import read_path
+from reconciler.memory import MemorySettings, estimate
+from tests.support.engines import Server
+from tests.support.gguf_models import tiny_llama
+from tests.support.llama_server import llama_server
+from tests.support.ports import own_port
+from tests.support.wait import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 2**20
+CASES: list[dict[str, Any]] = [
+    {},
+    {"slots": 3, "kv_unified": False},
+    {"slots": 3, "u_batch": 128},
+    {"cache_type_k": "q8_0", "cache_type_v": "q4_0"},
+    {"flash_attention": False},
+]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("changes", CASES, ids=str)
+def test_the_real_server_allocates_what_the_estimate_says(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    model = tiny_llama(tmp_path / "m.gguf", layers=3, heads=2, kv_heads=1, embedding=128)
+    plain: dict[str, Any] = {
+        "slots": 1,
+        "u_batch": 512,
+        "cache_type_k": "f16",
+        "cache_type_v": "f16",
+        "flash_attention": True,
+        "kv_unified": True,
+        "prompt_cache_bytes": 0,
+    }
+    told = MemorySettings(context=5000, **(plain | changes))
+    port = own_port()
+    argv = (
+        *(str(llama_server()), "-m", str(model), "--port", str(port), "-c", "5000"),
+        *("-np", str(told.slots), "-kvu" if told.kv_unified else "-no-kvu"),
+        *("-ub", str(told.u_batch), "-ctk", told.cache_type_k, "-ctv", told.cache_type_v),
+        *("-fa", "on" if told.flash_attention else "off", "--fit", "off", "-t", "1", "-lv", "4"),
+    )
+
+    with Server(Command(argv), port, tmp_path / "run") as server:
+        server.wait_ready()
+        wait_for(lambda: "compute buffer size" in server.log)  # a thread of its own writes it
+        log = server.log
+    found = estimate(read_path(model), told)
+
+    assert found.exact
+    assert logged(log, "KV buffer size") == pytest.approx(found.kv_bytes / MIB, abs=0.01)
+    assert logged(log, "output buffer size") == pytest.approx(found.logits_bytes / MIB, abs=0.01)
+    compute = logged(log, "compute buffer size")
+    assert compute <= found.compute_bytes / MIB < compute + 3
+
+
+def logged(log: str, what: str) -> float:
+    """The sum of all buffers of that kind, MiB."""
+    sizes = re.findall(what + r" =\s+([\d.]+) MiB", log)
+    assert sizes, log
+    return sum(float(size) for size in sizes)

@@ -1,0 +1,229 @@
+"""What is known of a model before any pod has it: for people and plans, and no part of a pod."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from reconciler.api.meta import ObjectRef
+from reconciler.api.model import Model
+from reconciler.cli import main
+from reconciler.core.plan import Change, Plan
+from reconciler.fleet.fleet import Fleet
+from reconciler.gguf.header import read_path
+from reconciler.kube.status.status import service_status
+from reconciler.loop.desired import CachedFacts
+from reconciler.memory import ModelFacts
+from reconciler.models.header_cache import HeaderCache
+from reconciler.models.headers import Headers
+from reconciler.models.lookahead import Lookahead
+from tests.support.cluster_views import CLUSTER, desired, live_service, pool, view
+from tests.support.fleets import document, model, service, write_fleet
+from tests.support.gguf_models import tiny_llama
+from tests.support.http import FileServer
+from tests.support.pure_cluster import PureCluster
+
+HUGE = 99_999_999  # tokens of context
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("model") / "tiny.gguf")
+
+
+@pytest.fixture
+def known(tiny: Path) -> CachedFacts:
+    """A hub that is there; `no_facts` is one that is silent."""
+    header = read_path(tiny)
+
+    def facts(fleet: Fleet, models: Sequence[Model]) -> Mapping[ObjectRef, ModelFacts]:
+        return {model.ref: header for model in models}
+
+    return facts
+
+
+def in_pods(home: str | None = None, **spec: Any) -> dict[str, str]:
+    only = None if "models" in spec else "gemma"
+    return {
+        "l4.yaml": home or pool(hardware={"memory": "8Gi"}),
+        "model.yaml": model("gemma"),
+        "chat.yaml": service("chat", only, placement={"nodes": ["l4"]}, **spec),
+    }
+
+
+# Where a header would show: requests, start-up time, strategy, the volume and the Job that fetches
+SHAPES: dict[str, dict[str, str]] = {
+    "ephemeral": in_pods(),
+    "a cache of the pool": in_pods(
+        pool(hardware={"memory": "8Gi"}, kubernetes={"cluster": CLUSTER, "cache": "pvc:100Gi"})
+    ),
+    "more than half of a node": in_pods(pool(hardware={"memory": "600Mi"}), contextSize=512),
+    "more than a node": in_pods(contextSize=HUGE),
+    "more than a node, by memory.mode": in_pods(contextSize=HUGE, memory={"mode": "warn"}),
+    "a device": in_pods(pool()),
+    "limits": in_pods(resources={"limits": {"memory": "300Mi"}}),
+    "suspended": in_pods(suspend=True),
+    "many models": in_pods(runtime="llamacpp-router", models=[{"name": "gemma"}]),
+}
+
+
+def parts(plan: Plan) -> list[Change]:
+    return [change for change in plan.changes if not change.is_shown_only]
+
+
+def of_the_service(plan: Plan) -> Change:
+    (found,) = (change for change in plan.changes if change.object is None)
+    return found
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_pods_are_the_same_whether_a_hub_answers_or_not(shape: str, known: CachedFacts) -> None:
+    files = SHAPES[shape]
+
+    there, silent = PureCluster(known).wanted(files), PureCluster().wanted(files)
+
+    assert there
+    assert there == silent
+    assert desired(files, known).assignment != desired(files).assignment
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_nothing_is_planned_when_a_hub_falls_silent_or_is_back(
+    shape: str, known: CachedFacts
+) -> None:
+    files = SHAPES[shape]
+    for before, after in ((PureCluster(known), PureCluster()), (PureCluster(), PureCluster(known))):
+        before.bring_to(files)
+        after.live, after.stood = before.live, before.stood
+
+        assert parts(before.plan(files)) == []
+        assert parts(after.plan(files)) == []
+        assert after.plan(files).blocked == ()
+
+
+def test_a_new_model_for_pods_has_its_memory_and_its_download_in_the_plan(
+    known: CachedFacts, tiny: Path
+) -> None:
+    unknown = of_the_service(PureCluster().plan(in_pods())).impact
+
+    impact = of_the_service(PureCluster(known).plan(in_pods())).impact
+
+    assert unknown.download_bytes is None
+    assert unknown.memory == ()
+    assert impact.download_bytes == tiny.stat().st_size
+    (memory,) = impact.memory
+    assert (memory.before_bytes, memory.budget_bytes) == (0, int((8 << 30) * 0.67))
+    assert memory.after_bytes is not None
+    assert memory.after_bytes > 200 << 20
+
+
+def test_pods_whose_model_is_known_to_be_too_large_are_made_and_the_plan_says_so(
+    known: CachedFacts,
+) -> None:
+    files = in_pods(contextSize=HUGE)
+
+    plan = PureCluster(known).plan(files)
+
+    (warning,) = (
+        w for w in desired(files, known).assignment.warnings if w.rule == "MemoryOverridden"
+    )
+    assert plan.blocked == ()
+    assert "MemoryOverridden: needs" in of_the_service(plan).message
+    assert warning.message in of_the_service(plan).message
+    assert warning.message.endswith(
+        "started all the same, as only the header of its model is known"
+    )
+    assert warning.field == "spec.contextSize"
+
+
+def test_a_change_of_pods_says_how_they_are_changed_and_not_how_a_header_would_have_it(
+    known: CachedFacts,
+) -> None:
+    """By its header two would not fit side by side; the Deployment does not know that."""
+    cluster = PureCluster(known)
+    cluster.bring_to(SHAPES["more than half of a node"])
+
+    plan = cluster.plan(in_pods(pool(hardware={"memory": "600Mi"}), contextSize=256))
+
+    (deployment,) = (o for o in cluster.live.values() if o["kind"] == "Deployment")
+    assert deployment["spec"]["strategy"]["type"] == "RollingUpdate"
+    assert of_the_service(plan).impact.downtime_seconds == 0
+
+
+def test_a_condition_says_what_the_header_says(known: CachedFacts) -> None:
+    said = {}
+    for name, files in (("fits", in_pods()), ("over", in_pods(contextSize=HUGE))):
+        status = service_status(view(desired(files, known)), live_service(), "now")
+        (said[name],) = (c for c in status["conditions"] if c["type"] == "MemoryFits")
+
+    assert (said["fits"]["status"], said["fits"]["reason"]) == ("True", "Fits")
+    assert (said["over"]["status"], said["over"]["reason"]) == ("False", "MemoryOverridden")
+
+
+@pytest.fixture
+def server(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
+    monkeypatch.delenv("FLEET_OFFLINE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with FileServer(tiny.read_bytes() + bytes(8 << 20)) as server:
+        yield server
+
+
+def test_an_author_of_objects_in_a_cluster_has_no_private_address_asked(server: FileServer) -> None:
+    """The reconciler stands where they do not."""
+    files = in_pods() | {"model.yaml": model("gemma", source=server.url)}
+    listed = files | {"fleet.yaml": document("Fleet", "home", {"allowedHosts": ["127.0.0.1"]})}
+
+    headers = Headers(Lookahead(HeaderCache(None)), 30.0, only_listed=True)
+    facts = [desired(each, headers.facts).facts for each in (files, listed)]
+
+    assert [len(each) for each in facts] == [0, 1]
+    assert server.ranges == ["bytes=0-262143"]
+
+
+def test_a_loop_that_waits_for_no_hub_hears_of_the_answer(server: FileServer) -> None:
+    server.go_on.clear()
+    changed = Event()
+    files = in_pods() | {"model.yaml": model("gemma", source=server.url)}
+    headers = Headers(Lookahead(HeaderCache(None), changed=changed.set), None)
+    first = desired(files, headers.facts)
+
+    server.go_on.set()
+
+    assert changed.wait(20)
+    assert first.facts == {}
+    assert len(first.refreshed(headers.facts).facts) == 1
+
+
+def test_an_explanation_reads_the_header_of_a_model_for_pods(
+    tmp_path: Path, server: FileServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = in_pods() | {"model.yaml": model("gemma", source=server.url)}
+    folder = write_fleet(tmp_path / "fleet", files)
+
+    code = main(["explain", "chat", "-C", str(folder), "-o", "json"])
+
+    found = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert found["memory"]["totalBytes"] > 200 << 20
+    assert server.ranges == ["bytes=0-262143"]
+
+
+def test_deploy_writes_no_service_whose_pods_would_not_fit(
+    tmp_path: Path, server: FileServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_fleet(tmp_path / "fleet", {"l4.yaml": pool(hardware={"memory": "64Mi"})})
+
+    code = main(
+        ["deploy", "-C", str(folder), "tiny", "--source", server.url, "--context-size", "1048576"]
+    )
+
+    err = capsys.readouterr().err
+    assert code == 3
+    assert "Error: insufficient memory for tiny on node l4" in err
+    assert "Suggestion: contextSize: " in err
+    assert not (folder / "services").exists()

@@ -1,0 +1,532 @@
+"""Which service runs where: cases over small fleets."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.api.kinds import KINDS
+from reconciler.api.meta import API_VERSION, ObjectRef, Resource
+from reconciler.api.problem import Finding
+from reconciler.fleet.fleet import Fleet, Origin, RepositoryFile
+from reconciler.memory import ModelFacts
+from reconciler.placement import Assignment, assign
+
+GIB = 2**30
+DOCUMENTS: dict[str, dict[str, Any]] = {
+    "FleetNode": {"agent": {}, "hardware": {"os": "linux", "memory": "16Gi"}},
+    "Model": {"source": "https://models.test/m.gguf"},
+    "InferenceService": {"modelRef": "m", "placement": {"nodes": ["mac"]}},
+}
+
+
+def declared(kind: str, name: str, spec: dict[str, Any] | None = None, **metadata: Any) -> Resource:
+    """An object with a spec that is valid by default; `spec` replaces whole fields of it."""
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "metadata": {"name": name, **metadata},
+        "spec": DOCUMENTS[kind] | (spec or {}),
+    }
+    return KINDS[kind].model_validate(document)
+
+
+def node(name: str = "mac", **spec: Any) -> Resource:
+    labels = spec.pop("labels", {})
+    return declared("FleetNode", name, spec, labels=labels)
+
+
+def model(name: str = "m", **spec: Any) -> Resource:
+    return declared("Model", name, spec)
+
+
+def service(name: str = "chat", **spec: Any) -> Resource:
+    return declared("InferenceService", name, spec)
+
+
+def fleet(*objects: Resource, held: tuple[Finding, ...] = ()) -> Fleet:
+    return Fleet(
+        revision="dir:00000000",
+        commit=None,
+        objects={o.ref: o for o in objects},
+        origins={o.ref: Origin(f"{o.metadata.name}.yaml", 1) for o in objects},
+        held=held,
+    )
+
+
+def facts(weights_bytes: int = GIB) -> ModelFacts:
+    """A llama of two layers whose weights are nearly everything."""
+    keys: dict[str, Any] = {
+        "llama.block_count": 2,
+        "llama.embedding_length": 64,
+        "llama.attention.head_count": 2,
+        "llama.feed_forward_length": 128,
+        "llama.context_length": 32768,
+    }
+    return ModelFacts("llama", weights_bytes, weights_bytes, 0, 20, 512, keys)
+
+
+def known(weights_bytes: int = GIB, *names: str) -> dict[ObjectRef, ModelFacts]:
+    return {ObjectRef("Model", "default", n): facts(weights_bytes) for n in names or ("m",)}
+
+
+def rules(assignment: Assignment) -> dict[str, str]:
+    return {held.finding.ref.name: held.finding.rule for held in assignment.held}
+
+
+def homes(assignment: Assignment) -> dict[str, str]:
+    return {w.ref.name: w.node for w in assignment.workloads}
+
+
+def test_a_service_runs_where_the_fleet_states_it() -> None:
+    assignment = assign(fleet(node(), node("other"), model(), service()), {})
+
+    assert homes(assignment) == {"chat": "mac"}
+    assert assignment.held == ()
+
+
+def test_the_only_eligible_node_needs_no_statement() -> None:
+    assignment = assign(fleet(node(), model(), service(placement={})), {})
+
+    assert homes(assignment) == {"chat": "mac"}
+
+
+def test_two_eligible_nodes_are_not_chosen_between_and_the_line_to_add_is_given() -> None:
+    assignment = assign(fleet(node(), node("other"), model(), service(placement={})), {})
+
+    assert rules(assignment) == {"chat": "PlacementNotStated"}
+    assert "placement: {nodes: [mac]}" in assignment.held[0].finding.message
+
+
+def test_a_selector_narrows_to_the_node_that_has_the_label() -> None:
+    nodes = node(labels={"site": "lab"}), node("other")
+
+    assignment = assign(
+        fleet(*nodes, model(), service(placement={"nodeSelector": {"site": "lab"}})), {}
+    )
+
+    assert homes(assignment) == {"chat": "mac"}
+
+
+@pytest.mark.parametrize("expose", ["open", "key"])
+def test_a_service_listens_where_its_node_says(expose: str) -> None:
+    exposed = node(agent={"expose": expose, "hostIP": "192.0.2.7"})
+
+    (there,) = assign(fleet(exposed, model(), service()), {}).workloads
+    (here,) = assign(fleet(node(), model(), service()), {}).workloads
+
+    assert there.inputs["listen"] == {"expose": expose, "host": "192.0.2.7"}
+    assert "listen" not in here.inputs  # so that no digest of before it was known changes
+
+
+@pytest.mark.parametrize(
+    ("on", "of", "with_", "rule"),
+    [
+        ({"drain": True}, {}, {}, "NodeUnavailable"),
+        ({"runtimes": ["mlx-server"]}, {}, {}, "NodeCapability"),
+        ({}, {"format": "mlx"}, {}, "FormatMismatch"),
+        ({}, {"hardware": {"accelerator": "metal"}}, {}, "NodeCapability"),
+        ({}, {}, {"replicas": 2}, "PlacementNotStated"),
+        ({"agent": {"expose": "open"}}, {}, {}, "NodeCapability"),
+        (
+            {"agent": {"expose": "key", "hostIP": "192.0.2.7"}},
+            {"format": "mlx"},
+            {"runtime": "mlx-lm"},
+            "NodeCapability",
+        ),
+    ],
+)
+def test_what_a_node_cannot_take_is_blocked_by_name(
+    on: dict[str, Any], of: dict[str, Any], with_: dict[str, Any], rule: str
+) -> None:
+    assignment = assign(fleet(node(**on), model(**of), service(**with_)), {})
+
+    assert rules(assignment) == {"chat": rule}
+    assert assignment.workloads == ()
+
+
+@pytest.mark.parametrize(
+    ("on", "of", "rule"),
+    [
+        ({"drain": True}, {}, "NodeUnavailable"),
+        ({}, {"format": "mlx"}, "FormatMismatch"),
+    ],
+)
+def test_the_only_node_that_could_take_it_gives_the_rule_by_which_it_cannot(
+    on: dict[str, Any], of: dict[str, Any], rule: str
+) -> None:
+    assignment = assign(fleet(node(**on), model(**of), service(placement={})), {})
+
+    assert rules(assignment) == {"chat": rule}
+
+
+def test_no_node_of_several_is_a_lack_of_capability_with_every_reason() -> None:
+    nodes = node(drain=True), node("other", runtimes=[])
+
+    assignment = assign(fleet(*nodes, model(), service(placement={})), {})
+
+    assert rules(assignment) == {"chat": "NodeCapability"}
+    assert "drained" in assignment.held[0].finding.message
+    assert "offers no runtime" in assignment.held[0].finding.message
+
+
+def test_the_nodes_default_runtime_decides_where_the_service_names_none() -> None:
+    assignment = assign(
+        fleet(node(defaultRuntime="mlx-server"), model(format="mlx"), service()), {}
+    )
+
+    assert [w.runtime for w in assignment.workloads] == ["mlx-server"]
+
+
+def test_an_alias_of_a_runtime_is_the_runtime() -> None:
+    assignment = assign(
+        fleet(node(runtimes=["llama.cpp"]), model(), service(runtime="llamacpp")), {}
+    )
+
+    assert [w.runtime for w in assignment.workloads] == ["llama-server"]
+
+
+def test_a_port_that_two_services_state_goes_to_the_more_important() -> None:
+    port = {"port": 8080}
+
+    assignment = assign(
+        fleet(
+            node(),
+            model(),
+            service("a", endpoint=port),
+            service("b", endpoint=port, priority="high"),
+        ),
+        {},
+    )
+
+    assert homes(assignment) == {"b": "mac"}
+    assert rules(assignment) == {"a": "PortConflict"}
+    assert "default/b" in assignment.held[0].finding.message
+
+
+def test_a_new_service_does_not_take_the_port_of_an_older_one_by_its_name() -> None:
+    port = {"port": 8080}
+    older = fleet(node(), model(), service("chat", endpoint=port), service("x"))
+    assert homes(assign(older, {})) == {"chat": "mac", "x": "mac"}
+
+    both = assign(
+        fleet(
+            node(), model(), service("chat", endpoint=port), service("x"),
+            service("added", endpoint=port), service("low", endpoint=port, priority="low"),
+        ),
+        {},
+    )  # fmt: skip
+
+    assert homes(both) == {"x": "mac"}
+    assert rules(both) == dict.fromkeys(("added", "chat", "low"), "PortConflict")
+    message = {h.finding.ref.name: h.finding.message for h in both.held}
+    assert "stated by default/added too" in message["chat"]
+    assert "stated by default/added, default/chat too" in message["low"]
+
+
+def test_replicas_run_on_distinct_nodes_in_the_stated_order() -> None:
+    nodes = [node("a"), node("b"), node("c")]
+
+    assignment = assign(
+        fleet(*nodes, model(), service(replicas=2, placement={"nodes": ["c", "a", "b"]})), {}
+    )
+
+    assert sorted(w.node for w in assignment.workloads) == ["a", "c"]
+
+
+def test_an_unreadable_model_holds_its_services_and_no_others() -> None:
+    broken = Finding("ModelUnreadable", model("bad").ref, "spec.source", "not a GGUF")
+
+    assignment = assign(
+        fleet(
+            node(),
+            model(),
+            model("bad"),
+            service(),
+            service("late", modelRef="bad"),
+            held=(broken,),
+        ),
+        {},
+    )
+
+    assert homes(assignment) == {"chat": "mac"}
+    assert [(h.finding.rule, [s.name for s in h.services]) for h in assignment.held] == [
+        ("ModelUnreadable", ["late"])
+    ]
+
+
+def test_two_that_fit_alone_but_not_together_are_not_both_admitted() -> None:
+    models = model("m"), model("n", source="https://models.test/n.gguf")
+
+    assignment = assign(
+        fleet(node(), *models, service("a"), service("b", modelRef="n")),
+        known(7 * GIB, "m", "n"),
+    )
+
+    assert homes(assignment) == {"a": "mac"}
+    assert rules(assignment) == {"b": "MemoryFits"}
+    assert "default/a" in assignment.held[0].finding.message
+
+
+def test_two_services_of_one_model_share_its_weights() -> None:
+    assignment = assign(fleet(node(), model(), service("a"), service("b")), known(8 * GIB))
+
+    assert homes(assignment) == {"a": "mac", "b": "mac"}
+
+
+def test_a_refusal_names_another_node_that_has_room() -> None:
+    large = node("large", hardware={"os": "linux", "memory": "64Gi"})
+
+    assignment = assign(fleet(node(), large, model(), service()), known(20 * GIB))
+
+    assert rules(assignment) == {"chat": "MemoryFits"}
+    assert "large" in assignment.held[0].finding.message
+
+
+def messages(assignment: Assignment) -> dict[str, str]:
+    return {held.finding.ref.name: held.finding.message for held in assignment.held}
+
+
+def test_hundreds_beside_hundreds_that_do_not_fit_are_refused_in_seconds() -> None:
+    """Twice as many more of each once took four times as much more."""
+    roomy = node(hardware={"os": "linux", "memory": "256Gi"})
+
+    def calls(count: int) -> int:
+        small = [service(f"a{i:03}") for i in range(count)]
+        large = [service(f"z{i:03}", contextSize=2**27 - 256 * i) for i in range(count)]
+        declared, made = fleet(roomy, model(), *small, *large), itertools.count()
+        sys.setprofile(lambda *_: next(made))
+        try:
+            assignment = assign(declared, known(2**20))
+        finally:
+            sys.setprofile(None)
+        assert (len(assignment.workloads), len(assignment.held)) == (count, count)
+        return next(made)
+
+    first, second, third = (calls(count) for count in (60, 120, 240))
+
+    assert third - second < 3 * (second - first)
+
+
+def test_after_fifty_refusals_the_arithmetic_comes_without_remedies() -> None:
+    services = [service(f"s{i:02}") for i in range(60)]
+
+    assignment = assign(fleet(node(), model(), *services), known(12 * GIB))
+
+    helped = [text for text in messages(assignment).values() if "a smaller quantisation" in text]
+    bare = [text for text in messages(assignment).values() if "fix those first" in text]
+    assert (len(helped), len(bare)) == (50, 10)
+    assert all("are free" in text for text in bare)
+
+
+@pytest.mark.parametrize("later", [{}, {"memory": {"mode": "warn"}, "contextSize": 2**22}])
+def test_a_refusal_does_not_count_who_was_asked_later(later: dict[str, Any]) -> None:
+    models = model("m"), model("n", source="https://models.test/n.gguf")
+    sizes = known(8 * GIB, "m") | known(GIB, "n")
+    first = service("first")
+    big = service("large", modelRef="n", contextSize=2**25)
+
+    alone = assign(fleet(node(), *models, first, big), sizes)
+    after = assign(
+        fleet(node(), *models, first, big, service("zeta", modelRef="n", priority="low", **later)),
+        sizes,
+    )
+
+    assert homes(after) == {"first": "mac", "zeta": "mac"}
+    assert messages(after) == messages(alone)
+    assert "contextSize: " in messages(after)["large"]
+
+
+def test_a_suspended_neighbour_takes_nothing_of_what_a_refusal_counts() -> None:
+    models = model("m"), model("n", source="https://models.test/n.gguf")
+    stopped = service("a", suspend=True)
+
+    assignment = assign(
+        fleet(node(), *models, stopped, service("b", modelRef="n")), known(12 * GIB, "m", "n")
+    )
+
+    assert "default/a" not in messages(assignment)["b"]
+
+
+def test_mode_warn_admits_what_does_not_fit_and_says_so() -> None:
+    assignment = assign(fleet(node(), model(), service(memory={"mode": "warn"})), known(20 * GIB))
+
+    assert homes(assignment) == {"chat": "mac"}
+    assert [f.rule for f in assignment.warnings] == ["MemoryOverridden"]
+
+
+def test_the_closest_statement_of_a_budget_counts() -> None:
+    roomy = service(memory={"budget": "24Gi"})
+
+    assignment = assign(fleet(node(), model(), roomy), known(20 * GIB))
+
+    assert homes(assignment) == {"chat": "mac"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"contextSize": 4096}, []),
+        (
+            {"contextSize": 4097},
+            ["4097 tokens, and m was trained with 4096: no more than 4096 are"],
+        ),
+        ({"contextSize": 8192, "parallelSlots": 2}, []),
+        (
+            {"contextSize": 9000, "parallelSlots": 2},
+            ["9000 tokens, and m was trained with 4096: with 2 slots no more than 8192 are"],
+        ),
+    ],
+)
+def test_more_context_than_the_model_was_trained_with_is_a_warning_with_both_numbers(
+    spec: dict[str, Any], said: list[str]
+) -> None:
+    (its,) = known().values()
+    trained = replace(its, keys={**its.keys, "llama.context_length": 4096})
+
+    found = assign(fleet(node(), model(), service(**spec)), dict.fromkeys(known(), trained))
+
+    assert [f.message for f in found.warnings] == [f"{text} of use" for text in said]
+    assert {f.rule for f in found.warnings} <= {"ContextTooLong"}
+    assert homes(found) == {"chat": "mac"}
+
+
+def test_models_that_are_not_known_yet_are_one_note_for_the_fleet_and_no_refusal() -> None:
+    names = [f"m{number}" for number in range(7)]
+    services = [service(f"s{name}", modelRef=name) for name in names]
+
+    assignment = assign(fleet(node(), *map(model, names), *services), {})
+
+    (note,) = assignment.warnings
+    assert (note.rule, note.severity) == ("SizeUnknown", "note")
+    assert note.message == (
+        "the memory of 7 models is checked when the header is known: default/m0, default/m1,"
+        " default/m2, default/m3, default/m4 and 2 more"
+    )
+    assert {w.memory for w in assignment.workloads} == {None}
+
+
+@pytest.mark.parametrize(
+    ("spec", "warned"),
+    [
+        ({"hardware": {}}, ["mac"]),
+        ({"hardware": {}, "memory": {"budget": "12Gi"}}, []),
+        ({}, []),
+    ],
+)
+def test_a_node_that_states_no_memory_is_warned_of_once(
+    spec: dict[str, Any], warned: list[str]
+) -> None:
+    assignment = assign(fleet(node(**spec), model(), service("a"), service("b")), known())
+
+    assert [f.ref.name for f in assignment.warnings if f.rule == "MemoryUnknown"] == warned
+    assert homes(assignment) == {"a": "mac", "b": "mac"}
+
+
+def test_who_may_say_the_memory_of_a_pool_is_no_agent() -> None:
+    pool = node("l4", agent=None, kubernetes={"cluster": "prod"}, hardware={})
+
+    (said,) = assign(fleet(pool, model(), service(placement={"nodes": ["l4"]})), known()).warnings
+
+    assert said.message == (
+        "the fleet does not state its memory: what runs there is not checked for memory;"
+        " add `hardware.memory`, of one of its nodes"
+    )
+
+
+def test_a_node_without_services_may_be_silent_about_its_memory() -> None:
+    assert assign(fleet(node(hardware={}), model()), {}).warnings == ()
+
+
+names = st.sampled_from(["a", "b", "c", "d", "e"])
+
+
+@given(
+    st.dictionaries(names, st.sampled_from([1024, 8192, 65536]), min_size=1),
+    st.sampled_from([1024, 65536]),
+)
+def test_adding_a_service_moves_no_other_and_changes_nothing_about_it(
+    contexts: dict[str, int], added: int
+) -> None:
+    nodes = node("mac"), node("other")
+    services = [
+        service(n, contextSize=c, placement={"nodes": ["mac" if c > 2048 else "other"]})
+        for n, c in contexts.items()
+    ]
+    small = known(2**20)
+
+    before = assign(fleet(*nodes, model(), *services), small)
+    after = assign(fleet(*nodes, model(), *services, service("new", contextSize=added)), small)
+
+    kept = tuple(w for w in after.workloads if w.ref.name != "new")
+    assert kept == before.workloads
+
+
+@given(st.permutations(["a", "b", "c", "d"]))
+def test_the_order_of_declaration_does_not_matter(order: list[str]) -> None:
+    models = [model(n, source=f"https://models.test/{n}.gguf") for n in order]
+    services = [service(n, modelRef=n) for n in order]
+    large = known(4 * GIB, *order)
+
+    assignment = assign(fleet(node(), *models, *services), large)
+
+    assert homes(assignment) == {"a": "mac", "b": "mac"}
+    assert rules(assignment) == {"c": "MemoryFits", "d": "MemoryFits"}
+
+
+# Objects that stand in several revisions are the same ones there, as after a load.
+VARIANTS: tuple[tuple[Resource | None, ...], ...] = (
+    (node("mac"), node("mac", defaultRuntime="mlx-server"), node("mac", drain=True)),
+    (node("edge"), node("edge", hardware={"memory": "3Gi"}), node("edge", unschedulable=True)),
+    (model("m", source="m.gguf"), model("m", format="mlx")),
+    (model("n"), model("n", sha256="ab" * 32)),
+    *(
+        (
+            None,
+            service(name),
+            service(name, contextSize=1024, endpoint={"port": 8080}),
+            service(name, placement={"nodes": ["edge"]}, modelRef="n"),
+            service(name, placement={"nodes": ["edge"]}, priority="low"),
+            service(name, placement={}),
+        )
+        for name in ("a", "b", "c", "d")
+    ),
+)
+
+
+Revision = tuple[Fleet, dict[ObjectRef, ModelFacts]]
+DIGESTS, WEIGHTS = ("11" * 32, "22" * 32), (GIB, 4 * GIB)
+
+
+@st.composite
+def two_revisions(draw: st.DrawFn) -> tuple[Revision, Revision]:
+    """A revision, and one that differs in a few things: objects, bytes of a file in the
+    repository, what is known of a model."""
+    choices = (*VARIANTS, DIGESTS, WEIGHTS)
+    first = [draw(st.sampled_from(some)) for some in choices]
+    second = list(first)
+    for at in draw(st.sets(st.integers(0, len(choices) - 1), min_size=1, max_size=2)):
+        second[at] = draw(st.sampled_from([c for c in choices[at] if c is not first[at]]))
+    return revision(first), revision(second)
+
+
+def revision(chosen: list[Any]) -> Revision:
+    *objects, digest, weights_bytes = chosen
+    made = fleet(*(thing for thing in objects if thing is not None))
+    stored = {"m.gguf": RepositoryFile("m.gguf", GIB, digest)}
+    return replace(made, files=stored), known(weights_bytes)
+
+
+@given(two_revisions())
+def test_an_earlier_answer_changes_nothing_about_the_next(two: tuple[Revision, Revision]) -> None:
+    first, second = two
+
+    before = assign(*first)
+
+    assert assign(*second, before) == assign(*second)

@@ -1,0 +1,274 @@
+"""Services on pools of alike cluster nodes: where they go, and what their pods are made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.api.kinds import KINDS
+from reconciler.api.meta import API_VERSION, Resource
+from reconciler.fleet.workload import Workload
+from reconciler.placement import assign
+from reconciler.placement.pods import InCluster
+from tests.placement.test_placement import (
+    GIB,
+    fleet,
+    homes,
+    known,
+    messages,
+    model,
+    node,
+    rules,
+    service,
+)
+
+L4 = {"memory": "64Gi", "devices": [{"vendor": "NVIDIA", "arch": "sm_89", "memory": "23Gi"}]}
+STORED = model(source="models/m.gguf")  # in the repository: what pods are made from
+
+
+def pool(name: str = "edge", hardware: dict[str, Any] | None = None, **spec: Any) -> Resource:
+    kubernetes = {"cluster": "prod"} | spec.pop("kubernetes", {})
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": "FleetNode",
+        "metadata": {"name": name},
+        "spec": {"kubernetes": kubernetes, "hardware": hardware or {}, **spec},
+    }
+    return KINDS["FleetNode"].model_validate(document)
+
+
+def on(name: str, service_name: str = "chat", **spec: Any) -> Resource:
+    return service(service_name, placement={"nodes": [name]}, **spec)
+
+
+def placed(*objects: Resource) -> Workload:
+    (workload,) = assign(fleet(*objects), {}).workloads
+    return workload
+
+
+def test_a_pool_of_the_only_cluster_is_the_same_object_in_each_revision() -> None:
+    """What was placed and rendered for it is known again by that."""
+    nameless, named = pool(kubernetes={"cluster": None}), pool("far")
+    adjusts = InCluster("prod")
+
+    first = adjusts(fleet(nameless, named, model()))
+    second = adjusts(fleet(nameless, named, model(), on("edge")))
+    changed = adjusts(fleet(pool(kubernetes={"cluster": None, "count": 3}), model()))
+
+    assert first.objects[nameless.ref].spec.kubernetes.cluster == "prod"
+    assert second.objects[nameless.ref] is first.objects[nameless.ref]
+    assert second.objects[named.ref] is named
+    assert changed.objects[nameless.ref].spec.kubernetes.cluster == "prod"
+
+
+def test_a_service_stated_on_a_pool_runs_in_its_cluster() -> None:
+    workload = placed(pool(), node(), model(), on("edge"))
+
+    assert (workload.node, workload.cluster, workload.target) == ("edge", "prod", "cluster/prod")
+
+
+def test_the_only_pool_that_could_take_it_needs_no_statement() -> None:
+    assert placed(pool(), model(), service(placement={})).target == "cluster/prod"
+
+
+def test_a_pool_that_names_no_cluster_is_in_the_default_one() -> None:
+    unnamed = pool(kubernetes={"cluster": None})
+
+    assert placed(unnamed, model(), on("edge")).target == "cluster/default"
+
+
+def test_two_eligible_pools_are_not_chosen_between_and_the_line_to_add_is_given() -> None:
+    assignment = assign(fleet(pool(), pool("far"), model(), service(placement={})), {})
+
+    assert rules(assignment) == {"chat": "PlacementNotStated"}
+    assert "placement: {nodes: [edge]}" in messages(assignment)["chat"]
+
+
+def test_a_pool_stands_alone_in_a_placement() -> None:
+    both = service(placement={"nodes": ["edge", "far"]})
+
+    assignment = assign(fleet(pool(), pool("far"), model(), both), {})
+
+    assert rules(assignment) == {"chat": "PlacementNotStated"}
+
+
+def test_replicas_in_a_cluster_are_pods_of_one_workload() -> None:
+    workload = placed(pool(), model(), on("edge", replicas=3))
+
+    assert workload.lifecycle["replicas"] == 3
+
+
+def test_two_services_of_a_pool_may_state_the_same_port() -> None:
+    services = [on("edge", name, endpoint={"port": 8080}) for name in ("a", "b")]
+
+    assignment = assign(fleet(pool(), model(), *services), {})
+
+    assert homes(assignment) == {"a": "edge", "b": "edge"}
+
+
+def test_a_pod_that_fits_no_node_of_the_pool_is_blocked_with_what_would_fit() -> None:
+    small = pool(hardware={"memory": "16Gi"})
+
+    assignment = assign(fleet(small, STORED, on("edge")), known(20 * GIB))
+
+    assert rules(assignment) == {"chat": "MemoryFits"}
+    assert "a smaller quantisation fits" in messages(assignment)["chat"]
+
+
+def test_a_pod_that_fits_a_node_alone_is_not_refused_for_its_neighbours() -> None:
+    small = pool(hardware={"memory": "16Gi"})
+    models = [model(n, source=f"https://models.test/{n}.gguf") for n in "abcd"]
+    services = [on("edge", n, modelRef=n) for n in "abcd"]
+
+    assignment = assign(fleet(small, *models, *services), known(7 * GIB, *"abcd"))
+
+    assert homes(assignment) == dict.fromkeys("abcd", "edge")
+    assert [(f.rule, f.ref.name) for f in assignment.warnings] == [("PoolFull", "edge")]
+    assert "of host memory at most, and 1 x" in assignment.warnings[0].message
+
+
+def test_a_pod_that_wants_more_devices_than_a_node_has_is_blocked() -> None:
+    assignment = assign(fleet(pool(hardware=L4), model(), on("edge", devices=2)), {})
+
+    assert rules(assignment) == {"chat": "NodeCapability"}
+    assert "has 1" in messages(assignment)["chat"]
+
+
+@pytest.mark.parametrize(
+    ("count", "spec", "warned"),
+    [
+        (3, {"replicas": 3}, False),
+        (3, {"replicas": 4}, True),
+        (3, {"replicas": 1, "autoscaling": {"maxReplicas": 4}}, True),
+        (3, {"replicas": 4, "gpuLayers": 0}, False),
+        (3, {"replicas": 4, "suspend": True}, False),
+    ],
+)
+def test_more_devices_than_a_pool_has_are_a_warning_as_kubernetes_lets_pods_wait(
+    count: int, spec: dict[str, Any], warned: bool
+) -> None:
+    three = pool(hardware=L4, kubernetes={"count": count})
+
+    assignment = assign(fleet(three, model(), on("edge", **spec)), {})
+
+    assert assignment.held == ()
+    assert ("PoolFull" in [f.rule for f in assignment.warnings]) == warned
+
+
+names = st.sampled_from(["a", "b", "c", "d"])
+
+
+@given(st.dictionaries(names, st.integers(1, 40)), st.integers(1, 40), st.booleans())
+def test_adding_a_service_to_a_pool_changes_no_other(
+    sizes: dict[str, int], added: int, first: bool
+) -> None:
+    small = pool(hardware={"memory": "32Gi"})
+    all_sizes = sizes | {"0" if first else "z": added}
+    models = [model(n, source=f"https://models.test/{n}.gguf") for n in all_sizes]
+    everything = [on("edge", n, modelRef=n) for n in all_sizes]
+    facts = {ref: f for n, size in all_sizes.items() for ref, f in known(size * GIB, n).items()}
+
+    before = assign(fleet(small, *models, *everything[:-1]), facts)
+    after = assign(fleet(small, *models, *everything), facts)
+
+    new = everything[-1].ref
+    assert tuple(w for w in after.workloads if w.ref != new) == before.workloads
+    assert {r: m for r, m in messages(after).items() if r != new.name} == messages(before)
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_new_pod"),
+    [
+        ({"contextSize": 4096}, True),
+        ({"image": "registry.test/llama:1"}, True),
+        ({"resources": {"requests": {"cpu": 2}}}, True),
+        ({"imagePullSecrets": [{"name": "pull"}]}, True),
+        ({"priority": "high"}, True),
+        ({"endpoint": {"port": 9000}}, True),
+        ({"rollout": {"drainTimeout": "5s"}}, True),
+        ({"replicas": 2}, False),
+        ({"endpoint": {"type": "NodePort"}}, False),
+        ({"autoscaling": {"maxReplicas": 4}}, False),
+        ({"rollout": {"onUpgrade": "restart"}}, False),
+        ({"endpoint": {"port": 8080}}, None),
+    ],
+)
+def test_what_makes_new_pods_and_what_does_not(
+    spec: dict[str, Any], is_new_pod: bool | None
+) -> None:
+    before, after = (placed(pool(), model(), on("edge", **more)) for more in ({}, spec))
+
+    assert (before.process_digest != after.process_digest) == bool(is_new_pod)
+    assert (before.inputs_digest != after.inputs_digest) == (is_new_pod is not None)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"nodeSelector": {"zone": "b"}}, {"cache": "claim:models"}, {"nodeName": "w1"}]
+)
+def test_pods_go_by_what_their_pool_states(changed: dict[str, Any]) -> None:
+    before = placed(pool(), model(), on("edge"))
+    after = placed(pool(kubernetes=changed), model(), on("edge"))
+
+    assert before.process_digest != after.process_digest
+
+
+def test_how_many_nodes_a_pool_has_makes_no_new_pod() -> None:
+    before = placed(pool(), model(), on("edge"))
+    after = placed(pool(kubernetes={"count": 4}), model(), on("edge"))
+
+    assert before.inputs_digest == after.inputs_digest
+
+
+def test_an_image_that_the_fleet_states_counts_where_its_accelerator_is() -> None:
+    policy = KINDS["Fleet"].model_validate(
+        {
+            "apiVersion": API_VERSION,
+            "kind": "Fleet",
+            "metadata": {"name": "home"},
+            "spec": {"images": {"llama-server": {"cuda": "registry.test/cuda:1"}}},
+        }
+    )
+    machines = pool("gpu", hardware=L4), pool("cpu", hardware={"memory": "64Gi"})
+
+    workloads = assign(
+        fleet(policy, *machines, model(), on("gpu", "a"), on("cpu", "b")), {}
+    ).workloads
+
+    images = {w.ref.name: w.settings["image"] for w in workloads}
+    assert images == {"a": "registry.test/cuda:1", "b": None}
+
+
+@pytest.mark.parametrize(
+    ("hardware", "spec", "recreated"),
+    [
+        (L4, {}, True),
+        (L4, {"gpuLayers": 0}, False),
+        ({"memory": "64Gi"}, {}, False),
+        ({"memory": "64Gi"}, {"resources": {"requests": {"nvidia.com/gpu": 1}}}, True),
+    ],
+)
+def test_pods_with_a_device_go_before_their_successors_come(
+    hardware: dict[str, Any], spec: dict[str, Any], recreated: bool
+) -> None:
+    assert placed(pool(hardware=hardware), model(), on("edge", **spec)).is_recreated == recreated
+
+
+def test_pods_of_which_no_node_holds_two_go_before_their_successors_come() -> None:
+    objects = pool(hardware={"memory": "32Gi"}), STORED, on("edge")
+
+    one, two = (
+        assign(fleet(*objects), known(size * GIB)).workloads[0].is_recreated for size in (15, 5)
+    )
+
+    assert (one, two) == (True, False)
+
+
+def test_nothing_of_a_cluster_is_in_the_inputs_of_a_service_on_a_node() -> None:
+    workload = placed(node(), model(), service())
+
+    assert "pool" not in workload.inputs
+    assert "image" not in workload.settings
+    assert "replicas" not in workload.lifecycle

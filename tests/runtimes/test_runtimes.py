@@ -1,0 +1,586 @@
+"""What a service becomes as a command, and what a manifest may say about it."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+from ruamel.yaml import YAML
+
+from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec
+from reconciler.fleet.command import Command
+from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, llamacpp_flags, resolve
+from reconciler.runtimes import runtime as contract
+from reconciler.runtimes.llamacpp_flags import ALLOWED, check_args, check_env, flags_of
+from reconciler.runtimes.runtime import NodeFacts, Runtime, ignored_fields, lifecycle, settings
+from tests.support.engines import Server, render, service, workload
+from tests.support.gguf_models import tiny_llama
+from tests.support.llama_server import llama_server
+from tests.support.ports import own_port
+from tests.support.wait import wait_for
+
+REPOSITORY = Path(__file__).parents[2]
+CASES = Path(__file__).parents[1] / "cases" / "runtimes"
+UPDATE = "UPDATE_CASES"  # set it to write the expected files anew, then review the difference
+
+
+def _cases(runtime: str = "*") -> list[Path]:
+    return sorted(path.parent for path in CASES.glob(f"{runtime}/*/request.yaml"))
+
+
+def _load(case: Path) -> InferenceService:
+    return InferenceService.model_validate(YAML(typ="safe").load(case / "request.yaml"))
+
+
+def _expected(command: Command) -> dict[str, str]:
+    """The files of a case folder: a flag and its value a line, a variable a line, a link a line."""
+    lines: list[str] = []
+    for word in command.argv:
+        starts = not lines or (word.startswith("-") and not _is_number(word))
+        text = shlex.quote(word) if "{" not in word or " " in word else word
+        lines = [*lines, text] if starts else [*lines[:-1], f"{lines[-1]} {text}"]
+    env = "".join(f"{name}={value}\n" for name, value in sorted(command.env.items()))
+    argv = "".join(f"{line}\n" for line in lines)
+    links = "".join(f"{name} -> {target}\n" for name, target in sorted(command.links.items()))
+    plain = {"argv.txt": argv, "env.txt": env, "links.txt": links}
+    return {name: text for name, text in plain.items() if text} | dict(command.files)
+
+
+def _is_number(word: str) -> bool:
+    return word.removeprefix("-").replace(".", "", 1).isdigit()
+
+
+@pytest.mark.parametrize("case", _cases(), ids=lambda c: f"{c.parent.name}/{c.name}")
+def test_a_request_becomes_the_command_of_its_case(case: Path) -> None:
+    expected = _expected(render(_load(case)))
+
+    if os.environ.get(UPDATE):
+        for name, text in expected.items():
+            (case / name).write_text(text)
+
+    found = {p.name: p.read_text() for p in case.iterdir() if p.name != "request.yaml"}
+    assert found == expected, f"run again with {UPDATE}=1 to accept the new command"
+
+
+@pytest.mark.parametrize("case", _cases(), ids=lambda c: f"{c.parent.name}/{c.name}")
+def test_a_case_lies_under_the_name_of_its_runtime(case: Path) -> None:
+    row = resolve(_load(case).spec.runtime or DEFAULT_RUNTIME)
+
+    assert row is not None
+    assert case.parent.name == row.name
+
+
+def test_every_runtime_has_a_case() -> None:
+    assert {case.parent.name for case in _cases()} == set(RUNTIMES)
+
+
+def test_no_other_room_names_a_runtime_or_its_program() -> None:
+    """Sentences may. What is memory's are engines: how weights and contexts are held."""
+    rooms = REPOSITORY / "reconciler", REPOSITORY / "agent"
+    own = REPOSITORY / "reconciler/runtimes", REPOSITORY / "reconciler/memory"
+    modules = [path for room in rooms for path in room.rglob("*.py")]
+    names = {n for row in RUNTIMES.values() for n in (row.name, *row.aliases, *row.engine.programs)}
+
+    found = [
+        f"{path.relative_to(REPOSITORY)}:{node.lineno} {node.value}"
+        for path in modules
+        if not any(path.is_relative_to(room) for room in own)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in names
+    ]
+
+    assert len(modules) > 300
+    assert found == []
+
+
+def test_a_runtime_is_found_by_its_name_and_by_its_aliases() -> None:
+    assert resolve("llama-server") is resolve("llamacpp") is resolve("llama.cpp")
+    assert resolve("llama-server") is RUNTIMES["llama-server"]
+    assert resolve("no-such-runtime") is None
+
+
+# --- settings
+
+
+def _leaves(model: type[BaseModel]) -> Iterator[str]:
+    """Every field by its path; those of a few are taken apart."""
+    for name, field in model.model_fields.items():
+        alias = field.alias or name
+        if alias in ("rollout", "memory", "endpoint", "benchmark"):
+            inner = field.annotation
+            assert isinstance(inner, type)
+            assert issubclass(inner, BaseModel)
+            yield from (f"{alias}.{leaf}" for leaf in _leaves(inner))
+        else:
+            yield alias
+
+
+def test_every_field_of_a_service_is_known_to_change_something_or_nothing_on_a_node() -> None:
+    groups = (
+        contract.MODEL_FIELDS,
+        contract.SERVICE_FIELDS,
+        contract.LIFECYCLE_FIELDS,
+        contract.BENCHMARK_FIELDS,
+        contract.CARRIED_FIELDS,
+        contract.ELSEWHERE_FIELDS,
+    )
+
+    assert sorted(name for group in groups for name in group) == sorted(
+        _leaves(InferenceServiceSpec)
+    )
+
+
+_CHANGES: dict[str, Any] = {
+    "contextSize": 1024,
+    "parallelSlots": 3,
+    "cacheTypeK": "q8_0",
+    "cacheTypeV": "q8_0",
+    "gpuLayers": 7,
+    "batchSize": 64,
+    "uBatchSize": 32,
+    "extraArgs": ["--temp", "0"],
+    "flashAttention": True,
+    "promptCache": "1Gi",
+    "jinja": False,
+    "sleepIdle": "5m",
+    "env": [{"name": "TZ", "value": "UTC"}],
+    "devices": 2,
+    "runtimeOptions": {"swaFull": True},
+    "router": {"resident": 2},
+    "rollout": {"drainTimeout": "5s"},
+}
+
+
+@pytest.mark.parametrize("name", ["llama-server", "llamacpp-router"])
+@pytest.mark.parametrize("field", _CHANGES)
+def test_a_field_that_a_runtime_renders_from_changes_its_command(name: str, field: str) -> None:
+    row = RUNTIMES[name]
+    models = {"models": [{"name": "a"}, {"name": "b"}]} if row.serves_many else {}
+    before = service(runtime=name, **models)
+    after = service(runtime=name, **models, **{field: _CHANGES[field]})
+    path = "rollout.drainTimeout" if field == "rollout" else field
+
+    changed = render(before).digest != render(after).digest
+
+    assert changed == (path in row.fields)
+    assert (settings(before, row) != settings(after, row)) == changed
+
+
+def test_a_lifecycle_field_changes_the_inputs_and_not_the_command() -> None:
+    before, after = service(), service(rollout={"drainTimeout": "5s"}, memory={"mode": "warn"})
+
+    assert render(before) == render(after)
+    assert workload(before).inputs_digest != workload(after).inputs_digest
+    assert lifecycle(after, RUNTIMES["llama-server"])["rollout.drainTimeout"] == 5.0
+
+
+def test_how_to_measure_a_service_restarts_nothing_and_is_left_out_where_it_is_not_said() -> None:
+    before, after = service(), service(benchmark={"iterations": 3, "minDuration": "5s"})
+    row = RUNTIMES["llama-server"]
+
+    assert render(before) == render(after)
+    assert not any(path.startswith("benchmark") for path in lifecycle(before, row))
+    assert (
+        lifecycle(after, row).items()
+        >= {
+            "benchmark.iterations": 3,
+            "benchmark.minDuration": 5.0,
+        }.items()
+    )
+
+
+def test_a_models_own_setting_goes_before_the_services_and_that_before_ours() -> None:
+    wanted = service(
+        runtime="llamacpp-router",
+        contextSize=2048,
+        models=[{"name": "a", "contextSize": 512}, {"name": "b"}],
+    )
+
+    values = settings(wanted, RUNTIMES["llamacpp-router"])
+
+    assert values["models[a].contextSize"] == 512
+    assert values["models[b].contextSize"] == 2048
+    assert values["models[b].parallelSlots"] == 1
+
+
+def test_without_a_preload_the_first_model_is_preloaded() -> None:
+    row = RUNTIMES["llamacpp-router"]
+
+    first = settings(service(runtime=row.name, models=[{"name": "b"}, {"name": "a"}]), row)
+    stated = settings(
+        service(runtime=row.name, models=[{"name": "b"}, {"name": "a", "preload": True}]), row
+    )
+
+    assert (first["models[b].preload"], first["models[a].preload"]) == (True, False)
+    assert (stated["models[b].preload"], stated["models[a].preload"]) == (False, True)
+
+
+def test_a_field_without_effect_is_named() -> None:
+    wanted = service(runtime="mlx-server", contextSize=4096, parallelSlots=2, sleepIdle="5m")
+
+    assert ignored_fields(wanted, RUNTIMES["mlx-server"]) == ("spec.contextSize", "spec.sleepIdle")
+    assert ignored_fields(service(contextSize=4096), RUNTIMES["llama-server"]) == ()
+
+
+def test_memory_settings_are_the_ones_that_are_rendered() -> None:
+    row = RUNTIMES["llama-server"]
+    made = workload(service(contextSize=4096, promptCache="1000000", uBatchSize=4096, batchSize=64))
+    assert row.memory_settings is not None
+
+    memory = row.memory_settings(made, made.models[0])
+
+    assert (memory.context, memory.slots, memory.kv_unified) == (4096, 1, True)
+    assert memory.u_batch == 64
+    assert memory.prompt_cache_bytes == 0  # llama.cpp counts whole MiB
+    assert memory.gpu_layers is None
+
+
+def test_every_model_of_a_router_has_its_own_memory_settings() -> None:
+    row = RUNTIMES["llamacpp-router"]
+    made = workload(
+        service(runtime=row.name, models=[{"name": "a", "contextSize": 512}, {"name": "b"}])
+    )
+    assert row.memory_settings is not None
+
+    contexts = {m.name: row.memory_settings(made, m).context for m in made.models}
+
+    assert contexts == {"a": 512, "b": 8192}
+
+
+# --- independence
+
+_NAMES = st.from_regex(r"[a-z][a-z0-9]{0,7}", fullmatch=True)
+_SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "modelRef": _NAMES,
+        "contextSize": st.integers(128, 65536),
+        "parallelSlots": st.integers(1, 8),
+        "gpuLayers": st.integers(0, 99),
+        "endpoint": st.fixed_dictionaries({"port": st.integers(1, 65535)}),
+        "extraArgs": st.sampled_from([[], ["--temp", "0"], ["--top-k=1"]]),
+    },
+)
+_FLEETS = st.dictionaries(_NAMES, _SPECS, max_size=5)
+
+
+@given(fleet=_FLEETS, name=_NAMES, spec=_SPECS)
+def test_adding_a_service_leaves_every_other_command_alone(
+    fleet: dict[str, Any], name: str, spec: dict[str, Any]
+) -> None:
+    others = {n: s for n, s in fleet.items() if n != name}
+
+    before = {n: _digests(service(n, **s)) for n, s in others.items()}
+    after = {n: _digests(service(n, **s)) for n, s in (others | {name: spec}).items()}
+
+    assert {n: after[n] for n in before} == before
+
+
+def _digests(wanted: InferenceService) -> tuple[str, str]:
+    return render(wanted).digest, workload(wanted).inputs_digest
+
+
+def test_the_order_of_a_routers_models_changes_only_which_one_is_preloaded() -> None:
+    entries = [{"name": "a"}, {"name": "b", "preload": True}, {"name": "c"}]
+
+    forth = render(service(runtime="llamacpp-router", models=entries))
+    back = render(service(runtime="llamacpp-router", models=entries[::-1]))
+
+    assert forth == back
+
+
+# --- arguments and variables
+
+
+@pytest.mark.parametrize(
+    ("flag", "why"),
+    [
+        ("-c", "set contextSize"),
+        ("--ctx-size", "set contextSize"),
+        ("--port", "set endpoint.port"),
+        ("--host", "FleetNode"),
+        ("-t", "node decides the threads"),
+        ("--tools", "run programs"),
+        ("--agent", "run programs"),
+        ("--mcp-servers-json", "run programs"),
+        ("--slot-save-path", "files of the node"),
+        ("--media-path", "files of the node"),
+        ("--path", "files of the node"),
+        ("--log-file", "files of the node"),
+        ("--lora", "files of the node"),
+        ("--chat-template-file", "files of the node"),
+        ("-hf", "declare a Model"),
+        ("-mu", "declare a Model"),
+        ("--api-key", "secret"),
+        ("--rpc", "no authentication"),
+        ("--n-cpu-moe", "set gpuLayers"),
+        ("--override-tensor", "set gpuLayers"),
+        ("--no-kv-offload", "set gpuLayers"),
+        ("--grammar", "with a request"),
+        ("--grammar-file", "with a request"),
+        ("--webui", "serves no page"),
+        ("--lora", "merge the adapter"),
+        ("--model-draft", "there is no field for a draft model"),
+        ("--chat-template-file", "--chat-template"),
+        ("--no-such-flag", "not in the list"),
+    ],
+)
+@pytest.mark.parametrize("form", ["split", "equals"])
+def test_a_refused_argument_is_refused_by_name_with_the_reason(
+    flag: str, why: str, form: str
+) -> None:
+    args = ("--temp", "0", flag, "x") if form == "split" else ("--temp", "0", f"{flag}=x")
+
+    ((index, reason),) = check_args(args)
+
+    assert index == 2
+    assert flag in reason
+    assert why in reason
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (("--temp",), "--temp needs a value"),
+        (("--temp", "hot"), "'hot' is not a valid value for --temp"),
+        (("--temp", "--top-k", "1"), "'--top-k' is not a valid value for --temp"),
+        (("--context-shift=on",), "--context-shift takes no value"),
+        (("0.2",), "'0.2' is not a flag"),
+        (("--chat-template", "/etc/passwd"), "is not a valid value for --chat-template"),
+        (("--temp 0",), "not in the list"),
+    ],
+)
+def test_an_argument_without_its_value_is_explained(args: tuple[str, ...], reason: str) -> None:
+    assert reason in check_args(args)[0][1]
+
+
+def test_a_value_is_never_taken_for_a_flag() -> None:
+    assert check_args(("--reasoning-budget-message", "--rpc", "-s", "-1", "--temp=-0.5")) == ()
+
+
+@given(st.lists(st.text(max_size=12) | st.sampled_from([*ALLOWED, "-m", "--rpc", "=", "-"])))
+def test_what_passes_the_check_can_be_rendered(args: list[str]) -> None:
+    refused = check_args(tuple(args))
+
+    if not refused:
+        flags = flags_of(tuple(args))
+        assert all(ALLOWED[name] for name, _ in flags)
+    assert all(0 <= index < len(args) and reason for index, reason in refused)
+
+
+@pytest.mark.parametrize(
+    "name", ["GGML_CUDA_FORCE_MMQ", "CUDA_VISIBLE_DEVICES", "OMP_PROC_BIND", "TZ"]
+)
+def test_a_harmless_variable_is_allowed(name: str) -> None:
+    assert check_env(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("LLAMA_ARG_CTX_SIZE", "set the field"),
+        ("LLAMA_ARG_TOOLS", "set the field"),
+        ("LLAMA_API_KEY", "secrets"),
+        ("HF_TOKEN", "secrets"),
+        ("OMP_NUM_THREADS", "threads"),
+        ("OMP_WAIT_POLICY", "threads"),
+        ("GGML_BACKEND_PATH", "files of the node"),
+        ("GGML_METAL_PATH_RESOURCES", "files of the node"),
+        ("LD_PRELOAD", "files of the node"),
+        ("PATH", "files of the node"),
+        ("XDG_CONFIG_HOME", "files of the node"),
+        ("http_proxy", "not in the list"),
+    ],
+)
+def test_any_other_variable_is_refused_with_the_reason(name: str, why: str) -> None:
+    reason = check_env(name)
+
+    assert reason is not None
+    assert name in reason
+    assert why in reason
+
+
+def test_mlx_server_takes_no_extra_arguments() -> None:
+    row = RUNTIMES["mlx-server"]
+
+    assert [index for index, _ in row.check_args(("--temp", "0"))] == [0, 1]
+    assert row.check_env("TZ") is not None
+
+
+# --- the router
+
+
+def test_a_router_refuses_what_a_preset_cannot_carry() -> None:
+    row = RUNTIMES["llamacpp-router"]
+
+    refused = row.check_args(("--chat-template-kwargs", '{"a": "#1"}'))
+
+    assert refused[0][0] == 1
+    assert "cannot carry" in refused[0][1]
+    assert RUNTIMES["llama-server"].check_args(("--chat-template-kwargs", '{"a": "#1"}')) == ()
+
+
+def test_a_path_that_a_preset_cannot_carry_is_never_written() -> None:
+    wanted = service(runtime="llamacpp-router", models=[{"name": "a"}])
+
+    with pytest.raises(ValueError, match="cannot carry"):
+        render(wanted, NodeFacts(model_paths={"a": "/models/x#y.gguf"}))
+
+
+def test_a_router_needs_room_for_what_it_preloads() -> None:
+    models = [{"name": "a", "preload": True}, {"name": "b", "preload": True}]
+
+    (finding,) = RUNTIMES["llamacpp-router"].check(
+        service(runtime="llamacpp-router", models=models)
+    )
+
+    assert finding.field == "spec.models[1].preload"
+    assert "set router.resident: 2" in finding.message
+
+
+# --- the real programs
+
+_SAMPLES = {
+    "--samplers": "top_k;temperature",
+    "--rope-scaling": "linear",
+    "--chat-template": "chatml",
+    "--chat-template-kwargs": '{"a": true}',
+    "--reasoning-format": "none",
+    "--reasoning": "off",
+    "--numa": "distribute",
+    "--mirostat": "1",
+}
+
+
+@pytest.fixture(scope="session")
+def real_engine() -> str:
+    return str(llama_server())
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Heads wide enough for quantised caches."""
+    path = tmp_path_factory.mktemp("models") / "tiny.gguf"
+    return tiny_llama(path, embedding=128, context=8192)  # slots never exceed the model's
+
+
+def _node(row: Runtime, wanted: InferenceService, binary: str, tiny: Path, here: Path) -> NodeFacts:
+    return NodeFacts(
+        binary=(binary,),
+        port=str(own_port()),
+        threads="1",
+        directory=str(here),
+        model_paths={name: str(tiny) for name in wanted.model_names},
+    )
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("case", _cases("llama*"), ids=lambda c: f"{c.parent.name}/{c.name}")
+def test_the_real_llama_server_accepts_every_command(
+    case: Path, real_engine: str, tiny: Path, tmp_path: Path
+) -> None:
+    wanted = _load(case)
+    row = RUNTIMES[case.parent.name]
+    node = _node(row, wanted, real_engine, tiny, tmp_path)
+    command = row.command(workload(wanted), node)
+
+    with Server(command, int(node.port), tmp_path) as server:
+        server.wait_ready()
+        wait_for(lambda: "listening on" in server.log, "handles signals")
+
+        if row.serves_many:
+            wait_for(lambda: _loaded(server) == _preloaded(wanted), f"preloads: {server.log}")
+        else:
+            assert [m["id"] for m in server.get("/v1/models")["data"]] == [wanted.spec.model_ref]
+            assert server.get("/props")["default_generation_settings"]["n_ctx"] == (
+                wanted.spec.context_size or 8192
+            )
+        assert server.terminate() == 0
+
+
+def _loaded(server: Server) -> set[str]:
+    listed = server.get("/v1/models")["data"]
+    return {m["id"] for m in listed if m["status"]["value"] in ("loaded", "sleeping")}
+
+
+def _preloaded(wanted: InferenceService) -> set[str]:
+    entries = wanted.spec.models or ()
+    return {e.name for e in entries if e.preload} or {entries[0].name}
+
+
+@pytest.mark.e2e
+def test_a_router_answers_for_every_model_and_lists_no_other(
+    real_engine: str, tiny: Path, tmp_path: Path
+) -> None:
+    row = RUNTIMES["llamacpp-router"]
+    wanted = service(runtime=row.name, contextSize=512, models=[{"name": "a"}, {"name": "b-1.5"}])
+    node = _node(row, wanted, real_engine, tiny, tmp_path)
+
+    with Server(row.command(workload(wanted), node), int(node.port), tmp_path) as server:
+        server.wait_ready()
+        # A model that is told to leave before its loop runs does not hear it and stays until its
+        # stop-timeout (b11434); its slots are only listed by the loop.
+        wait_for(
+            lambda: server.request("/slots?model=a&autoload=false")[0] == 200, "the first is in"
+        )
+        answers = [
+            server.request("/v1/completions", {"model": name, "prompt": "hi", "max_tokens": 2})
+            for name in ("b-1.5", "a", "b-1.5")
+        ]
+
+        assert [status for status, _, _ in answers] == [200, 200, 200]
+        assert {m["id"] for m in server.get("/v1/models")["data"]} == {"a", "b-1.5"}
+        assert len(_loaded(server)) == 1  # resident: 1
+
+
+@pytest.mark.e2e
+def test_the_real_llama_server_knows_every_allowed_argument(
+    real_engine: str, tiny: Path, tmp_path: Path
+) -> None:
+    args: list[str] = []
+    for name, row in ALLOWED.items():
+        args += [name] if row.value is None else [name, _SAMPLES.get(f"--{row.key}", "1")]
+    assert check_args(tuple(args)) == ()
+    wanted = service(contextSize=512)
+    row = RUNTIMES["llama-server"]
+    node = _node(row, wanted, real_engine, tiny, tmp_path)
+    command = row.command(workload(wanted), node)
+
+    argv = (*command.argv, *args)
+    with Server(Command(argv, command.env), int(node.port), tmp_path) as server:
+        server.wait_ready()
+
+
+# --- the documentation
+
+
+def test_the_documentation_names_every_runtime_argument_and_option() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "runtimes.md").read_text()
+    arguments = {f"`--{row.key}`" for row in ALLOWED.values()}
+    options = {
+        f"`{field.alias}`"
+        for row in RUNTIMES.values()
+        for field in row.options.model_fields.values()
+    }
+
+    missing = {
+        name for name in arguments | options | {f"`{n}`" for n in RUNTIMES} if name not in text
+    }
+
+    assert missing == set()
+
+
+@pytest.mark.parametrize("flag", ["--swa-checkpoints", "--ctx-checkpoints", "-ctxcp"])
+def test_who_asks_for_checkpoints_is_not_sent_to_a_field_that_does_not_help(flag: str) -> None:
+    ((_, why),) = llamacpp_flags.check_args((flag,))
+
+    assert "no field changes that" in why
+    assert "contextSize" not in why

@@ -1,0 +1,211 @@
+"""Which head may follow what was applied, and what is remembered across restarts."""
+
+from __future__ import annotations
+
+import os
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.api.errors import StateError
+from reconciler.api.meta import ObjectRef
+from reconciler.source.git import GitSource
+from reconciler.source.history import (
+    Applied,
+    Course,
+    HeadVerdict,
+    HeldHead,
+    HistoryFile,
+    RefusedRevision,
+    SourceRecord,
+    judge,
+)
+from tests.support.repos import Repo, run_git
+
+A, B, C = "a" * 40, "b" * 40, "c" * 40
+_TEXTS = st.text(min_size=1, max_size=20)
+
+
+def applied(revision: str, *, location: str = "repo", ref: str = "main") -> Applied:
+    return Applied(location=location, ref=ref, revision=revision)
+
+
+def verdict(last: Applied | None, head: str, *history: tuple[str, str]) -> HeadVerdict:
+    return judge(last, head, lambda *pair: pair in history, location="repo", ref="main")
+
+
+@pytest.mark.parametrize(
+    ("last", "head", "history", "course", "take"),
+    [
+        (None, A, [], Course.FIRST, True),
+        (applied(A), A, [], Course.SAME, True),
+        (applied(A), B, [(A, B)], Course.NEWER, True),
+        (applied(B), A, [(A, B)], Course.OLDER, False),
+        (applied(A), C, [], Course.DIVERGED, True),
+        (applied(B, ref=A), A, [(A, B)], Course.FIRST, True),
+        (applied(B, location="other"), A, [(A, B)], Course.FIRST, True),
+        (applied("dir:12345678"), "dir:87654321", [], Course.NEWER, True),
+        (applied(A), f"{A}+dirty.12345678", [], Course.NEWER, True),
+    ],
+)
+def test_a_head_is_taken_unless_it_is_older(
+    last: Applied | None, head: str, history: list[tuple[str, str]], course: Course, take: bool
+) -> None:
+    found = verdict(last, head, *history)
+
+    assert (found.course, found.take) == (course, take)
+    assert bool(found.message) == (course in (Course.OLDER, Course.DIVERGED))
+
+
+@pytest.mark.parametrize(
+    ("head", "history", "accepted", "take"),
+    [
+        (A, [], None, True),
+        (B, [(A, B)], None, True),
+        (C, [], None, False),
+        (C, [], C, True),
+        (C, [], B, False),
+    ],
+)
+def test_under_strict_history_a_rewritten_branch_waits_until_that_head_is_accepted(
+    head: str, history: list[tuple[str, str]], accepted: str | None, take: bool
+) -> None:
+    found = judge(
+        applied(A),
+        head,
+        lambda *pair: pair in history,
+        location="repo",
+        ref="main",
+        strict=True,
+        accepted=accepted,
+    )
+
+    assert found.take is take
+    assert take or f"`fleet-agent accept {head[:12]}`" in found.message
+
+
+def test_an_older_head_is_followed_once_it_is_accepted() -> None:
+    found = judge(
+        applied(B), A, lambda *pair: pair == (A, B), location="repo", ref="main", accepted=A
+    )
+
+    assert (found.course, found.take) == (Course.OLDER, True)
+
+
+def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "applied.json"
+    path.write_text(
+        '{"format": 1, "refused": null, "unreachable_since": null, "applied": {"location": "repo",'
+        ' "ref": "main", "revision": "r", "files": ["a.yaml"], "services": [], "applied_at": 1.0}}'
+    )
+
+    record, damage = HistoryFile(path).read()
+
+    assert damage == ""
+    assert record.applied == Applied("repo", "main", "r", ("a.yaml",), (), 1.0)
+
+
+def test_a_stale_mirror_is_held_and_a_rewritten_branch_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    repo = Repo.create(tmp_path)
+    old = repo.publish({"a.yaml": "1"})
+    source = GitSource(str(repo.remote), ref="main", cache_dir=tmp_path / "cache")
+    source.fetch()
+    repo.publish({"a.yaml": "2"})
+    last = Applied(source.location, source.ref, source.fetch().revision)
+
+    def course() -> Course:
+        head = source.fetch().revision
+        at = {"location": source.location, "ref": source.ref}
+        return judge(last, head, source.is_ancestor, **at).course
+
+    run_git(repo.remote, "update-ref", "refs/heads/main", old)  # as a stale mirror answers
+    stale = course()
+    repo.git("commit", "-q", "--amend", "-m", "rewritten")
+    repo.push(force=True)
+    rewritten = course()
+
+    assert stale is Course.OLDER
+    assert rewritten is Course.DIVERGED
+
+
+@settings(max_examples=25)  # each is flushed to the disk
+@given(
+    st.builds(
+        SourceRecord,
+        applied=st.none()
+        | st.builds(
+            Applied,
+            location=_TEXTS,
+            ref=_TEXTS,
+            revision=_TEXTS,
+            files=st.lists(_TEXTS, max_size=3).map(tuple),
+            services=st.lists(_TEXTS, max_size=3).map(tuple),
+            applied_at=st.floats(0, 1e10),
+            objects=st.dictionaries(
+                _TEXTS, st.lists(st.builds(ObjectRef, _TEXTS, st.text(), _TEXTS)).map(tuple)
+            ),
+            documents=st.lists(st.dictionaries(_TEXTS, _TEXTS), max_size=2).map(tuple),
+            fleet=st.text(),
+            root=st.text(),
+        ),
+        others=st.dictionaries(_TEXTS, st.lists(_TEXTS, max_size=2).map(tuple)),
+        refused=st.none()
+        | st.builds(
+            RefusedRevision,
+            revision=_TEXTS,
+            since=st.floats(0, 1e10),
+            problems=st.lists(_TEXTS, max_size=3).map(tuple),
+        ),
+        unreachable_since=st.none() | st.floats(0, 1e10),
+        held=st.none() | st.builds(HeldHead, _TEXTS, st.floats(0, 1e10), _TEXTS),
+    )
+)
+def test_what_is_written_is_what_is_read(
+    tmp_path_factory: pytest.TempPathFactory, record: SourceRecord
+) -> None:
+    file = HistoryFile(tmp_path_factory.getbasetemp() / "state" / "applied.json")
+
+    file.write(record)
+
+    assert file.read() == (record, "")
+
+
+@given(st.binary(max_size=60) | st.text(string.printable).map(str.encode))
+def test_a_damaged_record_is_set_aside_and_said(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("state") / "applied.json"
+    path.write_bytes(data)
+
+    record, notice = HistoryFile(path).read()
+
+    assert record == SourceRecord()
+    assert "was damaged" in notice
+    assert [p.read_bytes() for p in path.parent.iterdir()] == [data]
+    assert HistoryFile(path).read() == (SourceRecord(), "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"format": 2}', '{"format": 1}', "[" * 100_000,
+     '{"format": 1, "applied": 3, "refused": null, "unreachable_since": null}',
+     '{"format": 1, "applied": null, "refused": null, "unreachable_since": []}'],
+)  # fmt: skip
+def test_a_record_of_another_shape_is_set_aside(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "applied.json"
+    path.write_text(text)
+
+    assert HistoryFile(path).read()[0] == SourceRecord()
+
+
+def test_a_record_that_cannot_be_written_is_an_error_and_keeps_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StateError, match="cannot be written"):
+        HistoryFile(tmp_path / "file" / "applied.json").write(SourceRecord())

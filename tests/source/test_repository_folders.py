@@ -1,0 +1,171 @@
+"""Models in the fleet's repository that are more than one file: folders and split GGUF files.
+
+A commit, the working tree and a plain folder must agree on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agent.models.store import ModelStore
+from reconciler.api.model import Model
+from reconciler.fleet.model_file import model_file
+from reconciler.gguf.header import combine, read_path
+from reconciler.models import FetchContext
+from reconciler.source.checkout import Checkout
+from reconciler.source.load import Loaded, reader
+from reconciler.source.open import open_source
+from tests.support.gguf_models import tiny_llama
+from tests.support.repos import Repo
+from tests.support.wait import wait_for
+
+FILES = {"config.json": b"{}", "model.safetensors": b"\x00" * 5000, "sub/x.json": b"1"}
+MODEL = """\
+apiVersion: inference.llmkube.dev/v1alpha1
+kind: Model
+metadata: {name: m}
+spec: {source: "%s", %s}
+"""
+Fill = Callable[[str, bytes | str], object]
+
+
+def checkouts(tmp_path: Path, fill: Callable[[Fill], None]) -> list[Checkout]:
+    """The same files as a commit, as a working tree and as a plain folder."""
+    repo = Repo.create(tmp_path / "git")
+    fill(repo.write)
+    repo.commit()
+    plain = tmp_path / "plain"
+    plain.mkdir()
+
+    def write(path: str, data: bytes | str) -> None:
+        (plain / path).parent.mkdir(parents=True, exist_ok=True)
+        (plain / path).write_bytes(data.encode() if isinstance(data, str) else data)
+
+    fill(write)
+    where, cache = str(repo.work), tmp_path / "cache"
+    return [
+        open_source(where, cache_dir=cache).fetch(),
+        open_source(where, cache_dir=cache, working_tree=True).fetch(),
+        open_source(str(plain), cache_dir=cache).fetch(),
+    ]
+
+
+def read(checkout: Checkout) -> tuple[Loaded, Model]:
+    loaded = reader()(checkout, frozenset())
+    assert loaded.fleet is not None, [str(problem) for problem in loaded.problems]
+    (model,) = loaded.fleet.all(Model)
+    return loaded, model
+
+
+def messages(checkout: Checkout) -> str:
+    return "\n".join(str(problem) for problem in reader()(checkout, frozenset()).problems)
+
+
+def test_a_folder_is_pinned_by_its_commit_and_comes_out_of_the_checkout(tmp_path: Path) -> None:
+    def fill(write: Fill) -> None:
+        write("m.yaml", MODEL % ("models/qwen/", "format: mlx"))
+        for path, data in (FILES | {".hidden": b"x"}).items():
+            write(f"models/qwen/{path}", data)
+
+    digests = set()
+    for number, checkout in enumerate(checkouts(tmp_path, fill)):
+        loaded, model = read(checkout)
+        assert loaded.fleet is not None
+        wanted = model_file(model, loaded.fleet)
+        assert wanted.size_bytes == sum(map(len, FILES.values()))
+        store = ModelStore(tmp_path / f"store{number}")
+        context = FetchContext(open_repository=checkout.open, list_repository=checkout.folder)
+
+        store.ensure(wanted, context)
+        wait_for(partial(store.lookup, wanted))
+
+        found = store.lookup(wanted)
+        assert found is not None
+        assert found.digest == wanted.sha256
+        assert (found.path / "sub" / "x.json").read_bytes() == b"1"
+        assert not (found.path / ".hidden").exists()
+        digests.add(found.digest)
+    assert len(digests) == 1
+
+
+def test_a_split_model_is_known_by_all_its_parts_before_it_is_copied(tmp_path: Path) -> None:
+    first = tiny_llama(tmp_path / "t.gguf", split_max_tensors=8)
+    shards = sorted(tmp_path.glob("t-*-of-*.gguf"))
+    whole = combine([read_path(path) for path in shards])
+
+    def fill(write: Fill) -> None:
+        write("m.yaml", MODEL % (f"models/{first.name}", ""))
+        for path in shards:
+            write(f"models/{path.name}", path.read_bytes())
+
+    for checkout in checkouts(tmp_path, fill):
+        loaded, model = read(checkout)
+        assert loaded.facts[model.ref] == whole
+
+
+def test_spec_files_chooses_in_a_folder_and_must_mean_something(tmp_path: Path) -> None:
+    def fill(write: Fill) -> None:
+        write("m.yaml", MODEL % ("models/", 'format: mlx, files: ["config.json", "nothing-*"]'))
+        for path, data in FILES.items():
+            write(f"models/{path}", data)
+
+    for checkout in checkouts(tmp_path, fill):
+        assert "spec.files: no file matches nothing-*; there is config.json" in messages(checkout)
+
+
+def test_a_link_in_a_models_folder_is_not_followed(tmp_path: Path) -> None:
+    def fill(write: Fill) -> None:
+        write("m.yaml", MODEL % ("models/", "format: mlx"))
+        write("models/config.json", "{}")
+        for top in (tmp_path / "git", tmp_path / "plain"):
+            for folder in top.rglob("models"):
+                if not (folder / "evil.json").is_symlink():
+                    (folder / "evil.json").symlink_to("/etc/passwd")
+
+    for checkout in checkouts(tmp_path, fill):
+        assert "never followed" in messages(checkout)
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("models", "write models/ for the whole of it"),
+        ("absent/", "absent"),
+        ("models/", "no config.json is among its files"),
+    ],
+)
+def test_a_folder_that_is_no_model_says_what_to_do(
+    tmp_path: Path, source: str, reason: str
+) -> None:
+    def fill(write: Fill) -> None:
+        write("m.yaml", MODEL % (source, "format: mlx"))
+        write("models/model.safetensors", "x")
+
+    for checkout in checkouts(tmp_path, fill):
+        assert reason in messages(checkout)
+
+
+def test_files_of_a_source_that_names_one_file_have_no_effect(tmp_path: Path) -> None:
+    def fill(write: Fill) -> None:
+        write("m.yaml", MODEL % ("https://h.example/m.gguf", 'files: ["x"]'))
+
+    for checkout in checkouts(tmp_path, fill):
+        assert "spec.files: the source names one file; remove it" in messages(checkout)
+
+
+def test_a_folder_holds_nothing_of_those_whose_names_begin_alike(tmp_path: Path) -> None:
+    others = ("models-old/x.json", "models.json", "models0/x.json", "model/x.json", "a/models/x")
+
+    def fill(write: Fill) -> None:
+        for path in others:
+            write(path, "{}")
+        for path, data in FILES.items():
+            write(f"models/{path}", data)
+
+    for checkout in checkouts(tmp_path, fill):
+        assert checkout.folder("models") == tuple(f"models/{path}" for path in sorted(FILES))
+        assert checkout.model_file("models.json").size_bytes == 2
