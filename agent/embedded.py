@@ -1,7 +1,7 @@
 """llama.cpp's own HTTP server in this process: `python -m agent.embedded <llama-server flags>`.
 
 The same flags, endpoints, log lines and exit codes as `llama-server` has, out of the xllamacpp
-wheel; no route of ours. It serves one model. Exit codes: 0 after SIGTERM or SIGINT, 1 for anything
+wheel; we add no route. It serves one model. Exit codes: 0 after SIGTERM or SIGINT, 1 for anything
 that keeps it from serving, which the last lines on stderr name. The module stays where it is: its
 name is in the commands of services that run, and another one would restart them.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 def atomic_write(path: Path, data: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
     """Replace a file. `durable`: it is on the disk for good when this returns; a cache need not be.
     Raises OSError, and leaves nothing beside the file."""
-    # A name that nobody foresees, and never through a link: the folder may be another user's too.
+    # A name that cannot be guessed, and never through a link: the folder may be another user's too.
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

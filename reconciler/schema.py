@@ -1,7 +1,7 @@
 """JSON Schemas of every kind, from the kinds themselves and the table of runtimes. Pure.
 
 They are data for others too (editors, CI, any validator), so the exclusion rule of modelRef and
-models[] stands in them, and comes from each runtime row's `serves_many`.
+models[] is in them, and comes from each runtime row's `serves_many`.
 """
 
 from __future__ import annotations

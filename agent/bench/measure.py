@@ -123,7 +123,7 @@ def _ended(subject: Subject) -> str:
 
 
 def _quiet(subject: Subject, rules: Rules, say: Callable[[str], None]) -> tuple[str, ...]:
-    """Wait until nobody waits for an answer; what is still in flight, where that is allowed."""
+    """Wait until no request is in flight; returns what still is, where that is allowed."""
     until = rules.clock.monotonic() + rules.wait_s
     while busy := health.requests_in_flight(subject.launch):
         if rules.beside_traffic:

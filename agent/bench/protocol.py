@@ -48,7 +48,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What came of it. `problem`: why nobody is to compute with it."""
+    """What came of it. `problem`: why its figures must not be used."""
 
     prompt: Speeds | None
     generation: Speeds | None

@@ -2,7 +2,7 @@
 does not build on it.
 
 COMMIT is the head as the agent names it (the first 7 characters are enough). Exactly that head is
-followed, once. A running agent looks at once; one that is not running looks when it starts.
+followed, once. A running agent polls at once; one that is not running polls when it starts.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ def run(args: argparse.Namespace) -> int:
     let_in(history, head)
     holder = state.holder()
     if holder is not None:
-        with contextlib.suppress(
-            ProcessLookupError, PermissionError
-        ):  # it looks with its next poll
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # its next poll finds it
             os.kill(holder, signal.SIGHUP)
     when = "now" if holder is not None else "when the agent starts"
     print(f"{head[:12]} is accepted; it is followed {when}", file=sys.stderr)

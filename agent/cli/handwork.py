@@ -1,7 +1,8 @@
 """Stop and restart services from a command: by the running agent, or in its place.
 
-Whoever has the lock of the state directory does the work. An agent is asked by a file and a SIGHUP;
-where there is none, or it ends meanwhile, the command takes the lock and does it from the records.
+The process that holds the lock of the state directory does the work. An agent is asked by a file
+and a SIGHUP; without one, or when it ends meanwhile, the command takes the lock and does the work
+from the records.
 """
 
 from __future__ import annotations
@@ -94,8 +95,8 @@ def stop(state: StateDir, refs: Collection[ObjectRef], *, keep: bool = True) -> 
 def restart(
     state: StateDir, refs: Collection[ObjectRef], node: str, settings: Settings, ready_s: float
 ) -> set[ObjectRef]:
-    """Start what was stopped, and the others anew, rendered as this machine would now. Returns who
-    is not ready in time; `ready_s` is how long a start may take.
+    """Start what was stopped and restart the others, rendered as this machine would now. Returns
+    what is not ready in time; `ready_s` is how long a start may take.
 
     Without an agent, what never had a process, or whose model is gone, is only released. Raises
     StateError, EngineError and ApplyError.
@@ -112,7 +113,7 @@ def restart(
     def in_place() -> None:
         records = {ref: record.launch for ref, record in here.records.items()}
         launches = {**here.launches, **records}
-        awaited.intersection_update(launches)  # nobody is here to start the others
+        awaited.intersection_update(launches)  # no agent is here to start the others
         agent = LocalAgent(node, settings, changed=lambda: None, keeps_expected=True)
         agent.start(revive=False)
         try:
@@ -136,7 +137,7 @@ def restart(
 def _start_anew(agent: LocalAgent, workload: Workload) -> None:
     observed = agent.target.observe([workload])
     if workload.ref not in {instance.ref for instance in observed.instances}:
-        return  # it ended while nobody watched it: that the next agent sees
+        return  # it ended while no agent ran: the next one notices
     _apply(agent, workload, Action.REPLACE)
 
 

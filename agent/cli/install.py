@@ -124,7 +124,7 @@ def unit_for(args: argparse.Namespace, words: Iterable[str]) -> ServiceUnit:
 
 
 def root_of(args: argparse.Namespace) -> Path:
-    """The state directory of whoever the service runs as."""
+    """The state directory of the user that the service runs as."""
     from agent.node.local import state_root
     from agent.state.directory import default_root
 
@@ -159,7 +159,7 @@ def _wrong_with(step: ManagerCommand) -> str | None:
 
 
 def _make_folders(unit: ServiceUnit, owner: pwd.struct_passwd) -> None:
-    """Private to whoever the service runs as."""
+    """Private to the user that the service runs as."""
     for folder in unit.folders:
         if not folder.exists():
             folder.mkdir(mode=0o700, parents=True)

@@ -98,7 +98,7 @@ _COMPANION = (
 )  # fmt: skip
 
 
-EXAMPLES: Mapping[str, str] = {}  # nobody types these
+EXAMPLES: Mapping[str, str] = {}  # pods run these, not people
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -138,7 +138,7 @@ def _add_lists(
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 0, 1 with the reason, or 130 where somebody asked to stop."""
+    """Exit 0, 1 with the reason, or 130 after a request to stop."""
     actions = {"fetch": _run_fetch, "wait": _run_wait, "companion": _run_companion}
     return actions[args.action](args)
 
@@ -269,7 +269,7 @@ def _require(args: argparse.Namespace, *names: str) -> None:
 
 def _teller(name: str) -> Callable[[str], None]:
     def tell(text: str) -> None:
-        with contextlib.suppress(OSError):  # whoever read our words is gone: that stops nothing
+        with contextlib.suppress(OSError):  # the reader of our output is gone: that stops nothing
             print(f"{name}: {printable(redact_url(text))}", file=sys.stderr, flush=True)
 
     return tell

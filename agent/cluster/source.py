@@ -148,7 +148,7 @@ class StandAlone:
 
     def __call__(self, seen: Objects, last: Followed | None) -> Followed:
         """Reads the surroundings only if services were added or removed: most changes are
-        somebody's status."""
+        a status of some object."""
         services = {
             oid: str(found["metadata"].get("uid", ""))
             for oid, found in seen.items()

@@ -49,7 +49,7 @@ def run(
     service: DaemonOptions,
     beside: Beside = _nothing,
 ) -> int:
-    """Until SIGTERM or SIGINT; the models go on unless `stop_on_exit`. SIGHUP looks at once.
+    """Until SIGTERM or SIGINT; the models go on unless `stop_on_exit`. SIGHUP polls at once.
 
     Raises StateError, UsageError or SourceError where it cannot begin.
     """
@@ -87,7 +87,7 @@ def run(
 def _say_beginning(
     log: logging.Logger, node: Node, settings: Settings, service: DaemonOptions
 ) -> None:
-    """Everything that was decided before the first look, so that nobody has to guess."""
+    """Everything that was decided before the first pass: a log's reader has nothing to guess."""
     source = node.loop.revisions.source
     say(
         log,

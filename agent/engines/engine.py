@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EMBEDDED_PACKAGE = "xllamacpp"
 # By the interpreter: another one's pip would put it where we cannot load it. And never by a name
-# of our own, which is on no index: whoever registered it would run code here.
+# of our own, which is on no index: anyone who registered that name could run code here.
 _INSTALL = f"{sys.executable} -m pip install {EMBEDDED_PACKAGE}"
 
 
@@ -92,7 +92,7 @@ def _embedded() -> EngineFound | None:
     library = next(iter(sorted(Path(spec.origin).parent.glob("*.so"))), None)
     if library is None:
         return None
-    # -P: no module of the folder that it runs in may take the place of ours.
+    # -P: no module of the folder that it runs in may shadow one of its imports.
     prefix = (sys.executable, "-P", "-m", "agent.embedded")
     return EngineFound(prefix, str(library), "embedded", _identity(library))
 

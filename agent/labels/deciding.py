@@ -1,6 +1,6 @@
 """From what a machine says to the labels of its node, and what has to be said besides. Pure.
 
-Labels promise something of any GPU that a pod of this node may be given, as nobody chooses which:
+Labels promise something of any GPU that a pod of this node may be given, as no pod can choose:
 of several models they state the least, and nothing of what differs.
 """
 

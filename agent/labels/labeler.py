@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class Labeler:
-    """One Node. `read` looks at the machine."""
+    """One Node. `read` reads the machine's facts."""
 
     def __init__(
         self,

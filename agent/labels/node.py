@@ -32,7 +32,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class TakenKey:
-    """A key of ours that another manager holds with another value: it keeps it."""
+    """A label key of this program that another manager owns with another value: left as it is."""
 
     key: str
     manager: str
@@ -68,7 +68,7 @@ def write_labels(api: ApiServer, node: Manifest, wanted: Wanted) -> tuple[TakenK
 
 
 def remove_labels(api: ApiServer, node: Manifest) -> bool:
-    """Whether there was anything of ours. Raises ClusterError."""
+    """Whether there was anything to remove. Raises ClusterError."""
     managers = {entry.get("manager") for entry in node["metadata"].get("managedFields") or ()}
     if LABELER not in managers:
         return False

@@ -114,7 +114,7 @@ def _nvidia_by_tool(machine: Machine) -> Iterator[Device]:
             continue
         product, memory, uuid, capability = parts
         if not memory.isdecimal() and memory not in _NOT_ITS_OWN:
-            continue  # an error in place of the figure: a lost GPU shares nobody's memory
+            continue  # an error in place of the figure: a lost GPU is not unified memory
         is_known = re.fullmatch(r"\d{1,2}\.\d", capability, re.ASCII)
         yield Device(
             vendor="NVIDIA",

@@ -13,7 +13,7 @@ from typing import Any
 from agent.machine.devices import Machine, amd_cards, nvidia_count, read_number
 
 EVERY_S = 10.0
-_BY_TOOL_EVERY_S = 30.0  # it wakes a driver that nobody keeps awake, which takes a second
+_BY_TOOL_EVERY_S = 30.0  # it wakes a driver that is not kept awake, which takes a second
 _GOOD_FOR_S = 60.0  # what a driver said before it began to hang is not said for ever
 
 

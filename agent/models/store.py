@@ -199,7 +199,7 @@ class ModelStore:
 
 @contextmanager
 def _only_user(path: Path, transfer: Transfer, *, may_lack_locks: bool) -> Iterator[None]:
-    """Wait until no other process (or cancelled thread of ours) works on the same partial file."""
+    """Wait until no other process (or cancelled thread of this one) works on the partial file."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -55,7 +55,7 @@ class RecordedDelegate(NodeDelegate):
 
 class AgentDelegate(NodeDelegate):
     """Of the loop of the agent that owns the node. `busy` says why the source is in the middle of
-    something; `watch_passes` hears of every pass."""
+    something; `watch_passes` is called after every pass."""
 
     def __init__(
         self,

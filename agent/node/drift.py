@@ -26,7 +26,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.core.plan import Drift, DriftKind
 from reconciler.runtimes import RUNTIMES
 
-_LOOK_S = 5.0  # between two looks at who is due, at most
+_LOOK_S = 5.0  # between two checks of which processes are due, at most
 _STAYED = "; a restart did not change that"
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def differences(launch: Launch, pid: int, ask: Ask) -> tuple[Difference, ...]:
 
 
 def _command_line(launch: Launch, words: list[str]) -> Iterator[Difference]:
-    """An interpreter that a script names stands before its words."""
+    """The interpreter of a script comes before the script's own arguments."""
     wanted = launch.command.argv[1:]
     if not words or tuple(words[len(words) - len(wanted) :]) == wanted:
         return
@@ -137,9 +137,9 @@ class DriftWatch:
     file: Path
     changed: Callable[[], None] = lambda: None
     clock: Clock = field(default_factory=SystemClock)
-    again_s: float = Intervals().drift_s  # between two looks at one process
+    again_s: float = Intervals().drift_s  # between two checks of one process
     end_s: float = 3.0  # for a look to end when we do
-    _before: Known = field(default_factory=dict)  # by an earlier life of ours
+    _before: Known = field(default_factory=dict)  # by an earlier run of this agent
     _seen: dict[ObjectRef, _DriftSeen] = field(default_factory=dict)
     _tried: dict[ObjectRef, frozenset[str]] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -153,7 +153,7 @@ class DriftWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """A process that is slow to answer holds up nobody: the thread is a daemon."""
+        """A process that is slow to answer delays nothing: the thread is a daemon."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(self.end_s)

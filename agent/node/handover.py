@@ -114,7 +114,7 @@ class Handover:
         return {ref: entry.home for ref, entry in self._leaving.items()}
 
     def close(self) -> None:
-        """An answer that is still awaited holds up nobody: its thread is a daemon."""
+        """An answer that is still awaited delays no exit: its thread is a daemon."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(_ANSWER_S)
@@ -141,7 +141,7 @@ class Handover:
             self._thread.start()
 
     def _ask_on(self) -> None:
-        """Until nobody waits: the node of each that does."""
+        """Until no service waits: the node of each that does."""
         while waiting := {r: e for r, e in self._leaving.items() if not e.answers}:
             for home in {entry.home for entry in waiting.values()}:
                 self._ask(home, {r: e for r, e in waiting.items() if e.home == home})
@@ -175,7 +175,7 @@ class Handover:
 
 
 def _saved(file: Path) -> dict[str, _Entry]:
-    """What an earlier life of ours wrote; nothing where that is not there, or damaged."""
+    """What an earlier run of this agent wrote; empty where the file is missing or damaged."""
     with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
         read = parse_json(file.read_bytes())
         return {str(label): dict(entry) for label, entry in read.items()}

@@ -127,7 +127,7 @@ def only_seen(
 ) -> tuple[str, Loop]:
     """The node's name, and the loop of `owned` for who only compares: nothing here locks, starts,
     stops or writes. `ahead` says what is known of models for a node that are not in its store.
-    Raises UsageError, SourceError or InvalidFleet where nobody can say which node this is."""
+    Raises UsageError, SourceError or InvalidFleet where it cannot be told which node this is."""
     history = PeekedHistory(StateDir(settings.root.absolute()).desired / "history.json")
     journal = SourceJournal(history, source, strict=following.strict)
     source = FetchedAhead(source)

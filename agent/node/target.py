@@ -77,7 +77,7 @@ class ProcessTarget:
         self._handover = handover
         self._namespace = namespace
         self._headers = headers
-        self._expected_file = expected_file  # for whoever looks at this node from outside
+        self._expected_file = expected_file  # for commands that read this node's files
 
     def observe(self, workloads: Iterable[Workload]) -> Observation:
         """Processes, and services that wait for a model."""
@@ -173,7 +173,7 @@ class ProcessTarget:
         return Outcome(change, result, f"waits for its model{failure}")
 
     def _start(self, change: Change, launch: Launch) -> None:
-        """Run it. What runs already as it should is started anew where the change asks for that."""
+        """Run it. What runs already as it should is restarted where the change asks for that."""
         running = {state.ref: state.launch for state in self._processes.snapshot()}.get(change.ref)
         anew = change.action is Action.DRIFT or change.reason == "RestartedByHand"
         if change.reason == "Drifted":
@@ -202,7 +202,7 @@ class ProcessTarget:
             raise ApplyError(workload.ref, f"{taken}: {remedy}")
 
     def _check_room(self, ref: ObjectRef) -> None:
-        """ApplyError where a service would be stopped for a successor that nobody could record."""
+        """ApplyError where a service would be stopped for a successor that cannot be recorded."""
         runs = any(
             state.ref == ref and state.pid is not None for state in self._processes.snapshot()
         )
@@ -239,7 +239,7 @@ class ProcessTarget:
             self._wait_for_models()
 
     def _drop_downloads(self) -> None:
-        """Of models that nobody expects any more: each holds one of few slots."""
+        """Of models that are no longer expected: each holds one of few slots."""
         models = [m for each in self._expected.values() for m in each.workload.model_files]
         self._renderer.store.keep_only(models)
 

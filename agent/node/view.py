@@ -42,7 +42,7 @@ class RecordedNode:
     def __init__(
         self, node: str, state: StateDir, renderer: CommandRenderer, memory: MachineMemory
     ) -> None:
-        """`memory` is told by whoever knows the fleet what that states of this machine."""
+        """`memory` comes from the caller that knows what the fleet states of this machine."""
         self._node = node
         self.memory = memory
         self._state = state

@@ -1,8 +1,8 @@
 """The API key that clients of this machine's models send, where its FleetNode says `expose: key`.
 
 One file for all services, made at first need. A process gets it by its environment at its start,
-and a copy lies in its service's directory: whoever asks that process sends what it was started
-with, also after the file was changed. It stands nowhere else: no argument, record, digest or log.
+and a copy lies in its service's directory: a client of that process sends what it was started
+with, also after the file was changed. It is nowhere else: no argument, record, digest or log.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def keep(state: StateDir, result: BenchmarkResult) -> None:
 
 @contextlib.contextmanager
 def alone(state: StateDir) -> Iterator[None]:
-    """Nobody else measures on this machine meanwhile: two would slow each other down. Raises
+    """One measurement at a time on this machine: two would slow each other down. Raises
     BenchmarkError."""
     descriptor = os.open(state.root / "bench.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -42,7 +42,7 @@ class StateDir:
     @classmethod
     def open(cls, root: Path) -> StateDir:
         """Make the folders that are missing; StateError when that cannot be done, or when what is
-        there may be somebody else's: then nothing is made."""
+        there may belong to another user: then nothing is made."""
         state = cls(root.expanduser().absolute())
         state.must_be_ours()
         try:

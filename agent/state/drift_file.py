@@ -1,6 +1,6 @@
 """What is known of every process's drift, on disk: it outlives the agent, and shows from outside.
 
-It is nothing to act on: an agent looks for itself. A disk that takes no more costs the date when
+It is nothing to act on: an agent checks for itself. A disk that takes no more costs the date when
 something was first seen, nothing else.
 """
 

@@ -1,4 +1,4 @@
-"""The services that the fleet suspends on this node, on disk: for who looks while no agent runs.
+"""The services that the fleet suspends on this node, on disk for when no agent runs.
 
 It is nothing to act on: an agent reads the fleet. A disk that takes no more costs this view only.
 """

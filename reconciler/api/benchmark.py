@@ -138,7 +138,7 @@ class Speeds(WireModel):
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:
-        """Somebody who edits the figure does not know of the samples."""
+        """A figure that was edited by hand no longer matches its samples."""
         median = _median(self.samples)
         if abs(median - self.tokens_per_second) > 1e-6 * median:
             raise ValueError(

@@ -56,7 +56,7 @@ _REVISION = Column("Revision", ".status.observedRevision", wide=True)
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 _ROWS = (
-    # Nobody writes a status of a Fleet or a Model, and none of a pool of cluster nodes: it has the
+    # There is no status of a Fleet or a Model, and none of a pool of cluster nodes: it has the
     # labels to ask for these with (decision 0023).
     Kind(
         "Fleet",

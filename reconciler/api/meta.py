@@ -44,7 +44,7 @@ class ObjectRef(NamedTuple):
 
 
 def service_ref(name: str) -> ObjectRef:
-    """The service that somebody means by `NAME` or `NAMESPACE/NAME`."""
+    """The service that is meant by `NAME` or `NAMESPACE/NAME`."""
     namespace, _, own = name.rpartition("/")
     return ObjectRef("InferenceService", namespace or DEFAULT_NAMESPACE, own)
 

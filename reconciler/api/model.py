@@ -131,7 +131,7 @@ def declared_name(name: str) -> str:
 
 def public_source(source: str) -> str:
     """A source for everyone to see, that still tells it from others: a URL's query may be a
-    signature, so that a hash stands in its place."""
+    signature, so that a hash takes its place."""
     url, _, query = source.partition("?")
     is_public = not query or _HASHED.fullmatch(query)
     if is_public or not url.lower().startswith(("https://", "http://")):

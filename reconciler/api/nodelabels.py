@@ -17,7 +17,7 @@ DEFAULT_PREFIX = "flexinfer.ai/"
 VRAM_MIB = "gpu.vram-mib"  # the exact figure that the label rounds down
 NOTE = "gpu.note"  # for people: what the labels cannot say, or why they do not
 COST_PER_HOUR = "cost-per-hour"  # written by people; in any one currency
-# How labelers are found by whoever reads their metrics.
+# How readers of the labelers' metrics find them.
 LABELER = "fleet-labels"  # app.kubernetes.io/name of their pods
 METRICS_PORT = "metrics"  # the name of their port
 GPU_UTILISATION = "fleet_gpu_utilization_ratio"  # by gpu and node, 0 to 1

@@ -1,7 +1,7 @@
 """What a node's agent says of itself: the answer of `GET /v1/state`. Pure.
 
 A field that is absent is not known, or not the case; it is never a zero in disguise. Readers ignore
-what they do not know, so that an agent may be newer than whoever reads it. Times are seconds since
+what they do not know, so that an agent may be newer than its readers. Times are seconds since
 the epoch.
 """
 

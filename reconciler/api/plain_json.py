@@ -2,7 +2,7 @@
 Pure.
 
 Python's own reader raises RecursionError for ten kilobytes of brackets, and takes numbers that no
-field of ours holds: an infinite one, or one of 400 digits, fails where it is first used.
+field of the wire format holds: an infinite one, or one of 400 digits, fails where it is first used.
 """
 
 from __future__ import annotations

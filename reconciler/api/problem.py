@@ -87,7 +87,7 @@ RULES: Mapping[str, Rule] = MappingProxyType({rule.id: rule for rule in _RULES})
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A violation by an object, before anybody knows on which line it stands.
+    """A violation by an object, before its line is known.
 
     `field` is a path into the document such as `spec.models[2].name`; empty means the object.
     """

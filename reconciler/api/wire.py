@@ -1,4 +1,4 @@
-"""What every message of ours shares: how fields are spelled, how large they may be. Pure."""
+"""What every message on our wire shares: how fields are spelled, how large they may be. Pure."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Use:
 
 
 def used_by_others(in_use: int, ours: Iterable[Use]) -> int:
-    """Bytes in use on a pool that no estimate of ours accounts for.
+    """Bytes in use on a pool that no estimate accounts for.
 
     A service counts as ours only up to its estimate: what it takes beyond that is not set aside,
     like the memory of other processes.

@@ -101,7 +101,7 @@ _VALUED = ("-C", "--ref", "--path", "--cluster", "-o", "--output", "--from", "--
 
 
 def split_words(words: list[str]) -> tuple[str | None, list[str]]:
-    """The command's name, wherever it stands, and the other words in their order."""
+    """The command's name, at any position, and the other words in their order."""
     before = ""
     for i, word in enumerate(words):
         if not word.startswith("-") and before not in _VALUED:

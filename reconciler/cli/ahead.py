@@ -30,7 +30,7 @@ def headers_of(
     of interest. `here`: paths of this machine mean what they say. `changed` is called when one that
     was not waited for is known.
 
-    Objects of a cluster have many authors, and who asks stands elsewhere than they: private
+    Objects of a cluster have many authors, on other networks than the process that asks: private
     addresses are asked where the Fleet lists their hosts.
     """
     from reconciler.cli.console import Screen

@@ -173,7 +173,7 @@ class ArrivalConsole(Console):
         self._timer.start()
 
     def say_rest(self, late: list[Arrival]) -> None:
-        """Who is not there, when nobody waits any longer."""
+        """What has not arrived when the wait ends."""
         if not late or self._is_told or self._desired is None:
             return
         self._is_told = True

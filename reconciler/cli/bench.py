@@ -147,7 +147,7 @@ def _write(
 def _unused(
     found: tuple[Evidence, ...], written: dict[str, str], usable: list[BenchmarkResult]
 ) -> list[str]:
-    """Evidence that nobody is to use: unreadable, out of date, or of what is not any more."""
+    """Evidence that must not be used: unreadable, out of date, or of what no longer exists."""
     from reconciler.source.evidence import superseded
 
     refused = [e.refused for e in found if e.refused is not None and e.path not in written]

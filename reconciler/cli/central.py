@@ -25,7 +25,7 @@ from reconciler.loop import Loop, Timing, Wake
 from reconciler.report.terminal import Tone, short_revision
 
 _LOOK_S = 1.0  # while agents are on their way to a revision
-_LOOKS_AFTER_FAILURE = 5  # what somebody else wrote at that moment is taken up by the next
+_LOOKS_AFTER_FAILURE = 5  # what others wrote at that moment is taken up by the next
 _LOOKS_AFTER_CHANGE = 5  # the pass that finds nothing to do has the last word in every status
 
 

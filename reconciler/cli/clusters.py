@@ -161,7 +161,7 @@ def open_clusters(
     report: Reporter,
     wake: Wake,
 ) -> Iterator[ClusterWiring | None]:
-    """The clusters that are named for as long as a loop runs; None where none is. `report` hears
+    """The clusters that are named for as long as a loop runs; None where none is. `report` receives
     what the operator reports. Raises UsageError, AccessError."""
     if not clusters_of(args):
         yield None

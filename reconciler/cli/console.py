@@ -41,7 +41,7 @@ class Screen:
         self._write(sys.stdout, text)
 
     def show_plan(self, plan: Plan) -> None:
-        """A plan for people; on a terminal apart from what stands above it."""
+        """A plan for people; on a terminal set apart from what is above it."""
         width = width_of(sys.stdout)
         text = plan_text(plan, time.time(), self.style, width)
         self.out(f"\n{text}" if self._is_used and width else text)
@@ -56,7 +56,7 @@ class Screen:
         self._write(sys.stderr, f"{stamp}{self.error_style(tone, words) if tone else words}\n")
 
     def bar(self, text: str) -> None:
-        """Replace the live line; empty removes it. Nothing where no terminal looks. It is never
+        """Replace the live line; empty removes it. Nothing without a terminal. It is never
         wider than that: a line that wraps could not be replaced."""
         if not self.live:
             return

@@ -192,7 +192,7 @@ def _must_agree(args: argparse.Namespace, declared: Model, where: str) -> None:
 
 
 def _scalar(text: str) -> str:
-    """Plain where YAML reads that as it stands, else quoted."""
+    """Plain where YAML reads that as the same string, else quoted."""
     return (
         text if re.fullmatch(r"[A-Za-z][\w./@=+~-]*(://[\w./@=+~-]*)?", text) else json.dumps(text)
     )

@@ -151,7 +151,7 @@ def _as_planned(base: Desired, desired: Desired) -> Observation:
 
 
 def _nobody(target: str) -> str:
-    """Said of a target that no FleetNode stands for any more. A cluster holds nothing by itself."""
+    """Said of a target that no FleetNode declares any more. A cluster holds nothing by itself."""
     kind, _, name = target.partition("/")
     return f"no FleetNode {name} any more: it holds what it runs" if kind == "node" else ""
 

@@ -91,7 +91,7 @@ def files_not_applied(args: argparse.Namespace) -> str:
         source = open_fleet(args, working_tree=True)
         checkout = source.fetch() if isinstance(source, WorktreeSource) else None
     except ReconcilerError:
-        return ""  # whoever applies says it
+        return ""  # the command that applies says it
     what = differing(checkout) if checkout else ""
     return f"{what}: not applied, the commit is (`--watch` follows files)" if what else ""
 

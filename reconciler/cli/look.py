@@ -62,7 +62,7 @@ def _declared(
         for workload in desired.assignment.workloads
         if node in (None, workload.node) and workload.ref not in refs
         if workload.cluster is None
-        or workload.target in observed.targets  # else nobody asked for it
+        or workload.target in observed.targets  # else it was not asked for
     ]
     return (*placed, *held)
 

@@ -56,7 +56,7 @@ class PassReport:
         self._held = why
 
     def planned(self, plan: Plan, desired: Desired) -> None:
-        """Whoever compares has the plan."""
+        """The plan belongs to the code that made the comparison."""
 
     def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
         """Nothing is."""
@@ -105,7 +105,7 @@ def open_pass(
     headers: Headers | None = None,
 ) -> Iterator[Pass]:
     """With --local this machine's, else the one of every agent, and of the clusters that are named.
-    `headers`: what is known of models that nobody has fetched. Raises UsageError, SourceError,
+    `headers`: what is known of models that are not fetched yet. Raises UsageError, SourceError,
     InvalidFleet, AccessError."""
     if args.local is not None:
         yield this_machines(args, source, confirmed, headers)

@@ -132,7 +132,7 @@ def progress_line(
 
 
 def _bar(download: DownloadProgress, now: float, width: int, bytes_a_second: float) -> str:
-    """How full it is, or, where nobody knows the size, that it moves."""
+    """How full it is, or, where the size is not known, that it moves."""
     name, got, total = printable(download.model), download.received_bytes, download.total_bytes
     rate = f", {show_bytes(int(bytes_a_second))}/s" if bytes_a_second else ""
     if not total:

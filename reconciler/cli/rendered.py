@@ -1,7 +1,7 @@
 """A folder of rendered objects, for Flux or Argo CD: kept equal to the fleet, file by file.
 
 A list in the folder says which files are ours: only they are changed or removed. Everything else
-in it is somebody else's, and a file of theirs where one of ours should be is an error.
+in it was not written by us, and such a file where one of ours should be is an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Written:
 
 def write_folder(root: Path, files: Mapping[str, str], held: Collection[str] = ()) -> Written:
     """Make the folder have these files, by path (`cluster/namespace/service.yaml`). `held` are ours
-    if they are there, and stay as they are. Raises UsageError: a file or folder of somebody else is
+    if they are there, and stay as they are. Raises UsageError: a file or folder that is not ours is
     in the way, or the folder cannot be written."""
     try:
         return _write(root, files, held)
@@ -51,7 +51,7 @@ def _write(root: Path, files: Mapping[str, str], held: Collection[str]) -> Writt
     changed = [path for path in sorted(files) if found[path] != files[path]]
     root.mkdir(parents=True, exist_ok=True)
     # The list is the first to name a new file and the last to forget one: whatever ends us between
-    # leaves nothing that nobody owns.
+    # leaves nothing without an owner.
     _list(root, {*before, *files})
     for path in changed:
         _replace(root / path, files[path])
@@ -97,7 +97,7 @@ def _list(root: Path, paths: Collection[str]) -> None:
 
 
 def _replace(place: Path, text: str) -> None:
-    """By a rename, so that nobody reads half of it."""
+    """By a rename, so that no reader sees half of it."""
     place.parent.mkdir(parents=True, exist_ok=True)
     atomic_write(place, text.encode(), mode=0o666, durable=False)  # as the umask has it
 

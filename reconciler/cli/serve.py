@@ -53,7 +53,7 @@ class ServeOptions:
     debounce_s: float = 2.0  # of --watch: removals wait out an editor, a rebase, a stash
     on_ready: Callable[[Instance, Screen], bool] | None = None
     is_hopeless: Callable[[Plan], bool] = lambda _: False
-    ends_refused: bool = False  # nobody is there to mend what is not valid
+    ends_refused: bool = False  # a run without a terminal: what is not valid stays so
     deadline_s: float | None = None  # stop after so long, whatever happened
 
 
@@ -303,7 +303,7 @@ def _follow(loop: Loop, source: Source, watch: bool, received: list[int]) -> int
 def watch_files(folder: Path, wake: Wake, stop: threading.Event) -> None:
     """Wake the loop on every change below the folder; git's own bookkeeping says nothing.
 
-    A folder that is taken away and put back is another folder: it is watched anew.
+    A folder that is taken away and put back is another folder: it is watched again from the start.
     """
     from watchfiles import watch
 
@@ -322,7 +322,7 @@ def watch_files(folder: Path, wake: Wake, stop: threading.Event) -> None:
             )
             is_new = True
             for change in changes:
-                if change or is_new:  # what changed before the watch was there, nobody has seen
+                if change or is_new:  # what changed before the watch began is not seen yet
                     wake.fetch()
                 is_new = False
                 if folder.stat().st_ino != watched:

@@ -104,7 +104,7 @@ def tell(text: str) -> None:
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """A terminal that nobody asked to stay plain (https://no-color.org)."""
+    """A terminal that was not asked to stay plain (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

@@ -117,7 +117,7 @@ def programs_of(args: argparse.Namespace) -> dict[str, str]:
 
 
 def file_path(text: str) -> Path:
-    """Absolute: a daemon has another working directory than whoever typed it."""
+    """Absolute: a daemon has another working directory than the shell it was typed in."""
     return Path(text).expanduser().absolute()
 
 

@@ -1,4 +1,4 @@
-"""A status for people and programs: shown once, or kept current until somebody has seen enough.
+"""A status for people and programs: shown once, or kept current until Ctrl-C.
 
 `reconcile status` and `fleet-agent status` find it in different ways and show it in this one.
 """
@@ -127,7 +127,7 @@ class _Redrawn:
     def draw(self, status: Status) -> None:
         size = os.get_terminal_size(sys.stdout.fileno())
         lines = fitting(status, view_of(sys.stdout), size.lines, not_ready=self._not_ready)
-        # After a change of size nobody knows where the old lines stand.
+        # After a change of size the place of the old lines is not known.
         up = f"\x1b[{self._lines}A" if self._lines else ""
         back = up if self._size in (None, size) else "\x1b[H\x1b[2J"
         sys.stdout.write(f"{back}\r\x1b[J" + "\n".join(lines) + "\n")

@@ -108,7 +108,7 @@ def leave(have: Instance, home: Workload | None, causes: Causes) -> Change | Blo
 
 
 def _remove(have: Instance, home: Workload | None, causes: Causes) -> Change | Blocked:
-    if home is not None and home.suspended:  # nobody is going to answer there
+    if home is not None and home.suspended:  # no agent is going to answer there
         cause = causes.where(have.ref, "spec.suspend")
         return Change(Action.STOP, have.target, have.ref, "Suspended", cause, desired=home)
     if home is not None:
@@ -207,7 +207,7 @@ def _compare_process(
 def _only_shown(
     want: Workload, have: Instance, state: TargetState, causes: Causes
 ) -> Change | None:
-    """What differs and is not ours to mend; somebody else's process before anything else."""
+    """What differs and is not ours to mend; a foreign process before anything else."""
     for kind, reason in _SHOWN.items():
         if found := [drift for drift in have.drifts if drift.kind is kind]:
             return Change(
@@ -328,7 +328,7 @@ def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
 def _first_cause(
     want: Workload, fields: tuple[FieldChange, ...], causes: Causes
 ) -> Location | None:
-    """The line of the first changed field; a Model's field stands in the Model's document, a
+    """The line of the first changed field; a Model's field is in the Model's document, a
     node's in its FleetNode."""
     own = [f for f in fields if not f.path.startswith(("model.", _NODE))]
     if own or not fields:

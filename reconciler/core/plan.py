@@ -40,7 +40,7 @@ class DriftKind(StrEnum):
     COSMETIC = "cosmetic"  # shown, changes nothing
     DEFERRED = "deferred"  # we or the engine were upgraded: applied with the next restart
     RESTART = "restart"  # it does not run as declared: restarted under `drift: enforce`
-    FOREIGN = "foreign"  # somebody else's process: named, never touched
+    FOREIGN = "foreign"  # a process of someone else: named, never touched
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Instance:
     field. `reason` is a CamelCase word for what it is doing or why it is not ready. `models` are
     the declared public names, `served` what the process answers for them; `measured` is what it
     really takes of each pool (name, bytes), where that can be read. `by_hand` are words that
-    somebody put on what runs and that no revision has (hold, prune), as `lifecycle` in the inputs.
+    people put on what runs and that no revision has (hold, prune), as `lifecycle` in the inputs.
     `pending`: it runs as it was declared before, and its successor waits for something.
     """
 
@@ -151,7 +151,7 @@ class TargetState:
     workload would get here now, by ref: only a target can know it. `cached` holds the sha256 or
     the source of every model that needs no download. `stopped` are services that a person stopped
     on the node, with the inputs digest that they had: they stay so until that changes. `restarts`
-    are services that a person wants to be started anew. `incomplete`: why absence from the revision
+    are services that a person wants to be restarted. `incomplete`: why absence from the revision
     proves nothing here; empty: it does. `leaving`: what is still there of services that were taken
     away, in words. `state_option`: what a person who sits at the target must add to `fleet-agent`,
     mostly nothing; None: the target may be another machine.
@@ -244,7 +244,7 @@ class Change:
 
     @property
     def is_shown_only(self) -> bool:
-        """Whether it tells something that nobody is going to change."""
+        """Whether it reports something that no apply will change."""
         return self.action in _SHOWN_ACTIONS or self.reason in _SHOWN_REASONS
 
     @property

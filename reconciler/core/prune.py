@@ -11,7 +11,7 @@ from reconciler.core.plan import Action, Blocked, Change, Observation, Restart
 
 @dataclass(frozen=True, slots=True)
 class PruneLimits:
-    """The Fleet's limits, and the tokens that somebody confirmed. `foreign` says of services that
+    """The Fleet's limits, and the tokens that were confirmed. `foreign` says of services that
     another fleet started where it is: to remove or replace one of them has to be confirmed."""
 
     max_count: int = 10
@@ -61,7 +61,7 @@ def guard_removals(
 
 
 def _placed(change: Change, limits: PruneLimits) -> Change:
-    """Without the place of a removal that another fleet declared: no file of ours is meant."""
+    """Without the place of a removal that another fleet declared: it is in no file of this one."""
     is_foreign = _is_removal(change) and change.ref.label in limits.foreign
     return replace(change, source=None) if is_foreign else change
 
@@ -70,7 +70,7 @@ def _guard_drained(
     changes: list[Change], limits: PruneLimits
 ) -> tuple[list[Change], list[Blocked]]:
     """What has nowhere to go from a drained node. Each node has a token of its own, which its agent
-    gives as well as whoever plans for all nodes."""
+    gives as well as the reconciler that plans for all nodes."""
     kept, held = [c for c in changes if c.reason != "NodeDrained"], []
     for target in sorted({c.target for c in changes if c.reason == "NodeDrained"}):
         stops = [c for c in changes if c.reason == "NodeDrained" and c.target == target]

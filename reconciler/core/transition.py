@@ -29,7 +29,7 @@ FindSized = Callable[[str, ObjectRef], Sized | None]
 
 
 def nothing_sized(_: str, __: ObjectRef) -> Sized | None:
-    """Nobody knows what else would fit."""
+    """What else would fit is not known."""
     return None
 
 
@@ -54,7 +54,7 @@ def order_changes(
         wanted = _bytes(change.desired.needs) if change.desired else 0
         grows_by = 0 if before is None or _is_unknown(change) else wanted - before
         place = _ORDER.get(change.action, 3)
-        if change.impact.restart is Restart.HOT:  # loads models anew, as a replacement does
+        if change.impact.restart is Restart.HOT:  # loads models again, as a replacement does
             place = _ORDER[Action.REPLACE]
         return (change.target, place, grows_by, change.ref)
 
@@ -98,8 +98,8 @@ _Room = tuple[str, ObjectRef | None]
 
 
 def _room(thing: Change | Instance) -> _Room:
-    """Who is weighed together: all of a node; in a cluster each for itself, as a pod has to fit on
-    one node alone and Kubernetes finds which."""
+    """What is checked together for memory: all of a node; in a cluster each service for itself, as
+    a pod has to fit on one node alone and Kubernetes finds which."""
     return (thing.target, None if _is_node(thing.target) else thing.ref)
 
 
@@ -127,7 +127,7 @@ def _is_node(target: str) -> bool:
 
 
 def _from_unknown(memory: Memory) -> Memory:
-    """Of what runs, and nobody had sized: not known is not nothing."""
+    """Of what runs and has no estimate: unknown is not zero."""
     return tuple(replace(m, before_bytes=None, peak_bytes=None) for m in memory)
 
 
@@ -136,7 +136,7 @@ def _to_unknown(memory: Memory) -> Memory:
 
 
 def _is_unknown(change: Change) -> bool:
-    """Whether nobody can say yet what a service will take: its model is not here."""
+    """Whether it is not known yet what a service will take: its model is not here."""
     want = change.desired
     return want is not None and change.reason != "Suspended" and not (want.needs or want.memory)
 

@@ -78,7 +78,7 @@ def known_by(inputs: Mapping[str, Any]) -> frozenset[str]:
 
 
 def public_inputs(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`Workload.inputs` for everyone to see. Whoever sent them may have written anything."""
+    """`Workload.inputs` for everyone to see. Their sender may have written anything."""
     models = inputs.get("models", ())
     if not any("?" in str(model.get(key)) for model in models for key in _SOURCES):
         return inputs

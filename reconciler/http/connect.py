@@ -56,7 +56,7 @@ def file_ages(files: Iterable[Path | str | None]) -> tuple[object, ...]:
     authorities takes 20 ms of CPU, and there may be thousands of connections."""
     found = []
     for file in files:
-        with contextlib.suppress(FileNotFoundError):  # whoever loads it says that it is gone
+        with contextlib.suppress(FileNotFoundError):  # loading it reports that it is gone
             found.append((file, os.stat(file).st_mtime_ns if file else 0))
     return tuple(found)
 

@@ -1,7 +1,7 @@
 """One pass, and the loop that decides when to make one.
 
 Whatever happens (a push, a saved file, a child's exit) only wakes the loop: it carries no meaning,
-the loop looks at everything again. A source that is gone or wrong changes nothing that runs.
+the loop makes a full pass. A source that is gone or wrong changes nothing that runs.
 
 `revisions` decides which revision is followed, `loop` compares a target with it and applies;
 `interfaces` says what both need of others.

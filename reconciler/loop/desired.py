@@ -1,4 +1,4 @@
-"""One valid revision, decided: its objects, who runs where, and where all that stands."""
+"""One valid revision, decided: its objects, who runs where, and where each is declared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loop needs of others: a memory, somebody to tell, and answers of whom it runs for."""
+"""What a loop needs of others: a journal, a reporter, and the delegate it runs for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Journal(Protocol):
         """Whether this revision may follow the applied one; an older head may not."""
 
     def lost(self) -> float:
-        """The source gives nothing: since when, in epoch seconds."""
+        """The source cannot be read: since when, in epoch seconds."""
 
     def found(self) -> None:
         """The source answers."""

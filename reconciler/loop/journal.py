@@ -110,7 +110,7 @@ class SourceJournal:
 
     def begins(self, desired: Desired) -> None:
         """This revision is about to be applied. While another fleet's services stay, because
-        nobody confirmed their end, both are at home here. Raises StateError."""
+        their removal was not confirmed, so both are at home here. Raises StateError."""
         foreign = self.foreign
         if not foreign or (self._record.applied and self._is_ours(self._record.applied)):
             return
@@ -121,7 +121,7 @@ class SourceJournal:
             self._write(replace(self._record, others=others))
 
     def lost(self) -> float:
-        """The source gives nothing: since when (epoch seconds), across restarts."""
+        """The source cannot be read: since when (epoch seconds), across restarts."""
         since = self._record.unreachable_since
         if since is None:
             since = time.time()
@@ -236,7 +236,7 @@ def _home(applied: Applied) -> str:
 
 
 def applied_location(history: Path) -> str | None:
-    """Where the revision came from that was applied last, for whoever only looks."""
+    """Where the revision came from that was applied last, for commands that only read."""
     last = HistoryFile(history).peek().applied
     return last.location if last else None
 

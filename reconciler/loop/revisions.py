@@ -81,7 +81,7 @@ class Revisions:
         self.delegate.on_revision(desired)
 
     def state(self) -> RevisionState:
-        """How far it is, for whoever asks this node."""
+        """How far it is, for this node's state."""
         return replace(self.journal.revision_state(), fetched=self._fetched, held=self.held or "")
 
     def _fetch(self) -> None:
@@ -135,7 +135,7 @@ class Revisions:
             return
 
         def again() -> None:
-            self._again = None  # first: whoever is woken may ask for the next one
+            self._again = None  # first: a woken waiter may ask for the next one
             self.wake.fetch()
 
         self._again = threading.Timer(seconds, again)

@@ -23,9 +23,9 @@ from reconciler.models.scheme import FetchContext, ListRequest
 
 @dataclass(slots=True)
 class Headers:
-    """What is known of models that nobody fetched. `facts` is a CachedFacts that waits for answers,
-    at most `wait_s` for all of them, None: for none; `node` is the only one of interest, if one is.
-    `here`: a path of this machine is what a source means by it.
+    """What is known of models that are not fetched yet. `facts` is a CachedFacts that waits for
+    answers, at most `wait_s` for all of them, None: for none; `node` is the only one of interest,
+    if one is. `here`: a path of this machine is what a source means by it.
 
     `trusted` is the policy of who may be asked at a private address, where a fleet is not trusted
     to say that itself: a pull request is planned before anybody has read it. `only_listed`: only

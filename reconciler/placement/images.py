@@ -1,7 +1,7 @@
 """Which container image serves a runtime on an accelerator. Pure.
 
 Closest first: the service's spec.image, the Fleet's spec.images, then the runtime's row. Its tags
-name one release; a tag can be moved, so whoever wants bytes that nobody can change writes the
+name one release; a tag can be moved, so a fleet that wants fixed bytes writes the
 digest into the Fleet (`crane digest IMAGE` or `docker buildx imagetools inspect IMAGE` print it):
 
 spec:

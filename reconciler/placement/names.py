@@ -14,7 +14,7 @@ from reconciler.api.meta import ObjectRef
 MOST = 63
 _MARK = 8
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-# Namespaces of Kubernetes and of ours: pods there could be given their Secrets.
+# Namespaces of Kubernetes and our own: pods there could be given their Secrets.
 RESERVED_NAMESPACES = frozenset(
     {"fleet-reconciler", "kube-node-lease", "kube-public", "kube-system"}
 )

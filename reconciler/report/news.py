@@ -47,7 +47,7 @@ class News:
     def planned(self, plan: Plan) -> bool:
         """Whether the plan is: every revision's first, one without changes too, and then whatever
         is new in it. Downloads that end bring up their change again, which is not; what was done to
-        an object of a cluster and is to be done again is: somebody undid it."""
+        an object of a cluster and is to be done again is: someone undid it."""
         is_first = plan.revision != self._revision
         if is_first:
             self._revision = plan.revision

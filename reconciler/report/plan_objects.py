@@ -15,7 +15,7 @@ from reconciler.report.terminal import printable
 
 def by_service(changes: Iterable[Change]) -> Iterator[tuple[list[Change], list[Change]]]:
     """For each service the lines of its own, and its objects that need a line beside them: what
-    somebody else changed always does, the others where they are all there is. What comes or goes
+    someone else changed always does, the others where they are all there is. What comes or goes
     whole is shown by its document, with the kinds of the rest as its message."""
     groups: dict[ObjectRef, list[Change]] = {}
     for change in changes:
@@ -45,7 +45,7 @@ def _is_by_others(change: Change) -> bool:
 
 
 def _folded(change: Change) -> Change:
-    """Beside its service's line, which tells what was declared anew: what others did is left."""
+    """Beside its service's line, which says what changed in the fleet: what others did is left."""
     return change if change.action is Action.DRIFT else replace(change, fields=())
 
 

@@ -127,7 +127,7 @@ def is_well(instance: Instance, declared: DeclaredService | None) -> bool:
 @dataclass(frozen=True, slots=True)
 class PoolUse:
     """A memory pool with what our services take of it, estimated. None: not known, because one of
-    them could not be weighed for instance."""
+    them could not be estimated for instance."""
 
     name: str
     used_bytes: int | None
@@ -294,7 +294,7 @@ def advertised(instance: Instance) -> tuple[str, ...]:
 
 
 def is_asleep(instance: Instance) -> bool:
-    """Whether it answers, and has no model loaded before somebody asks."""
+    """Whether it answers, and loads its model on the first request."""
     return bool(instance.served) and all(m.state == "sleeping" for m in instance.served)
 
 

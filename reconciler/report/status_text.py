@@ -60,7 +60,7 @@ class StatusStyle:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One service on one node: its cells, and what stands below it. `is_well`: nobody needs to
+    """One service on one node: its cells, and the lines below it. `is_well`: no one needs to
     look at it."""
 
     cells: tuple[str, ...]
@@ -71,7 +71,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """One node, or what has none: its lines, the services that somebody should look at, and those
+    """One node, or what has none: its lines, the services that need a look, and those
     that are well."""
 
     head: list[str]
@@ -133,7 +133,7 @@ def _left_out(rows: list[_Row]) -> str:
 
 
 def _node_lines(status: Status, state: TargetState, view: StatusStyle) -> list[str]:
-    """The node itself: what stands in its line is cut nowhere, only folded."""
+    """The node itself: its line is never cut, only folded."""
     answer = status.states.get(state.target)
     name = state.target.removeprefix("node/").replace("/", " ")
     facts: list[tuple[Tone | None, str]] = []

@@ -18,7 +18,7 @@ class Tone(StrEnum):
 
 
 class Style:
-    """Colours text, or leaves it alone where nobody wants colour."""
+    """Colours text, or leaves it alone where colour is not wanted."""
 
     def __init__(self, colour: bool) -> None:
         self._colour = colour
@@ -55,7 +55,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _WORD = re.compile(  # a number keeps its unit
     r"\s*\S*[0-9] (?:[KMGT]iB|B|s|min|h|d|%)(?=[\s,;.:)]|$)|\s*\S+"
 )
-_MARKED = 8  # what stands below a line with a mark begins here
+_MARKED = 8  # what is below a line with a mark begins here
 
 
 def seen_width(text: str) -> int:

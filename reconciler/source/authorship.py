@@ -43,7 +43,7 @@ class Authorship:
                 self._read_history = True
                 self._known = self._walk() | self._known
         if full not in self._known:
-            # A path that the whole history does not mention never existed; a folder stands for its
+            # A path that the whole history does not mention never existed; a folder means its
             # files.
             is_nowhere = self._read_all and not full.endswith("/")
             self._known[full] = None if is_nowhere else self._single(full)

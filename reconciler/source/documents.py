@@ -29,7 +29,7 @@ _AT_POSITION = re.compile(r" at position (\d+)")
 
 
 def read_documents(path: str, data: bytes) -> Reading:
-    """Every document of ours in a file. Never raises: each error becomes a Problem."""
+    """Every document of our kinds in a file. Never raises: each error becomes a Problem."""
     try:
         text = _decode(data)
         _refuse_hostile(text)

@@ -16,7 +16,7 @@ _NAMES = tuple(kind.encode() for kind in KINDS)
 _KIND = re.compile(rb"""kind["']?[ \t]*:[ \t]*["']?(?:%s)(?![-\w.])""" % b"|".join(_NAMES))
 _VERSION = re.compile(rb"""apiVersion["']?[ \t]*:[ \t]*["']?([^\s"',}#]+)""")
 _NO_GROUP = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?")
-_PROJECT = GROUP.split(".")[1]  # the one part of it that nobody else uses
+_PROJECT = GROUP.split(".")[1]  # the one part of it that no one else uses
 
 
 def may_be_ours(data: bytes) -> bool:

@@ -46,8 +46,8 @@ class Mirror(GitObjects):
     def locked(self, deadline_s: float) -> Iterator[None]:
         """Hold the lock for writing. Raises SourceError if another process holds it.
 
-        The kernel drops the lock with its process, so a killed one blocks nobody. A `*.lock` of git
-        found while we hold the lock is stale and removed.
+        The kernel drops the lock with its process, so a killed one blocks no other. A `*.lock` of
+        git found while we hold the lock is stale and removed.
         """
         try:
             self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may be private

@@ -24,7 +24,7 @@ _VERSION = re.compile(rf"{re.escape(GROUP)}/v[0-9]+((alpha|beta)[0-9]+)?")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of ours as plain JSON data. `index` counts the file's documents from 0."""
+    """One document of our kinds as plain JSON data. `index` counts the file's documents from 0."""
 
     index: int
     kind: str

@@ -1,7 +1,7 @@
 """Carry out what a plan says of the objects of one cluster.
 
 Stage by stage, in parallel within one: a stage orders writes and never waits for readiness. One bad
-object blocks only what depends on it, and every failure is told.
+object blocks only what depends on it, and every failure is reported.
 """
 
 from __future__ import annotations

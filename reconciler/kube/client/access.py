@@ -88,7 +88,7 @@ def _ask(name: str, context: str | None, kubeconfig: Path | None) -> Grant:
 
 def _ask_child(name: str, context: str | None, kubeconfig: Path | None) -> Grant:
     """What the child makes of it. Names and paths go by argv, the credentials come by a pipe."""
-    # -P: nothing in the working directory can pose as a module of ours
+    # -P: nothing in the working directory can pose as one of our modules
     command = [sys.executable, "-P", "-m", "reconciler.kube.client.access", f"--name={name}"]
     command += [f"--context={context}"] if context is not None else []
     command += [f"--kubeconfig={kubeconfig}"] if kubeconfig is not None else []

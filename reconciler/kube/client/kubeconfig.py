@@ -55,7 +55,7 @@ def pod_grant(folder: Path = _POD_FILES) -> Grant | None:
 def choose(
     contexts: Mapping[str, Row], wanted: str | None, name: str, current: object, paths: str
 ) -> str:
-    """A context that somebody meant: a wrong guess would write into another cluster."""
+    """A context that was named: a wrong guess would write into another cluster."""
     if wanted is None:
         if name in contexts:
             return name

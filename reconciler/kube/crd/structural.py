@@ -1,4 +1,4 @@
-"""A JSON Schema of ours -> the structural schema that an API server requires. Pure.
+"""One of our JSON Schemas -> the structural schema that an API server requires. Pure.
 
 A structural schema has one type at each place and no references. Three constructs need another
 form: sizes (`x-kubernetes-int-or-string`), alternatives of different types (a place without a type,

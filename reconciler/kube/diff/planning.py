@@ -45,8 +45,8 @@ class Scope:
     program and we take from each other, as (object, field) -> what to say. `arrived`: services
     that moved to another target and answer there, so that what is left of them here goes. `stood`:
     where each document was declared when it was applied last. `settled` are objects that needed
-    nothing, by how they should be and how they are: while both stay the same nobody looks again.
-    `incomplete`: why no service may go, as what is missing may be a mistake."""
+    nothing, by how they should be and how they are: while both stay the same they are not compared
+    again. `incomplete`: why no service may go, as what is missing may be a mistake."""
 
     target: str
     fleet: str
@@ -77,7 +77,7 @@ def plan_objects(
         states = (wanted.state(oid), live.state(oid))
         if standing.keeps(ref, oid) or scope.settled.get(oid, states):
             continue
-        have = live.get(oid)  # once: packed ones are decoded anew each time
+        have = live.get(oid)  # once: packed ones are decoded each time
         want = wanted.later(oid) if have is None else wanted[oid]
         if have is not None and not is_ours(have, scope.fleet):
             blocked.append(_not_ours(scope, ref, oid, have, told.where(ref)))
@@ -190,15 +190,15 @@ class _ChangeSources:
         return self.causes.where(ref) or self.causes.removal(self.stood.get(ref))
 
     def is_new(self, ref: ObjectRef, oid: ObjectId) -> bool:
-        """Whether what an object stands for was not there before. A document that was applied and
-        is missing was removed by somebody."""
+        """Whether what an object represents was not there before. A document that was applied and
+        is missing was removed by someone else."""
         change = self.changes.get(ref)
         if change is not None and change.action is Action.CREATE:
             return True
         return is_document(oid) and ref not in self.stood
 
     def by_field(self, change: Change) -> Change:
-        """A document's change, with the line of the first field that was declared anew."""
+        """A document's change, with the line of the first field that changed."""
         if change.action is not Action.UPDATE or change.ref in self.changes or not change.fields:
             return change
         source = self.causes.where(change.ref, change.fields[0].path)

@@ -1,7 +1,7 @@
 """Whether an object is as we last applied it, judged without reading its values. Pure.
 
 Most objects are, in every pass: this makes it cheap to observe thousands of them. Anyone who
-changes a field of ours takes it from us in managedFields, so a field that we still own has our
+changes one of our fields takes it from us in managedFields, so a field that we still own has our
 value.
 """
 

@@ -28,7 +28,7 @@ def configuration(url: str, *, kubeconfig: str | None = None) -> dict[str, Any]:
         "managedResources": [{"name": name} for name in sorted(DEVICES.values())],
     }
     if url.startswith("https://"):
-        # without a CA a scheduler believes any certificate: that of the extender stands here
+        # without a CA a scheduler trusts any certificate: that of the extender goes here
         extender |= {"enableHTTPS": True, "tlsConfig": {"caFile": CA_FILE}}
     connection = {"clientConnection": {"kubeconfig": kubeconfig}} if kubeconfig else {}
     return {

@@ -1,6 +1,6 @@
 """What pods of our services want, and what nodes have, read from their objects. Pure.
 
-Whoever may write an object may write nonsense: what makes no sense is not known.
+Any author of an object may write nonsense: what makes no sense counts as unknown.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def utilisation_in(exposition: str) -> float | None:
 
 
 class UtilisationReader:
-    """`labelers` are the URLs of their metrics, by node: asked anew each time."""
+    """`labelers` are the URLs of their metrics, by node: asked each time."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ class Pause:
     """One thread rests; `hurry` and `end` may come from any.
 
     Kinds fail together, when a server is away, and each would come back as late as its own pause
-    is long: the last of them decides when there is a plan again. One attempt that nobody planned
+    is long: the last of them decides when there is a plan again. One unplanned attempt
     is all that an outage costs a server for it, or two kinds would hurry each other for ever.
     """
 

@@ -51,9 +51,9 @@ class InformerCache:
         coalesce_s: float = COALESCE_S,
     ) -> None:
         """`changed` is called from a thread of the mirror, after one or more changes of objects or
-        of freshness; it may not raise. `slim` drops from an arriving object what nobody needs.
+        of freshness; it may not raise. `slim` drops from an arriving object what is not needed.
         `idle_s`: how long a watch may be silent; after `proven_s` it has worked. What changes
-        within `coalesce_s` is told as one.
+        within `coalesce_s` is reported as one.
         """
         self._changed = changed
         self._coalesce_s = coalesce_s

@@ -110,7 +110,7 @@ class WatchingObserver:
         documents: Documents | None = None,
     ) -> None:
         """`others`: also documents that another program applied; `documents` has them where
-        somebody watches them already."""
+        they are watched already."""
         self._api = api
         self._noted = api if isinstance(api, ReadYourWritesApi) else None
         self._others = others

@@ -1,6 +1,6 @@
 """What we wrote ourselves, for as long as a watch has not brought it.
 
-Answers to writes come before the watch tells of them. Who looks in between would take what was just
+Answers to writes come before their watch events. A pass in between would take what was just
 made for absent, and write it again.
 """
 
@@ -15,7 +15,7 @@ from reconciler.kube.client.transport import Transport
 from reconciler.kube.object_set import ObjectSet, Packed, packed
 from reconciler.kube.objects import MANAGER, Manifest, ObjectId, id_of
 
-LASTS_S = 5.0  # what has not come until then was changed by somebody else since
+LASTS_S = 5.0  # what has not come until then was changed by someone else since
 
 _Note = tuple[float, Packed | None, int, str]
 """When, what is there now (None: nothing), its version and uid."""

@@ -122,7 +122,7 @@ class Reflector:
                 pause_s = self._forgotten(error)
             except ClusterError as error:
                 pause_s = self._failed(error)
-            except Exception as error:  # noqa: BLE001  a thread's edge: what came is no object of ours
+            except Exception as error:  # noqa: BLE001  a thread's edge: what came may be any object
                 _log.debug("%s", self.kind.plural, exc_info=True)
                 pause_s = self._failed(self._unreadable(error))
             self._pause.rest(pause_s, may_hurry=not self._is_asked_to_wait)
@@ -152,7 +152,7 @@ class Reflector:
             self._news()
 
     def _unreadable(self, error: Exception) -> ClusterError:
-        """Nothing is concluded from it; it is listed anew, as a watch would go on from there."""
+        """Nothing is concluded from it; it is listed again, as a watch would go on from there."""
         self._version = None
         what = f"{self.kind.plural} of cluster {self._view.api.name}"
         return Faltered(f"{what} cannot be read: {type(error).__name__}: {error}")
@@ -280,5 +280,5 @@ class Reflector:
 
 
 def _is_of_one_kind(problem: ClusterError) -> bool:
-    """A whole server that is away is said once, by whoever asked for the objects."""
+    """A server that is unreachable is reported once, by the caller that asked for the objects."""
     return isinstance(problem, Faltered) or not isinstance(problem, Unreachable | Throttled)

@@ -1,4 +1,4 @@
-"""A reconciler that stays beside its clusters: who leads, what clusters are told, what is served.
+"""A reconciler that stays beside its clusters: who leads, what is written, what is served.
 
 operator = Operator(console, apis, wake, serves)
 loop = Loop(..., delegate, journal, operator.report, wake)  # delegates `on_revision`, `on_pass`

@@ -59,7 +59,7 @@ class PodReader:
             found = self._pods_of({*troubled, *self._leaving})
         except Denied as error:
             log.debug("why services are not ready is not known: %s", error)
-            self._leaving = frozenset()  # no answer ever comes: nobody waits for one
+            self._leaving = frozenset()  # no answer will come: none is awaited
             return NO_PODS
         except ClusterError as error:
             return PodsFound(left=dict.fromkeys(self._leaving, f"perhaps still there: {error}"))

@@ -72,7 +72,7 @@ def _of_end(name: str, ended: Mapping[str, Any]) -> PodTrouble:
 
 
 def _said(message: str) -> tuple[str, str] | None:
-    """What a program of ours leaves behind: `{"reason": ..., "message": ...}`, or
+    """What one of our programs leaves behind: `{"reason": ..., "message": ...}`, or
     `Reason: message`."""
     text = message.strip()
     if text.startswith("{"):

@@ -29,7 +29,7 @@ class PoolNodes:
         self._known: dict[str, tuple[float, bool]] = {}
 
     def lacking(self, workloads: Iterable[Workload]) -> str:
-        """Which pools of these select no node; empty: none, or nobody may know."""
+        """Which pools of these select no node; empty: none, or Nodes may not be listed."""
         asked = {
             w.node: _selector(w.pool.node_selector)
             for w in workloads

@@ -1,4 +1,4 @@
-"""What a cluster is told after each pass: statuses on the fleet's documents, and events.
+"""What is written to a cluster after each pass: statuses on the fleet's documents, and events.
 
 A Reporter of the loop, around another one. Only who leads tells a cluster anything.
 """
@@ -142,7 +142,7 @@ def _generations(desired: Desired, cluster: str) -> Mapping[ObjectRef, int] | No
 
 
 class StatusReporter:
-    """The loop's Reporter. What it is told of a pass goes to every cluster once the pass is over.
+    """The loop's Reporter. What it learns of a pass goes to every cluster once the pass is over.
 
     Who stands by everywhere says nothing of its plans to people either: another one carries them
     out, and says so."""
@@ -188,7 +188,7 @@ class StatusReporter:
         self._told(*writer.report(planned, outcomes))
 
     def _guard(self, name: str, step: Callable[[], None]) -> None:
-        """What cannot be told now is told after the next pass; it is said once."""
+        """What cannot be written now is written after the next pass; the failure is logged once."""
         try:
             step()
         except ReconcilerError as error:

@@ -25,7 +25,7 @@ _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 class ClusterView:
     """One cluster after a pass. `objects` are the live ones that are the fleet's, the fleet's own
     documents among them; `pods` those of services that are not ready; `leases` how each agent's
-    heartbeat stands, by node; `failed` why an object of a service was not applied; `generations`
+    heartbeat is, by node; `failed` why an object of a service was not applied; `generations`
     the generation of each document that the revision was made from, where it was made from this
     cluster (None: from git, then what was looked at is the live one).
     """
