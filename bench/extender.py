@@ -66,16 +66,16 @@ def _serve(pipe: Connection) -> None:
     from reconciler.http.thread import ServerThread
     from reconciler.kube.extender.app import Sources, Tally, make_app
     from reconciler.kube.extender.demand import node_facts, service_facts
-    from reconciler.kube.extender.facts import ClusterFacts, Speeds
+    from reconciler.kube.extender.facts import ClusterFacts, MeasuredSpeeds
     from reconciler.kube.extender.judge import Judge
-    from reconciler.placement.score import Weights
+    from reconciler.placement.score import ScoreWeights
 
     named = (node(name, _CLASSES[i % 5], i % 7 / 2) for i, name in enumerate(_NAMES))
     found = {n["metadata"]["name"]: node_facts(n, {}, DEFAULT_PREFIX) for n in named}
     service = service_facts(deployment(source="x/model-Q4_0.gguf", gpu_bytes=10 * GIB))
     services = {("default", f"chat-{i}"): service for i in range(ROUNDS)}
-    speeds = Speeds(result(each, 10.0 * (i + 1)) for i, each in enumerate(_CLASSES))
-    judge = Judge(ClusterFacts(found, services, speeds=speeds), Weights(), DEFAULT_PREFIX)
+    speeds = MeasuredSpeeds(result(each, 10.0 * (i + 1)) for i, each in enumerate(_CLASSES))
+    judge = Judge(ClusterFacts(found, services, speeds=speeds), ScoreWeights(), DEFAULT_PREFIX)
     used = {name: i % 10 / 10 for i, name in enumerate(_NAMES)}
     app = make_app(Sources(lambda: judge, lambda: used, lambda: ()), Tally())
     with ServerThread(app, "127.0.0.1", 0, connections=512) as server:

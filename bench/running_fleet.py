@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Self
 
 from reconciler.api.problem import Problem
-from reconciler.core.plan import Change, Instance, Observation, Plan, TargetState
+from reconciler.core.observation import Instance, Observation, TargetState
+from reconciler.core.plan import Change, Plan
 from reconciler.core.target import Outcome, Result
 from reconciler.fleet.workload import Workload
 from reconciler.loop import Loop, LoopDelegate, PlannedRevision, Wake

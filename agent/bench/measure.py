@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from agent.bench.client import ask_by_clock, ask_by_engine
-from agent.bench.protocol import MOST_VARIATION, Wanted, figures
-from agent.bench.subject import Subject
+from agent.bench.protocol import MOST_VARIATION, BenchmarkBudget, figures
+from agent.bench.subject import BenchmarkSubject
 from agent.machine.devices import Machine
 from agent.machine.utilisation import Busyness, look
 from agent.process import health
@@ -44,7 +44,7 @@ class Rules:
 
 
 def measure(
-    subject: Subject,
+    subject: BenchmarkSubject,
     records: Callable[[], Iterable[ProcessRecord]],
     node: str,
     rules: Rules,
@@ -52,13 +52,13 @@ def measure(
 ) -> BenchmarkResult:
     """Measure it; `records` reads all that run here, whose traffic is noted. Raises BenchmarkError
     where nothing could be measured: it serves requests, gives no answer, or ends meanwhile."""
-    wanted, clock = Wanted.of(subject.launch.inputs.get("lifecycle", {})), rules.clock
+    budget, clock = BenchmarkBudget.of(subject.launch.inputs.get("lifecycle", {})), rules.clock
     traffic = _quiet(subject, rules, say)
     say("looking whether the machine is idle")
     counted = tuple(counters(_snapshots(records())))
     before, tokens_before = look(rules.machine, rules.idle_look_s), _read(counted)
     began, began_wall = clock.monotonic(), clock.time()
-    runs, asked = _runs(subject, wanted, clock, say)
+    runs, asked = _runs(subject, budget, clock, say)
     jump_s = (clock.time() - began_wall) - (clock.monotonic() - began)
     if not is_ours(subject.child):
         raise BenchmarkError(_ended(subject))
@@ -77,7 +77,7 @@ def measure(
         load_seconds=_load_s(subject, records()),
         measured_at=clock.time(),
         iterations=len(runs),
-        warmup_iterations=wanted.warmups,
+        warmup_iterations=budget.warmups,
         timings="engine" if subject.row.timings else "clock",
         device_memory_bytes=subject.device_bytes,
         busy=(*_at_work("before", before), *_at_work("after", after)),
@@ -86,19 +86,19 @@ def measure(
 
 
 def _runs(
-    subject: Subject, wanted: Wanted, clock: Clock, say: Callable[[str], None]
+    subject: BenchmarkSubject, budget: BenchmarkBudget, clock: Clock, say: Callable[[str], None]
 ) -> tuple[list[Timing], list[Timing]]:
     """The runs that count, and all that were made."""
     answers = _answers(subject)
     asked: list[Timing] = []
     try:
-        for number in range(wanted.warmups):
-            say(f"warm-up {number + 1} of {wanted.warmups}")
+        for number in range(budget.warmups):
+            say(f"warm-up {number + 1} of {budget.warmups}")
             asked += islice(answers, 1)
         runs: list[Timing] = []
         began = clock.monotonic()
-        while not wanted.is_done(len(runs), clock.monotonic() - began):
-            say(f"run {len(runs) + 1} of {wanted.runs}")
+        while not budget.is_done(len(runs), clock.monotonic() - began):
+            say(f"run {len(runs) + 1} of {budget.runs}")
             runs += islice(answers, 1)
     except BenchmarkError as error:
         if not is_ours(subject.child):
@@ -107,14 +107,14 @@ def _runs(
     return runs, asked + runs
 
 
-def _answers(subject: Subject) -> Iterator[Timing]:
+def _answers(subject: BenchmarkSubject) -> Iterator[Timing]:
     address = health.EngineAddress.of(subject.launch)
     if subject.row.timings is not None:
         return ask_by_engine(address, subject.row.timings, subject.model)
     return ask_by_clock(address, subject.model)
 
 
-def _ended(subject: Subject) -> str:
+def _ended(subject: BenchmarkSubject) -> str:
     name = subject.launch.ref.label
     return (
         f"{subject.label}: its process ended in the middle of the measurement, and nothing is kept"
@@ -122,7 +122,7 @@ def _ended(subject: Subject) -> str:
     )
 
 
-def _quiet(subject: Subject, rules: Rules, say: Callable[[str], None]) -> tuple[str, ...]:
+def _quiet(subject: BenchmarkSubject, rules: Rules, say: Callable[[str], None]) -> tuple[str, ...]:
     """Wait until no request is in flight; returns what still is, where that is allowed."""
     until = rules.clock.monotonic() + rules.wait_s
     while busy := health.requests_in_flight(subject.launch):
@@ -138,7 +138,7 @@ def _quiet(subject: Subject, rules: Rules, say: Callable[[str], None]) -> tuple[
     return ()
 
 
-def _load_s(subject: Subject, records: Iterable[ProcessRecord]) -> float | None:
+def _load_s(subject: BenchmarkSubject, records: Iterable[ProcessRecord]) -> float | None:
     """How long its process took to be ready, by its record now: its agent notes that a moment
     later. None of a router, whose models come and go."""
     found = (r for r in records if r.child is not None and r.child.marker == subject.child.marker)
@@ -169,7 +169,10 @@ def _read(counted: Iterable[Counted]) -> dict[Counted, float]:
 
 
 def _others(
-    subject: Subject, before: Mapping[Counted, float], after: Mapping[Counted, float], ours: int
+    subject: BenchmarkSubject,
+    before: Mapping[Counted, float],
+    after: Mapping[Counted, float],
+    ours: int,
 ) -> Iterator[str]:
     """Tokens that were written meanwhile, and not for us."""
     for counted, value in after.items():

@@ -22,7 +22,7 @@ _ENOUGH = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class BenchmarkBudget:
     """How much is measured, as spec.benchmark says."""
 
     warmups: int
@@ -30,7 +30,7 @@ class Wanted:
     longest_s: float
 
     @classmethod
-    def of(cls, lifecycle: Mapping[str, Any]) -> Wanted:
+    def of(cls, lifecycle: Mapping[str, Any]) -> BenchmarkBudget:
         """From a workload's `lifecycle`, which has what is not the default."""
         usual = Benchmark()
         return cls(

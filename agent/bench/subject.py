@@ -33,7 +33,7 @@ _WRITES_NOTHING = ("runtimeOptions.embeddings", "runtimeOptions.reranking")
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class BenchmarkSubject:
     """One model of one process."""
 
     launch: Launch
@@ -51,7 +51,7 @@ class Subject:
 
 def subjects(
     record: ProcessRecord, store: ModelStore, machine: Machine | None = None
-) -> tuple[Subject, ...]:
+) -> tuple[BenchmarkSubject, ...]:
     """The models of a service that can be measured now: of a router, those that are loaded, as
     measuring another would put one of them out. Raises BenchmarkError with what is in the way."""
     launch, child, row = record.launch, record.child, RUNTIMES.get(record.launch.runtime)
@@ -78,7 +78,7 @@ def subjects(
             f" serves; restart it: fleet-agent restart {label}"
         )
     return tuple(
-        Subject(
+        BenchmarkSubject(
             launch=launch,
             child=child,
             row=row,

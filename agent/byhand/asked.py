@@ -11,7 +11,7 @@ from agent.process.launch import Launch
 from agent.process.records import Records
 from agent.state.directory import StateDir
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import Instance, TargetState
+from reconciler.core.observation import Instance, TargetState
 from reconciler.fleet.workload import Workload
 
 

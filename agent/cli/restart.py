@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from reconciler.api.meta import ObjectRef
-    from reconciler.core.plan import Instance
+    from reconciler.core.observation import Instance
 
 
 EXAMPLES = {

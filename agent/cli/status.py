@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agent.state.directory import StateDir
     from reconciler.api.meta import ObjectRef
     from reconciler.api.nodestate import NodeState
-    from reconciler.core.plan import Instance
+    from reconciler.core.observation import Instance
     from reconciler.report.status import DeclaredService, Status
 
 
@@ -74,7 +74,7 @@ def _status(state: StateDir, node: str) -> Status:
     from agent.server.here import asked, revision_of
     from agent.state.benchmarks import read_results
     from agent.state.suspended import read_suspended
-    from reconciler.core.plan import Observation, TargetState, starts_again
+    from reconciler.core.observation import Observation, TargetState, starts_again
     from reconciler.report.nodestate import read_node_state
     from reconciler.report.status import DeclaredService, Status
     from reconciler.source.history import HistoryFile

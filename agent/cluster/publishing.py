@@ -31,7 +31,8 @@ from reconciler import __version__
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import GROUP, ObjectRef
-from reconciler.core.plan import Instance, Observation, Plan, TargetState
+from reconciler.core.observation import Instance, Observation, TargetState
+from reconciler.core.plan import Plan
 from reconciler.kube.client.errors import ClusterError, NotFound
 from reconciler.kube.endpoints.slices import Unpublished, service_manifest, slice_id, slice_of
 from reconciler.kube.objects import AGENT_MANAGER, Manifest, ObjectId, id_of

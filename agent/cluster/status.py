@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from reconciler.api.meta import API_VERSION, ObjectRef
-from reconciler.core.plan import Instance, PoolState, RevisionState, TargetState
+from reconciler.core.observation import Instance, ObservedPool, RevisionState, TargetState
 from reconciler.kube.endpoints.slices import Unpublished
 from reconciler.kube.objects import Manifest
 from reconciler.report.terminal import printable
@@ -174,7 +174,7 @@ def _said(words: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in words.items() if value not in (None, "", [], {})}
 
 
-def _pool(pool: PoolState) -> dict[str, Any]:
+def _pool(pool: ObservedPool) -> dict[str, Any]:
     """As in NodeState."""
     known = {
         "name": pool.name,

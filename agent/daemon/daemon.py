@@ -17,7 +17,7 @@ from agent.server import ListenSettings, serve_state
 from agent.server.board import StateBoard
 from reconciler import __version__
 from reconciler.console.edge import Exit, endings, hangups
-from reconciler.loop import Timing, Wake
+from reconciler.loop import LoopTiming, Wake
 from reconciler.source.address import redact_url
 from reconciler.source.checkout import Source
 
@@ -57,7 +57,7 @@ def run(
     log = log_to(sys.stderr, service.log_level)
     wake = Wake()
     board = StateBoard(DaemonLog(log))
-    timing = Timing(poll_s=service.interval_s)
+    timing = LoopTiming(poll_s=service.interval_s)
     following = Following(
         timing, strict=service.strict, own_slice=True, confirmed=service.confirmed
     )

@@ -15,7 +15,8 @@ from typing import TextIO
 
 from reconciler.api.meta import ObjectRef
 from reconciler.api.problem import Problem
-from reconciler.core.plan import Action, Change, Observation, Plan, RuntimeFound
+from reconciler.core.observation import Observation, RuntimeFound
+from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.target import Outcome, Result
 from reconciler.loop import PlannedRevision
 from reconciler.loop.desired import Desired

@@ -17,7 +17,7 @@ from agent.process.spawn import inherited
 from reconciler.api.errors import EngineError
 from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
-from reconciler.core.plan import RuntimeFound
+from reconciler.core.observation import RuntimeFound
 from reconciler.runtimes import RUNTIMES, resolve
 from reconciler.runtimes.runtime import EngineProgram, Runtime
 

@@ -17,7 +17,7 @@ from reconciler.api.digest import digest
 from reconciler.api.errors import ApplyError
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
-from reconciler.core.plan import RuntimeFound
+from reconciler.core.observation import RuntimeFound
 from reconciler.fleet.command import Command, KeyPlace
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.model_file import model_file

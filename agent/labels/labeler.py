@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent.labels.deciding import Decided, decide
 from agent.labels.facts import DriverHangs, Facts
-from agent.labels.node import TakenKey, Wanted, read_node, write_labels
+from agent.labels.node import DesiredLabels, TakenKey, read_node, write_labels
 from reconciler.api.errors import UsageError
 from reconciler.kube.client.errors import ClusterError
 
@@ -76,7 +76,7 @@ class Labeler:
     def _write(self, facts: Facts) -> Decided:
         node = read_node(self._api, self._node)
         found = decide(facts, node["metadata"].get("labels"))
-        wanted = Wanted(found.labels.labels(self._prefix), found.annotations(self._prefix))
+        wanted = DesiredLabels(found.labels.labels(self._prefix), found.annotations(self._prefix))
         taken = write_labels(self._api, node, wanted)
         # not all nodes at the same moment
         pause_s = self._rewritten_s * random.uniform(0.5, 1)  # noqa: S311 - not for secrets
@@ -84,7 +84,7 @@ class Labeler:
         self._report(wanted, taken)
         return found
 
-    def _report(self, wanted: Wanted, taken: tuple[TakenKey, ...]) -> None:
+    def _report(self, wanted: DesiredLabels, taken: tuple[TakenKey, ...]) -> None:
         others = {each.key for each in taken}
         listed = " ".join(f"{k}={v}" for k, v in sorted(wanted.labels.items()) if k not in others)
         if self._is_new("labels", (wanted, taken)):

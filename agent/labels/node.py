@@ -23,7 +23,7 @@ _NODES = SERVED_KINDS["", "Node"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredLabels:
     """Our keys, with their prefix."""
 
     labels: Mapping[str, str]
@@ -51,7 +51,7 @@ def read_node(api: ApiServer, name: str) -> Manifest:
     return found
 
 
-def write_labels(api: ApiServer, node: Manifest, wanted: Wanted) -> tuple[TakenKey, ...]:
+def write_labels(api: ApiServer, node: Manifest, wanted: DesiredLabels) -> tuple[TakenKey, ...]:
     """What was written before and is not wanted any more goes. Raises ClusterError."""
     keys = {"labels": dict(wanted.labels), "annotations": dict(wanted.annotations)}
     taken: list[TakenKey] = []
@@ -72,7 +72,7 @@ def remove_labels(api: ApiServer, node: Manifest) -> bool:
     managers = {entry.get("manager") for entry in node["metadata"].get("managedFields") or ()}
     if LABELER not in managers:
         return False
-    write_labels(api, node, Wanted({}, {}))
+    write_labels(api, node, DesiredLabels({}, {}))
     return True
 
 

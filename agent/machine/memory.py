@@ -18,7 +18,7 @@ from reconciler.api.quantity import show_bytes
 from reconciler.capacity.ledger import Ledger
 from reconciler.capacity.pools import MemoryPool
 from reconciler.capacity.remedies import Occupancy, freed_by_others, shortfall
-from reconciler.core.plan import PoolState
+from reconciler.core.observation import ObservedPool
 from reconciler.fleet.workload import PoolNeed
 
 _PAUSE_S = 10.0
@@ -33,7 +33,7 @@ class MachineSnapshot:
     """The machine as it was some seconds ago; `measured` is (pool, bytes) by the pid of a service's
     process."""
 
-    pools: tuple[PoolState, ...] = ()
+    pools: tuple[ObservedPool, ...] = ()
     measured: Mapping[int, tuple[tuple[str, int], ...]] = field(default_factory=dict)
 
     def measured_of(self, pid: int | None) -> tuple[tuple[str, int], ...]:
@@ -76,7 +76,7 @@ class MachineMemory:
             self._next_look = end + max(_PAUSE_S, (end - begin) / _COST_SHARE)
         return self._last
 
-    def now(self, ours: Ours) -> tuple[PoolState, ...]:
+    def now(self, ours: Ours) -> tuple[ObservedPool, ...]:
         """The state of every pool at this moment."""
         return pool_states(self._see(programs(ours)), self._stated, ours)
 
@@ -129,7 +129,7 @@ class MachineMemory:
     def _see(self, found: Programs) -> MemorySnapshot:
         return MemorySnapshot.now(self._machine, self._stated, found)
 
-    def _ledger(self, beside: Iterable[ProcessSnapshot], states: Iterable[PoolState]) -> Ledger:
+    def _ledger(self, beside: Iterable[ProcessSnapshot], states: Iterable[ObservedPool]) -> Ledger:
         """What each service takes. Before the fleet is read it is not known how much of the machine
         is meant for models, so other processes count as nothing."""
         others = {state.name: state.used_by_others_bytes or 0 for state in states}
@@ -152,14 +152,16 @@ def ours_of(states: Iterable[ProcessSnapshot]) -> Ours:
     return {state.pid: state.launch.needs for state in states if state.pid is not None}
 
 
-def _steadied(before: Iterable[PoolState], fresh: Iterable[PoolState]) -> tuple[PoolState, ...]:
+def _steadied(
+    before: Iterable[ObservedPool], fresh: Iterable[ObservedPool]
+) -> tuple[ObservedPool, ...]:
     """The earlier states, where little has changed: a plan that differs by some bytes in each pass
     is noise."""
     said = {state.name: state for state in before}
     return tuple(_steady(said.get(state.name), state) for state in fresh)
 
 
-def _steady(said: PoolState | None, fresh: PoolState) -> PoolState:
+def _steady(said: ObservedPool | None, fresh: ObservedPool) -> ObservedPool:
     if said is None or said.used_by_others_bytes is None or fresh.used_by_others_bytes is None:
         return fresh
     stated = (fresh.total_bytes, fresh.budget_bytes) == (said.total_bytes, said.budget_bytes)
@@ -168,7 +170,7 @@ def _steady(said: PoolState | None, fresh: PoolState) -> PoolState:
     return said if stated and moved < least else fresh
 
 
-def _line(state: PoolState, stated: MemoryPool | None) -> str:
+def _line(state: ObservedPool, stated: MemoryPool | None) -> str:
     others = state.used_by_others_bytes
     if stated is None:
         return f"memory: {state.name}: no memory is stated for this node, so nothing is refused"

@@ -13,7 +13,7 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.quantity import show_bytes
 from reconciler.capacity.pools import HOST, UNIFIED, MemoryPool, pools
 from reconciler.capacity.usage import Use, intrudes, used_by_others
-from reconciler.core.plan import PoolState
+from reconciler.core.observation import ObservedPool
 from reconciler.fleet.workload import PoolNeed
 
 Ours = Mapping[int, tuple[PoolNeed, ...]]
@@ -58,7 +58,7 @@ class MemorySnapshot:
         return cls(host_memory(machine.root), devices, found)
 
 
-def pool_states(seen: MemorySnapshot, stated: Stated, ours: Ours) -> tuple[PoolState, ...]:
+def pool_states(seen: MemorySnapshot, stated: Stated, ours: Ours) -> tuple[ObservedPool, ...]:
     """Every pool, with how far other processes use what is stated of it."""
     devices = (pool for pool in stated.pools if pool.name != stated.host)
     return (_host(seen, stated, ours), *(_device(seen, pool, ours) for pool in devices))
@@ -71,30 +71,30 @@ def measured(
     return {pid: tuple(_measured(seen, stated.host, pid)) for pid in ours}
 
 
-def _host(seen: MemorySnapshot, stated: Stated, ours: Ours) -> PoolState:
+def _host(seen: MemorySnapshot, stated: Stated, ours: Ours) -> ObservedPool:
     name, pool, host = stated.host, stated.pool(stated.host), seen.host
     total = pool.total_bytes if pool else None
     budget = pool.budget_bytes if pool else None
     if host is None:
-        return PoolState(name, total, budget, None)
+        return ObservedPool(name, total, budget, None)
     uses = [_resident(_needed(needs, name), seen.programs.of(pid)) for pid, needs in ours.items()]
     # A stated budget without a stated memory is itself the memory that is meant for models.
     stands_for = total if total is not None else budget
     others = intrudes(used_by_others(host.in_use, uses), host.total, stands_for)
-    return PoolState(name, total or host.total, budget, others, seen.programs.largest_other)
+    return ObservedPool(name, total or host.total, budget, others, seen.programs.largest_other)
 
 
-def _device(seen: MemorySnapshot, pool: MemoryPool, ours: Ours) -> PoolState:
+def _device(seen: MemorySnapshot, pool: MemoryPool, ours: Ours) -> ObservedPool:
     device = seen.devices.get(pool.name)
     if device is None or device.by_pid is None:
-        return PoolState(pool.name, pool.total_bytes, pool.budget_bytes, None)
+        return ObservedPool(pool.name, pool.total_bytes, pool.budget_bytes, None)
     uses = []
     for pid, needs in ours.items():
         held = sum(device.by_pid.get(member, 0) for member in seen.programs.of(pid))
         uses.append(Use(_needed(needs, pool.name), held, held))
     others = intrudes(used_by_others(device.used, uses), device.total, pool.total_bytes)
     named = _largest_on(device.by_pid, seen.programs)
-    return PoolState(pool.name, pool.total_bytes, pool.budget_bytes, others, named)
+    return ObservedPool(pool.name, pool.total_bytes, pool.budget_bytes, others, named)
 
 
 def _measured(seen: MemorySnapshot, host: str, pid: int) -> Iterator[tuple[str, int]]:

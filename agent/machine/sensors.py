@@ -18,7 +18,7 @@ _GOOD_FOR_S = 60.0  # what a driver said before it began to hang is not said for
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SensorReading:
     """One device, by its place in the order of `devices.devices`. `utilization`: 0 to 1."""
 
     gpu: str
@@ -39,7 +39,7 @@ class Sensors:
         self._machine = machine or Machine()
         self._every_s, self._clock = every_s, clock
         self._ending = threading.Event()
-        self._read: tuple[float, tuple[Reading, ...]] = (0.0, ())
+        self._read: tuple[float, tuple[SensorReading, ...]] = (0.0, ())
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="sensors", daemon=True).start()
@@ -47,7 +47,7 @@ class Sensors:
     def close(self) -> None:
         self._ending.set()  # not waited for: see above
 
-    def now(self) -> tuple[Reading, ...]:
+    def now(self) -> tuple[SensorReading, ...]:
         """The last readings; none where they are old."""
         at, found = self._read
         return found if self._clock() - at < _GOOD_FOR_S else ()
@@ -63,7 +63,7 @@ class Sensors:
             self._ending.wait(self._every_s if has_card else max(self._every_s, _BY_TOOL_EVERY_S))
 
 
-def read(nvml: Any | None, machine: Machine) -> Iterator[Reading]:  # noqa: ANN401 - see devices.load_nvml
+def read(nvml: Any | None, machine: Machine) -> Iterator[SensorReading]:  # noqa: ANN401 - see devices.load_nvml
     """Of every device, also of one that says nothing."""
     count = 0
     if nvml is not None:
@@ -71,20 +71,20 @@ def read(nvml: Any | None, machine: Machine) -> Iterator[Reading]:  # noqa: ANN4
         yield from (_nvidia(nvml, index) for index in range(count))
     else:
         for line in (_asked(machine) or "").splitlines():
-            yield Reading(str(count), *_by_tool(line))
+            yield SensorReading(str(count), *_by_tool(line))
             count += 1
     for index, (card, _) in enumerate(amd_cards(machine.root), start=count):
         busy = read_number(card / "gpu_busy_percent")
         places = sorted((card / "hwmon").glob("hwmon*/temp1_input"))
         millidegrees = read_number(places[0]) if places else None
-        yield Reading(
+        yield SensorReading(
             str(index),
             None if millidegrees is None else millidegrees / 1000,
             None if busy is None else busy / 100,
         )
 
 
-def _nvidia(nvml: Any, index: int) -> Reading:  # noqa: ANN401 - see devices.load_nvml
+def _nvidia(nvml: Any, index: int) -> SensorReading:  # noqa: ANN401 - see devices.load_nvml
     """One that fell off the bus says nothing, one that is cut into slices not how busy it is."""
     degrees = busy = None
     with contextlib.suppress(nvml.NVMLError):
@@ -92,7 +92,7 @@ def _nvidia(nvml: Any, index: int) -> Reading:  # noqa: ANN401 - see devices.loa
         with contextlib.suppress(nvml.NVMLError):
             degrees = float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
         busy = int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
-    return Reading(str(index), degrees, busy)
+    return SensorReading(str(index), degrees, busy)
 
 
 def _asked(machine: Machine) -> str | None:

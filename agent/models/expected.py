@@ -20,7 +20,7 @@ from agent.state.directory import StateDir
 from reconciler.api.meta import ObjectRef
 from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
-from reconciler.core.plan import Instance, Location, Pending
+from reconciler.core.observation import Instance, Location, Pending
 from reconciler.fleet.workload import Workload
 
 _NOBODY = "no agent runs here, so it is not being fetched"

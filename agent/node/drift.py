@@ -23,7 +23,7 @@ from agent.process.launch import Launch, ProcessSnapshot
 from agent.state.drift_file import Known, read_drifts, write_drifts
 from agent.system.clock import Clock, SystemClock
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import Drift, DriftKind
+from reconciler.core.observation import Drift, DriftKind
 from reconciler.runtimes import RUNTIMES
 
 _LOOK_S = 5.0  # between two checks of which processes are due, at most

@@ -20,7 +20,7 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeOverrides
 from reconciler.atomic import atomic_write
 from reconciler.fleet.fleet import Fleet
-from reconciler.loop import Loop, Reporter, Timing, Wake
+from reconciler.loop import Loop, LoopTiming, Reporter, Wake
 from reconciler.loop.desired import CachedFacts, no_facts
 from reconciler.loop.journal import SourceJournal
 from reconciler.models.header_cache import HeaderCache
@@ -39,7 +39,7 @@ class Following:
     `strict` follows no head that does not build on the applied one. `own_slice`: errors elsewhere
     in the fleet stop nothing here (reconciler.source.slice); else one with any is refused whole."""
 
-    timing: Timing = field(default_factory=Timing)
+    timing: LoopTiming = field(default_factory=LoopTiming)
     strict: bool = False
     own_slice: bool = False
     confirmed: frozenset[str] = frozenset()

@@ -8,7 +8,7 @@ from agent.engines.engine import EngineFound
 from agent.engines.render import CommandRenderer
 from reconciler.api.errors import ApplyError, EngineError
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import PoolState, TargetState
+from reconciler.core.observation import ObservedPool, TargetState
 from reconciler.fleet.workload import Workload
 
 
@@ -17,7 +17,7 @@ def target_state(
     renderer: CommandRenderer,
     workloads: Iterable[Workload],
     seen_at: float | None,
-    pools: tuple[PoolState, ...] = (),
+    pools: tuple[ObservedPool, ...] = (),
 ) -> TargetState:
     """What this machine offers to the workloads: engines, models, memory, and how each would be
     started."""

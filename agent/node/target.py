@@ -24,7 +24,8 @@ from agent.process.owner import Processes
 from agent.process.ports import not_local, taken_by
 from reconciler.api.errors import ApplyError
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import Action, Change, Instance, Location, Observation, Restart
+from reconciler.core.observation import Instance, Location, Observation
+from reconciler.core.plan import Action, Change, Restart
 from reconciler.core.target import Outcome, Result
 from reconciler.fleet.workload import Workload
 from reconciler.models.scheme import FetchContext

@@ -25,7 +25,8 @@ from agent.state.drift_file import Known, drift_file, read_drifts
 from reconciler.api.errors import ReconcilerError
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
-from reconciler.core.plan import Change, Instance, Observation
+from reconciler.core.observation import Instance, Observation
+from reconciler.core.plan import Change
 from reconciler.core.target import Outcome
 from reconciler.fleet.command import Command, ServedModel
 from reconciler.fleet.fleet import Fleet

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import Instance, Location
+from reconciler.core.observation import Instance, Location
 from reconciler.fleet.command import Command, ServedModel
 from reconciler.fleet.workload import PoolNeed
 

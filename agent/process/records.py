@@ -16,7 +16,7 @@ from agent.state.directory import StateDir, set_aside
 from reconciler.api.meta import ObjectRef
 from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write, sync_directory
-from reconciler.core.plan import Location
+from reconciler.core.observation import Location
 from reconciler.fleet.command import Command, KeyPlace, Probe
 from reconciler.fleet.workload import PoolNeed
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from reconciler import __version__
 from reconciler.api import nodestate as wire
-from reconciler.core.plan import Observation, TargetState
+from reconciler.core.observation import Observation, TargetState
 from reconciler.report.nodestate import node_state, ref_state
 from reconciler.source.address import redact_url
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from agent.server.board import StateBoard
     from agent.server.sampler import Sampler
     from reconciler.api.meta import ObjectRef
-    from reconciler.core.plan import Blocked, Instance
+    from reconciler.core.observation import Instance
+    from reconciler.core.plan import Blocked
 
 _SERVICE = "InferenceService"
 _SLOWEST_PASS_S = 120.0

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from agent.process.owner import Notice, Processes
     from reconciler.api.meta import ObjectRef
     from reconciler.api.problem import Problem
-    from reconciler.core.plan import Observation, Plan
+    from reconciler.core.observation import Observation
+    from reconciler.core.plan import Plan
     from reconciler.core.target import Outcome
     from reconciler.fleet.workload import Workload
     from reconciler.loop import PlannedRevision, Reporter

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 if TYPE_CHECKING:
-    from agent.machine.sensors import Reading
+    from agent.machine.sensors import SensorReading
 
-_NAMES: tuple[tuple[str, str, Callable[[Reading], float | None]], ...] = (
+_NAMES: tuple[tuple[str, str, Callable[[SensorReading], float | None]], ...] = (
     (
         "flexinfer_gpu_temperature_celsius",
         "As the driver says; absent where there is none.",
@@ -24,7 +24,7 @@ _NAMES: tuple[tuple[str, str, Callable[[Reading], float | None]], ...] = (
 )
 
 
-def gpu_metrics(readings: Iterable[Reading], node: str) -> Iterator[Metric]:
+def gpu_metrics(readings: Iterable[SensorReading], node: str) -> Iterator[Metric]:
     readings = tuple(readings)
     for name, help_, figure in _NAMES:
         family = GaugeMetricFamily(name, help_, labels=("gpu", "node"))

@@ -17,7 +17,7 @@ from reconciler import __version__
 from reconciler.agents.client import AgentAnswer
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeState
-from reconciler.core.plan import RevisionState
+from reconciler.core.observation import RevisionState
 from reconciler.fleet.workload import Workload
 from reconciler.report.nodestate import node_state
 from reconciler.source.history import HistoryFile, SourceRecord

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from agent.server.answer import Answers
     from agent.server.board import StateBoard
     from agent.server.sampler import Sampler
-    from reconciler.core.plan import Instance, PoolState
+    from reconciler.core.observation import Instance, ObservedPool
 
 _Series = tuple[tuple[str, ...], float | None]
 """The values of the labels, and the figure; None leaves the series out."""
@@ -183,7 +183,7 @@ class NodeCollector:
             yield self._gauge(f"fleet_pool_{word}_bytes", help_, ("pool",), series)
         yield from self._pressure()
 
-    def _pools(self) -> tuple[PoolState, ...]:
+    def _pools(self) -> tuple[ObservedPool, ...]:
         observed = self._board.observed
         return observed.targets[self._answers.target].pools if observed else ()
 

@@ -15,7 +15,7 @@ from typing import Any
 from agent.state.directory import StateDir
 from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
-from reconciler.core.plan import Drift, DriftKind
+from reconciler.core.observation import Drift, DriftKind
 
 Known = Mapping[str, tuple[int, tuple[Drift, ...]]]
 """A service's label -> its process then, and how that drifted."""

@@ -23,7 +23,7 @@ from bench.table import RECONCILE, Row, commit_all, timed
 from reconciler.agents.credentials import AgentCredentials
 from reconciler.agents.lastseen import LastSeen
 from reconciler.agents.nodes import AgentNodes, AgentTimeouts
-from reconciler.core.plan import Instance, RevisionState
+from reconciler.core.observation import Instance, RevisionState
 from reconciler.fleet.workload import Workload
 from reconciler.placement import assign
 from tests.support.agents import said_by

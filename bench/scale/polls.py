@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from reconciler.kube.endpoints.heartbeat import renewal_pause_s
-from reconciler.loop import Timing, poll_delay_s
+from reconciler.loop import LoopTiming, poll_delay_s
 
-INTERVAL_S = Timing().poll_s
+INTERVAL_S = LoopTiming().poll_s
 Pause = Callable[[float, int], float]
 """Seconds until an agent asks again, from a random share and how often it has asked."""
 

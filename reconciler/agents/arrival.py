@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import Blocked, Change, Instance, Observation, RevisionState, TargetState
+from reconciler.core.observation import Instance, Observation, RevisionState, TargetState
+from reconciler.core.plan import Blocked, Change
 from reconciler.core.target import REMOVALS
 from reconciler.fleet.workload import Workload
 from reconciler.report.terminal import short_revision

@@ -14,7 +14,8 @@ from reconciler.agents.parallel import ask_all
 from reconciler.api.errors import AgentError
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeState
-from reconciler.core.plan import Change, Instance, Observation, TargetState
+from reconciler.core.observation import Instance, Observation, TargetState
+from reconciler.core.plan import Change
 from reconciler.core.target import Outcome, Result
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.model_file import known_by

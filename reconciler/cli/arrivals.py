@@ -12,7 +12,8 @@ from reconciler.agents.verdicts import verdicts_of, with_verdicts
 from reconciler.api.meta import ObjectRef
 from reconciler.api.problem import Problem
 from reconciler.cli.console import Console, Screen
-from reconciler.core.plan import Change, ObjectName, Observation, Plan
+from reconciler.core.observation import Observation
+from reconciler.core.plan import Change, ObjectName, Plan
 from reconciler.core.target import Outcome, Result
 from reconciler.loop import PlannedRevision, Wake
 from reconciler.loop.desired import Desired

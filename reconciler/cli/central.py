@@ -19,9 +19,10 @@ from reconciler.cli.delegates import CentralDelegate
 from reconciler.cli.fleet import files_not_applied, journal_of, open_fleet, reader_of
 from reconciler.cli.serve import log_to
 from reconciler.console.edge import Exit, endings, hangups
-from reconciler.core.plan import Change, Observation
+from reconciler.core.observation import Observation
+from reconciler.core.plan import Change
 from reconciler.core.target import REMOVALS, Outcome, Result
-from reconciler.loop import Loop, Timing, Wake
+from reconciler.loop import Loop, LoopTiming, Wake
 from reconciler.report.terminal import Tone, short_revision
 
 _LOOK_S = 1.0  # while agents are on their way to a revision
@@ -50,7 +51,7 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
             journal,
             clusters.operator.report if clusters else console,
             wake,
-            timing=Timing(poll_s=interval_s),
+            timing=LoopTiming(poll_s=interval_s),
             confirmed=frozenset(args.confirm),
         )
         with hangups(wake.fetch), endings(wake.stop) as received:

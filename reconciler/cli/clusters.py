@@ -17,7 +17,7 @@ from reconciler.api.errors import UsageError
 
 if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes
-    from reconciler.core.plan import Observation
+    from reconciler.core.observation import Observation
     from reconciler.fleet.fleet import Fleet
     from reconciler.kube.client.api import ApiServer
     from reconciler.kube.informer.observer import Documents

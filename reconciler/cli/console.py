@@ -14,7 +14,8 @@ from typing import TextIO
 
 from reconciler.api.problem import Problem
 from reconciler.console.edge import wants_colour, width_of
-from reconciler.core.plan import Instance, Observation, Plan
+from reconciler.core.observation import Instance, Observation
+from reconciler.core.plan import Plan
 from reconciler.core.target import Outcome, Result
 from reconciler.loop import PlannedRevision
 from reconciler.loop.desired import Desired

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes
     from reconciler.cli.arrivals import ArrivalConsole
     from reconciler.cli.clusters import ClusterWiring
-    from reconciler.core.plan import Observation, Plan
+    from reconciler.core.observation import Observation
+    from reconciler.core.plan import Plan
     from reconciler.core.prune import Before
     from reconciler.core.target import Outcome
     from reconciler.fleet.fleet import Fleet

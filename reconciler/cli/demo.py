@@ -24,7 +24,8 @@ from reconciler.report.terminal import Tone
 
 if TYPE_CHECKING:
     from reconciler.cli.console import Screen
-    from reconciler.core.plan import Instance, Plan
+    from reconciler.core.observation import Instance
+    from reconciler.core.plan import Plan
 
 _NODE = "laptop"
 _CHAT, _SEARCH = "default/chat", "default/search"

@@ -17,7 +17,7 @@ from reconciler.source.load import Reader, reader
 
 if TYPE_CHECKING:
     from reconciler.catalogue import CatalogueEntry
-    from reconciler.core.plan import Observation
+    from reconciler.core.observation import Observation
     from reconciler.fleet.fleet import Fleet
     from reconciler.memory import ModelFacts
     from reconciler.models.headers import Headers

@@ -18,7 +18,8 @@ from reconciler.cli.clusters import in_given_cluster, not_covered
 from reconciler.cli.fleet import differing, errors_of, open_fleet, read_desired
 from reconciler.cli.passes import Pass, open_pass
 from reconciler.console.edge import Exit, tell, wants_colour, width_of
-from reconciler.core.plan import Observation, Plan, TargetState
+from reconciler.core.observation import Observation, TargetState
+from reconciler.core.plan import Plan
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import Desired
 from reconciler.placement.pods import target_of

@@ -18,7 +18,7 @@ from reconciler.console.option import CONTEXT, KUBECONFIG, LABEL_PREFIX, Option,
 if TYPE_CHECKING:
     import ssl
 
-    from reconciler.placement.score import Weights
+    from reconciler.placement.score import ScoreWeights
 
 EXAMPLES = {
     "reconcile extender": "answer on port 8888",
@@ -27,10 +27,10 @@ EXAMPLES = {
 }
 
 
-def _weights(text: str) -> Weights:
-    from reconciler.placement.score import Weights
+def _weights(text: str) -> ScoreWeights:
+    from reconciler.placement.score import ScoreWeights
 
-    return Weights.read(text)
+    return ScoreWeights.read(text)
 
 
 def _port(text: str) -> int:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from reconciler.capacity.admission import Admission, Sized
     from reconciler.catalogue import CatalogueEntry
     from reconciler.cli.draft import Draft
-    from reconciler.core.plan import Observation
+    from reconciler.core.observation import Observation
     from reconciler.loop.desired import Desired
 
 _DISAGREES = 0.25  # a share of the catalogue's figure

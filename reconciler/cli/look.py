@@ -10,7 +10,8 @@ from reconciler.agents.verdicts import verdicts_of
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
 from reconciler.cli.passes import Pass
-from reconciler.core.plan import Blocked, Observation, Plan, starts_again
+from reconciler.core.observation import Observation, starts_again
+from reconciler.core.plan import Blocked, Plan
 from reconciler.fleet.workload import Workload
 from reconciler.loop.desired import Desired
 from reconciler.placement import Hold

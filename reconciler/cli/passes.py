@@ -18,7 +18,8 @@ from reconciler.cli.agents import open_agents
 from reconciler.cli.clusters import in_given_cluster, open_apis, open_together
 from reconciler.cli.delegates import FleetDelegate
 from reconciler.cli.fleet import errors_of, journal_of, reader_of
-from reconciler.core.plan import Change, Observation, Plan
+from reconciler.core.observation import Observation
+from reconciler.core.plan import Change, Plan
 from reconciler.core.target import Outcome
 from reconciler.fleet.workload import Workload
 from reconciler.loop import Loop, LoopDelegate, PlannedRevision, Wake

@@ -22,9 +22,10 @@ from reconciler.cli.console import Console, Screen, ScreenLog
 from reconciler.cli.fleet import files_not_applied, open_fleet
 from reconciler.cli.progress import ProgressLine
 from reconciler.console.edge import Exit, endings, hangups
-from reconciler.core.plan import Instance, Observation, Plan
+from reconciler.core.observation import Instance, Observation
+from reconciler.core.plan import Plan
 from reconciler.core.target import Outcome
-from reconciler.loop import Loop, PlannedRevision, Timing, Wake
+from reconciler.loop import Loop, LoopTiming, PlannedRevision, Wake
 from reconciler.loop.desired import Desired, no_facts
 from reconciler.report.plan_json import change_json, plan_json
 from reconciler.report.terminal import Tone
@@ -74,7 +75,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
     ends = _end_of(service, wake)
     console = _Recorder(screen, args.output, ready, ends, refused, quiet=args.once)
     following = Following(
-        Timing(
+        LoopTiming(
             poll_s=_WATCH_POLL_S if args.watch else service.interval_s,
             quiet_s=service.debounce_s if args.watch else 0.0,
         ),

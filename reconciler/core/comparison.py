@@ -9,18 +9,8 @@ from typing import Any, Protocol
 from reconciler.api.digest import digest
 from reconciler.api.meta import ObjectRef
 from reconciler.core.download import download_bytes
-from reconciler.core.plan import (
-    Action,
-    Blocked,
-    Change,
-    DriftKind,
-    FieldChange,
-    Impact,
-    Instance,
-    Location,
-    Restart,
-    TargetState,
-)
+from reconciler.core.observation import DriftKind, Instance, Location, TargetState
+from reconciler.core.plan import Action, Blocked, Change, FieldChange, Impact, Restart
 from reconciler.fleet.model_file import public_inputs
 from reconciler.fleet.workload import LOOPBACK, Workload
 from reconciler.runtimes import RUNTIMES

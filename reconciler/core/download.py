@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from reconciler.core.plan import Change, Instance, Observation, TargetState
+from reconciler.core.observation import Instance, Observation, TargetState
+from reconciler.core.plan import Change
 from reconciler.fleet.model_file import known_by
 from reconciler.fleet.workload import Workload
 

@@ -9,18 +9,8 @@ from dataclasses import dataclass, field, replace
 from reconciler.api.reasons import REASONS
 from reconciler.core.comparison import Causes, decide, leave
 from reconciler.core.download import charged_once
-from reconciler.core.plan import (
-    Action,
-    Blocked,
-    Change,
-    Impact,
-    Instance,
-    Observation,
-    Plan,
-    Restart,
-    TargetState,
-    starts_again,
-)
+from reconciler.core.observation import Instance, Observation, TargetState, starts_again
+from reconciler.core.plan import Action, Blocked, Change, Impact, Plan, Restart
 from reconciler.core.prune import PruneLimits, guard_removals
 from reconciler.core.transition import FindSized, nothing_sized, order_changes
 from reconciler.fleet.workload import Workload

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.api.digest import digest
-from reconciler.core.plan import Action, Blocked, Change, Observation, Restart
+from reconciler.core.observation import Observation
+from reconciler.core.plan import Action, Blocked, Change, Restart
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from reconciler.api.errors import ReconcilerError
-from reconciler.core.plan import Action, Change, Observation, Plan
+from reconciler.core.observation import Observation
+from reconciler.core.plan import Action, Change, Plan
 from reconciler.fleet.workload import Workload
 
 REMOVALS = (Action.DELETE, Action.STOP, Action.MOVE)

@@ -10,15 +10,8 @@ from reconciler.api.meta import ObjectRef
 from reconciler.capacity.admission import MAX_REMEDIES, Sized, let_through, why_not
 from reconciler.capacity.ledger import Ledger, MemoryImpact
 from reconciler.capacity.remedies import Occupancy, freed_by_others
-from reconciler.core.plan import (
-    Action,
-    Blocked,
-    Change,
-    Instance,
-    Observation,
-    Restart,
-    TargetState,
-)
+from reconciler.core.observation import Instance, Observation, TargetState
+from reconciler.core.plan import Action, Blocked, Change, Restart
 from reconciler.fleet.workload import PoolNeed
 
 _ORDER = {Action.DELETE: 0, Action.STOP: 0, Action.UPDATE: 1, Action.REPLACE: 2, Action.DRIFT: 2}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.api.meta import ObjectRef
 from reconciler.api.plain_json import parse_json
-from reconciler.core.plan import Location
+from reconciler.core.observation import Location
 from reconciler.kube.client.errors import ClusterError
 from reconciler.kube.objects import (
     FLEET_LABEL,

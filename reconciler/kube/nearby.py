@@ -15,7 +15,7 @@ from reconciler.kube.object_set import ObjectSet
 if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentReport
     from reconciler.api.meta import ObjectRef
-    from reconciler.core.plan import Location
+    from reconciler.core.observation import Location
     from reconciler.loop.desired import Desired
 
 

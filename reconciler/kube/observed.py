@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import Location, TargetState
+from reconciler.core.observation import Location, TargetState
 from reconciler.kube.diff.planning import ObjectPlan
 from reconciler.kube.endpoints.takeover import SliceTakeover
 from reconciler.kube.informer.observer import Snapshot

@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.errors import ReconcilerError
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import (
-    Action,
-    Change,
-    Instance,
-    Location,
-    Observation,
-    Plan,
-    RevisionState,
-    TargetState,
-)
+from reconciler.core.observation import Instance, Location, Observation, RevisionState, TargetState
+from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.target import REMOVALS, Outcome, Result
 from reconciler.kube.apply.objects import apply_objects, object_id
 from reconciler.kube.apply.outcomes import of_inventory, of_services

@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.agents.parallel import ask_all
-from reconciler.core.plan import Action, Change, Instance, Observation, Plan, TargetState
+from reconciler.core.observation import Instance, Observation, TargetState
+from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.prune import Before
 from reconciler.core.target import Outcome
 from reconciler.kube.client.errors import ClusterError

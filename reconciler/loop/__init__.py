@@ -9,17 +9,17 @@ the loop makes a full pass. A source that is gone or wrong changes nothing that 
 
 from reconciler.loop.interfaces import Journal, LoopDelegate, PlannedRevision, Reporter
 from reconciler.loop.loop import Loop, poll_delay_s
-from reconciler.loop.revisions import Revisions, Timing
+from reconciler.loop.revisions import LoopTiming, Revisions
 from reconciler.loop.wake import Wake
 
 __all__ = [
     "Journal",
     "Loop",
     "LoopDelegate",
+    "LoopTiming",
     "PlannedRevision",
     "Reporter",
     "Revisions",
-    "Timing",
     "Wake",
     "poll_delay_s",
 ]

@@ -9,7 +9,8 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model, origin
 from reconciler.capacity.admission import Facts, Others, Sized
-from reconciler.core.plan import Blocked, Instance, Location, Observation, Plan
+from reconciler.core.observation import Instance, Location, Observation
+from reconciler.core.plan import Blocked, Plan
 from reconciler.core.planner import Policy, make_plan
 from reconciler.core.prune import Before, limits_of
 from reconciler.fleet.fleet import Fleet

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reconciler.api.problem import Problem
-from reconciler.core.plan import Observation, Plan, RevisionState
+from reconciler.core.observation import Observation, RevisionState
+from reconciler.core.plan import Plan
 from reconciler.core.prune import Before
 from reconciler.core.target import Outcome, Target, apply_plan
 from reconciler.fleet.fleet import Fleet

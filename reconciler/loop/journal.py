@@ -14,7 +14,7 @@ from reconciler.api.fleet import FleetPolicy, Prune
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.problem import Problem
 from reconciler.atomic import atomic_write
-from reconciler.core.plan import RevisionState
+from reconciler.core.observation import RevisionState
 from reconciler.core.prune import Before
 from reconciler.loop.desired import Desired
 from reconciler.source.checkout import Checkout, Committed, Historied, Source, fleet_of

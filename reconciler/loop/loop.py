@@ -13,7 +13,7 @@ from reconciler.core.plan import Plan
 from reconciler.core.target import REMOVALS
 from reconciler.loop.desired import Desired
 from reconciler.loop.interfaces import Journal, LoopDelegate, PlannedRevision, Reporter
-from reconciler.loop.revisions import Revisions, Timing
+from reconciler.loop.revisions import LoopTiming, Revisions
 from reconciler.loop.wake import Wake
 from reconciler.source.checkout import Checkout, Source
 from reconciler.source.load import Loaded
@@ -34,7 +34,7 @@ class Loop:
         report: Reporter,
         wake: Wake,
         *,
-        timing: Timing = Timing(),  # noqa: B008 - frozen
+        timing: LoopTiming = LoopTiming(),  # noqa: B008 - frozen
         confirmed: frozenset[str] = frozenset(),
     ) -> None:
         """`confirmed`: objects that may go although the fleet's limits ask for a confirmation."""
@@ -57,7 +57,7 @@ class Loop:
         return self.revisions.held
 
     @property
-    def timing(self) -> Timing:
+    def timing(self) -> LoopTiming:
         return self.revisions.timing
 
     def run(self) -> None:

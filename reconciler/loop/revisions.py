@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from reconciler.api.errors import SourceError
-from reconciler.core.plan import RevisionState
+from reconciler.core.observation import RevisionState
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import Desired
 from reconciler.loop.interfaces import Journal, LoopDelegate, Reporter
@@ -24,7 +24,7 @@ _MOST_TOLD = 20  # lines at once
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class LoopTiming:
     """When to look. All in seconds."""
 
     poll_s: float = 30.0
@@ -45,7 +45,7 @@ class Revisions:
     report: Reporter
     wake: Wake
     delegate: LoopDelegate
-    timing: Timing
+    timing: LoopTiming
     desired: Desired | None = None  # what is followed
     held: str | None = None  # why the newest revision is not followed, where it is not
     fetching: bool = False  # in the middle of a fetch, which may take long where git is slow

@@ -32,7 +32,7 @@ class PodDemand:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class CandidateNode:
     """`offered`: how many of each resource for GPUs it has; `tenants`: our pods there."""
 
     name: str
@@ -50,7 +50,7 @@ class NodeMisfit:
     lasts: bool = True
 
 
-def node_misfit(demand: PodDemand, node: NodeFacts) -> NodeMisfit | None:
+def node_misfit(demand: PodDemand, node: CandidateNode) -> NodeMisfit | None:
     """None: nothing that is known speaks against it."""
     if not demand.gpus:
         return None
@@ -72,7 +72,7 @@ def node_misfit(demand: PodDemand, node: NodeFacts) -> NodeMisfit | None:
     return _memory(demand, node, labels)
 
 
-def _about(demand: PodDemand, node: NodeFacts) -> NodeLabels:
+def _about(demand: PodDemand, node: CandidateNode) -> NodeLabels:
     """What its labels say of the GPUs that the pod would get. On a node with those of two vendors
     they are about one of them."""
     labels = node.labels
@@ -81,7 +81,7 @@ def _about(demand: PodDemand, node: NodeFacts) -> NodeLabels:
     return _UNKNOWN if is_other and offers else labels
 
 
-def _memory(demand: PodDemand, node: NodeFacts, labels: NodeLabels) -> NodeMisfit | None:
+def _memory(demand: PodDemand, node: CandidateNode, labels: NodeLabels) -> NodeMisfit | None:
     if demand.gpu_bytes is None or labels.vram is None or labels.unified:
         return None
     budget = int(labels.vram * demand.share)
@@ -101,7 +101,7 @@ def _memory(demand: PodDemand, node: NodeFacts, labels: NodeLabels) -> NodeMisfi
 
 
 def _free_of_shared(
-    demand: PodDemand, node: NodeFacts, count: int | None, budget: int
+    demand: PodDemand, node: CandidateNode, count: int | None, budget: int
 ) -> list[int] | None:
     """Bytes left of each GPU, the most first, where several pods share one; None: they do not, so
     that Kubernetes knows which are free. Pods are taken to be spread as evenly as they can be."""

@@ -18,7 +18,7 @@ _MIDDLE = 0.5  # of a term that is known of no node: the same for all
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class ScoreWeights:
     """What each term counts."""
 
     tps: float = 0.7
@@ -29,7 +29,7 @@ class Weights:
         return ",".join(f"{each.name}={getattr(self, each.name):g}" for each in fields(self))
 
     @classmethod
-    def read(cls, text: str) -> Weights:
+    def read(cls, text: str) -> ScoreWeights:
         """`tps=0.7,util=0.2,cost=0.1`. Raises ValueError."""
         names = [each.name for each in fields(cls)]
         given: dict[str, float] = {}
@@ -66,7 +66,7 @@ class Merits:
     cost: float | None = None
 
 
-def scores(nodes: Sequence[Merits], weights: Weights) -> list[int]:
+def scores(nodes: Sequence[Merits], weights: ScoreWeights) -> list[int]:
     """Of each node, 0 to 10, in their order: 10 is the fastest of them, idle and free."""
     speeds = _shares([node.tokens_per_second for node in nodes])
     used = _filled([None if n.utilisation is None else min(n.utilisation, 1.0) for n in nodes])

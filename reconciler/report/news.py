@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import Blocked, Change, Instance, ObjectName, Pending, Plan
+from reconciler.core.observation import Instance, Pending
+from reconciler.core.plan import Blocked, Change, ObjectName, Plan
 from reconciler.core.target import Outcome, Result
 
 ON_ITS_WAY = ("Loading", "Downloading")  # how far it is changes too often to be news

@@ -12,13 +12,13 @@ from reconciler.api import nodestate as wire
 from reconciler.api.benchmark import BenchmarkResult
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import public_source
-from reconciler.core.plan import (
+from reconciler.core.observation import (
     Drift,
     DriftKind,
     Instance,
     Location,
+    ObservedPool,
     Pending,
-    PoolState,
     RevisionState,
     RuntimeFound,
     TargetState,
@@ -105,7 +105,7 @@ def read_node_state(state: wire.NodeState) -> tuple[TargetState, tuple[Instance,
             if state.runtimes is None
             else tuple(RuntimeFound(r.name, r.path, r.version) for r in state.runtimes),
             pools=tuple(
-                PoolState(
+                ObservedPool(
                     p.name,
                     p.total_bytes,
                     p.budget_bytes,

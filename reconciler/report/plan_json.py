@@ -7,16 +7,8 @@ from typing import Any
 from reconciler.api.meta import API_VERSION, ObjectRef
 from reconciler.api.problem import RULES
 from reconciler.api.reasons import REASONS
-from reconciler.core.plan import (
-    Action,
-    Blocked,
-    Change,
-    Impact,
-    Location,
-    Plan,
-    Restart,
-    starts_again,
-)
+from reconciler.core.observation import Location, starts_again
+from reconciler.core.plan import Action, Blocked, Change, Impact, Plan, Restart
 
 FORMAT_VERSION = 1
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from reconciler.api.meta import ObjectRef
 from reconciler.api.reasons import REASONS
-from reconciler.core.plan import SENSITIVE, Action, Change, Location
+from reconciler.core.observation import Location
+from reconciler.core.plan import SENSITIVE, Action, Change
 from reconciler.report.fields import shown_change, shown_value
 from reconciler.report.spans import age
 from reconciler.report.terminal import printable

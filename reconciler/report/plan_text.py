@@ -8,17 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from reconciler.api.quantity import format_duration, show_bytes
 from reconciler.api.reasons import REASONS
 from reconciler.capacity.ledger import MemoryImpact
-from reconciler.core.plan import (
-    Action,
-    Blocked,
-    Change,
-    Impact,
-    Plan,
-    Restart,
-    TargetState,
-    standing,
-    starts_again,
-)
+from reconciler.core.observation import TargetState, starts_again
+from reconciler.core.plan import Action, Blocked, Change, Impact, Plan, Restart, standing
 from reconciler.fleet.workload import Workload
 from reconciler.report.fields import pool_label, shown_change
 from reconciler.report.legend import BY_ACTION, LEGEND

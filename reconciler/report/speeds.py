@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from reconciler.api.benchmark import BenchmarkResult, Speeds, settings_digest
-from reconciler.core.plan import Instance
+from reconciler.core.observation import Instance
 from reconciler.report.spans import age
 
 

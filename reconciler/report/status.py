@@ -11,7 +11,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
 from reconciler.capacity.ledger import Ledger
 from reconciler.capacity.usage import deviation, sharers
-from reconciler.core.plan import Instance, Observation, TargetState
+from reconciler.core.observation import Instance, Observation, TargetState
 from reconciler.report.plan_json import ref_json
 from reconciler.report.speeds import of_instance, speed_json
 from reconciler.report.terminal import natural

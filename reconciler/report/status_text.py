@@ -17,7 +17,7 @@ from reconciler.api.benchmark import BenchmarkResult
 from reconciler.api.nodestate import DownloadState
 from reconciler.api.quantity import show_bytes
 from reconciler.capacity.pools import spelled
-from reconciler.core.plan import DriftKind, Instance, RevisionState, TargetState
+from reconciler.core.observation import DriftKind, Instance, RevisionState, TargetState
 from reconciler.report.fields import pool_label
 from reconciler.report.spans import age, span
 from reconciler.report.speeds import speed_text

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agent.bench.client import ask_by_clock, ask_by_engine
-from agent.bench.protocol import Wanted, figures
+from agent.bench.protocol import BenchmarkBudget, figures
 from agent.machine.devices import Machine
 from agent.machine.processor import processor
 from agent.machine.utilisation import device_utilisation
@@ -31,19 +31,21 @@ STEADY = Timing(128, 0.1, 127, 2.0)
 
 
 def test_it_ends_with_its_runs_or_with_its_time_whichever_comes_first() -> None:
-    wanted = Wanted(warmups=2, runs=5, longest_s=30.0)
+    wanted = BenchmarkBudget(warmups=2, runs=5, longest_s=30.0)
 
     assert not wanted.is_done(4, 1.0)
     assert wanted.is_done(5, 1.0)
     assert wanted.is_done(2, 30.0)
     assert not wanted.is_done(1, 300.0), "one run tells nothing of its noise"
-    assert Wanted(warmups=0, runs=1, longest_s=30.0).is_done(1, 1.0), "where one is asked for"
+    assert BenchmarkBudget(warmups=0, runs=1, longest_s=30.0).is_done(1, 1.0), (
+        "where one is asked for"
+    )
 
 
 def test_how_much_is_measured_is_what_the_service_says() -> None:
-    assert Wanted.of({"rollout.drainTimeout": 5.0}) == Wanted(2, 5, 30.0)
+    assert BenchmarkBudget.of({"rollout.drainTimeout": 5.0}) == BenchmarkBudget(2, 5, 30.0)
     said = {"benchmark.warmupIterations": 0, "benchmark.iterations": 9}
-    assert Wanted.of({**said, "benchmark.minDuration": 1.5}) == Wanted(0, 9, 1.5)
+    assert BenchmarkBudget.of({**said, "benchmark.minDuration": 1.5}) == BenchmarkBudget(0, 9, 1.5)
 
 
 def test_the_figures_are_medians_and_apart_for_prompt_and_answer() -> None:

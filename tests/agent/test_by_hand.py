@@ -17,7 +17,7 @@ from agent.process.rebuilt import workload_of
 from agent.process.records import ProcessRecord, Records
 from agent.state.directory import StateDir
 from reconciler.api.errors import StateError
-from reconciler.core.plan import TargetState
+from reconciler.core.observation import TargetState
 from reconciler.fleet.command import Command
 from reconciler.fleet.workload import Workload
 from tests.support.builders import NODE, instance, model_file, ref, workload

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from agent.daemon.log import _SAID_HERE, DaemonLog, log_to, say
-from reconciler.core.plan import Action, Change, Instance, Plan
+from reconciler.core.observation import Instance
+from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.target import Outcome, Result
 from reconciler.loop import PlannedRevision
 from tests.support.builders import NODE, instance, observed, ref

@@ -20,7 +20,7 @@ import pytest
 from agent.node.drift import DriftWatch, differences
 from agent.process.launch import Launch, Phase, ProcessSnapshot
 from agent.process.ports import can_bind
-from reconciler.core.plan import DriftKind
+from reconciler.core.observation import DriftKind
 from tests.support.owner import MovedClock, get, launch, service
 from tests.support.platforms import sees_upgrades
 from tests.support.ports import own_port

@@ -16,7 +16,7 @@ from agent.machine.memory_pools import MemorySnapshot, Stated, measured, pool_st
 from agent.node.local import LocalAgent
 from agent.node.settings import Settings
 from agent.process.launch import Phase, ProcessSnapshot
-from reconciler.core.plan import PoolState
+from reconciler.core.observation import ObservedPool
 from reconciler.fleet.workload import PoolNeed
 from tests.support.memory import GIB, MIB, Nvml, eater, kernel, linux_says, machine, stated
 from tests.support.owner import launch
@@ -394,4 +394,4 @@ def test_pool_states_hold_without_any_of_this(tmp_path: Path) -> None:
     found = MachineMemory(machine(tmp_path))
     found.follow(stated(None))
 
-    assert found.look({}).pools == (PoolState("host", None, None, None),)
+    assert found.look({}).pools == (ObservedPool("host", None, None, None),)

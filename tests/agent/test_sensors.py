@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.machine.devices import Machine
-from agent.machine.sensors import Reading, Sensors, read
+from agent.machine.sensors import SensorReading, Sensors, read
 from tests.support.machines import RecordedNvml, amd_card, write
 from tests.support.wait import wait_for
 
@@ -29,11 +29,11 @@ def test_every_card_that_answers_is_read_by_its_place(tmp_path: Path) -> None:
     found = list(read(nvml, machine(tmp_path, nvml)))
 
     assert found == [
-        Reading("0"),
-        Reading("1", 41.0, 0.12),
-        Reading("2", 60.0),  # cut into slices: it does not say how busy it is
-        Reading("3", 51.0, 0.98),
-        Reading("4"),
+        SensorReading("0"),
+        SensorReading("1", 41.0, 0.12),
+        SensorReading("2", 60.0),  # cut into slices: it does not say how busy it is
+        SensorReading("3", 51.0, 0.98),
+        SensorReading("4"),
     ]
 
 
@@ -47,7 +47,7 @@ def test_without_the_library_the_drivers_tool_is_asked(tmp_path: Path) -> None:
 
     found = list(read(None, Machine(tmp_path, tool, lambda: None)))
 
-    assert found == [Reading("0", 47.0, 0.12), Reading("1")]
+    assert found == [SensorReading("0", 47.0, 0.12), SensorReading("1")]
 
 
 def test_readings_of_a_driver_that_hangs_are_not_given_out_for_ever(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_readings_of_a_driver_that_hangs_are_not_given_out_for_ever(tmp_path: Pa
     sensors = Sensors(machine(tmp_path), every_s=3600, clock=lambda: now)
 
     sensors.start()
-    wait_for(lambda: sensors.now() == (Reading("0", 51.0),))
+    wait_for(lambda: sensors.now() == (SensorReading("0", 51.0),))
     now += 61
 
     assert sensors.now() == ()
@@ -69,12 +69,12 @@ def test_readings_go_on_after_one_that_a_driver_did_not_give(tmp_path: Path) -> 
     sensors = Sensors(machine(tmp_path), every_s=0.01)
 
     sensors.start()
-    wait_for(lambda: sensors.now() == (Reading("0", 51.0),))
+    wait_for(lambda: sensors.now() == (SensorReading("0", 51.0),))
     sensor.write_text("nonsense\n")
-    wait_for(lambda: sensors.now() == (Reading("0"),))
+    wait_for(lambda: sensors.now() == (SensorReading("0"),))
     sensor.write_text("60000\n")
 
-    wait_for(lambda: sensors.now() == (Reading("0", 60.0),))
+    wait_for(lambda: sensors.now() == (SensorReading("0", 60.0),))
     sensors.close()
 
 

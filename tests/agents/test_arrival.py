@@ -10,10 +10,7 @@ import pytest
 from reconciler.agents.arrival import Arrival, Stage, arrivals
 from reconciler.agents.verdicts import with_verdicts
 from reconciler.api import nodestate as wire
-from reconciler.core.plan import (
-    Action,
-    Blocked,
-    Change,
+from reconciler.core.observation import (
     Drift,
     DriftKind,
     Instance,
@@ -21,6 +18,7 @@ from reconciler.core.plan import (
     RevisionState,
     TargetState,
 )
+from reconciler.core.plan import Action, Blocked, Change
 from reconciler.core.planner import Policy, make_plan
 from reconciler.fleet.workload import Workload
 from reconciler.report.nodestate import node_state, ref_state

@@ -24,7 +24,7 @@ from reconciler.agents.parallel import ask_all
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeOverrides
 from reconciler.cli.delegates import FleetDelegate
-from reconciler.core.plan import RevisionState, TargetState
+from reconciler.core.observation import RevisionState, TargetState
 from reconciler.core.target import Result
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import Desired, no_facts

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from reconciler.api.meta import Resource
-from reconciler.core.plan import Action, Blocked, Plan, TargetState
+from reconciler.core.observation import TargetState
+from reconciler.core.plan import Action, Blocked, Plan
 from reconciler.core.planner import Policy, make_plan
 from reconciler.core.prune import PruneLimits
 from reconciler.fleet.workload import Workload

@@ -10,7 +10,8 @@ import pytest
 
 from agent.node.handover import Handover
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import Action, Change, Instance, Observation, Plan, TargetState
+from reconciler.core.observation import Instance, Observation, TargetState
+from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.planner import Policy, make_plan
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import Workload

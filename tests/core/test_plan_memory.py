@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from reconciler.api.inferenceservice import InferenceService
-from reconciler.core.plan import Instance, Observation, Plan, PoolState, TargetState
+from reconciler.core.observation import Instance, Observation, ObservedPool, TargetState
+from reconciler.core.plan import Plan
 from reconciler.loop.desired import Desired, no_facts, used_by_others
 from reconciler.placement.explanation import explain_service
 from reconciler.runtimes import RUNTIMES
@@ -40,7 +41,7 @@ def plan(wanted: Desired, others: int, *running: Instance, largest: str = "") ->
 
 
 def machine(others: int, largest: str = "") -> TargetState:
-    pool = PoolState("host", 4 * GIB, int(4 * GIB * 0.67), others, largest)
+    pool = ObservedPool("host", 4 * GIB, int(4 * GIB * 0.67), others, largest)
     return TargetState("node/mac", reachable=True, pools=(pool,))
 
 

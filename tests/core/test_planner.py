@@ -9,18 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.core.plan import (
-    Action,
-    Blocked,
+from reconciler.core.observation import (
     Drift,
     DriftKind,
     Instance,
     Observation,
-    Plan,
-    PoolState,
-    Restart,
+    ObservedPool,
     TargetState,
 )
+from reconciler.core.plan import Action, Blocked, Plan, Restart
 from reconciler.core.planner import Policy, make_plan
 from reconciler.core.prune import PruneLimits, prune_token
 from reconciler.fleet.workload import Workload
@@ -348,7 +345,7 @@ def test_mode_warn_lets_a_service_through_that_does_not_fit() -> None:
 
 
 def test_memory_in_use_by_others_is_a_tenant_of_the_node() -> None:
-    pool = PoolState("host", 16 * GIB, 10 * GIB, 4 * GIB, "pid 71 (browser), 3.1 GiB")
+    pool = ObservedPool("host", 16 * GIB, 10 * GIB, 4 * GIB, "pid 71 (browser), 3.1 GiB")
     small, large = workload("a", needs=need(5 * GIB)), workload("b", needs=need(7 * GIB))
 
     fits = plan([small], observed(pools=(pool,)))
@@ -364,7 +361,7 @@ def test_memory_in_use_by_others_is_a_tenant_of_the_node() -> None:
 
 
 def test_what_runs_keeps_its_memory_when_others_take_more() -> None:
-    pool = PoolState("host", 16 * GIB, 10 * GIB, 9 * GIB)
+    pool = ObservedPool("host", 16 * GIB, 10 * GIB, 9 * GIB)
     running = workload("chat", needs=need(8 * GIB))
     noted = workload("chat", needs=need(8 * GIB), lifecycle={"rollout.drainTimeout": 5.0})
     smaller = workload("chat", needs=need(6 * GIB), settings={"contextSize": 1})
@@ -378,7 +375,7 @@ def test_what_runs_keeps_its_memory_when_others_take_more() -> None:
 
 
 def test_unknown_use_by_others_refuses_nothing() -> None:
-    pool = PoolState("host", 16 * GIB, 10 * GIB, None)
+    pool = ObservedPool("host", 16 * GIB, 10 * GIB, None)
 
     assert actions(plan([workload("a", needs=need(9 * GIB))], observed(pools=(pool,)))) == {
         "a": "create"
@@ -386,7 +383,7 @@ def test_unknown_use_by_others_refuses_nothing() -> None:
 
 
 def test_mode_warn_says_what_it_lets_through() -> None:
-    pool = PoolState("host", 16 * GIB, 10 * GIB, 4 * GIB)
+    pool = ObservedPool("host", 16 * GIB, 10 * GIB, 4 * GIB)
     want = workload("big", needs=need(8 * GIB), lifecycle={"memory.mode": "warn"})
 
     (change,) = plan([want], observed(pools=(pool,))).changes
@@ -467,7 +464,7 @@ def test_no_node_is_given_more_memory_than_its_budget_less_what_others_use(
     wanted, running = world
     others = others_gib * GIB
     fits_now = sum(n.bytes for i in running for n in i.needs) + others <= 10 * GIB
-    pool = PoolState("host", 16 * GIB, 10 * GIB, others)
+    pool = ObservedPool("host", 16 * GIB, 10 * GIB, others)
 
     made = plan(wanted, observed(*running, pools=(pool,)), max_count=100, max_share=1.0)
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.plan import Action, Blocked, Change, Observation, Plan, Restart, TargetState
+from reconciler.core.observation import Observation, TargetState
+from reconciler.core.plan import Action, Blocked, Change, Plan, Restart
 from reconciler.core.planner import Policy, make_plan
 from reconciler.fleet.workload import NodePool, Workload
 from tests.support.builders import (

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agent.state.benchmarks import read_results
-from reconciler.core.plan import Instance
+from reconciler.core.observation import Instance
 from tests.support.reconciler import Finished, Fleet, Machine
 from tests.support.wait import wait_for
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.plan import RevisionState
+from reconciler.core.observation import RevisionState
 from tests.support.agents import FakeAgent, said_by
 from tests.support.client import complete
 from tests.support.fleets import node, service

@@ -17,7 +17,7 @@ from reconciler.kube.extender.configuration import service_url
 from reconciler.kube.install.chart import chart_files
 from reconciler.kube.install.manifests import Program, SecretFile, installation
 from reconciler.kube.objects import id_of
-from reconciler.placement.score import Weights
+from reconciler.placement.score import ScoreWeights
 from reconciler.runtimes import RUNTIMES
 from tests.support.cluster import Cluster
 from tests.support.installed import kubeconfig_of
@@ -157,7 +157,7 @@ def test_the_scheduler_extender_is_started_with_its_values() -> None:
     (made,) = (m for m in more.values() if m["kind"] == "Deployment")
     pod = made["spec"]["template"]["spec"]
     args = parser_of("extender").parse_args(pod["containers"][0]["args"][1:])
-    assert (args.port, args.weights) == (9999, Weights(0.7, 0.2, 2))
+    assert (args.port, args.weights) == (9999, ScoreWeights(0.7, 0.2, 2))
     assert args.label_prefix == "hardware.example/"
     assert str(args.tls_key_file) == "/etc/fleet/tls/tls.key"
     assert pod["containers"][0]["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.plan import Instance
+from reconciler.core.observation import Instance
 from tests.support.fleets import model, service
 from tests.support.gguf_models import tiny_projector
 from tests.support.http import FileServer

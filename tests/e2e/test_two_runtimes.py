@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.plan import Instance
+from reconciler.core.observation import Instance
 from tests.support.fleets import model, node, service
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server

@@ -25,11 +25,11 @@ from reconciler.kube.extender.demand import (
     service_key,
 )
 from reconciler.kube.extender.facts import ClusterFacts
-from reconciler.kube.extender.facts import Speeds as Measured
+from reconciler.kube.extender.facts import MeasuredSpeeds as Measured
 from reconciler.kube.extender.judge import Judge
 from reconciler.kube.extender.utilisation import UtilisationReader, utilisation_in
 from reconciler.kube.extender.wire import read_args
-from reconciler.placement.score import Weights
+from reconciler.placement.score import ScoreWeights
 from tests.support.http import FileServer
 from tests.support.scheduling import GIB, GPU, deployment, node, pod, result
 
@@ -44,7 +44,7 @@ def _judge(manifest: dict[str, Any] | None = None, **more: Any) -> Judge:
     services = {KEY: service_facts(manifest or deployment(source="hf://org/repo/model-Q4_0.gguf"))}
     nodes = {name: node_facts(each, {}, DEFAULT_PREFIX) for name, each in NODES.items()}
     facts = ClusterFacts(nodes, services, **more)
-    return Judge(facts, Weights(), DEFAULT_PREFIX)
+    return Judge(facts, ScoreWeights(), DEFAULT_PREFIX)
 
 
 SPEEDS = Measured([result(L4, 60.0), result(T4, 20.0)])
@@ -337,6 +337,6 @@ def test_memory_of_pods_that_are_there_is_counted_for_nodes_that_are_sent() -> N
     facts = ClusterFacts({}, {KEY: service}, tenants={"l4": (there,)})
     body = json.dumps({"Pod": pod(), "Nodes": {"items": [whole]}}).encode()
 
-    found = Judge(facts, Weights(), DEFAULT_PREFIX).misfits(read_args(body))
+    found = Judge(facts, ScoreWeights(), DEFAULT_PREFIX).misfits(read_args(body))
 
     assert not found["l4"].lasts

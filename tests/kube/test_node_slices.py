@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.plan import Instance, Observation, TargetState
+from reconciler.core.observation import Instance, Observation, TargetState
 from reconciler.fleet.workload import Exposure
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.endpoints.node_slices import NodeSlices, node_slices

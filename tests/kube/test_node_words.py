@@ -22,13 +22,13 @@ from agent.cluster.status import (
 from reconciler.agents.nodes import AgentReport
 from reconciler.agents.verdicts import verdicts_of
 from reconciler.api.meta import HOLD_ANNOTATION
-from reconciler.core.plan import (
+from reconciler.core.observation import (
     Drift,
     DriftKind,
     Instance,
     Location,
+    ObservedPool,
     Pending,
-    PoolState,
     RevisionState,
     RuntimeFound,
     TargetState,
@@ -130,7 +130,7 @@ def test_a_node_is_read_as_its_agent_sees_it() -> None:
         seen_at=1_000.0,
         missing={"mlx-server": "pip install mlx-lm"},
         runtimes=(RuntimeFound("llama-server", ""),),
-        pools=(PoolState("unified", 16 * GIB, 10 * GIB, GIB),),
+        pools=(ObservedPool("unified", 16 * GIB, 10 * GIB, GIB),),
         revision=RevisionState("r2", "r1", "r2", ("x.yaml:1 is wrong",), "waits for a person"),
         stopped={ref(): "0" * 64},
     )
@@ -216,7 +216,7 @@ def test_an_estimate_is_whole_or_absent() -> None:
 @pytest.mark.parametrize(("moved", "news"), [(GIB, False), (2 * GIB, True)])
 def test_what_others_take_is_written_when_it_moved_far(moved: int, *, news: bool) -> None:
     def observed(used: int) -> Fields:
-        pools = (PoolState("unified", 16 * GIB, 10 * GIB, used),)
+        pools = (ObservedPool("unified", 16 * GIB, 10 * GIB, used),)
         return wrote(TargetState(NODE, True, pools=pools))
 
     assert is_node_news(observed(GIB), observed(GIB + moved)) is news

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.agents.arrival import Stage, arrivals
-from reconciler.core.plan import Observation, RevisionState, TargetState
+from reconciler.core.observation import Observation, RevisionState, TargetState
 from reconciler.kube.objects import Manifest, id_of
 from reconciler.kube.running.instances import explained, instances
 from reconciler.kube.status.status import service_status

@@ -18,7 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.api.problem import Problem
 from reconciler.console.option import Listen, listen_address
-from reconciler.core.plan import Action, Blocked, Change, Observation, Plan, TargetState
+from reconciler.core.observation import Observation, TargetState
+from reconciler.core.plan import Action, Blocked, Change, Plan
 from reconciler.core.target import Outcome, Result
 from reconciler.kube.server import Serves
 from reconciler.kube.server.app import MOST_BODY_BYTES

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import Instance
+from reconciler.core.observation import Instance
 from reconciler.kube.endpoints.heartbeat import (
     STALE_S,
     LeaseState,

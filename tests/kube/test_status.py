@@ -6,16 +6,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.core.plan import (
-    Action,
-    Blocked,
-    Change,
-    FieldChange,
-    Instance,
-    ObjectName,
-    Pending,
-    TargetState,
-)
+from reconciler.core.observation import Instance, Pending, TargetState
+from reconciler.core.plan import Action, Blocked, Change, FieldChange, ObjectName
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.status.status import node_status, service_status
 from reconciler.kube.status.view import ClusterView

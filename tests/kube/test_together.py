@@ -9,7 +9,7 @@ import pytest
 from reconciler.agents.credentials import AgentCredentials as AgentCredentials
 from reconciler.agents.lastseen import LastSeen
 from reconciler.agents.nodes import AgentNodes
-from reconciler.core.plan import Observation
+from reconciler.core.observation import Observation
 from reconciler.core.target import Outcome, Result
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.credentials import ClusterCredentials, Grant

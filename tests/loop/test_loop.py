@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.api.errors import SourceError, StateError
-from reconciler.core.plan import Drift, DriftKind
-from reconciler.loop import Loop, LoopDelegate, Timing, Wake, poll_delay_s
+from reconciler.core.observation import Drift, DriftKind
+from reconciler.loop import Loop, LoopDelegate, LoopTiming, Wake, poll_delay_s
 from reconciler.loop.desired import Desired, no_facts
 from reconciler.loop.journal import SourceJournal
 from reconciler.runtimes import RUNTIMES
@@ -37,7 +37,7 @@ def make_loop(root: Path, target: InMemoryTarget, **options: Any) -> tuple[Loop,
             "journal": NoJournal(),
             "report": said,
             "wake": Wake(),
-            "timing": Timing(),
+            "timing": LoopTiming(),
         }
         | options
     )
@@ -178,7 +178,7 @@ def test_a_second_service_leaves_the_first_ones_process_alone(tmp_path: Path) ->
 def test_removals_wait_for_quiet_and_everything_else_does_not(tmp_path: Path) -> None:
     root = write_fleet(tmp_path, small_fleet())
     target = InMemoryTarget()
-    loop, _ = make_loop(root, target, timing=Timing(quiet_s=3600))
+    loop, _ = make_loop(root, target, timing=LoopTiming(quiet_s=3600))
     one_pass(loop)
     (root / "service.yaml").unlink()
     write_fleet(root, {"new.yaml": service("new")})
@@ -200,7 +200,7 @@ def test_a_busy_source_is_not_read(tmp_path: Path) -> None:
         write_fleet(tmp_path, small_fleet()),
         target,
         delegate=Rebasing(target),
-        timing=Timing(busy_s=0.01),
+        timing=LoopTiming(busy_s=0.01),
     )
     loop.wake.wait(0)  # a new one asks for a fetch by itself
 
@@ -300,7 +300,7 @@ def test_the_loop_survives_what_a_pass_raises(tmp_path: Path) -> None:
             return super().fetch()
 
     target, source = InMemoryTarget(), Broken(write_fleet(tmp_path, small_fleet()))
-    loop, said = make_loop(tmp_path, target, source=source, timing=Timing(poll_s=0.01))
+    loop, said = make_loop(tmp_path, target, source=source, timing=LoopTiming(poll_s=0.01))
     thread = threading.Thread(target=loop.run)
 
     thread.start()
@@ -396,11 +396,11 @@ def test_a_removal_that_waits_is_not_noted_as_done(tmp_path: Path) -> None:
     source, file = DirectorySource(root), HistoryFile(tmp_path / "history.json")
     journal = SourceJournal(file, source)
     loop, _ = make_loop(
-        root, InMemoryTarget(), source=source, journal=journal, timing=Timing(quiet_s=0.0)
+        root, InMemoryTarget(), source=source, journal=journal, timing=LoopTiming(quiet_s=0.0)
     )
     one_pass(loop)
     (root / "service.yaml").unlink()
-    loop.revisions.timing = Timing(quiet_s=3600)
+    loop.revisions.timing = LoopTiming(quiet_s=3600)
 
     one_pass(loop)
 

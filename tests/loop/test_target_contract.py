@@ -11,7 +11,8 @@ import pytest
 from agent.node.local import LocalAgent
 from agent.node.settings import Settings
 from reconciler.console.option import PortRange
-from reconciler.core.plan import Action, Change, Instance, Observation
+from reconciler.core.observation import Instance, Observation
+from reconciler.core.plan import Action, Change
 from reconciler.core.target import Result, Target, apply_plan
 from reconciler.loop.desired import Desired, no_facts
 from reconciler.runtimes import RUNTIMES

@@ -8,14 +8,14 @@ import pytest
 
 from reconciler.api.nodelabels import NodeLabels
 from reconciler.fleet.quantisation import is_of_4_bits
-from reconciler.placement.nodefit import NodeFacts, PodDemand, node_misfit
+from reconciler.placement.nodefit import CandidateNode, PodDemand, node_misfit
 
 GIB = 2**30
 L4 = NodeLabels("NVIDIA", 23 * GIB, "sm_89", int4=True, count=1)
 WANTS = PodDemand("default/chat", gpus=1, resource="nvidia.com/gpu", vendor="NVIDIA")
 
 
-def _reason(demand: PodDemand, node: NodeFacts) -> tuple[str, bool] | None:
+def _reason(demand: PodDemand, node: CandidateNode) -> tuple[str, bool] | None:
     found = node_misfit(demand, node)
     return found and (found.reason, found.lasts)
 
@@ -23,7 +23,7 @@ def _reason(demand: PodDemand, node: NodeFacts) -> tuple[str, bool] | None:
 def test_a_node_that_has_what_is_wanted_passes() -> None:
     demand = replace(WANTS, archs=frozenset({"sm_89"}), int4=True, gpu_bytes=20 * GIB)
 
-    assert node_misfit(demand, NodeFacts("l4", L4)) is None
+    assert node_misfit(demand, CandidateNode("l4", L4)) is None
 
 
 @pytest.mark.parametrize(
@@ -42,23 +42,23 @@ def test_a_node_that_has_what_is_wanted_passes() -> None:
 def test_what_a_node_lacks_for_good_is_said_so(
     demand: PodDemand, labels: NodeLabels, said: str
 ) -> None:
-    assert _reason(demand, NodeFacts("n", labels)) == (said, True)
+    assert _reason(demand, CandidateNode("n", labels)) == (said, True)
 
 
 @pytest.mark.parametrize("demand", [WANTS, replace(WANTS, int4=True, gpu_bytes=500 * GIB)])
 def test_what_is_not_known_holds_nothing_back(demand: PodDemand) -> None:
-    assert node_misfit(demand, NodeFacts("n")) is None
+    assert node_misfit(demand, CandidateNode("n")) is None
 
 
 def test_a_pod_without_a_gpu_goes_anywhere() -> None:
     demand = replace(WANTS, gpus=0, int4=True)
 
-    assert node_misfit(demand, NodeFacts("n", NodeLabels("AMD", int4=False))) is None
+    assert node_misfit(demand, CandidateNode("n", NodeLabels("AMD", int4=False))) is None
 
 
 def test_labels_about_the_other_vendor_of_a_node_hold_nothing_back() -> None:
     """`gpu.vendor` names one of the two; the device plugin says that both are there."""
-    node = NodeFacts(
+    node = CandidateNode(
         "n", NodeLabels("AMD", 8 * GIB, "gfx90a", int4=False), (("nvidia.com/gpu", 1),)
     )
 
@@ -67,7 +67,7 @@ def test_labels_about_the_other_vendor_of_a_node_hold_nothing_back() -> None:
 
 def test_memory_that_others_take_of_a_shared_gpu_counts_and_may_come_back() -> None:
     other = replace(WANTS, service="default/other", gpu_bytes=15 * GIB)
-    shared = NodeFacts("l4", L4, (("nvidia.com/gpu", 4),), (other,))
+    shared = CandidateNode("l4", L4, (("nvidia.com/gpu", 4),), (other,))
     demand = replace(WANTS, gpu_bytes=10 * GIB)
 
     assert _reason(demand, shared) == (
@@ -82,7 +82,7 @@ def test_memory_that_others_take_of_a_shared_gpu_counts_and_may_come_back() -> N
 def test_whole_gpus_are_left_to_kubernetes_to_count() -> None:
     """It knows sooner than we do that a pod has gone."""
     other = replace(WANTS, service="default/other", gpu_bytes=15 * GIB)
-    node = NodeFacts("l4", L4, (("nvidia.com/gpu", 1),), (other,))
+    node = CandidateNode("l4", L4, (("nvidia.com/gpu", 1),), (other,))
 
     assert node_misfit(replace(WANTS, gpu_bytes=20 * GIB), node) is None
 
@@ -90,7 +90,7 @@ def test_whole_gpus_are_left_to_kubernetes_to_count() -> None:
 def test_memory_that_a_gpu_shares_with_the_machine_is_left_to_kubernetes() -> None:
     labels = replace(L4, vram=8 * GIB, unified=True)
 
-    assert node_misfit(replace(WANTS, gpu_bytes=20 * GIB), NodeFacts("gb10", labels)) is None
+    assert node_misfit(replace(WANTS, gpu_bytes=20 * GIB), CandidateNode("gb10", labels)) is None
 
 
 @pytest.mark.parametrize(

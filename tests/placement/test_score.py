@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.placement.score import HIGHEST, Merits, Weights, scores
+from reconciler.placement.score import HIGHEST, Merits, ScoreWeights, scores
 
 _FIGURES = st.none() | st.floats(0, 1e6)
 _NODES = st.lists(st.builds(Merits, _FIGURES, st.none() | st.floats(0, 1), _FIGURES), max_size=12)
 _WEIGHT = st.floats(0.01, 100)
-_WEIGHTS = st.builds(Weights, _WEIGHT, _WEIGHT, _WEIGHT)
+_WEIGHTS = st.builds(ScoreWeights, _WEIGHT, _WEIGHT, _WEIGHT)
 
 
 def test_the_formula_is_the_one_that_was_asked_for() -> None:
@@ -21,18 +21,18 @@ def test_the_formula_is_the_one_that_was_asked_for() -> None:
     half_idle_cheap = Merits(100.0, 0.0, 1.0)
 
     # 0.7 - 0.2 - 0.1 = 0.4 and 0.35 - 0 - 0.025 = 0.325, of -0.3 to 0.7
-    assert scores([fast_busy_dear, half_idle_cheap], Weights()) == [7, 6]
+    assert scores([fast_busy_dear, half_idle_cheap], ScoreWeights()) == [7, 6]
 
 
 def test_other_weights_choose_another_node() -> None:
     nodes = [Merits(200.0, 0.0, 4.0), Merits(100.0, 0.0, 1.0)]
 
-    assert scores(nodes, Weights(1, 0, 0)) == [10, 5]
-    assert scores(nodes, Weights(0, 0, 1)) == [0, 8]
+    assert scores(nodes, ScoreWeights(1, 0, 0)) == [10, 5]
+    assert scores(nodes, ScoreWeights(0, 0, 1)) == [0, 8]
 
 
 @given(_NODES, _WEIGHTS)
-def test_a_score_is_whole_and_from_0_to_10(nodes: list[Merits], weights: Weights) -> None:
+def test_a_score_is_whole_and_from_0_to_10(nodes: list[Merits], weights: ScoreWeights) -> None:
     found = scores(nodes, weights)
 
     assert len(found) == len(nodes)
@@ -41,7 +41,7 @@ def test_a_score_is_whole_and_from_0_to_10(nodes: list[Merits], weights: Weights
 
 @given(_NODES, _WEIGHTS, st.randoms())
 def test_neither_order_nor_units_matter(
-    nodes: list[Merits], weights: Weights, random: object
+    nodes: list[Merits], weights: ScoreWeights, random: object
 ) -> None:
     shuffled = list(range(len(nodes)))
     random.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -55,7 +55,7 @@ def test_neither_order_nor_units_matter(
 
 @given(_NODES.filter(len), _WEIGHTS, st.floats(0, 1e6))
 def test_a_faster_idler_or_cheaper_node_is_never_worse(
-    nodes: list[Merits], weights: Weights, more: float
+    nodes: list[Merits], weights: ScoreWeights, more: float
 ) -> None:
     first = replace(nodes[0], tokens_per_second=nodes[0].tokens_per_second or 0.0)
     faster = replace(first, tokens_per_second=(first.tokens_per_second or 0.0) + more)
@@ -71,26 +71,28 @@ def test_a_faster_idler_or_cheaper_node_is_never_worse(
 
 
 def test_an_unknown_speed_is_neither_the_best_nor_the_worst() -> None:
-    fast, unknown, slow = scores([Merits(200.0), Merits(), Merits(20.0)], Weights())
+    fast, unknown, slow = scores([Merits(200.0), Merits(), Merits(20.0)], ScoreWeights())
 
     assert fast > unknown > slow
 
 
 def test_nodes_of_which_nothing_is_known_are_equal() -> None:
-    assert len(set(scores([Merits()] * 5, Weights()))) == 1
+    assert len(set(scores([Merits()] * 5, ScoreWeights()))) == 1
 
 
 def test_zero_is_a_figure_and_not_unknown() -> None:
     """Nodes that cost nothing, beside those whose cost nobody has stated."""
-    free, unknown, dear = scores([Merits(cost=0.0), Merits(), Merits(cost=2.0)], Weights(0, 0, 1))
+    free, unknown, dear = scores(
+        [Merits(cost=0.0), Merits(), Merits(cost=2.0)], ScoreWeights(0, 0, 1)
+    )
 
     assert free > unknown > dear
 
 
 def test_weights_are_read_as_they_are_written() -> None:
-    assert Weights.read("tps=0.7,util=0.2,cost=0.1") == Weights()
-    assert Weights.read(" cost=1, tps=2 ,util=0") == Weights(2, 0, 1)
-    assert str(Weights()) == "tps=0.7,util=0.2,cost=0.1"
+    assert ScoreWeights.read("tps=0.7,util=0.2,cost=0.1") == ScoreWeights()
+    assert ScoreWeights.read(" cost=1, tps=2 ,util=0") == ScoreWeights(2, 0, 1)
+    assert str(ScoreWeights()) == "tps=0.7,util=0.2,cost=0.1"
 
 
 @pytest.mark.parametrize(
@@ -109,4 +111,4 @@ def test_weights_are_read_as_they_are_written() -> None:
 )
 def test_weights_that_make_no_sense_are_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Weights.read(text)
+        ScoreWeights.read(text)

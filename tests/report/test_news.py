@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from reconciler.core.plan import Action, Change, ObjectName, Pending, Plan
+from reconciler.core.observation import Pending
+from reconciler.core.plan import Action, Change, ObjectName, Plan
 from reconciler.core.target import Outcome, Result
 from reconciler.report.news import News
 from tests.support.builders import instance, model_file, ref, workload

@@ -11,17 +11,17 @@ import jsonschema_rs
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import public_source
 from reconciler.api.nodestate import NodeState
-from reconciler.core.plan import (
-    Action,
+from reconciler.core.observation import (
     Drift,
     DriftKind,
     Instance,
     Location,
-    PoolState,
+    ObservedPool,
     RevisionState,
     RuntimeFound,
     TargetState,
 )
+from reconciler.core.plan import Action
 from reconciler.core.planner import Policy, make_plan
 from reconciler.fleet.command import ServedModel
 from reconciler.fleet.workload import PoolNeed
@@ -36,7 +36,7 @@ STATE = TargetState(
     seen_at=1000.5,
     missing={"mlx-server": "build it"},
     runtimes=(RuntimeFound("llama-server", "/bin/llama-server", "b11434"),),
-    pools=(PoolState("unified", 2**34, 2**33, 2**30, "pid 7 (browser), 900 MiB"),),
+    pools=(ObservedPool("unified", 2**34, 2**33, 2**30, "pid 7 (browser), 900 MiB"),),
     revision=RevisionState("c" * 40, "b" * 40, "c" * 40, ("a.yaml:1:1: wrong",), "held"),
     stopped={REF: "ab"},
 )

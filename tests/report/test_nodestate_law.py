@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from reconciler.api import nodestate as wire
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
-from reconciler.core.plan import (
+from reconciler.core.observation import (
     Drift,
     DriftKind,
     Instance,
     Location,
-    PoolState,
+    ObservedPool,
     RevisionState,
     RuntimeFound,
     TargetState,
@@ -83,7 +83,7 @@ states = st.builds(
     seen_at=seconds,
     missing=st.dictionaries(name, text, max_size=2),
     runtimes=maybe(few(st.builds(RuntimeFound, name, text, maybe(text)))),
-    pools=few(st.builds(PoolState, name, maybe(count), maybe(count), maybe(count))),
+    pools=few(st.builds(ObservedPool, name, maybe(count), maybe(count), maybe(count))),
     revision=revisions,
     stopped=st.dictionaries(refs, text, max_size=2),
     leaving=st.dictionaries(refs, text, max_size=2),

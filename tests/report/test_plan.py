@@ -16,18 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import (
-    SENSITIVE,
-    Action,
-    Blocked,
-    Change,
-    FieldChange,
-    Location,
-    ObjectName,
-    Observation,
-    Plan,
-    TargetState,
-)
+from reconciler.core.observation import Location, Observation, TargetState
+from reconciler.core.plan import SENSITIVE, Action, Blocked, Change, FieldChange, ObjectName, Plan
 from reconciler.core.planner import Policy, make_plan
 from reconciler.fleet.workload import NodePool, Workload
 from reconciler.report.fields import pool_label

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.api.benchmark import BenchmarkKey, BenchmarkResult, Speeds, settings_digest
 from reconciler.api.nodestate import NodeState
-from reconciler.core.plan import RuntimeFound
+from reconciler.core.observation import RuntimeFound
 from reconciler.report.nodestate import node_state
 from reconciler.report.speeds import result_lines
 from reconciler.report.status import Status, status_json

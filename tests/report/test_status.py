@@ -13,12 +13,12 @@ from reconciler.api.errors import UsageError
 from reconciler.cli.status import exit_code
 from reconciler.console.edge import Exit
 from reconciler.console.statusview import chosen, cut, fitting
-from reconciler.core.plan import (
+from reconciler.core.observation import (
     Drift,
     DriftKind,
     Observation,
+    ObservedPool,
     Pending,
-    PoolState,
     RevisionState,
     TargetState,
 )
@@ -39,7 +39,7 @@ def busy() -> Status:
         NODE,
         True,
         NOW - 3,
-        pools=(PoolState("host", 36 * GIB, 24 * GIB, 3 * GIB),),
+        pools=(ObservedPool("host", 36 * GIB, 24 * GIB, 3 * GIB),),
         revision=RevisionState(SHA, OLD, SHA, ("x.yaml:3:1: no such field",)),
     )
     gone = TargetState("node/attic", False, NOW - 7200, "http://attic: connection refused")
@@ -139,7 +139,7 @@ def forty(*late: str) -> Status:
     """A node with 40 services, of which some are not ready."""
     names = [f"s{number:02}" for number in range(40)]
     runs = (instance(n, ready=n not in late, needs=need(GIB), pid=1) for n in names)
-    return Status(observed(*runs, pools=(PoolState("host", None, 64 * GIB, None),)))
+    return Status(observed(*runs, pools=(ObservedPool("host", None, 64 * GIB, None),)))
 
 
 @pytest.mark.parametrize("height", [10, 20, 30])
@@ -242,7 +242,7 @@ def test_what_an_agent_says_cannot_draw_on_the_terminal() -> None:
 
 
 def test_memory_of_services_that_nobody_weighed_is_unknown_and_not_nothing() -> None:
-    pools = (PoolState("host", None, 24 * GIB, None),)
+    pools = (ObservedPool("host", None, 24 * GIB, None),)
     status = Status(observed(instance(pid=4), pools=pools))
 
     assert "memory ? of 24.0 GiB" in status_text(status, StatusStyle(NOW))

@@ -15,7 +15,7 @@ from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.model import Model
 from reconciler.capacity.pools import needs, pools
 from reconciler.capacity.smaller import ModelRequest
-from reconciler.core.plan import Observation
+from reconciler.core.observation import Observation
 from reconciler.core.planner import Policy, make_plan
 from reconciler.fleet.command import Command
 from reconciler.fleet.fleet import Fleet, RepositoryFile

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.loop import Loop, LoopDelegate, Timing, Wake
+from reconciler.loop import Loop, LoopDelegate, LoopTiming, Wake
 from reconciler.loop.journal import SourceJournal
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import Source
@@ -24,7 +24,7 @@ from tests.support.said import Said
 from tests.support.targets import InMemoryTarget, NoJournal
 from tests.support.wait import PATIENCE_S
 
-AT_ONCE = Timing(still_s=0)
+AT_ONCE = LoopTiming(still_s=0)
 GGUF = {
     "node.yaml": node(hardware={"memory": "16Gi"}),
     "model.yaml": model("tiny", source="tiny.gguf"),
@@ -163,7 +163,7 @@ def test_a_model_file_that_is_being_copied_is_followed_once_it_is_still(tmp_path
     world = plain(tmp_path / "fleet", GGUF | {"tiny.gguf": first})
     world.one_pass()
     before, read = world.target.pid("chat"), world.loop.desired
-    world.loop.revisions.timing = Timing(still_s=3600)
+    world.loop.revisions.timing = LoopTiming(still_s=3600)
 
     for end in (1000, 2000, len(whole)):
         (world.root / "tiny.gguf").write_bytes(whole[:end])
@@ -179,7 +179,7 @@ def test_a_model_file_that_is_being_copied_is_followed_once_it_is_still(tmp_path
 def test_a_loop_looks_again_by_itself_at_a_file_that_is_being_copied(tmp_path: Path) -> None:
     world = plain(tmp_path / "fleet", GGUF)
     world.one_pass()
-    world.loop.revisions.timing = Timing(still_s=0.01)
+    world.loop.revisions.timing = LoopTiming(still_s=0.01)
     tiny_llama(world.root / "tiny.gguf")
     world.loop.wake.wait(0)  # a new one asks for a fetch by itself
 

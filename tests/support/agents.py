@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from reconciler.core.plan import Instance, RevisionState, TargetState
+from reconciler.core.observation import Instance, RevisionState, TargetState
 from reconciler.report.nodestate import node_state
 
 Behaviour = Callable[["FakeAgent", BaseHTTPRequestHandler], None]

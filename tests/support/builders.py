@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import Instance, Location, Observation, TargetState
+from reconciler.core.observation import Instance, Location, Observation, TargetState
 from reconciler.fleet.fleet import Origin
 from reconciler.fleet.model_file import ModelFile
 from reconciler.fleet.workload import PoolNeed, Workload

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reconciler.core.plan import Instance
+from reconciler.core.observation import Instance
 from tests.support.bent_machine import BentMachine
 from tests.support.chaos_node import ChaosNode, Declared
 from tests.support.counting_engine import write_engine

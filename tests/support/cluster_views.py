@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from reconciler.api.meta import API_VERSION, ObjectRef
-from reconciler.core.plan import Observation, Plan, TargetState
+from reconciler.core.observation import Observation, TargetState
+from reconciler.core.plan import Plan
 from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER, SERVICE_LABEL, Manifest, id_of
 from reconciler.kube.status.view import ClusterView
 from reconciler.loop.desired import CachedFacts, Desired, no_facts

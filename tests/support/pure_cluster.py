@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import Action, Location, Observation, Plan, TargetState
+from reconciler.core.observation import Location, Observation, TargetState
+from reconciler.core.plan import Action, Plan
 from reconciler.kube.apply.objects import object_id
 from reconciler.kube.diff.planning import Scope, plan_objects
 from reconciler.kube.objects import Manifest, ObjectId

@@ -29,7 +29,7 @@ from agent.node.view import recorded_instances
 from agent.process.identity import MARKER_VARIABLE
 from agent.server import served
 from agent.state.directory import StateDir
-from reconciler.core.plan import Instance
+from reconciler.core.observation import Instance
 from tests.support import forked
 from tests.support.fleets import model, node, service
 from tests.support.ports import own_row

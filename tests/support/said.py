@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from reconciler.api.problem import Problem
-from reconciler.core.plan import Observation, Plan
+from reconciler.core.observation import Observation
+from reconciler.core.plan import Plan
 from reconciler.core.target import Outcome, Target
 from reconciler.loop import LoopDelegate, PlannedRevision
 from reconciler.loop.desired import Desired

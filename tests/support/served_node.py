@@ -27,9 +27,10 @@ from agent.server.measure import sampler
 from agent.server.serving import StateServer
 from reconciler.api.problem import Problem
 from reconciler.console.option import PortRange
-from reconciler.core.plan import Observation, Plan
+from reconciler.core.observation import Observation
+from reconciler.core.plan import Plan
 from reconciler.core.target import Outcome
-from reconciler.loop import PlannedRevision, Timing, Wake
+from reconciler.loop import LoopTiming, PlannedRevision, Wake
 from reconciler.loop.desired import Desired
 from reconciler.source.directory import DirectorySource
 from tests.support.counting_engine import write_engine
@@ -124,7 +125,7 @@ class ServedNode:
                 ),
                 wake,
                 board,
-                Following(Timing(poll_s=3600, resync_s=0.5)),
+                Following(LoopTiming(poll_s=3600, resync_s=0.5)),
                 stop_children=True,
             ) as here,
         ):

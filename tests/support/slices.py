@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reconciler.core.plan import Observation, Plan, TargetState
+from reconciler.core.observation import Observation, TargetState
+from reconciler.core.plan import Plan
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import Desired, no_facts
 from reconciler.loop.journal import in_force

@@ -11,15 +11,8 @@ from dataclasses import dataclass, field, replace
 from reconciler.api.errors import ApplyError
 from reconciler.api.meta import ObjectRef
 from reconciler.api.problem import Problem
-from reconciler.core.plan import (
-    Action,
-    Change,
-    Instance,
-    Location,
-    Observation,
-    RevisionState,
-    TargetState,
-)
+from reconciler.core.observation import Instance, Location, Observation, RevisionState, TargetState
+from reconciler.core.plan import Action, Change
 from reconciler.core.prune import Before
 from reconciler.core.target import Outcome, Result
 from reconciler.fleet.workload import Workload

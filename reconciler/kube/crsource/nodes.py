@@ -19,7 +19,7 @@ from reconciler.api.errors import AgentError
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import GROUP, HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
 from reconciler.api.plain_json import parse_json
-from reconciler.core.plan import Location
+from reconciler.core.observation import Location
 from reconciler.kube.diff.managed import put_by_others
 from reconciler.kube.endpoints.heartbeat import LeaseState, read_time
 from reconciler.kube.endpoints.heartbeats import AgentHeartbeat

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.core.comparison import Causes
-from reconciler.core.plan import Action, Blocked, Change, Location, Plan, Restart
+from reconciler.core.observation import Location
+from reconciler.core.plan import Action, Blocked, Change, Plan, Restart
 from reconciler.core.planner import Policy
 from reconciler.core.target import REMOVALS
 from reconciler.kube.diff.managed import entries

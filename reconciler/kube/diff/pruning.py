@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
-from reconciler.core.plan import Action, Blocked, Change, Location
+from reconciler.core.observation import Location
+from reconciler.core.plan import Action, Blocked, Change
 from reconciler.core.planner import Policy
 from reconciler.core.prune import guard, prune_token
 from reconciler.kube.diff.step import ObjectStep

@@ -7,16 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reconciler.api.meta import FORCE_FIELDS_ANNOTATION, HOLD_ANNOTATION, ObjectRef
-from reconciler.core.plan import (
-    Action,
-    Blocked,
-    Change,
-    FieldChange,
-    Impact,
-    Location,
-    ObjectName,
-    Restart,
-)
+from reconciler.core.observation import Location
+from reconciler.core.plan import Action, Blocked, Change, FieldChange, Impact, ObjectName, Restart
 from reconciler.kube.diff.difference import Cause, Difference, compare
 from reconciler.kube.diff.immutable import forcing
 from reconciler.kube.diff.managed import put_by_others

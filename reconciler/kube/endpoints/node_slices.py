@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from reconciler.api.fleetnode import FleetNode
-from reconciler.core.plan import Observation
+from reconciler.core.observation import Observation
 from reconciler.kube.endpoints.heartbeat import LeaseState, LeaseWriter, writer
 from reconciler.kube.endpoints.slices import NODE_LABEL, Unpublished, slice_of, stale_slices
 from reconciler.kube.inventory import labelled

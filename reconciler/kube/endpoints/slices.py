@@ -26,7 +26,7 @@ from reconciler.kube.objects import (
 )
 
 if TYPE_CHECKING:
-    from reconciler.core.plan import Instance
+    from reconciler.core.observation import Instance
     from reconciler.loop.desired import Desired
 
 SLICE_MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"  # keeps Kubernetes' own off it

@@ -24,7 +24,7 @@ from reconciler.kube.objects import (
 )
 from reconciler.kube.render.labels import COMPONENT_LABEL, SERVER
 from reconciler.kube.render.resources import DEVICES
-from reconciler.placement.nodefit import NodeFacts, PodDemand
+from reconciler.placement.nodefit import CandidateNode, PodDemand
 from reconciler.placement.pods import ACCELERATOR_OF
 
 ServiceKey = tuple[str, str]  # namespace, name
@@ -136,7 +136,9 @@ def pool_facts(document: Mapping[str, Any]) -> PoolFacts:
     )
 
 
-def node_facts(node: Mapping[str, Any], pools: Mapping[str, PoolFacts], prefix: str) -> NodeFacts:
+def node_facts(
+    node: Mapping[str, Any], pools: Mapping[str, PoolFacts], prefix: str
+) -> CandidateNode:
     """Without its tenants. Of several pools that say what it costs, the first by name counts."""
     metadata = _dict(node.get("metadata"))
     name = str(metadata.get("name"))
@@ -147,7 +149,7 @@ def node_facts(node: Mapping[str, Any], pools: Mapping[str, PoolFacts], prefix: 
         stated = (p.cost for p in pools.values() if p.cost is not None and p.has(name, labels))
         cost = next(stated, None)
     offered = _dict(_dict(node.get("status")).get("allocatable"))
-    return NodeFacts(
+    return CandidateNode(
         name,
         NodeLabels.read(labels, said, prefix),
         tuple(sorted((k, _whole(v)) for k, v in offered.items() if _vendor(k))),

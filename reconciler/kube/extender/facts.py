@@ -10,12 +10,12 @@ from types import MappingProxyType
 from reconciler.api.benchmark import BenchmarkResult, DeviceClass, newest
 from reconciler.api.nodelabels import NodeLabels
 from reconciler.kube.extender.demand import Measured, PoolFacts, ServiceFacts, ServiceKey
-from reconciler.placement.nodefit import NodeFacts, PodDemand
+from reconciler.placement.nodefit import CandidateNode, PodDemand
 
 NO_SERVICE = ServiceFacts()
 
 
-class Speeds:
+class MeasuredSpeeds:
     """Measured speeds, by what was measured. One thread asks."""
 
     def __init__(self, results: Iterable[BenchmarkResult] = ()) -> None:
@@ -44,7 +44,7 @@ class Speeds:
 class ClusterFacts:
     """`nodes` with our pods there; `tenants` are those alone, by node."""
 
-    nodes: Mapping[str, NodeFacts] = field(default_factory=lambda: MappingProxyType({}))
+    nodes: Mapping[str, CandidateNode] = field(default_factory=lambda: MappingProxyType({}))
     services: Mapping[ServiceKey, ServiceFacts] = field(
         default_factory=lambda: MappingProxyType({})
     )
@@ -52,7 +52,7 @@ class ClusterFacts:
     tenants: Mapping[str, tuple[PodDemand, ...]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    speeds: Speeds = field(default_factory=Speeds)
+    speeds: MeasuredSpeeds = field(default_factory=MeasuredSpeeds)
 
     def service(self, key: ServiceKey) -> tuple[ServiceFacts, PoolFacts | None]:
         found = self.services.get(key, NO_SERVICE)

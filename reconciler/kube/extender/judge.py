@@ -13,8 +13,8 @@ from typing import NamedTuple
 from reconciler.kube.extender.demand import ServiceFacts, node_facts, pod_demand, service_key
 from reconciler.kube.extender.facts import ClusterFacts
 from reconciler.kube.extender.wire import ExtenderArgs
-from reconciler.placement.nodefit import NodeFacts, NodeMisfit, PodDemand, node_misfit
-from reconciler.placement.score import Merits, Weights, scores
+from reconciler.placement.nodefit import CandidateNode, NodeMisfit, PodDemand, node_misfit
+from reconciler.placement.score import Merits, ScoreWeights, scores
 
 _MOST_KEPT = 1000  # demands
 _MOST_SCORED = 8  # lists of nodes, which may be long
@@ -45,7 +45,7 @@ class Scored:
 class Judge:
     """Over the facts of one moment."""
 
-    def __init__(self, facts: ClusterFacts, weights: Weights, prefix: str) -> None:
+    def __init__(self, facts: ClusterFacts, weights: ScoreWeights, prefix: str) -> None:
         self._facts = facts
         self._weights = weights
         self._prefix = prefix
@@ -125,14 +125,14 @@ class Judge:
                 found[name] = node_misfit(demand, nodes[name])
         return found
 
-    def _sent(self, args: ExtenderArgs) -> dict[str, NodeFacts]:
+    def _sent(self, args: ExtenderArgs) -> dict[str, CandidateNode]:
         """As the scheduler has them, with what we know of our pods there."""
         facts = self._facts
         sent = {n: node_facts(i, facts.pools, self._prefix) for n, i in (args.items or {}).items()}
         return {n: replace(found, tenants=facts.tenants.get(n, ())) for n, found in sent.items()}
 
     def _speed(
-        self, service: ServiceFacts, demand: PodDemand, node: NodeFacts, now: float
+        self, service: ServiceFacts, demand: PodDemand, node: CandidateNode, now: float
     ) -> float | None:
         labels = node.labels
         key = (service.measured, demand.gpus, labels.vendor, labels.arch, labels.vram)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import ssl
 
     from reconciler.kube.client.api import ApiServer
-    from reconciler.placement.score import Weights
+    from reconciler.placement.score import ScoreWeights
 
 _CONNECTIONS = 512  # of schedulers, which ask in parallel
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class Serving:
 class _Judges:
     """A Judge over the newest facts; another one whenever they change."""
 
-    def __init__(self, weights: Weights, prefix: str) -> None:
+    def __init__(self, weights: ScoreWeights, prefix: str) -> None:
         self._weights, self._prefix = weights, prefix
         self.now: Judge | None = None
 
@@ -49,7 +49,7 @@ class _Judges:
 
 
 @contextmanager
-def serving(api: ApiServer, weights: Weights, prefix: str, at: Serving) -> Iterator[int]:
+def serving(api: ApiServer, weights: ScoreWeights, prefix: str, at: Serving) -> Iterator[int]:
     """Answers inside the block; yields its port. Raises OSError: it cannot listen."""
     judges = _Judges(weights, prefix)
     watch = FactsWatch(api, prefix, lambda: judges.renew(watch))

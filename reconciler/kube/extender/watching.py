@@ -24,7 +24,7 @@ from reconciler.kube.extender.demand import (
     service_facts,
     service_key,
 )
-from reconciler.kube.extender.facts import ClusterFacts, Speeds
+from reconciler.kube.extender.facts import ClusterFacts, MeasuredSpeeds
 from reconciler.kube.informer.cache import InformerCache
 from reconciler.kube.kinds import SERVED_KINDS
 from reconciler.kube.memo import Memo
@@ -36,7 +36,7 @@ from reconciler.kube.objects import (
     Manifest,
     ObjectId,
 )
-from reconciler.placement.nodefit import NodeFacts, PodDemand
+from reconciler.placement.nodefit import CandidateNode, PodDemand
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
@@ -62,7 +62,7 @@ class FactsWatch:
         self._changed = changed
         self._lock = threading.Lock()
         self._pools: Mapping[str, PoolFacts] = {}
-        self._of_nodes = Memo[ObjectId, NodeFacts]()
+        self._of_nodes = Memo[ObjectId, CandidateNode]()
         self._of_pools = Memo[ObjectId, PoolFacts]()
         self._of_services = Memo[ObjectId, ServiceFacts]()
         self._results = Memo[ObjectId, BenchmarkResult | None]()
@@ -138,13 +138,13 @@ class FactsWatch:
             self._pools = found
         return self._pools
 
-    def _speeds(self, ours: ObjectSet) -> Speeds:
+    def _speeds(self, ours: ObjectSet) -> MeasuredSpeeds:
         wanted = [o for o in ours if o.kind == "ConfigMap" and o.name.startswith(_BENCHMARK)]
         found = (
             self._results.find(oid, (ours.state(oid),), partial(_read, self._result, ours, oid))
             for oid in wanted
         )
-        return Speeds(result for result in found if result is not None)
+        return MeasuredSpeeds(result for result in found if result is not None)
 
     def _result(self, config_map: Manifest) -> BenchmarkResult | None:
         try:

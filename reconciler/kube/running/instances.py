@@ -11,7 +11,7 @@ from typing import Any
 from reconciler.api.digest import digest
 from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION, ObjectRef
 from reconciler.api.plain_json import parse_json
-from reconciler.core.plan import Instance, Location
+from reconciler.core.observation import Instance, Location
 from reconciler.fleet.workload import PoolNeed, Workload
 from reconciler.kube.diff.managed import put_by_others
 from reconciler.kube.memo import Memo

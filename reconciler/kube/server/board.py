@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from reconciler.api.problem import Problem
-    from reconciler.core.plan import Observation, Plan
+    from reconciler.core.observation import Observation
+    from reconciler.core.plan import Plan
     from reconciler.core.target import Outcome
     from reconciler.loop import PlannedRevision, Reporter
     from reconciler.loop.desired import Desired

@@ -30,7 +30,8 @@ from reconciler.kube.status.writer import DesiredStatus, StatusWriter
 
 if TYPE_CHECKING:
     from reconciler.api.problem import Problem
-    from reconciler.core.plan import Observation, Plan
+    from reconciler.core.observation import Observation
+    from reconciler.core.plan import Plan
     from reconciler.core.target import Outcome
     from reconciler.kube.client.api import ApiServer
     from reconciler.loop import PlannedRevision, Reporter

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import Blocked, Change, Instance, Plan
+from reconciler.core.observation import Instance
+from reconciler.core.plan import Blocked, Change, Plan
 from reconciler.fleet.workload import Workload
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.object_set import ObjectSet

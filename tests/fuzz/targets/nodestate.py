@@ -10,11 +10,11 @@ from pathlib import Path
 from reconciler.agents.client import read_state
 from reconciler.api.errors import AgentError
 from reconciler.api.nodestate import NodeState
-from reconciler.core.plan import (
+from reconciler.core.observation import (
     Drift,
     DriftKind,
     Observation,
-    PoolState,
+    ObservedPool,
     RevisionState,
     RuntimeFound,
     TargetState,
@@ -64,7 +64,7 @@ def _seeds() -> Iterable[bytes]:
         seen_at=_NOW,
         missing={"mlx-lm": "not installed"},
         runtimes=(RuntimeFound("llama-server", "/usr/bin/llama-server", "b5000"),),
-        pools=(PoolState("host", 64 * GIB, 48 * GIB, GIB, "chrome 1 GiB"),),
+        pools=(ObservedPool("host", 64 * GIB, 48 * GIB, GIB, "chrome 1 GiB"),),
         revision=RevisionState("abc", "abc", "def", ("a.yaml:1: no",), held="it was forced"),
         stopped={ref("old"): "digest"},
     )

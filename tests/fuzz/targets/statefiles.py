@@ -29,7 +29,7 @@ from agent.state.drift_file import drift_file, read_drifts, write_drifts
 from agent.state.suspended import note_suspended, read_suspended
 from reconciler.agents.lastseen import LastSeen
 from reconciler.api.errors import StateError
-from reconciler.core.plan import Drift, DriftKind
+from reconciler.core.observation import Drift, DriftKind
 from reconciler.kube.objects import id_of
 from reconciler.models.header_cache import Ahead, HeaderCache, KnownHeader
 from reconciler.models.partial import Partial

@@ -1,0 +1,171 @@
+"""What was observed on the targets of a plan: what runs there, and what they have. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from reconciler.api.meta import ObjectRef
+from reconciler.fleet.command import ServedModel
+from reconciler.fleet.workload import PoolNeed, Workload
+
+
+class DriftKind(StrEnum):
+    """What a difference between a live process and its declaration asks for."""
+
+    COSMETIC = "cosmetic"  # shown, changes nothing
+    DEFERRED = "deferred"  # we or the engine were upgraded: applied with the next restart
+    RESTART = "restart"  # it does not run as declared: restarted under `drift: enforce`
+    FOREIGN = "foreign"  # a process of someone else: named, never touched
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a change comes from. `commit` is None for uncommitted edits and plain directories."""
+
+    file: str
+    line: int
+    commit: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """One difference between a live process and what it should be. `since` is when it was first
+    seen (seconds since the epoch)."""
+
+    kind: DriftKind
+    message: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What an instance waits for to become as it is declared now: a CamelCase word, and why."""
+
+    reason: str
+    message: str
+    since: float | None = None  # seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One workload as a target runs it, or tries to.
+
+    `inputs` is what it was started from (Workload.inputs), so that a change can be shown field by
+    field. `reason` is a CamelCase word for what it is doing or why it is not ready. `models` are
+    the declared public names, `served` what the process answers for them; `measured` is what it
+    really takes of each pool (name, bytes), where that can be read. `by_hand` are words that
+    people put on what runs and that no revision has (hold, prune), as `lifecycle` in the inputs.
+    `pending`: it runs as it was declared before, and its successor waits for something.
+    """
+
+    ref: ObjectRef
+    target: str  # node/NAME or cluster/NAME
+    runtime: str
+    inputs: Mapping[str, Any]
+    inputs_digest: str
+    render_digest: str | None
+    source: Location | None
+    ready: bool
+    reason: str
+    message: str = ""
+    since: float | None = None  # seconds since the epoch
+    pid: int | None = None
+    port: int | None = None
+    endpoint: str | None = None
+    needs: tuple[PoolNeed, ...] = ()
+    models: tuple[str, ...] = ()
+    start_seconds: float | None = None  # measured: from spawn to ready, the last time
+    gone: bool = False  # it should run and has no process
+    drifts: tuple[Drift, ...] = ()
+    served: tuple[ServedModel, ...] = ()
+    measured: tuple[tuple[str, int], ...] = ()
+    by_hand: Mapping[str, str] = field(default_factory=dict)
+    pending: Pending | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPool:
+    """One memory pool of a node (`unified`, `host`, `device0`, ...). `budget_bytes` is what models
+    may take in all, reserve already off; `used_by_others_bytes` how far everything else on the
+    machine takes of what is stated (`capacity.usage`), as measured. None: unknown, never 0.
+    `largest_other` names the largest program that is not ours, for people."""
+
+    name: str
+    total_bytes: int | None
+    budget_bytes: int | None
+    used_by_others_bytes: int | None
+    largest_other: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeFound:
+    """A runtime that a node can run: where its engine is, and which version it says it is."""
+
+    name: str
+    path: str
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionState:
+    """How far a node's agent is. Revisions are as Plan.revision; None: none yet."""
+
+    fetched: str | None = None
+    applied: str | None = None
+    refused: str | None = None
+    problems: tuple[str, ...] = ()  # why `refused` was, a line each
+    held: str = ""  # why the newest revision is not followed, where it is not
+
+
+@dataclass(frozen=True, slots=True)
+class TargetState:
+    """What is known of a target beside its instances.
+
+    `reachable` False: nothing may be concluded from what is absent. `missing` names the runtimes
+    whose engine is not there, with how to get it. `renders` gives the digest of the Command that a
+    workload would get here now, by ref: only a target can know it. `cached` holds the sha256 or
+    the source of every model that needs no download. `stopped` are services that a person stopped
+    on the node, with the inputs digest that they had: they stay so until that changes. `restarts`
+    are services that a person wants to be restarted. `incomplete`: why absence from the revision
+    proves nothing here; empty: it does. `leaving`: what is still there of services that were taken
+    away, in words. `state_option`: what a person who sits at the target must add to `fleet-agent`,
+    mostly nothing; None: the target may be another machine.
+    """
+
+    target: str
+    reachable: bool
+    seen_at: float | None = None
+    message: str = ""
+    missing: Mapping[str, str] = field(default_factory=dict)
+    renders: Mapping[ObjectRef, str] = field(default_factory=dict)
+    cached: frozenset[str] = frozenset()
+    runtimes: tuple[RuntimeFound, ...] | None = None  # None: not known
+    pools: tuple[ObservedPool, ...] = ()
+    revision: RevisionState | None = None
+    stopped: Mapping[ObjectRef, str] = field(default_factory=dict)
+    restarts: frozenset[ObjectRef] = frozenset()
+    incomplete: str = ""
+    leaving: Mapping[ObjectRef, str] = field(default_factory=dict)
+    state_option: str | None = None
+
+    def keeps_stopped(self, meant: Workload | Instance) -> bool:
+        """Whether a person's word keeps a service from running: not after its inputs changed."""
+        return self.stopped.get(meant.ref) == meant.inputs_digest
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What runs now on the targets that a plan covers; other targets are not its business."""
+
+    targets: Mapping[str, TargetState]
+    instances: tuple[Instance, ...]
+
+
+def starts_again(ref: ObjectRef, state: TargetState) -> str:
+    """The way out for a service that a person has stopped."""
+    if state.state_option is None:
+        return f"on the node, `fleet-agent restart {ref.label}` starts it"
+    return f"`fleet-agent restart {ref.label}{state.state_option}` starts it"
