@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.console.option import Option, file_path
+from reconciler.console.option import Option
+from reconciler.console.value import file_path
 
 if TYPE_CHECKING:
     from agent.models.store import ModelStore

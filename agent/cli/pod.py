@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from agent.cli.download_options import DOWNLOAD_OPTIONS
 from reconciler.api.errors import ReconcilerError, UsageError
 from reconciler.console.edge import Exit, endings
-from reconciler.console.option import GIT_OPTIONS, Option, add, file_path
+from reconciler.console.option import GIT_OPTIONS, Option, add
+from reconciler.console.value import file_path
 from reconciler.report.terminal import printable
 from reconciler.source.address import redact_url
 

@@ -29,11 +29,11 @@ from reconciler.console.option import (
     add,
     as_words,
     credentials_of,
-    file_path,
     program_options,
     programs_of,
     source_of,
 )
+from reconciler.console.value import file_path
 
 if TYPE_CHECKING:
     from agent.cluster.agent import ClusterAgent

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from reconciler.agents.credentials import AgentCredentials
-from reconciler.console.option import ALL_SERVICE_PORTS, PortRange
+from reconciler.console.value import ALL_SERVICE_PORTS, PortRange
 
 
 @dataclass(frozen=True, slots=True)

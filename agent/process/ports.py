@@ -21,7 +21,7 @@ from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
 from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
-from reconciler.console.option import ALL_SERVICE_PORTS, PortRange
+from reconciler.console.value import ALL_SERVICE_PORTS, PortRange
 
 _log = logging.getLogger(__name__)
 

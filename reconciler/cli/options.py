@@ -18,9 +18,9 @@ from reconciler.console.option import (
     SERVICE_PORTS,
     STATE_DIR,
     add,
-    file_path,
     program_options,
 )
+from reconciler.console.value import file_path
 
 LOCAL_ANYHOW = ""  # --local without a name
 

@@ -1,22 +1,20 @@
-"""Words of a command line that may also stand in the environment: a row for each, in tables."""
+"""Options of a command line that the environment may set too: a row for each, in tables."""
 
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reconciler.api.nodelabels import DEFAULT_PREFIX
+from reconciler.console import value
 from reconciler.runtimes import PROGRAMS
 
 if TYPE_CHECKING:
     from reconciler.agents.credentials import AgentCredentials
-    from reconciler.runtimes.runtime import Runtime
     from reconciler.source.checkout import Source
 
 _YES, _NO = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
@@ -116,27 +114,6 @@ def programs_of(args: argparse.Namespace) -> dict[str, str]:
     return {program: path for program, path in chosen.items() if path}
 
 
-def file_path(text: str) -> Path:
-    """Absolute: a daemon has another working directory than the shell it was typed in."""
-    return Path(text).expanduser().absolute()
-
-
-def _lease_duration(text: str) -> str:
-    from reconciler.api.quantity import parse_duration
-
-    seconds = parse_duration(text)
-    if seconds < 3 or seconds != int(seconds):
-        raise ValueError("give whole seconds, 3 or more")
-    return text
-
-
-def _interval(text: str) -> str:
-    from reconciler.api.quantity import parse_duration
-
-    parse_duration(text)
-    return text
-
-
 def source_of(
     args: argparse.Namespace,
     location: str,
@@ -169,81 +146,11 @@ def source_of(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PortRange:
-    """Ports from `first` to `last`, both included."""
-
-    first: int
-    last: int
-
-    def __str__(self) -> str:
-        return f"{self.first}-{self.last}"
-
-
-ALL_SERVICE_PORTS = PortRange(20000, 29999)
-
-
-def _runtime(text: str) -> str:
-    row = _row(text)
-    if row.serves_many:
-        raise ValueError(f"{text} serves many models, so a service has to name it itself")
-    return row.name
-
-
-def _runtimes(text: str) -> tuple[str, ...]:
-    names = [name.strip() for name in text.split(",")]
-    return tuple(_row(name).name for name in names if name)
-
-
-def _row(name: str) -> Runtime:
-    from reconciler.runtimes import RUNTIMES, resolve
-
-    row = resolve(name)
-    if row is None:
-        raise ValueError(f"no runtime named {name}; there is {', '.join(RUNTIMES)}")
-    return row
-
-
-def ip_address(text: str) -> str:
-    return str(ipaddress.ip_address(text))
-
-
-def _fraction(text: str) -> float:
-    share = float(text)
-    if not 0 < share <= 1:
-        raise ValueError("give a share above 0 and up to 1, such as 0.67")
-    return share
-
-
-def _port_range(text: str) -> PortRange:
-    ends = text.split("-")
-    if len(ends) != 2 or not all(end.isascii() and end.isdecimal() for end in ends):
-        raise ValueError("write FIRST-LAST, such as 20000-29999")
-    found = PortRange(*map(int, ends))
-    if not 1024 <= found.first <= found.last <= 65535:
-        raise ValueError("give ports from 1024 to 65535, the lower one first")
-    return found
-
-
-_RESERVED = ("kubernetes.io", "k8s.io")
-
-
-def _label_prefix(text: str) -> str:
-    """A DNS name, with the slash that ends it."""
-    name = text.removesuffix("/")
-    part = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-    if not re.fullmatch(rf"{part}(\.{part})*", name) or len(name) > 253:
-        raise ValueError(f"write a name as of a domain, such as {DEFAULT_PREFIX}")
-    if any(name == owner or name.endswith(f".{owner}") for owner in _RESERVED):
-        raise ValueError(f"{name}/ belongs to Kubernetes itself: choose one of your own")
-    return f"{name}/"
-
-
 LABEL_PREFIX = Option(
     "label-prefix",
     "what the names of labels begin with",
     "PREFIX",
-    read=_label_prefix,
+    read=value.label_prefix,
     fallback=DEFAULT_PREFIX,
 )
 STATE_DIR = Option("state-dir", "where models, records and logs are kept", "DIR")
@@ -252,38 +159,38 @@ AGENT_OPTIONS = (  # how the agents of other nodes know us
         "agent-token-file",
         "a bearer token and below it where it may go, or a folder with NODE.token for each",
         "FILE",
-        read=file_path,
+        read=value.file_path,
     ),
-    Option("agent-cert-file", "our client certificate", "FILE", read=file_path),
-    Option("agent-key-file", "its key", "FILE", read=file_path),
+    Option("agent-cert-file", "our client certificate", "FILE", read=value.file_path),
+    Option("agent-key-file", "its key", "FILE", read=value.file_path),
 )
 API_KEY_FILE = Option(
     "api-key-file",
     "the key for clients where the node says expose: key (default: in the state directory)",
     "FILE",
-    read=file_path,
+    read=value.file_path,
 )
 SERVICE_PORTS = Option(
     "service-ports",
     "where a service gets its port whose endpoint states none",
     "FIRST-LAST",
-    read=_port_range,
-    fallback=str(ALL_SERVICE_PORTS),
+    read=value.port_range,
+    fallback=str(value.ALL_SERVICE_PORTS),
 )
 RUNTIME = Option(
-    "runtime", "for services that name none (default: llama-server)", "NAME", read=_runtime
+    "runtime", "for services that name none (default: llama-server)", "NAME", read=value.runtime
 )
 OFFERED_RUNTIMES = Option(
-    "runtimes", "what this machine can run, with commas between", "NAMES", read=_runtimes
+    "runtimes", "what this machine can run, with commas between", "NAMES", read=value.runtimes
 )
 HOST_IP = Option(
-    "host-ip", "the address of this machine for clients elsewhere", "ADDRESS", read=ip_address
+    "host-ip", "the address of this machine for clients elsewhere", "ADDRESS", read=value.ip_address
 )
 MEMORY_FRACTION = Option(
     "memory-fraction",
     "share of memory for models, where the fleet states none (default: 0.67 up to 36Gi, else 0.75)",
     "SHARE",
-    read=_fraction,
+    read=value.fraction,
 )
 OFFLINE = Option(
     "offline",
@@ -294,7 +201,7 @@ INTERVAL = Option(
     "interval",
     "how often the fleet's source is asked",
     "TIME",
-    read=_interval,
+    read=value.interval,
     fallback="30s",
     stated_variable="FLEET_POLL_INTERVAL",
 )
@@ -302,32 +209,39 @@ DEBOUNCE = Option(
     "debounce",
     "with --watch: how long files must be still before anything is removed",
     "TIME",
-    read=_interval,
+    read=value.interval,
     fallback="2s",
 )
 GIT_OPTIONS = (
-    Option("git-token-file", "a file with the token for an https remote", "FILE", read=file_path),
-    Option("ssh-key-file", "the private key for an ssh remote", "FILE", read=file_path),
+    Option(
+        "git-token-file", "a file with the token for an https remote", "FILE", read=value.file_path
+    ),
+    Option("ssh-key-file", "the private key for an ssh remote", "FILE", read=value.file_path),
     Option(
         "known-hosts-file",
         "the host keys that are trusted, for an ssh remote",
         "FILE",
-        read=file_path,
+        read=value.file_path,
     ),
-    Option("ca-file", "certificates that are trusted, for an https remote", "FILE", read=file_path),
+    Option(
+        "ca-file",
+        "certificates that are trusted, for an https remote",
+        "FILE",
+        read=value.file_path,
+    ),
 )
 KUBECONFIG = Option(
     "kubeconfig",
     "how to reach the cluster (default: $KUBECONFIG, ~/.kube/config, or a pod's own)",
     "FILE",
-    read=file_path,
+    read=value.file_path,
 )
 CONTEXT = Option("context", "of the kubeconfig (default: its current one)", "NAME")
 LEASE_DURATION = Option(
     "lease-duration",
     "how long others leave the fleet to a reconciler that is silent; it renews much sooner",
     "TIME",
-    read=_lease_duration,
+    read=value.lease_duration,
     fallback="15s",
 )
 LISTEN_OPTIONS = (
@@ -335,23 +249,15 @@ LISTEN_OPTIONS = (
         "listen",
         "serve /healthz, /readyz, /metrics and the webhook there (default: nothing is served)",
         "HOST:PORT",
-        read=lambda text: listen_address(text),
+        read=value.listen_address,
     ),
     Option(
         "webhook-secret-file",
         "what forges know us by, one secret a line; without it nobody can wake us",
         "FILE",
-        read=file_path,
+        read=value.file_path,
     ),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Listen:
-    """Where to listen. `port` 0: a free one."""
-
-    host: str
-    port: int
 
 
 def credentials_of(args: argparse.Namespace) -> AgentCredentials:
@@ -396,16 +302,6 @@ def _switch(option: Option, text: str) -> bool:
 
 def _text(value: object) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
-
-
-def listen_address(text: str) -> Listen:
-    """`0.0.0.0:8080`, `[::]:8080`, `:8080` (every address). Raises ValueError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not (port.isascii() and port.isdecimal() and int(port) < 2**16):
-        raise ValueError("write HOST:PORT, such as 0.0.0.0:8080")
-    if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
-        raise ValueError("write an IPv6 address in brackets, such as [::]:8080")
-    return Listen(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - asked for
 
 
 def add_view_options(parser: argparse.ArgumentParser) -> None:

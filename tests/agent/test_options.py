@@ -13,8 +13,9 @@ from agent.cli import run as run_command
 from agent.cli.run import check_source, options_of_run, words_of
 from reconciler import runtimes
 from reconciler.api.errors import UsageError
-from reconciler.console import option
-from reconciler.console.option import STATE_DIR, PortRange, add, program_option, programs_of
+from reconciler.console import value
+from reconciler.console.option import STATE_DIR, add, program_option, programs_of
+from reconciler.console.value import PortRange
 from reconciler.runtimes import RUNTIMES
 
 # option: (a text as a person writes it, the value that it is)
@@ -186,7 +187,7 @@ def test_help_names_every_variable() -> None:
 def test_a_folder_is_named_absolutely_for_whoever_starts_it_elsewhere(tmp_path: Path) -> None:
     assert parsed("--fleet", "fleet").fleet == str(Path("fleet").absolute())
     assert parsed("--fleet", "git@host:fleet.git").fleet == "git@host:fleet.git"
-    assert option.file_path("token").is_absolute()
+    assert value.file_path("token").is_absolute()
 
 
 def test_the_state_of_a_node_is_on_port_9090_unless_told_otherwise() -> None:

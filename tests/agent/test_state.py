@@ -22,7 +22,7 @@ from agent.state.directory import StateDir, default_root, slug
 from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
 from reconciler.atomic import atomic_write
-from reconciler.console.option import PortRange
+from reconciler.console.value import PortRange
 from tests.support.owner import launch, service
 from tests.support.ports import own_port, own_row
 

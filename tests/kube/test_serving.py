@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.api.problem import Problem
-from reconciler.console.option import Listen, listen_address
+from reconciler.console.value import Listen, listen_address
 from reconciler.core.observation import Observation, TargetState
 from reconciler.core.plan import Action, Blocked, Change, Plan
 from reconciler.core.target import Outcome, Result

@@ -10,7 +10,7 @@ import pytest
 
 from agent.node.local import LocalAgent
 from agent.node.settings import Settings
-from reconciler.console.option import PortRange
+from reconciler.console.value import PortRange
 from reconciler.core.observation import Instance, Observation
 from reconciler.core.plan import Action, Change
 from reconciler.core.target import Result, Target, apply_plan

@@ -26,7 +26,7 @@ from agent.server.board import StateBoard
 from agent.server.measure import sampler
 from agent.server.serving import StateServer
 from reconciler.api.problem import Problem
-from reconciler.console.option import PortRange
+from reconciler.console.value import PortRange
 from reconciler.core.observation import Observation
 from reconciler.core.plan import Plan
 from reconciler.core.target import Outcome

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reconciler.console.option import Listen
+from reconciler.console.value import Listen
 
 HOOK_PATH = "/hook"
 

@@ -15,7 +15,7 @@ from reconciler.kube.server.app import make_app
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reconciler.console.option import Listen
+    from reconciler.console.value import Listen
     from reconciler.kube.server import Serves
     from reconciler.kube.server.board import Board
 
