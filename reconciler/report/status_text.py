@@ -6,36 +6,31 @@ What needs attention comes first, and of the rest as much as there is room for.
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from reconciler.api.benchmark import BenchmarkResult
-from reconciler.api.nodestate import DownloadState
 from reconciler.api.quantity import show_bytes
 from reconciler.capacity.pools import spelled
-from reconciler.core.observation import DriftKind, Instance, RevisionState, TargetState
-from reconciler.report.fields import pool_label
+from reconciler.core.observation import DriftKind, Instance, TargetState
+from reconciler.report.node_status import Fact, node_downloads, node_facts, node_troubles
 from reconciler.report.spans import age, span
 from reconciler.report.speeds import speed_text
 from reconciler.report.status import (
     MEANT,
     DeclaredService,
-    PoolUse,
     Status,
     advertised,
     is_asleep,
     is_well,
-    pool_uses,
 )
-from reconciler.report.terminal import PLAIN, Style, Tone, natural, printable, short_revision
+from reconciler.report.terminal import PLAIN, Style, Tone, natural, printable
 
 _HEADER = ("SERVICE", "STATE", "ENDPOINT", "PID", "SINCE")
 _GAP = "  "
-_BAR_WIDTH = 10
 _STATE, _ENDPOINT = 1, 2
 _GIVEN_UP = ("PID", "SINCE", "ENDPOINT")  # in this order, where a terminal is narrow
 _COMING = ("Downloading", "Loading")
@@ -65,7 +60,7 @@ class _Row:
 
     cells: tuple[str, ...]
     tone: Tone
-    below: tuple[tuple[Tone | None, str], ...] = ()
+    below: tuple[Fact, ...] = ()
     is_well: bool = False
 
 
@@ -115,7 +110,7 @@ def _groups(status: Status, view: StatusStyle) -> list[_Group]:
         head, rows = _node_lines(status, state, view), _rows(status, state, view)
         if state.reachable and not rows:
             head.append("  nothing runs here")
-        troubled = not state.reachable or any(_node_troubles(state))
+        troubled = not state.reachable or any(node_troubles(state))
         found.append(_group(head, rows, troubled=troubled))
     if nowhere := [_absent_row(d) for d in status.absent(None)]:
         found.append(_group([view.style(Tone.BAD, "on no node")], nowhere, troubled=True))
@@ -134,37 +129,14 @@ def _left_out(rows: list[_Row]) -> str:
 
 def _node_lines(status: Status, state: TargetState, view: StatusStyle) -> list[str]:
     """The node itself: its line is never cut, only folded."""
-    answer = status.states.get(state.target)
     name = state.target.removeprefix("node/").replace("/", " ")
-    facts: list[tuple[Tone | None, str]] = []
-    if not state.reachable:
-        seen = (
-            "never seen" if state.seen_at is None else f"last seen {age(view.now - state.seen_at)}"
-        )
-        facts.append((Tone.BAD, f"did not answer ({seen})"))
-    if state.revision is not None:
-        facts.append(_revision_words(state.revision, status.revision))
-    uses = pool_uses(state, status.taking(state.target))
-    for pool in uses:
-        facts += _pool_facts(pool, [use.name for use in uses])
-    if answer and answer.pressure and answer.pressure.level != "normal":
-        tone = Tone.BAD if answer.pressure.level == "critical" else Tone.CHANGE
-        facts.append((tone, f"memory pressure {answer.pressure.level}"))
-    if answer:
-        facts.append((Tone.QUIET, f"agent {printable(answer.agent_version)}"))
-    if answer and state.seen_at is not None:
-        facts.append((Tone.QUIET, f"seen {age(view.now - state.seen_at)}"))
-    lines = _folded((Tone.STRONG, name), facts, view)
-    for trouble in _node_troubles(state):
-        lines += _below(*trouble, view)
-    for download in answer.downloads if answer else ():
-        lines += _below(*_download_words(download), view)
+    lines = _folded((Tone.STRONG, name), node_facts(status, state, view.now), view)
+    for fact in (*node_troubles(state), *node_downloads(status, state)):
+        lines += _below(*fact, view)
     return lines
 
 
-def _folded(
-    first: tuple[Tone | None, str], facts: list[tuple[Tone | None, str]], view: StatusStyle
-) -> list[str]:
+def _folded(first: Fact, facts: Iterable[Fact], view: StatusStyle) -> list[str]:
     """Facts beside each other, on as many lines as they need."""
     lines, used = [_tinted(view, *first)], len(first[1])
     for tone, text in facts:
@@ -174,58 +146,6 @@ def _folded(
         lines[-1] += _GAP + _tinted(view, tone, text)
         used += 2 + len(text)
     return lines
-
-
-def _revision_words(its: RevisionState, newest: str | None) -> tuple[Tone | None, str]:
-    at = f"on {_short(its.applied)}" if its.applied else "no revision yet"
-    if its.refused is not None:
-        return Tone.BAD, f"{at}, refuses {_short(its.refused)}"
-    if its.held:
-        return Tone.CHANGE, f"{at}, held there"
-    committed = newest.partition("+")[0] if newest else None
-    if committed and its.applied != committed:
-        return Tone.CHANGE, f"{at}, behind {_short(committed)}"
-    return None, at
-
-
-def _pool_facts(pool: PoolUse, pools: Collection[str]) -> Iterator[tuple[Tone | None, str]]:
-    name = pool_label(pool.name, pools)
-    used = "?" if pool.used_bytes is None else show_bytes(pool.used_bytes)
-    of = f" of {show_bytes(pool.budget_bytes)}" if pool.budget_bytes is not None else ""
-    is_over = (pool.used_bytes or 0) > (pool.budget_bytes or math.inf)
-    yield Tone.BAD if is_over else None, f"{name} {_bar(pool)}{used}{of}"
-    if pool.others_bytes:
-        whose = "other processes" if len(pools) == 1 else f"other processes on {name}"
-        yield None, f"{whose} {show_bytes(pool.others_bytes)}"
-
-
-def _bar(pool: PoolUse) -> str:
-    """How full it is of our services; nothing where that is not known."""
-    if pool.used_bytes is None or not pool.budget_bytes:
-        return ""
-    filled = min(_BAR_WIDTH, math.ceil(_BAR_WIDTH * pool.used_bytes / pool.budget_bytes))
-    return f"[{'#' * filled}{'-' * (_BAR_WIDTH - filled)}] "
-
-
-def _node_troubles(state: TargetState) -> Iterator[tuple[Tone | None, str]]:
-    if state.message:
-        yield Tone.BAD, state.message
-    if state.revision is not None:
-        for problem in state.revision.problems:
-            yield Tone.BAD, problem
-        if state.revision.held:
-            yield Tone.CHANGE, state.revision.held
-
-
-def _download_words(download: DownloadState) -> tuple[Tone | None, str]:
-    got, total = show_bytes(download.received_bytes), download.total_bytes
-    if download.reason:
-        message = f": {download.message}" if download.message else ""
-        return Tone.BAD, f"download {download.model}: {download.reason}{message}"
-    if not total:
-        return None, f"download {download.model}: {got}"
-    share = min(100, 100 * download.received_bytes // total)
-    return None, f"download {download.model}: {share} %, {got} of {show_bytes(total)}"
 
 
 def _rows(status: Status, state: TargetState, view: StatusStyle) -> list[_Row]:
@@ -260,7 +180,7 @@ def _row(
 
 def _words_below(
     instance: Instance, declared: DeclaredService | None, view: StatusStyle
-) -> Iterator[tuple[Tone | None, str]]:
+) -> Iterator[Fact]:
     """Why it is not ready, what refuses its change, what drifted, and a router's models."""
     if instance.message and not instance.ready:
         yield None, instance.message
@@ -359,7 +279,3 @@ def _summary(status: Status) -> str:
     targets = status.observed.targets
     word = "nodes" if all(target.startswith("node/") for target in targets) else "targets"
     return text + (f"; {silent} of {len(targets)} {word} did not answer" if silent else "")
-
-
-def _short(revision: str) -> str:
-    return printable(short_revision(revision))
