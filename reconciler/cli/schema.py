@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0 written or current, 1 stale or no schema with --check."""
     from reconciler.kube.crd.definitions import crd_files
     from reconciler.kube.install.chart import chart_files
-    from reconciler.report.plan_json import plan_schema
+    from reconciler.report.plan_schema import plan_schema
     from reconciler.runtimes import RUNTIMES
     from reconciler.schema import answer_schema, schema_document, schemas
 

@@ -1,14 +1,12 @@
-"""A Plan as JSON for programs, and the JSON Schema that it keeps to. Pure."""
+"""A Plan as JSON for programs; `plan_schema.py` describes it. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from reconciler.api.meta import API_VERSION, ObjectRef
-from reconciler.api.problem import RULES
-from reconciler.api.reasons import REASONS
 from reconciler.core.observation import Location, starts_again
-from reconciler.core.plan import Action, Blocked, Change, Impact, Plan, Restart
+from reconciler.core.plan import Blocked, Change, Impact, Plan
 
 FORMAT_VERSION = 1
 
@@ -104,80 +102,4 @@ def _impact_json(impact: Impact) -> dict[str, Any]:
         "downtimeSeconds": impact.downtime_seconds,
         "downtimeBasis": impact.downtime_basis,
         "order": impact.order,
-    }
-
-
-def plan_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of what `plan_json` returns, closed: no field goes undescribed."""
-    text, whole = {"type": "string"}, {"type": "integer", "minimum": 0}
-    maybe_whole = {"type": ["integer", "null"], "minimum": 0}
-    maybe_text = {"type": ["string", "null"]}
-    ref = _closed(kind=text, namespace=text, name=text)
-    source = {"anyOf": [_closed(file=text, line=whole, commit=maybe_text), {"type": "null"}]}
-    pool = _closed(
-        pool=text,
-        beforeBytes=maybe_whole,
-        afterBytes=maybe_whole,
-        peakBytes=maybe_whole,
-        budgetBytes=maybe_whole,
-    )
-    impact = _closed(
-        restart={"enum": [str(r) for r in Restart]},
-        downloadBytes=maybe_whole,
-        memory={"type": "array", "items": pool},
-        downtimeSeconds={"type": ["number", "null"], "minimum": 0},
-        downtimeBasis={"enum": ["measured", "unknown"]},
-        order=whole,
-    )
-    field = _closed(path=text, before={}, after={}, forcesRestart={"type": "boolean"})
-    change = _closed(
-        action={"enum": [str(a) for a in Action]},
-        target={"type": "string", "pattern": "^(cluster|node)/"},
-        ref=ref,
-        object={
-            "anyOf": [
-                _closed(apiVersion=text, kind=text, namespace=text, name=text),
-                {"type": "null"},
-            ]
-        },
-        reason={"enum": sorted(REASONS)},
-        message=text,
-        source=source,
-        fields={"type": "array", "items": field},
-        impact=impact,
-        since={"type": ["number", "null"]},
-        by=maybe_text,
-    )
-    blocked = _closed(
-        ref=ref,
-        target=maybe_text,
-        reason={"enum": sorted(REASONS.keys() | RULES.keys())},
-        message=text,
-        source=source,
-        holds={"type": "array", "items": ref},
-        confirm=maybe_text,
-    )
-    unreachable = _closed(target=text, message=text, seenAt={"type": ["number", "null"]})
-    summary = _closed(**{str(a): whole for a in Action}, unchanged=whole, blocked=whole)
-    return {
-        "title": "Plan",
-        **_closed(
-            formatVersion={"const": FORMAT_VERSION},
-            revision=text,
-            changes={"type": "array", "items": change},
-            blocked={"type": "array", "items": blocked},
-            unreachable={"type": "array", "items": unreachable},
-            stopped={"type": "array", "items": _closed(target=text, ref=ref, message=text)},
-            summary=summary,
-        ),
-    }
-
-
-def _closed(**properties: object) -> dict[str, Any]:
-    """An object with exactly these properties, all required."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
     }
