@@ -6,36 +6,22 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from reconciler.api.errors import SourceError
-from reconciler.fleet.fleet import RepositoryFile
 from reconciler.source.checkout import YamlFile
 from reconciler.source.disk import Digests, DiskFiles
-from reconciler.source.folders import NOT_FOLLOWED, Folders, Stamp, is_settled, stamp
-from reconciler.source.mark import may_be_ours
+from reconciler.source.folders import NOT_FOLLOWED, Folders, Stamp, stamp
+from reconciler.source.texts import Text, ignore_text, read_text
 from reconciler.source.tree import (
-    IGNORE_FILE,
-    MAX_FILE_BYTES,
     ignore_matcher,
     is_candidate,
     is_excluded,
     is_fleet_file,
     subdirectory,
 )
-
-_HEAD_BYTES = 64
-
-
-class _Text(NamedTuple):
-    """The bytes of one file, and a stamp that shows whether it has changed."""
-
-    stamp: Stamp
-    data: bytes
-    digest: str
-    is_ours: bool
 
 
 class _Entry(NamedTuple):
@@ -53,7 +39,7 @@ class DirectorySource:
         self._root = path
         self._subdir = subdir
         self.folder = (subdir or "").strip("/")
-        self._texts: dict[str, _Text] = {}
+        self._texts: dict[str, Text] = {}
         self._digests: Digests = {}
 
     def fetch(self) -> DirectoryCheckout:
@@ -70,7 +56,7 @@ class DirectorySource:
     def _fetch(self, folders: Folders, subdir: str) -> DirectoryCheckout:
         if subdir:
             _require_folder(folders, subdir)
-        ignored = ignore_matcher(_ignore_text(folders))
+        ignored = ignore_matcher(ignore_text(folders))
         known, self._texts = self._texts, {}
         entries = [e for e in _candidates(self._root, subdir) if not ignored(e.path)]
         for entry in entries:
@@ -78,44 +64,34 @@ class DirectorySource:
             if text:
                 self._texts[entry.path] = text
         links = frozenset(entry.path for entry in entries if entry.stamp is None)
-        models = DiskFiles(self._root, self._digests)
-        return DirectoryCheckout(dict(self._texts), links, models)
+        return DirectoryCheckout(self._root, self._digests, dict(self._texts), links)
 
-    def _read(self, folders: Folders, entry: _Entry, known: _Text | None) -> _Text | None:
+    def _read(self, folders: Folders, entry: _Entry, known: Text | None) -> Text | None:
         """None if the file vanished or became a link since it was listed."""
         if entry.stamp is None:
             return None
-        if known and known.stamp == entry.stamp and is_settled(entry.stamp):
-            return known
         try:
-            data = folders.read(entry.path, MAX_FILE_BYTES + 1)
+            return read_text(folders, entry.path, entry.stamp, known, _digest)
         except OSError as error:
             if isinstance(error, FileNotFoundError) or error.errno in NOT_FOLLOWED:
                 return None
             raise SourceError(
                 f"{self._root / entry.path}: {error.strerror}; make it readable"
             ) from error
-        digest = hashlib.sha256(data).hexdigest()
-        # Of a file that is not ours only the first line matters: a Flux repository has many of
-        # those.
-        shown = data if may_be_ours(data) else data[:_HEAD_BYTES]
-        return _Text(entry.stamp, shown, digest, is_fleet_file(shown))
 
 
-class DirectoryCheckout:
+class DirectoryCheckout(DiskFiles):
     """The YAML files as they were when fetched; model files are read on demand."""
 
     def __init__(
-        self,
-        texts: dict[str, _Text],
-        links: frozenset[str],
-        models: DiskFiles,
+        self, root: Path, digests: Digests, texts: dict[str, Text], links: frozenset[str]
     ) -> None:
-        self._texts, self._links, self._models = texts, links, models
+        super().__init__(root, digests)
+        self._texts, self._links = texts, links
         whole = hashlib.sha256()
         for path, text in sorted(texts.items()):
-            if text.is_ours:
-                whole.update(f"{path}\0{text.digest}\0".encode("utf-8", errors="surrogateescape"))
+            if is_fleet_file(text.data):
+                whole.update(f"{path}\0{text.identity}\0".encode("utf-8", errors="surrogateescape"))
         self.revision = f"dir:{whole.hexdigest()[:8]}"
         self.commit: str | None = None
 
@@ -125,20 +101,8 @@ class DirectoryCheckout:
                 yield YamlFile(path, b"", "link")
                 continue
             text = self._texts[path]
-            if text.is_ours or (path in held and not is_excluded(text.data)):
-                yield YamlFile(path, text.data, text.digest)
-
-    def model_file(self, path: str) -> RepositoryFile:
-        return self._models.model_file(path)
-
-    def folder(self, path: str) -> tuple[str, ...]:
-        return self._models.folder(path)
-
-    def open(self, path: str) -> BinaryIO:
-        return self._models.open(path)
-
-    def changes(self) -> Mapping[str, object]:
-        return self._models.changes()
+            if is_fleet_file(text.data) or (path in held and not is_excluded(text.data)):
+                yield YamlFile(path, text.data, text.identity)
 
     def commit_of(self, path: str) -> str | None:
         """A folder has no commits."""
@@ -153,10 +117,8 @@ def _require_folder(folders: Folders, subdir: str) -> None:
         raise SourceError(f"--path {subdir}: no such folder (links do not count)") from error
 
 
-def _ignore_text(folders: Folders) -> str | None:
-    with contextlib.suppress(OSError), folders.open(IGNORE_FILE) as file:
-        return file.read(MAX_FILE_BYTES).decode("utf-8", errors="replace")
-    return None
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _candidates(root: Path, subdir: str) -> list[_Entry]:

@@ -17,7 +17,7 @@ Digests = dict[str, tuple[Stamp, str]]  # sha256 by path, with the stamp for whi
 
 
 class DiskFiles:
-    """The model files of a checkout on disk.
+    """The model files of a checkout on disk, and the base of such checkouts.
 
     It remembers which files it was asked for: they can change without any YAML file changing, and
     nothing else tells which files matter.

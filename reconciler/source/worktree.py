@@ -10,23 +10,21 @@ import stat
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 from reconciler.api.errors import SourceError
-from reconciler.fleet.fleet import RepositoryFile
 from reconciler.source.authorship import Authorship
 from reconciler.source.checkout import YamlFile
 from reconciler.source.command import read_git
 from reconciler.source.commit import TreeEntry, YamlBlobs, list_tree, parse_entry
 from reconciler.source.disk import Digests, DiskFiles
-from reconciler.source.folders import NOT_FOLLOWED, Folders, Stamp, is_settled, stamp
+from reconciler.source.folders import NOT_FOLLOWED, Folders, is_settled, stamp
 from reconciler.source.mark import may_be_ours
 from reconciler.source.objects import GitObjects
+from reconciler.source.texts import Text, ignore_text, read_text
 from reconciler.source.tree import (
-    IGNORE_FILE,
     LFS_MARK,
-    MAX_FILE_BYTES,
     ignore_matcher,
     is_candidate,
     is_excluded,
@@ -45,16 +43,12 @@ _BUSY = {
 _LOCK_AGE_S = 60.0  # an older index.lock is left over from a git that died
 
 
-_HEAD_BYTES = 64  # only the first line of a file that is not ours matters
-_Text = tuple[Stamp, bytes, str]  # of a file: its stamp, its bytes (of YAML), git's id for them
-
-
 @dataclass(slots=True)
 class _Cache:
     """What one read keeps for the next: unchanged files cost a stat."""
 
     algorithm: str = "sha1"  # of object ids in this repository
-    texts: dict[str, _Text] = field(default_factory=dict)
+    texts: dict[str, Text] = field(default_factory=dict)
     digests: Digests = field(default_factory=dict)
 
 
@@ -98,16 +92,18 @@ class WorktreeSource:
             self._base = None
         elif self._base is None or self._base.head != head:
             self._base = _Committed(git_dir, root, head, self._subdir)
-        return WorktreeCheckout(files, self._base, DiskFiles(self._path, self._cache.digests))
+        return WorktreeCheckout(self._path, self._cache.digests, files, self._base)
 
 
-class WorktreeCheckout:
+class WorktreeCheckout(DiskFiles):
     """The files on disk at one moment. YAML is in memory; model files are checked for changes."""
 
-    def __init__(self, files: _WorktreeFiles, base: _Committed | None, models: DiskFiles) -> None:
-        self._files = files
+    def __init__(
+        self, root: Path, digests: Digests, files: _WorktreeFiles, base: _Committed | None
+    ) -> None:
+        super().__init__(root, digests)
+        self._tree = files
         self._base = base
-        self._models = models
         self._dirty = base.differences(files) if base else frozenset(files.oids)
         self.commit = base.head if base else None
         self.revision = self._name_revision()
@@ -118,21 +114,9 @@ class WorktreeCheckout:
         return tuple(sorted(self._dirty)) if self._base else ()
 
     def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
-        for path, data in self._files.yaml.items():
+        for path, data in self._tree.yaml.items():
             if (may_be_ours(data) or path in held) and not is_excluded(data):
-                yield YamlFile(path, data, self._files.oids[path])
-
-    def model_file(self, path: str) -> RepositoryFile:
-        return self._models.model_file(path)
-
-    def folder(self, path: str) -> tuple[str, ...]:
-        return self._models.folder(path)
-
-    def open(self, path: str) -> BinaryIO:
-        return self._models.open(path)
-
-    def changes(self) -> Mapping[str, object]:
-        return self._models.changes()
+                yield YamlFile(path, data, self._tree.oids[path])
 
     def commit_of(self, path: str) -> str | None:
         folder = path if path.endswith("/") else None  # of a model of several files
@@ -148,7 +132,7 @@ class WorktreeCheckout:
         digest = hashlib.sha256()
         for path in sorted(self._dirty):
             digest.update(
-                f"{path}\0{self._files.oids.get(path, 'gone')}\0".encode("utf-8", "surrogateescape")
+                f"{path}\0{self._tree.oids.get(path, 'gone')}\0".encode("utf-8", "surrogateescape")
             )
         short = digest.hexdigest()[:8]
         return f"{self._base.head}+dirty.{short}" if self._base else f"dir:{short}"
@@ -160,28 +144,25 @@ class _WorktreeFiles:
 
     def __init__(self, root: Path, paths: list[str], subdir: str, cache: _Cache) -> None:
         self._root = root
-        self.ignored = ignore_matcher(self._ignore_text())
         self.yaml: dict[str, bytes] = {}
         self.models: dict[str, int | None] = {}
         self.oids: dict[str, str] = {}
         known, cache.texts = cache.texts, {}
         homes = {posixpath.dirname(path) for path in paths if path.endswith(".safetensors")} - {""}
         with Folders(root) as folders:
+            self.ignored = ignore_matcher(ignore_text(folders))
             for path in paths:
                 if is_candidate(path, subdir) and not self.ignored(path):
                     self._note_yaml(folders, path, known.get(path), cache)
                 elif path.endswith(_WEIGHTS) or posixpath.dirname(path) in homes:
                     self._note_model(folders, path, known.get(path), cache)
 
-    def _note_yaml(self, folders: Folders, path: str, known: _Text | None, cache: _Cache) -> None:
+    def _note_yaml(self, folders: Folders, path: str, known: Text | None, cache: _Cache) -> None:
         try:
             found = stamp(folders.stat(path))
-            if known is None or known[0] != found or not is_settled(found):
-                data = folders.read(path, MAX_FILE_BYTES + 1)
-                shown = data if may_be_ours(data) else data[:_HEAD_BYTES]
-                known = found, shown, _blob_id(data, cache.algorithm)
-            cache.texts[path] = known
-            _, self.yaml[path], self.oids[path] = known
+            identify = partial(_blob_id, algorithm=cache.algorithm)
+            cache.texts[path] = read = read_text(folders, path, found, known, identify)
+            self.yaml[path], self.oids[path] = read.data, read.identity
         except FileNotFoundError:
             return  # deleted
         except OSError as error:
@@ -189,7 +170,7 @@ class _WorktreeFiles:
                 raise SourceError(f"{path}: cannot be read: {error.strerror}") from error
             self.yaml[path], self.oids[path] = b"", "link"  # its content is not read
 
-    def _note_model(self, folders: Folders, path: str, known: _Text | None, cache: _Cache) -> None:
+    def _note_model(self, folders: Folders, path: str, known: Text | None, cache: _Cache) -> None:
         self.models[path] = None
         with contextlib.suppress(OSError):  # reported if a Model names it
             facts = folders.stat(path)
@@ -199,17 +180,11 @@ class _WorktreeFiles:
             if path.endswith(_WEIGHTS) or facts.st_size > _MOST_HASHED:
                 return
             found = stamp(facts)
-            if known is None or known[0] != found or not is_settled(found):
-                known = found, b"", _blob_id(folders.read(path, _MOST_HASHED), cache.algorithm)
+            if known is None or known.stamp != found or not is_settled(found):
+                oid = _blob_id(folders.read(path, _MOST_HASHED), cache.algorithm)
+                known = Text(found, b"", oid)
             cache.texts[path] = known
-            self.oids[path] = known[2]
-
-    def _ignore_text(self) -> str | None:
-        try:
-            with Folders(self._root) as folders, folders.open(IGNORE_FILE) as file:
-                return file.read(MAX_FILE_BYTES).decode("utf-8", "replace")
-        except OSError:
-            return None
+            self.oids[path] = known.identity
 
 
 class _Committed:
