@@ -139,6 +139,7 @@ class Answers:
             models=shown.stored,
             pressure=shown.pressure,
             benchmarks=shown.benchmarks,
+            speeds=shown.speeds,
             said=self._node.said(),
         )
         # Another pass without changes is not news, so a poller need not read it again, except if

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -17,7 +17,7 @@ from agent.state.apikey import sent_key
 from reconciler.runtimes import RUNTIMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from agent.process.launch import ProcessSnapshot
     from reconciler.api.benchmark import BenchmarkResult
@@ -32,11 +32,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The results of the last round, besides the engines' counters."""
+    """The results of the last round. `speeds`: tokens written a second by each service, the mean of
+    the last minute; known ones only."""
 
     stored: tuple[StoredState, ...] = ()
     pressure: Pressure | None = None
     benchmarks: tuple[BenchmarkResult, ...] = ()
+    speeds: Mapping[ObjectRef, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +89,23 @@ class Sampler:
     def tokens_per_second(self) -> dict[tuple[str, str], float]:
         """By (model, backend), over all processes that serve it; known rates only."""
         rates: dict[tuple[str, str], float] = {}
+        for counted, rate in self._known():
+            key = (counted.model, counted.backend)
+            rates[key] = rates.get(key, 0.0) + rate
+        return rates
+
+    def _speeds(self) -> dict[ObjectRef, float]:
+        """By service, over all of its models; in tenths, so that noise is no news."""
+        rates: dict[ObjectRef, float] = {}
+        for counted, rate in self._known():
+            rates[counted.ref] = rates.get(counted.ref, 0.0) + rate
+        return {ref: round(rate, 1) for ref, rate in rates.items()}
+
+    def _known(self) -> list[tuple[Counted, float]]:
         now = time.monotonic()
         with self._lock:
-            for counted in counters(self._processes()):
-                rate = self._rates.per_second(counted, now)
-                if rate is not None:
-                    key = (counted.model, counted.backend)
-                    rates[key] = rates.get(key, 0.0) + rate
-        return rates
+            rates = [(c, self._rates.per_second(c, now)) for c in counters(self._processes())]
+        return [(counted, rate) for counted, rate in rates if rate is not None]
 
     def _run(self) -> None:
         while not self._ending.is_set():
@@ -113,7 +124,7 @@ class Sampler:
         for counted in wanted:
             if counted not in self._asked and not self._ending.is_set():
                 self._asked[counted] = self._pool.submit(self._ask, counted)
-        shown = self._look()
+        shown = replace(self._look(), speeds=self._speeds())
         if shown != self.shown:
             self.shown = shown
         self._after()

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from reconciler.api.benchmark import BenchmarkResult, readable
 from reconciler.api.reasons import current_reason
-from reconciler.api.wire import Bytes, Time, Whole, WireModel
+from reconciler.api.wire import Bytes, Rate, Time, Whole, WireModel
 
 FORMAT_VERSION = 1
 
@@ -129,6 +129,10 @@ class InstanceState(WireModel):
     drift: tuple[DriftState, ...] = ()
     start_seconds: Annotated[
         Time | None, Field(description="From spawn to ready, the last time.")
+    ] = None
+    tokens_per_second: Annotated[
+        Rate | None,
+        Field(description="Written by its models, the mean of the last minute; 0 without traffic."),
     ] = None
     gone: Annotated[bool, Field(description="It should run and has no process.")] = False
     pending: Annotated[

@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 # Beyond these nothing is meant, and it would fill a screen with digits.
 Time = Annotated[float, Field(ge=0, le=1e11)]
 Whole = Annotated[int, Field(gt=-(1 << 63), lt=1 << 63)]
+Rate = Annotated[float, Field(ge=0, le=1e9)]  # a second
 Bytes = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 

@@ -6,7 +6,8 @@ the renders, which only the machine can know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from reconciler.api import nodestate as wire
 from reconciler.api.benchmark import BenchmarkResult
@@ -41,8 +42,10 @@ def node_state(
     pressure: wire.Pressure | None = None,
     said: wire.NodeOverrides | None = None,
     benchmarks: Iterable[BenchmarkResult] = (),
+    speeds: Mapping[ObjectRef, float] = MappingProxyType({}),
 ) -> wire.NodeState:
-    """What an agent answers. `state.seen_at` must be set: it is when that was looked at."""
+    """What an agent answers. `state.seen_at` must be set: it is when that was looked at. `speeds`:
+    tokens a second now, for people and programs that show them; no plan depends on them."""
     assert state.seen_at is not None
     runtimes = state.runtimes
     return wire.NodeState(
@@ -69,7 +72,9 @@ def node_state(
             for p in state.pools
         ),
         pressure=pressure,
-        instances=tuple(_instance(i) for i in sorted(instances, key=lambda i: i.ref)),
+        instances=tuple(
+            _instance(i, speeds.get(i.ref)) for i in sorted(instances, key=lambda i: i.ref)
+        ),
         blocked=tuple(blocked),
         stopped=tuple(
             wire.StoppedState(ref=ref_state(ref), inputs_digest=digest)
@@ -154,7 +159,7 @@ def _revision(revision: RevisionState) -> wire.Revision:
     )
 
 
-def _instance(instance: Instance) -> wire.InstanceState:
+def _instance(instance: Instance, tokens_per_second: float | None) -> wire.InstanceState:
     source, measured = instance.source, dict(instance.measured)
     needs = {need.pool: need for need in instance.needs}
     served = {model.name: model for model in instance.served}
@@ -192,6 +197,7 @@ def _instance(instance: Instance) -> wire.InstanceState:
             for d in instance.drifts
         ),
         start_seconds=instance.start_seconds,
+        tokens_per_second=tokens_per_second,
         gone=instance.gone,
         pending=instance.pending
         and wire.PendingState(

@@ -12,6 +12,7 @@ from reconciler.api.nodestate import NodeState
 from reconciler.capacity.ledger import Ledger
 from reconciler.capacity.usage import deviation, sharers
 from reconciler.core.observation import Instance, Observation, TargetState
+from reconciler.report.nodestate import read_ref
 from reconciler.report.plan_json import ref_json
 from reconciler.report.speeds import of_instance, speed_json
 from reconciler.report.terminal import natural
@@ -67,6 +68,14 @@ class Status:
         found = (seen.runtimes if seen else None) or (answer.runtimes if answer else None) or ()
         versions = {runtime.name: runtime.version for runtime in found}
         return of_instance(results, instance, versions, now)
+
+    def tokens_per_second(self, instance: Instance) -> float | None:
+        """What its agent says that it writes now, as the mean of the last minute."""
+        answer = self.states.get(instance.target)
+        for said in answer.instances if answer else ():
+            if read_ref(said.ref) == instance.ref:
+                return said.tokens_per_second
+        return None
 
     @property
     def refs(self) -> set[ObjectRef]:
@@ -265,6 +274,7 @@ def _placement_json(instance: Instance, status: Status) -> dict[str, Any]:
             "message": instance.pending.message,
             "since": instance.pending.since,
         },
+        "tokensPerSecond": status.tokens_per_second(instance),
         "deviation": None if deviates is None else round(deviates, 3),
         "benchmarks": [speed_json(*found) for found in status.benchmarks(instance)],
     }

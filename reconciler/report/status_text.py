@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from reconciler.api.benchmark import BenchmarkResult
 from reconciler.api.quantity import show_bytes
 from reconciler.capacity.pools import spelled
 from reconciler.core.observation import DriftKind, Instance, TargetState
@@ -150,16 +149,14 @@ def _folded(first: Fact, facts: Iterable[Fact], view: StatusStyle) -> list[str]:
 
 def _rows(status: Status, state: TargetState, view: StatusStyle) -> list[_Row]:
     declared = {d.ref: d for d in status.declared if d.target == state.target}
-    rows = [
-        _row(i, declared.get(i.ref), status.benchmarks(i), view) for i in status.on(state.target)
-    ]
+    rows = [_row(i, declared.get(i.ref), status, view) for i in status.on(state.target)]
     return [*rows, *map(_absent_row, status.absent(state.target))]
 
 
 def _row(
     instance: Instance,
     declared: DeclaredService | None,
-    measured: Iterable[tuple[BenchmarkResult, str | None]],
+    status: Status,
     view: StatusStyle,
 ) -> _Row:
     is_coming = instance.reason in _COMING
@@ -173,7 +170,7 @@ def _row(
     )
     below = (
         *_words_below(instance, declared, view),
-        *((Tone.QUIET, speed_text(result, stale, view.now)) for result, stale in measured),
+        *_speed_words(instance, status, view),
     )
     return _Row(tuple(map(printable, cells)), tone, below, is_well(instance, declared))
 
@@ -209,6 +206,14 @@ def _words_below(
         why = ": ".join(w for w in (model.reason, model.message) if w) if model else ""
         tone = Tone.BAD if name not in advertised(instance) else Tone.QUIET
         yield tone, f"{name} {state}{f', {why}' if why else ''}"
+
+
+def _speed_words(instance: Instance, status: Status, view: StatusStyle) -> Iterator[Fact]:
+    """How fast it writes now, where it does, and how fast it was measured to be."""
+    if now := status.tokens_per_second(instance):
+        yield Tone.QUIET, f"writes {now:,.1f} tokens/s, the mean of the last minute"
+    for result, stale in status.benchmarks(instance):
+        yield Tone.QUIET, speed_text(result, stale, view.now)
 
 
 def _absent_row(declared: DeclaredService) -> _Row:

@@ -33,6 +33,12 @@ def test_tokens_per_second_are_0_without_traffic_and_grow_with_it(tmp_path: Path
         tell(node.engine_port("chat"), "/count/600")
 
         wait_for(lambda: node.metrics()[TOKENS] > 0, "a rate with traffic")
+        wait_for(lambda: _speed(node) > 0, "the rate in the node's state")
+
+
+def _speed(node: ServedNode) -> float:
+    (instance,) = node.state_now()["instances"]
+    return float(instance.get("tokensPerSecond") or 0)
 
 
 def test_an_engine_that_hangs_has_no_rate_and_delays_no_other(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from reconciler.api.benchmark import BenchmarkKey, BenchmarkResult, Speeds, settings_digest
+from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
 from reconciler.core.observation import RuntimeFound
 from reconciler.report.nodestate import node_state
@@ -44,11 +47,18 @@ def measured(**changes: Any) -> BenchmarkResult:
     return BenchmarkResult(**{**values, **changes})
 
 
-def status(*results: BenchmarkResult, version: str | None = "b11434", later_s: float = 0) -> Status:
+def status(
+    *results: BenchmarkResult,
+    version: str | None = "b11434",
+    later_s: float = 0,
+    speeds: Mapping[ObjectRef, float] = MappingProxyType({}),
+) -> Status:
     """What an agent says that measured these, as it is read back."""
     runtimes = (RuntimeFound("llama-server", "/bin/llama-server", version),)
     seen = observed(RUNS, runtimes=runtimes, seen_at=NOW + later_s)
-    said = node_state(seen.targets[NODE], [RUNS], agent_version="1", benchmarks=results)
+    said = node_state(
+        seen.targets[NODE], [RUNS], agent_version="1", benchmarks=results, speeds=speeds
+    )
     heard = NodeState.model_validate_json(said.model_dump_json(by_alias=True, exclude_none=True))
     return Status(seen, states={NODE: heard})
 
@@ -76,6 +86,28 @@ def test_a_status_has_the_measured_speed_of_what_runs() -> None:
     assert "gemma measured 5 min ago: 41.0 written, 1400 read tokens/s\n" in status_text(
         at, StatusStyle(NOW + 300)
     )
+
+
+@pytest.mark.parametrize(
+    ("speeds", "figure", "line"),
+    [
+        ({RUNS.ref: 1234.5}, 1234.5, "writes 1,234.5 tokens/s, the mean of the last minute\n"),
+        ({RUNS.ref: 0.0}, 0.0, None),
+        ({}, None, None),
+        ({RUNS.ref._replace(name="other"): 7.0}, None, None),
+    ],
+    ids=["busy", "idle", "not known", "of another service"],
+)
+def test_a_status_has_what_a_service_writes_now(
+    speeds: dict[ObjectRef, float], figure: float | None, line: str | None
+) -> None:
+    at = status(speeds=speeds)
+
+    (service,) = status_json(at)["services"]
+    assert service["placements"][0]["tokensPerSecond"] == figure
+    text = status_text(at, StatusStyle(NOW))
+    assert ("tokens/s" in text) == (line is not None)
+    assert line is None or line in text
 
 
 def test_without_a_measurement_nothing_is_shown() -> None:
