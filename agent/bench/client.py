@@ -11,8 +11,8 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from agent.bench.protocol import SEED
 from agent.process.exits import one_line
@@ -21,6 +21,8 @@ from reconciler.api.benchmark import BATCH_TOKENS
 from reconciler.api.errors import BenchmarkError
 from reconciler.api.plain_json import parse_json
 from reconciler.runtimes.timing import Asked, EngineTimings, Timing
+
+T = TypeVar("T")
 
 ANSWER_S = 600.0  # a large model on a slow machine writes one token in seconds
 _LONGEST_LINE = 1 << 20
@@ -71,7 +73,9 @@ def ask_by_clock(
         yield _streamed(address, ("/v1/completions", body), timeout_s)
 
 
-def _answered(address: EngineAddress, asked: Asked, timeout_s: float, read: Any) -> Any:  # noqa: ANN401 - what `read` returns
+def _answered(
+    address: EngineAddress, asked: Asked, timeout_s: float, read: Callable[[object], T]
+) -> T:
     path, body = asked
     try:
         status, answer = address.ask(path, timeout_s, json.dumps(body).encode())

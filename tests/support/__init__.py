@@ -12,7 +12,8 @@ Their programs
             installed, cluster_fleet, crds, kube_world, kube_schemas, cluster_wipe,
             cluster_requests, systemctl, llmkube, counting_engine,
             servers (an engine with bad manners)
-Servers     http, git_http, hub, registry, package_index, wheels, certificates, fault_proxy
+Servers     serving (what they share), http, git_http, hub, registry, package_index, wheels,
+            certificates, fault_proxy
 In memory   targets, pure_cluster, kube_live, said
 Chaos       rounds, chaos, chaos_node, faults; cluster_chaos, cluster_declared, cluster_faults,
             cluster_hands, cluster_laws, beside_cluster

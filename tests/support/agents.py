@@ -20,11 +20,11 @@ import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from reconciler.core.observation import Instance, RevisionState, TargetState
 from reconciler.report.nodestate import node_state
+from tests.support.serving import Serving
 
 Behaviour = Callable[["FakeAgent", BaseHTTPRequestHandler], None]
 
@@ -43,7 +43,7 @@ def said_by(
     return dict(answer.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
-class FakeAgent:
+class FakeAgent(Serving):
     """Answers on a free port of loopback; `certificate` (cert file, key file) makes it https."""
 
     def __init__(
@@ -59,15 +59,13 @@ class FakeAgent:
         self.unchanged = 0  # answers that said no more than "as before"
         self.ended = threading.Event()
         self._scheme = "https" if certificate else "http"
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
-        self._server.daemon_threads = True
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", port), _handler(self)))
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*certificate)
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     @property
     def port(self) -> int:
@@ -81,20 +79,8 @@ class FakeAgent:
     def wakes(self) -> int:
         return self.requests.count(("POST", "/v1/wake"))
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def let_go(self) -> None:
         self.ended.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 def answers(agent: FakeAgent, request: BaseHTTPRequestHandler) -> None:

@@ -24,18 +24,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from urllib.parse import urlsplit
 
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.connection import context_of
 from reconciler.kube.client.credentials import ClusterCredentials, Grant
+from tests.support.serving import Serving
 
 _DROPPED = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "host"})
 
 
-class FaultProxy:
+class FaultProxy(Serving):
     """Answers as the cluster of `grant` does, until told otherwise."""
 
     def __init__(self, grant: Grant) -> None:
@@ -58,8 +57,7 @@ class FaultProxy:
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
         self._grant = grant
-        self._server = _Server(self, grant)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        super().__init__(_Server(self, grant))
 
     @property
     def url(self) -> str:
@@ -118,21 +116,9 @@ class FaultProxy:
             setattr(self, name, max(left - 1, 0))
             return bool(left)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def let_go(self) -> None:
         self.refuses, self.swallows = True, False
         self.cut()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 class _Server(ThreadingHTTPServer):

@@ -20,13 +20,13 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from tests.support.serving import Serving
 
 _CHUNK = 1 << 16
 
 
-class FileServer:
+class FileServer(Serving):
     """Answers every path below /files/ with `data`, or with what `files` holds for the path, and
     others with 404."""
 
@@ -54,14 +54,12 @@ class FileServer:
         self.requests: list[str] = []  # paths
         self.ranges: list[str | None] = []
         self.headers: list[dict[str, str]] = []
-        self._server = ThreadingHTTPServer((host, 0), _handler(self))
-        self._server.daemon_threads = True
+        super().__init__(ThreadingHTTPServer((host, 0), _handler(self)))
         self._scheme = "http" if tls is None else "https"
         if tls is not None:  # a certificate and its key
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*tls)
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     @property
     def port(self) -> int:
@@ -71,20 +69,8 @@ class FileServer:
     def url(self) -> str:
         return f"{self._scheme}://127.0.0.1:{self.port}/files/model.gguf"
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def let_go(self) -> None:
         self.go_on.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 class OneLineServer(socketserver.ThreadingTCPServer):

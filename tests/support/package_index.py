@@ -17,14 +17,14 @@ import zipfile
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+
+from tests.support.serving import Serving
 
 _CHUNK = 1 << 16
 _PAUSE_AFTER = 1 << 20
 
 
-class PackageIndex:
+class PackageIndex(Serving):
     """Serves each `.whl` of a folder. `says_metadata`: as PEP 658 has it. `wants_login`: a file is
     for who sends any Authorization; the pages are for everybody."""
 
@@ -38,9 +38,7 @@ class PackageIndex:
         self.go_on.set()
         self.requests: list[tuple[str, dict[str, str]]] = []  # (path, headers)
         self._sent: Counter[str] = Counter()  # by path
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), _handler(self)))
 
     @property
     def host(self) -> str:
@@ -54,20 +52,8 @@ class PackageIndex:
         """Bytes of a package's files, metadata included."""
         return sum(n for path, n in self._sent.items() if f"/files/{name}-" in path)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def let_go(self) -> None:
         self.go_on.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 def _handler(index: PackageIndex) -> type[BaseHTTPRequestHandler]:

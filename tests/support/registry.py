@@ -10,19 +10,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from base64 import b64encode
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
+
+from tests.support.serving import Serving
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _TITLE = "org.opencontainers.image.title"
 
 
-class Registry:
+class Registry(Serving):
     """`login`: "user:password" that reading takes; `scheme`: how, `bearer` (a token from /token,
     which takes the login), `basic`, or "" for nobody asks."""
 
@@ -35,9 +35,7 @@ class Registry:
         self.manifests: dict[str, bytes] = {}  # repository:tag or repository@digest
         self.blobs: dict[str, bytes] = {}
         self.requests: list[tuple[str, str | None, str | None]] = []  # path, Authorization, Range
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), _handler(self)))
 
     @property
     def host(self) -> str:
@@ -61,20 +59,6 @@ class Registry:
         self.manifests[f"{repository}:{tag}"] = manifest
         self.manifests[f"{repository}@sha256:{hashlib.sha256(manifest).hexdigest()}"] = manifest
         return f"{repository}:{tag}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 def layer(data: bytes, **more: Any) -> tuple[dict[str, Any], bytes]:
