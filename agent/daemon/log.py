@@ -24,7 +24,7 @@ from reconciler.report.news import News
 from reconciler.report.terminal import printable
 
 # What these say at `info`, DaemonLog says with its place in a plan: theirs is for `debug`.
-_SAID_HERE = ("agent.process.owner", "reconciler.loop")
+_SAID_HERE = ("agent.process.owner", "agent.process.units", "reconciler.loop")
 _LEVELS = {"error": logging.ERROR, "note": logging.INFO}  # of problems; else a warning
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
 

@@ -25,7 +25,8 @@ from reconciler.api.plain_json import parse_json
 from reconciler.fleet.fleet import Origin
 from reconciler.fleet.model_file import ModelFile
 from reconciler.fleet.workload import Workload
-from reconciler.runtimes.runtime import NodeFacts, lifecycle, settings
+from reconciler.runtimes.runtime import NodeFacts
+from reconciler.runtimes.settings import lifecycle, settings
 
 if TYPE_CHECKING:
     from agent.engines.engine import EngineFound

@@ -18,7 +18,8 @@ from reconciler.fleet.model_file import ModelFile
 from reconciler.fleet.workload import Workload
 from reconciler.runtimes import RUNTIMES, resolve
 from reconciler.runtimes.many import ManyModels
-from reconciler.runtimes.runtime import NodeFacts, Runtime, settings
+from reconciler.runtimes.runtime import NodeFacts, Runtime
+from reconciler.runtimes.settings import settings
 
 _LOOPBACK = "127.0.0.1"
 

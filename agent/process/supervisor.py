@@ -22,6 +22,7 @@ from typing import assert_never
 
 from agent.process import reloading
 from agent.process.answers import answered
+from agent.process.backoff import back_off
 from agent.process.events import (
     Answered,
     AskReady,
@@ -44,7 +45,6 @@ from agent.process.events import (
     Update,
     Woke,
 )
-from agent.process.exits import PERMANENT, REFUSED
 from agent.process.launch import Child, Launch, Phase, ProcessSnapshot
 from agent.process.quarantine import shown_models
 from agent.process.stopping import ask_slots, begin_stop, end_drain, kill, slots_answered
@@ -72,7 +72,7 @@ def step(unit: Unit | None, event: Event, now: Moment, timing: ProcessTiming) ->
         case Spawned(child):
             return _spawned(unit, child, now, timing)
         case SpawnFailed(reason, message):
-            return _back_off(unit, reason, message, None, now, timing)
+            return back_off(unit, reason, message, None, now, timing)
         case Exited():
             return _exited(unit, event, now, timing)
         case Answered():
@@ -114,40 +114,6 @@ def adopted(
         start_seconds=start_seconds,
         wake_at=now.monotonic,
     )
-
-
-def waiting(
-    launch: Launch,
-    reason: str,
-    message: str,
-    now: Moment,
-    timing: ProcessTiming,
-    *,
-    failures: int = 0,
-    start_seconds: float | None = None,
-) -> Unit:
-    """The unit of a wanted service that has no process yet."""
-    return Unit(
-        launch=launch,
-        phase=Phase.WAITING,
-        since=now.wall,
-        reason=reason,
-        message=message,
-        failures=failures,
-        start_seconds=start_seconds,
-        wake_at=now.monotonic + backoff_s(failures, reason, timing),
-    )
-
-
-def backoff_s(failures: int, reason: str, timing: ProcessTiming) -> float:
-    """Seconds until the next try: doubling, but at once the longest if the same failure is certain
-    to come again."""
-    if reason in PERMANENT:
-        return timing.backoff_max_s
-    if failures < 1:
-        return 0.0
-    longest_s = timing.backoff_refused_s if reason in REFUSED else timing.backoff_max_s
-    return min(timing.backoff_first_s * 2.0 ** min(failures - 1, 32), longest_s)
 
 
 def show(unit: Unit, timing: ProcessTiming) -> ProcessSnapshot:
@@ -273,39 +239,10 @@ def _spawned(unit: Unit, child: Child, now: Moment, timing: ProcessTiming) -> St
 def _exited(unit: Unit, event: Exited, now: Moment, timing: ProcessTiming) -> Step:
     if not unit.phase.is_stopping:
         unit = replace(unit, launch=unit.intended)
-        return _back_off(unit, event.reason, event.message, event.exit_code, now, timing)
+        return back_off(unit, event.reason, event.message, event.exit_code, now, timing)
     if unit.successor is None:
         return None, (Forget(), Note("stopped"))
     return _spawn(unit, unit.successor, now)
-
-
-def _back_off(
-    unit: Unit, reason: str, message: str, exit_code: int | None, now: Moment, timing: ProcessTiming
-) -> Step:
-    proven = unit.ready_at is not None and now.monotonic - unit.ready_at >= timing.backoff_reset_s
-    failures = 1 if proven else unit.failures + 1
-    delay_s = backoff_s(failures, reason, timing)
-    unit = replace(
-        unit,
-        phase=Phase.WAITING,
-        child=None,
-        failures=failures,
-        exit_code=exit_code,
-        ready_at=None,
-        was_ready=False,
-        served=(),
-        silent=(),
-        reloading=None,
-        listening=None,
-        spawned_at=None,
-        asking=False,
-        missed=0,
-        wake_at=now.monotonic + delay_s,
-        reason=reason,
-        message=message,
-        since=now.wall,
-    )
-    return unit, (Save(), Note(f"{reason}: {message}; next try in {delay_s:g} s"))
 
 
 def _tick(unit: Unit, now: Moment, timing: ProcessTiming) -> Step:

@@ -237,7 +237,7 @@ _OF_ONE = re.compile(r"models\[([^\]]+)\]\.(.+)")
 
 
 def settings_digest(settings: Mapping[str, Any], model: str) -> str:
-    """Digest of the settings of a workload (`runtimes.runtime.settings`) that the speed of one of
+    """Digest of the settings of a workload (`runtimes.settings.settings`) that the speed of one of
     its models may depend on. A model behind a router has it as its own server would. What is unset
     or off counts as absent: a version that knows one option more finds the same digest."""
     own = {}

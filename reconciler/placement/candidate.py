@@ -12,7 +12,8 @@ from reconciler.fleet.model_file import ModelFile, model_file, sized
 from reconciler.fleet.workload import LOOPBACK, Exposure, Workload
 from reconciler.placement.pods import DEFAULT_PORT, cluster_of, image_of, pool_of
 from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, resolve
-from reconciler.runtimes.runtime import Runtime, lifecycle, pod_settings, scale, settings
+from reconciler.runtimes.runtime import Runtime
+from reconciler.runtimes.settings import lifecycle, pod_settings, scale, settings
 
 
 def candidate(service: InferenceService, node: FleetNode, fleet: Fleet, facts: Facts) -> Candidate:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from reconciler.api.problem import Finding
 from reconciler.fleet.command import Command, Probe, ServedModel
 from reconciler.runtimes import llamacpp_flags, llamacpp_log, llamacpp_model, llamacpp_timings
+from reconciler.runtimes.fields import PROCESS_FIELDS
 from reconciler.runtimes.many import ManyModels
 from reconciler.runtimes.runtime import (
-    PROCESS_FIELDS,
     EngineProgram,
     NodeFacts,
     Runtime,

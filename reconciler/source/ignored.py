@@ -9,7 +9,7 @@ from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.model import Model
 from reconciler.api.problem import Finding
-from reconciler.runtimes.runtime import ignored_fields
+from reconciler.runtimes.settings import ignored_fields
 from reconciler.source.declared import DeclaredObjects
 from reconciler.source.own_names import unknown_names
 

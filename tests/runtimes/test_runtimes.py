@@ -17,10 +17,10 @@ from ruamel.yaml import YAML
 
 from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec
 from reconciler.fleet.command import Command
-from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, llamacpp_flags, resolve
-from reconciler.runtimes import runtime as contract
+from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, fields, llamacpp_flags, resolve
 from reconciler.runtimes.llamacpp_flags import ALLOWED, check_args, check_env, flags_of
-from reconciler.runtimes.runtime import NodeFacts, Runtime, ignored_fields, lifecycle, settings
+from reconciler.runtimes.runtime import NodeFacts, Runtime
+from reconciler.runtimes.settings import ignored_fields, lifecycle, settings
 from tests.support.engines import Server, render, service, workload
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
@@ -125,12 +125,12 @@ def _leaves(model: type[BaseModel]) -> Iterator[str]:
 
 def test_every_field_of_a_service_is_known_to_change_something_or_nothing_on_a_node() -> None:
     groups = (
-        contract.MODEL_FIELDS,
-        contract.SERVICE_FIELDS,
-        contract.LIFECYCLE_FIELDS,
-        contract.BENCHMARK_FIELDS,
-        contract.CARRIED_FIELDS,
-        contract.ELSEWHERE_FIELDS,
+        fields.MODEL_FIELDS,
+        fields.SERVICE_FIELDS,
+        fields.LIFECYCLE_FIELDS,
+        fields.BENCHMARK_FIELDS,
+        fields.CARRIED_FIELDS,
+        fields.ELSEWHERE_FIELDS,
     )
 
     assert sorted(name for group in groups for name in group) == sorted(

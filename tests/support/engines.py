@@ -22,7 +22,8 @@ from reconciler.fleet.fleet import Origin
 from reconciler.fleet.model_file import ModelFile
 from reconciler.fleet.workload import Workload
 from reconciler.runtimes import DEFAULT_RUNTIME, resolve
-from reconciler.runtimes.runtime import NodeFacts, lifecycle, settings
+from reconciler.runtimes.runtime import NodeFacts
+from reconciler.runtimes.settings import lifecycle, settings
 from tests.support.wait import PATIENCE_S, wait_for
 
 

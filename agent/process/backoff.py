@@ -1,0 +1,76 @@
+"""When a process that failed starts again. Pure, a part of supervisor.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.process.events import Note, ProcessTiming, Save
+from agent.process.exits import PERMANENT, REFUSED
+from agent.process.launch import Launch, Phase
+from agent.process.unit import Step, Unit
+from agent.system.clock import Moment
+
+
+def backoff_s(failures: int, reason: str, timing: ProcessTiming) -> float:
+    """Seconds until the next try: doubling, but at once the longest if the same failure is certain
+    to come again."""
+    if reason in PERMANENT:
+        return timing.backoff_max_s
+    if failures < 1:
+        return 0.0
+    longest_s = timing.backoff_refused_s if reason in REFUSED else timing.backoff_max_s
+    return min(timing.backoff_first_s * 2.0 ** min(failures - 1, 32), longest_s)
+
+
+def back_off(
+    unit: Unit, reason: str, message: str, exit_code: int | None, now: Moment, timing: ProcessTiming
+) -> Step:
+    """After a process has ended by itself, or could not be started: wait, then try again. Failures
+    count from one again once it was ready for long enough."""
+    proven = unit.ready_at is not None and now.monotonic - unit.ready_at >= timing.backoff_reset_s
+    failures = 1 if proven else unit.failures + 1
+    delay_s = backoff_s(failures, reason, timing)
+    unit = replace(
+        unit,
+        phase=Phase.WAITING,
+        child=None,
+        failures=failures,
+        exit_code=exit_code,
+        ready_at=None,
+        was_ready=False,
+        served=(),
+        silent=(),
+        reloading=None,
+        listening=None,
+        spawned_at=None,
+        asking=False,
+        missed=0,
+        wake_at=now.monotonic + delay_s,
+        reason=reason,
+        message=message,
+        since=now.wall,
+    )
+    return unit, (Save(), Note(f"{reason}: {message}; next try in {delay_s:g} s"))
+
+
+def waiting(
+    launch: Launch,
+    reason: str,
+    message: str,
+    now: Moment,
+    timing: ProcessTiming,
+    *,
+    failures: int = 0,
+    start_seconds: float | None = None,
+) -> Unit:
+    """The unit of a wanted service that has no process yet."""
+    return Unit(
+        launch=launch,
+        phase=Phase.WAITING,
+        since=now.wall,
+        reason=reason,
+        message=message,
+        failures=failures,
+        start_seconds=start_seconds,
+        wake_at=now.monotonic + backoff_s(failures, reason, timing),
+    )
