@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,35 +19,20 @@ from reconciler.kube.objects import id_of
 from reconciler.placement.score import ScoreWeights
 from reconciler.runtimes import RUNTIMES
 from tests.support.cluster import Cluster
+from tests.support.helm import CHART, NAMESPACE, helm, set_values
 from tests.support.installed import kubeconfig_of
-from tests.support.kube_binaries import kube_binaries
 from tests.support.reconciler import Machine
 
 pytestmark = pytest.mark.e2e
 
-CHART = Path(__file__).parent.parent.parent / "deploy" / "chart"
-NAMESPACE = "fleet-reconciler"
 URL = "https://git.test/fleet.git"
-
-
-def helm(*words: str, check: bool = True) -> str:
-    """What helm prints; with `check` off, stdout and stderr together."""
-    ended = subprocess.run((kube_binaries() / "helm", *words), capture_output=True, text=True)
-    if not check:
-        return ended.stdout + ended.stderr
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
 
 
 def rendered(values: dict[str, Any]) -> dict[Any, dict[str, Any]]:
     words = ("--include-crds", "-n", NAMESPACE, "--kube-version", "1.36.0")
-    text = helm("template", "fleet", str(CHART), *words, *_set(values))
+    text = helm("template", "fleet", str(CHART), *words, *set_values(values))
     documents = [d for d in yaml.safe_load_all(text) if d]
     return {id_of(document): document for document in documents}
-
-
-def _set(values: dict[str, Any]) -> list[str]:
-    return [word for key, v in values.items() for word in ("--set-json", f"{key}={json.dumps(v)}")]
 
 
 def installed(program: Program | None) -> dict[Any, dict[str, Any]]:
@@ -139,7 +123,9 @@ def test_objects_of_the_cluster_can_be_the_fleet() -> None:
     ],
 )
 def test_values_that_make_no_sense_are_refused(key: str, value: object) -> None:
-    said = helm("template", "fleet", str(CHART), "-n", NAMESPACE, *_set({key: value}), check=False)
+    said = helm(
+        "template", "fleet", str(CHART), "-n", NAMESPACE, *set_values({key: value}), check=False
+    )
 
     assert "values don't meet the specifications of the schema" in said
 
@@ -170,7 +156,7 @@ def test_the_scheduler_extender_is_started_with_its_values() -> None:
 
 def test_weights_that_are_all_0_are_refused() -> None:
     values = {f"scheduler.weights.{name}": 0 for name in ("tps", "util", "cost")}
-    words = _set({"scheduler.enabled": True, **values})
+    words = set_values({"scheduler.enabled": True, **values})
 
     said = helm("template", "fleet", str(CHART), "-n", NAMESPACE, *words, check=False)
 
@@ -182,7 +168,7 @@ def test_the_extender_needs_no_more_than_its_rights(
     cluster: Cluster, machine: Machine, tmp_path: Path
 ) -> None:
     at = ("--kubeconfig", str(cluster.kubeconfig), "-n", NAMESPACE)
-    words = _set({"scheduler.enabled": True})
+    words = set_values({"scheduler.enabled": True})
     helm("install", "fleet", str(CHART), *at, "--create-namespace", *words)
     cluster.add_node("worker")
     own = kubeconfig_of(cluster, "fleet-extender", tmp_path)
@@ -206,7 +192,7 @@ def test_another_namespace_is_refused_with_the_way_out() -> None:
 def test_helm_installs_it_and_takes_it_out_again(cluster: Cluster) -> None:
     at = ("--kubeconfig", str(cluster.kubeconfig), "-n", NAMESPACE)
 
-    helm("install", "fleet", str(CHART), *at, "--create-namespace", *_set({"git.url": URL}))
+    helm("install", "fleet", str(CHART), *at, "--create-namespace", *set_values({"git.url": URL}))
 
     live = cluster.json("get", "deploy", "fleet-reconciler", "-n", NAMESPACE)
     assert live["spec"]["template"]["spec"]["containers"][0]["args"][:2] == ["-C", URL]

@@ -12,7 +12,9 @@ import yaml
 
 from reconciler.api.benchmark import config_map_data
 from reconciler.api.nodelabels import DEFAULT_PREFIX, NodeLabels
+from tests.support.certificates import self_signed
 from tests.support.cluster import Cluster
+from tests.support.helm import CHART, NAMESPACE, helm, set_values
 from tests.support.ports import own_ports
 from tests.support.reconciler import Machine
 from tests.support.scheduling import GIB, GPU, LABELS, deployment, pod, result
@@ -58,10 +60,23 @@ def _fill(cluster: Cluster) -> None:
     )
 
 
+def _release(cluster: Cluster, weights: dict[str, float]) -> None:
+    """As a person changes the weights of what is installed."""
+    at = ("--kubeconfig", str(cluster.kubeconfig), "-n", NAMESPACE, "--create-namespace")
+    values = {"scheduler.enabled": True, "scheduler.tls.secretName": "extender-tls"}
+    words = set_values({**values, "scheduler.weights": weights})
+    helm("upgrade", "--install", "fleet", str(CHART), *at, *words)
+
+
 @contextmanager
-def _extender(machine: Machine, cluster: Cluster, port: int, weights: str) -> Iterator[None]:
-    at = ("--kubeconfig", str(cluster.kubeconfig), "--port", str(port))
-    running = machine.start("extender", *at, "--weights", weights)
+def _extender(machine: Machine, cluster: Cluster, port: int, folder: Path) -> Iterator[None]:
+    """What the chart's Deployment says, as a process: no kubelet is here. `folder`: its Secret."""
+    live = cluster.json("get", "deploy", "fleet-extender", "-n", NAMESPACE)
+    (container,) = live["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["reconcile"]
+    words = [str(word).replace("/etc/fleet/tls", str(folder)) for word in container["args"]]
+    words[words.index("--port") + 1] = str(port)
+    running = machine.start(*words, "--kubeconfig", str(cluster.kubeconfig))
     try:
         running.wait_said("schedulers are answered on port")
         running.wait_said("5 nodes are known")
@@ -70,13 +85,24 @@ def _extender(machine: Machine, cluster: Cluster, port: int, weights: str) -> It
         running.end()
 
 
-def _configuration(machine: Machine, cluster: Cluster, port: int, folder: Path) -> Path:
+def _secret(folder: Path) -> Path:
+    """A folder with what a Secret of the type kubernetes.io/tls has."""
+    certificate, key = self_signed(folder)
+    certificate.rename(folder / "tls.crt")
+    key.rename(folder / "tls.key")
+    return folder
+
+
+def _configuration(
+    machine: Machine, cluster: Cluster, port: int, certificate: Path, folder: Path
+) -> Path:
     """As it is printed, for a scheduler beside the cluster's own."""
-    words = ("--url", f"http://127.0.0.1:{port}", "--kubeconfig", str(cluster.kubeconfig))
+    words = ("--url", f"https://127.0.0.1:{port}", "--kubeconfig", str(cluster.kubeconfig))
     printed = machine.reconcile("extender", "--print-config", *words)
     made = yaml.safe_load(printed.out)
     made["profiles"] = [{"schedulerName": SCHEDULER}]
     made["leaderElection"] = {"leaderElect": False}
+    made["extenders"][0]["tlsConfig"]["caFile"] = str(certificate)
     (folder / "scheduler.yaml").write_text(yaml.safe_dump(made))
     return folder / "scheduler.yaml"
 
@@ -94,18 +120,23 @@ def _lands(cluster: Cluster, name: str, manifest: dict[str, Any]) -> str:
     return where()
 
 
-def test_pods_land_where_the_score_says_and_without_it_anywhere(
+def test_pods_land_where_the_charts_weights_say_and_without_it_anywhere(
     cluster: Cluster, machine: Machine, tmp_path: Path
 ) -> None:
     _fill(cluster)
     (port,) = own_ports(1)
+    secret = _secret(tmp_path / "tls")
+    configuration = _configuration(machine, cluster, port, secret / "tls.crt", tmp_path)
     ours = {"schedulerName": SCHEDULER}
 
-    with cluster.scheduler(_configuration(machine, cluster, port, tmp_path)):
-        with _extender(machine, cluster, port, "tps=0.7,util=0.2,cost=0.1"):
+    with cluster.scheduler(configuration):
+        _release(cluster, {"tps": 0.7, "util": 0.2, "cost": 0.1})
+        with _extender(machine, cluster, port, secret):
             assert _lands(cluster, "fast", pod(**ours)) == "h100"
-        with _extender(machine, cluster, port, "tps=0,util=0,cost=1"):
+        _release(cluster, {"tps": 0, "util": 0, "cost": 1})
+        with _extender(machine, cluster, port, secret):
             # p100 costs nothing, and has no kernels for weights of 4 bits
             assert _lands(cluster, "cheap", pod(**ours)) == "t4"
             assert _lands(cluster, "stranger", pod(None, **ours)) in CLASSES
         assert _lands(cluster, "alone", pod(**ours)) in CLASSES
+    helm("uninstall", "fleet", "--kubeconfig", str(cluster.kubeconfig), "-n", NAMESPACE, "--wait")

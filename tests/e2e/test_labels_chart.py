@@ -13,8 +13,8 @@ import yaml
 from agent.cli import parser_of
 from reconciler.api.nodelabels import NodeLabels
 from reconciler.kube.objects import id_of
-from tests.e2e.test_chart import CHART, NAMESPACE, helm
 from tests.support.cluster import Cluster
+from tests.support.helm import CHART, NAMESPACE, helm
 from tests.support.installed import kubeconfig_of
 from tests.support.machines import case
 from tests.support.reconciler import Finished, Machine
