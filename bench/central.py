@@ -1,6 +1,6 @@
 """How long a look at a hundred agents takes: `python -m bench.central`.
 
-They answer from this process. A fifth of them is dead: what a machine looks like that takes
+They answer from this process. A fifth of them is dead: as on a machine that takes
 connections and hangs.
 """
 

@@ -156,7 +156,7 @@ def _carry_out(
     deadline_s: float,
 ) -> None:
     """Have the owner do it, or be the owner; returns when nothing is left, or at the deadline."""
-    # One more command that looks for an owner must not end this one while it is that.
+    # One more command that looks for an owner must not end this one while it is the owner.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if state.holder() is None:
         in_place()

@@ -1,7 +1,7 @@
 """Drain and stop services on this machine, and keep them stopped.
 
-They stay so, whoever follows the fleet, until `fleet-agent restart` or until the fleet changes
-their spec. A running agent does the work; without one this command does, from the records.
+They stay so, whichever agent follows the fleet, until `fleet-agent restart` or until the fleet
+changes their spec. A running agent does the work; without one this command does, from the records.
 """
 
 from __future__ import annotations

@@ -65,9 +65,7 @@ def led(node: str, seen: Objects, last: Followed | None, namespace: str | None =
         )
     said, complete = desired.get("digest"), digest(desired["services"])
     if said not in (None, complete):
-        raise SourceError(
-            f"FleetNode {node}: status.desired is incomplete: somebody else edited it"
-        )
+        raise SourceError(f"FleetNode {node}: status.desired is incomplete: someone else edited it")
     listed = {
         oid: _listed(oid, entry, seen, before)
         for entry in desired["services"]

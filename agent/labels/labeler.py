@@ -94,7 +94,7 @@ class Labeler:
                     _log.warning("node %s: %s", self._node, text)
         if self._is_new("taken", taken) and taken:
             _log.warning(
-                "node %s: left as they are, as somebody else wrote them: %s",
+                "node %s: left as they are, as someone else wrote them: %s",
                 self._node,
                 ", ".join(map(str, taken)),
             )

@@ -38,7 +38,7 @@ def make_app(node: str, labeler: Labeler, sensors: Sensors, interval_s: float) -
     async def metrics(request: Request) -> Response:
         try:
             encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        except (TypeError, ValueError):  # a version that is no number
+        except (TypeError, ValueError):  # a version that is not a number
             encode, content_type = choose_encoder("")
         body = encode(_Collector(node, labeler, sensors))
         return Response(body, headers={"Content-Type": content_type})

@@ -176,10 +176,10 @@ class ProcessTarget:
     def _start(self, change: Change, launch: Launch) -> None:
         """Run it. What runs already as it should is restarted where the change asks for that."""
         running = {state.ref: state.launch for state in self._processes.snapshot()}.get(change.ref)
-        anew = change.action is Action.DRIFT or change.reason == "RestartedByHand"
+        again = change.action is Action.DRIFT or change.reason == "RestartedByHand"
         if change.reason == "Drifted":
             self._drift.restarting(change.ref)
-        if anew and running is not None and launch.same_process(running):
+        if again and running is not None and launch.same_process(running):
             self._processes.update(launch)
             self._processes.restart(change.ref)
         elif change.impact.restart is Restart.HOT and running is not None:

@@ -115,7 +115,7 @@ class _Node:
         except TimeoutError:
             return error(408, "the body did not come", connection="close")
         self._wake()
-        return JSONResponse({"status": "the loop looks at its source"}, 202)
+        return JSONResponse({"status": "the loop reads its source now"}, 202)
 
 
 async def _as_json(_: Request, problem: Exception) -> Response:

@@ -95,7 +95,7 @@ class Sampler:
         return rates
 
     def _speeds(self) -> dict[ObjectRef, float]:
-        """By service, over all of its models; in tenths, so that noise is no news."""
+        """By service, over all of its models; in tenths, so that noise changes nothing."""
         rates: dict[ObjectRef, float] = {}
         for counted, rate in self._known():
             rates[counted.ref] = rates.get(counted.ref, 0.0) + rate

@@ -23,7 +23,7 @@ _SENDABLE = frozenset(string.ascii_letters + string.digits + string.punctuation)
 
 
 def node_key(file: Path) -> str:
-    """The key in the file; a new one where the file is not there. StateError where it is no key,
+    """The key in the file; a new one where the file is not there. StateError where it is not a key,
     or everybody may read it."""
     try:
         if not file.exists():
@@ -32,7 +32,7 @@ def node_key(file: Path) -> str:
             raise StateError(f"{file}: everybody on this machine may read it; chmod 600 it")
         key = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise StateError(f"{file}: the API key cannot be read or made: {why}") from error
     if not key or not _SENDABLE.issuperset(key):
         raise StateError(f"{file}: holds no API key: one ASCII word without commas is wanted")

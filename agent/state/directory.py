@@ -59,7 +59,8 @@ class StateDir:
 
     def must_be_ours(self) -> None:
         """What others may write here, a record's command line among it, would run as us, and what
-        they say of this node would be believed. Raises StateError; what is missing is no matter."""
+        they say of this node would be believed. Raises StateError; what is missing does not
+        matter."""
         for folder in (self.root, *(self.root / name for name in _FOLDERS)):
             with contextlib.suppress(OSError):
                 _refuse_strangers(folder, folder.stat())
@@ -137,7 +138,7 @@ class StateDir:
         return self.logs / slug(ref) / "current.log"
 
     def workload_dir(self, ref: ObjectRef) -> Path:
-        """The service's own directory: its working directory, and what `{dir}` stands for."""
+        """The service's own directory: its working directory, and the value of `{dir}`."""
         return self.workloads / slug(ref)
 
 

@@ -39,7 +39,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "ObjectMissing": "it is not there",
         "ObjectChanged": "an object of it is not as declared",
         "ImmutableField": "a field cannot be changed in place: deleted and created again",
-        "DriftedByOther": "somebody changed what the fleet declares",
+        "DriftedByOther": "someone changed what the fleet declares",
         "FieldConflict": "another manager owns a field of it: theirs, unless forced by annotation",
         "Fight": "another program sets the same field again and again",
         "NotOurs": "an object of that name is there and is not this fleet's: never touched",

@@ -69,7 +69,7 @@ class Admission:
 
     @property
     def is_pool(self) -> bool:
-        """Whether it stands for many nodes, among which Kubernetes chooses: each pod is checked
+        """Whether it represents many nodes, among which Kubernetes chooses: each pod is checked
         alone."""
         return self.node.spec.kubernetes is not None
 

@@ -26,8 +26,8 @@ from reconciler.loop import Loop, LoopTiming, Wake
 from reconciler.report.terminal import Tone, short_revision
 
 _LOOK_S = 1.0  # while agents are on their way to a revision
-_LOOKS_AFTER_FAILURE = 5  # what others wrote at that moment is taken up by the next
-_LOOKS_AFTER_CHANGE = 5  # the pass that finds nothing to do has the last word in every status
+_PASSES_AFTER_FAILURE = 5  # what others wrote at that moment is taken up by the next
+_PASSES_AFTER_CHANGE = 5  # the pass that finds nothing to do has the last word in every status
 
 
 def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) -> int:
@@ -77,7 +77,7 @@ def _once(
         console.held(why)
         return Exit.BLOCKED
     fetch_at = monotonic() + interval_s
-    looks = looks_after = 0
+    passes = passes_after = 0
     while not loop.wake.stopped:
         loop.sync()
         late = [
@@ -86,11 +86,11 @@ def _once(
             if arrival.stage is not Stage.READY
             and not (args.allow_unreachable and arrival.stage is Stage.UNREACHABLE)
         ]
-        again = console.unmade and looks < _LOOKS_AFTER_FAILURE
-        looks += 1
+        again = console.unmade and passes < _PASSES_AFTER_FAILURE
+        passes += 1
         is_over = not again and all(a.is_final or a.node in console.agents.unasked for a in late)
-        if is_over and console.made and looks_after < _LOOKS_AFTER_CHANGE:
-            looks_after += 1
+        if is_over and console.made and passes_after < _PASSES_AFTER_CHANGE:
+            passes_after += 1
             is_over = False
         if console.is_late or is_over:
             console.say_rest(late)

@@ -76,7 +76,8 @@ def guarded(run: Callable[[], int], program: str) -> int:
 
 
 def _prepare_streams() -> None:
-    """What the locale encodes is written as it is, the rest escaped. A closed stream is no bug."""
+    """What the locale encodes is written as it is, the rest escaped. A closed stream is not a
+    bug."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

@@ -21,12 +21,12 @@ from reconciler.report.status_text import StatusStyle, status_text, well_rows
 from reconciler.source.suggest import did_you_mean
 
 _EVERY_S = 2.0
-# What moves by itself is no news where every print stays on the page.
+# What changes all the time is left out where every print stays on the page.
 _RESTLESS = frozenset({"seenAt", "receivedBytes", "usedByOthersBytes"})
 
 
 def chosen(args: argparse.Namespace, status: Status) -> Status:
-    """What was asked for. Raises UsageError for a name that nothing has."""
+    """What was asked for. Raises UsageError for an unknown name."""
     if unknown := sorted(_refs(args) - status.refs):
         have = sorted(ref.label for ref in status.refs)
         meant = did_you_mean(unknown[0].label, have)

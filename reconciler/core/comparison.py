@@ -175,7 +175,7 @@ def _compare_process(
         reason = "ProcessGone" if have.gone else "Drifted"
         message = have.message if have.gone else "; ".join(drifted)
         return _restarting(Action.DRIFT, reason, want, have, state, causes.where(want.ref), message)
-    # From afar no render is known: what the node's own agent says of it stands in.
+    # From afar no render is known: what the node's own agent says of it is used instead.
     deferred = [d for d in have.drifts if d.kind is DriftKind.DEFERRED]
     if same_render and not deferred:
         return _only_shown(want, have, state, causes)

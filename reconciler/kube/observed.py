@@ -30,7 +30,7 @@ class ObservedCluster(TargetState):
 
     @property
     def documents(self) -> ObjectSet:
-        """The fleet's objects there, its own documents among them, whoever applied those."""
+        """The fleet's objects there, its own documents among them, however they were applied."""
         return self.nearby.documents
 
 

@@ -234,7 +234,7 @@ class ClusterTarget:
                 gone = {object_id(change) for change in changes if change.action is Action.DELETE}
                 write_parent(self.api, fleet, parent, there - gone, revision, cluster.stood)
         except ReconcilerError as error:
-            # Writing down what was applied is no change of a plan: its failure is reported here.
+            # Writing down what was applied is not in the plan: its failure is reported here.
             tried = changes or [of_inventory(self.name, fleet)]
             return tuple(Outcome(change, Result.FAILED, str(error)) for change in tried)
         return outcomes

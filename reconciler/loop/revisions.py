@@ -117,7 +117,7 @@ class Revisions:
 
     def _has_other_files(self, revision: str) -> bool:
         """Whether what is followed names model files that are not as they were. One that is being
-        copied is looked at until it is still: half of it is no model."""
+        copied is looked at until it is still: half of it is not a model."""
         followed = self.desired.checkout if self.desired else None
         if not isinstance(followed, OnDisk) or followed.revision != revision:
             return False

@@ -31,7 +31,7 @@ class Shape:
     exact."""
 
     layers: tuple[Layer, ...]
-    window: int  # cells that a sliding layer looks back; 0: none slides
+    window: int  # cells that a sliding layer attends to; 0: none slides
     state_layers: int
     state_elements: int  # of one recurrent layer and one slot
     state_width: int  # elements per token in a recurrent layer's inner projection

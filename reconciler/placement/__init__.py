@@ -183,7 +183,10 @@ def _place(
             return
     is_pool = any(node.spec.kubernetes is not None for node in homes)
     if is_pool and len(homes) > 1:
-        message = f"a Kubernetes FleetNode stands alone: `placement: {{nodes: [{stated[0]}]}}`"
+        message = (
+            "a Kubernetes FleetNode cannot be combined with others: write"
+            f" `placement: {{nodes: [{stated[0]}]}}`"
+        )
         draft.hold(service, "PlacementNotStated", "spec.placement.nodes", message)
         return
     wanted = 1 if is_pool else max(service.spec.replicas, 1)  # on a pool the replicas are pods

@@ -8,7 +8,7 @@ from reconciler.report.terminal import Tone
 
 
 class Mark(NamedTuple):
-    """One mark: the action that it stands for, how a total counts it, what it tells a newcomer."""
+    """One mark: the action that it marks, how a total counts it, what it tells a newcomer."""
 
     sign: str
     action: str

@@ -214,7 +214,7 @@ _ENV_ALLOWED = re.compile(
     r"|ZES_ENABLE_SYSMAN|TZ|LANG|LC_ALL"
 )
 _ENV_REFUSED = (
-    (r"LLAMA_ARG_.*", "it stands for a flag; set the field of the spec instead"),
+    (r"LLAMA_ARG_.*", "it sets a flag; set the field of the spec instead"),
     (
         r"LLAMA_API_KEY|HF_TOKEN|.*(TOKEN|SECRET|PASSWORD|KEY)",
         "secrets do not belong in a manifest",

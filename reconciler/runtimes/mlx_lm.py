@@ -95,7 +95,7 @@ def command(workload: Workload, node: NodeFacts) -> Command:
         env={
             "HF_HUB_OFFLINE": "1",
             "TRANSFORMERS_OFFLINE": "1",
-            # Its list of models is an error where the cache of the hub is no folder.
+            # Its list of models is an error where the cache of the hub is not a folder.
             "HF_HUB_CACHE": node.directory,
             "HF_HOME": node.directory,
         },

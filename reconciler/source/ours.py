@@ -45,7 +45,7 @@ class Unfit:
 @dataclass(frozen=True, slots=True)
 class Reading:
     """The content of a file. `others` counts documents of other groups; `whole` are problems of the
-    file, or of parts that are not documents of ours: they have no ref."""
+    file, or of parts that are not our documents: they have no ref."""
 
     documents: tuple[Document, ...]
     others: int

@@ -92,7 +92,7 @@ def test_what_somebody_else_wrote_is_said_and_left_alone(
 
     assert ours(cluster)["gpu.vram"] == "12Gi"
     assert ours(cluster)["gpu.arch"] == "sm_89"
-    said = [r.getMessage() for r in caplog.records if "somebody else" in r.getMessage()]
+    said = [r.getMessage() for r in caplog.records if "someone else" in r.getMessage()]
     assert len(said) == 1
     assert f"{PREFIX}gpu.vram is kubectl" in said[0]
     assert f"{PREFIX}gpu.vram-mib is kubectl" in said[0]

@@ -294,7 +294,7 @@ def test_a_missing_authority_is_named(tmp_path: Path) -> None:
 def test_whoever_acts_as_somebody_else_is_refused(tmp_path: Path) -> None:
     config = _config(user={"token": "t", "as": "root"})
 
-    with pytest.raises(AccessError, match="acts as somebody else"):
+    with pytest.raises(AccessError, match="impersonates another user"):
         _grant(_write(tmp_path / "config", config))
 
 

@@ -158,7 +158,7 @@ class ObjectWriter:
 
     def _check(self, oid: ObjectId, have: Manifest) -> None:
         if not is_ours(have, self.fleet):
-            made_by = next((entry.label for entry in entries(have)), "somebody")
+            made_by = next((entry.label for entry in entries(have)), "someone")
             raise NotOurs(
                 f"{oid.label} is there, made by {made_by}, and does not carry this fleet's labels:"
                 f" it stays as it is. Rename one of the two, or delete that one"

@@ -169,7 +169,7 @@ def official_grant(paths: str, context: str | None, name: str) -> Grant:
     details = merger.config["users"].get_with_name(user, safe=True)
     if details is not None and details["user"].safe_get("as"):
         raise AccessError(
-            f"{paths}: user {user} acts as somebody else (as), which is not supported: give a"
+            f"{paths}: user {user} impersonates another user (as), which is not supported: give a"
             " context of that user"
         )
     expiry = getattr(loader, "expiry", None)

@@ -98,7 +98,7 @@ def _undeclared(asked: str, text: str) -> ClusterError:
 
 def _invalid(asked: str, said: Mapping[str, Any], text: str) -> ClusterError:
     if text == _UNFIT:
-        return Conflict(f"{asked}: it is no longer as the patch takes it to be")
+        return Conflict(f"{asked}: it has changed since the patch was made")
     causes = _causes(said)
     if causes and all(_FIXED.search(message) for _, message in causes):
         return Immutable(f"{asked}: {_listed(causes)}", causes)

@@ -100,7 +100,7 @@ def _grant(config: Row, path: Path, context: str | None, name: str) -> Grant | N
 
 
 def _named(rows: list[Row], what: str) -> dict[str, Row]:
-    """Name -> what it stands for. ValueError: a name that is none, or two of one name."""
+    """Name -> the entry of that name. ValueError: a name that is not text, or two of one name."""
     found = {row["name"]: row[what] for row in rows}
     if len(found) < len(rows) or not all(isinstance(name, str) for name in found):
         raise ValueError(what)

@@ -2,7 +2,7 @@
 Pure.
 
 A document has what its author wrote and nothing that the server, kubectl or an applier added, so
-that it is the same text whoever applied it.
+that it is the same text however it was applied.
 """
 
 from __future__ import annotations

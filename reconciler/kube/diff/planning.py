@@ -214,7 +214,7 @@ def _not_ours(
     scope: Scope, ref: ObjectRef, oid: ObjectId, have: Manifest, where: Location | None
 ) -> Blocked:
     other = fleet_of(have)
-    made_by = next((entry.label for entry in entries(have)), "somebody")
+    made_by = next((entry.label for entry in entries(have)), "someone")
     is_others = other not in (None, scope.fleet)
     whose = f"belongs to the fleet {other}" if is_others else f"was made by {made_by}"
     mend = "Rename one of the two, or delete that one"

@@ -173,7 +173,7 @@ def _taken(difference: Difference) -> str:
     """What we set is restored; what others set first is taken because the fleet declares it."""
     if difference.cause in (Cause.DRIFT, Cause.ADDED):
         return f"{_describe(difference)}: back"
-    return f"{difference.field}: taken from {difference.by.label if difference.by else 'somebody'}"
+    return f"{difference.field}: taken from {difference.by.label if difference.by else 'someone'}"
 
 
 def _shown(at: ObjectStep, found: _Found) -> list[Change]:
@@ -237,7 +237,7 @@ def _short(value: object) -> str:
 def _conflicting(oid: ObjectId, conflicts: Iterable[Difference]) -> str:
     parts = []
     for d in conflicts:
-        who = d.by.label if d.by else "somebody"
+        who = d.by.label if d.by else "someone"
         parts.append(f"{d.field} is {_short(_before(d))} by {who}, declared is {_short(d.after)}")
     fields = ",".join(d.field for d in conflicts)
     return (

@@ -172,7 +172,7 @@ class _Routes:
 
         try:
             encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        except (TypeError, ValueError):  # a version that is no number
+        except (TypeError, ValueError):  # a version that is not a number
             encode, content_type = choose_encoder("")
         body = encode(Collector(self._tally, self._sources))
         return Response(body, headers={"Content-Type": content_type})

@@ -40,7 +40,7 @@ def read_args(body: bytes) -> ExtenderArgs:
     if not isinstance(pod, dict):
         raise ValueError("no Pod")
     if not isinstance(nodes, dict | None) or not isinstance(names, list | None):
-        raise ValueError("Nodes is no NodeList, or NodeNames no list")
+        raise ValueError("Nodes is not a NodeList, or NodeNames not a list")
     items = None if nodes is None else _by_name(_of_any_case(nodes, "items"))
     if names is None:
         return ExtenderArgs(pod, tuple(items or ()), False, items)

@@ -46,7 +46,7 @@ KINDS = tuple(row for row in OWNED_KINDS.values() if row.namespaced or row.group
 class Snapshot:
     """One look: the objects that carry the fleet's labels, and the parent of its set. `missing` are
     kinds of our own that are not installed; `documents` objects of these that others applied, where
-    they are the fleet; `slices` the EndpointSlices of its Services, whoever made them."""
+    they are the fleet; `slices` the EndpointSlices of its Services, by any controller."""
 
     objects: ObjectSet
     parent: Manifest | None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LIFE_S = 300.0  # of one watch; the server ends it, so that load spreads over its replicas
 LONGEST_PAUSE_S = 30.0
 PROVEN_S = 1.0  # a watch that lived so long has worked
-_PASSING_S = 2.0  # one attempt that failed, and the next one follows so soon, is no outage
+_PASSING_S = 2.0  # one attempt that failed, and the next one follows so soon, is not an outage
 _RELIST_AFTER = 5  # watches that failed in a row: the server may have lost what it knew
 
 _log = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ class Reflector:
             if not self._stopped.is_set():
                 for event in watch:
                     self._take(event)
-        except Unreachable as error:  # a break is no outage before the next attempt failed
+        except Unreachable as error:  # a break is not an outage before the next attempt failed
             _log.debug("%s", error)
         finally:
             with self._lock:

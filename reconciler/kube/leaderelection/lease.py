@@ -1,6 +1,6 @@
-"""One holder at a time, by a Lease object: whoever applies a fleet to a cluster, and nobody else.
+"""One holder at a time, by a Lease object: the one process that applies a fleet to a cluster.
 
-The rules and the times are those of client-go's leader election. A lease of somebody else is over
+The rules and the times are those of client-go's leader election. A lease of another process is over
 when *we* have seen it unchanged for as long as it is to last: the times written in it are of
 another clock. A holder that cannot renew stops believing in itself before anybody else may do so
 (renew_s < lease_s), on a clock that goes on while the machine sleeps. Every write carries the

@@ -77,7 +77,7 @@ class _State:
 
         try:
             encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        except (TypeError, ValueError):  # a version that is no number
+        except (TypeError, ValueError):  # a version that is not a number
             encode, content_type = choose_encoder("")
         from reconciler.kube.server.metrics import Collector
 
@@ -124,7 +124,7 @@ class _Hook:
         if proven_by(headers, body, secrets, time.time()) is None:
             return self._answer("refused", 401, "not signed by anybody known here")
         self._wake()
-        return self._answer("taken", 202, "the loop looks at its source")
+        return self._answer("taken", 202, "the loop reads its source now")
 
     def _secrets(self) -> tuple[bytes, ...]:
         """Read each time: a Secret's file changes while we run."""

@@ -145,8 +145,8 @@ def _generations(desired: Desired, cluster: str) -> Mapping[ObjectRef, int] | No
 class StatusReporter:
     """The loop's Reporter. What it learns of a pass goes to every cluster once the pass is over.
 
-    Who stands by everywhere says nothing of its plans to people either: another one carries them
-    out, and says so."""
+    A process that is on standby everywhere says nothing of its plans to people either: another
+    one carries them out, and says so."""
 
     def __init__(
         self,

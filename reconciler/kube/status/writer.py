@@ -108,7 +108,7 @@ class StatusWriter:
             "apiVersion": entry.live["apiVersion"],
             "kind": entry.live["kind"],
             # With the resourceVersion that was read: a later change may make the status untrue. (A
-            # uid alone is no precondition on the status of a custom resource, kube-apiserver
+            # uid alone is not a precondition on the status of a custom resource, kube-apiserver
             # v1.36.)
             "metadata": {**named, "resourceVersion": metadata["resourceVersion"]},
             "status": dict(entry.status),
