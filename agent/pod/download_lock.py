@@ -21,7 +21,7 @@ from typing import Self
 
 from agent.process.identity import boot_id
 from agent.system.clock import Clock, SystemClock
-from reconciler.api.errors import DownloadFailed
+from reconciler.api.errors import DownloadFailed, StateError
 
 
 class DownloadLock:
@@ -52,8 +52,11 @@ class DownloadLock:
         self.taken_over = False  # from a process that no longer proved that it lives
 
     def __enter__(self) -> Self:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._take()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._take()
+        except OSError as error:
+            raise StateError(_unwritable(self._folder.parent, error)) from error
         threading.Thread(target=self._show_life, name="turn", daemon=True).start()
         return self
 
@@ -162,3 +165,10 @@ class DownloadLock:
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{self._name}.{number}"
+
+
+def _unwritable(volume: Path, error: OSError) -> str:
+    return (
+        f"{volume}: cannot be written by user {os.geteuid()}: {error.strerror}; a folder of the"
+        " node (cache: host:/PATH) must belong to that user"
+    )

@@ -44,6 +44,10 @@ class FleetSpec(Spec):
     images: Annotated[
         dict[str, dict[str, str]], Field(description="Runtime -> accelerator -> container image.")
     ] = {}
+    host_caches: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$")], ...],
+        Field(description="Folders of cluster nodes that pods may mount, by `cache: host:/PATH`."),
+    ] = ()
     keep_revisions: Annotated[
         int,
         Field(ge=1, le=100, description="How many applied revisions keep their models on disk."),

@@ -42,10 +42,12 @@ class KubernetesPool(Spec):
     cache: Annotated[
         str,
         Field(
-            pattern=r"^(ephemeral|claim:[a-z0-9]([-a-z0-9.]*[a-z0-9])?(,RW[OX])?"
+            pattern=r"^(ephemeral|host:(/[A-Za-z0-9_][A-Za-z0-9._-]*)+"
+            r"|claim:[a-z0-9]([-a-z0-9.]*[a-z0-9])?(,RW[OX])?"
             r"|pvc:[0-9]+([KMGTPE]i|[kMGTPE])?(,[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?(,RW[OX])?)$",
-            description="Where pods keep models. ephemeral: each its own. claim:NAME[,RWX]: a claim"
-            " that is there. pvc:SIZE[,CLASS][,RWX]: one that is made for each service.",
+            description="Where pods keep models. ephemeral: each its own. host:/PATH: a folder of"
+            " each node, which the Fleet's hostCaches must list. claim:NAME[,RWX]: a claim that is"
+            " there. pvc:SIZE[,CLASS][,RWX]: one that is made for each service.",
         ),
     ] = "ephemeral"
 

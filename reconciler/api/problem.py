@@ -70,6 +70,7 @@ _RULES = (
         "A name that objects in a cluster cannot have, or not twice.",
     ),
     Rule("CacheNotShared", Severity.BLOCKED, "Replicas on several nodes, a claim for one node."),
+    Rule("HostCacheRefused", Severity.BLOCKED, "A folder that is not in the Fleet's hostCaches."),
     Rule("PoolFull", Severity.WARNING, "The pool cannot hold all pods at a time; some wait."),
     Rule("ModelNotReachable", Severity.WARNING, "The node cannot reach the model file's path."),
     Rule(

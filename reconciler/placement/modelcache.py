@@ -1,12 +1,14 @@
 """Where the pods of a pool keep their models: FleetNode.spec.kubernetes.cache, understood. Pure.
 
 ephemeral               each pod fetches its own, and loses it when it ends (the default)
+host:/PATH              a folder of each node, which its pods share
 claim:NAME[,RWX]        a claim that is there, in the service's namespace
 pvc:SIZE[,CLASS][,RWX]  a claim that we make for each service; CLASS is a storage class
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,17 +21,19 @@ _MODES = ("RWO", "RWX")
 
 @dataclass(frozen=True, slots=True)
 class ModelCache:
-    """`claim` is the name of an existing claim, `size` that of a claim that we create; both None:
-    ephemeral. Only the cluster knows the mode of an existing claim: RWO unless stated."""
+    """`host` is a folder of the node, `claim` the name of an existing claim, `size` that of a claim
+    that we create; all None: ephemeral. Only the cluster knows the mode of an existing claim: RWO
+    unless stated."""
 
+    host: str | None = None
     claim: str | None = None
     size: str | None = None
     storage_class: str | None = None
     mode: Mode = "RWO"
 
     @property
-    def is_ephemeral(self) -> bool:
-        return self.claim is None and self.size is None
+    def has_claim(self) -> bool:
+        return self.claim is not None or self.size is not None
 
 
 def model_cache(stated: str) -> ModelCache:
@@ -37,6 +41,8 @@ def model_cache(stated: str) -> ModelCache:
     form, _, rest = stated.partition(":")
     first, *others = rest.split(",")
     mode: Mode = "RWX" if "RWX" in others else "RWO"
+    if form == "host":
+        return ModelCache(host=rest)
     if form == "claim":
         return ModelCache(claim=first, mode=mode)
     if form == "pvc":
@@ -61,10 +67,21 @@ def not_shared(service: InferenceService, node: FleetNode) -> str | None:
     """Why the replicas of a service cannot all mount the cache; None if they can."""
     scaling, pool = service.spec.autoscaling, node.spec.kubernetes
     replicas = service.spec.replicas if scaling is None else scaling.max_replicas
-    if pool is None or replicas < 2 or cache_of(node).is_ephemeral or is_shared(node):
+    if pool is None or replicas < 2 or not cache_of(node).has_claim or is_shared(node):
         return None
     return (
         f"{replicas} replicas over the {pool.count} nodes of {node.metadata.name} would mount a"
         f" claim that one node at a time can mount (cache: {pool.cache}); add `,RWX` to it if its"
         " storage can be shared, or write `cache: ephemeral`, or have one replica"
+    )
+
+
+def host_refused(node: FleetNode, allowed: Collection[str]) -> str | None:
+    """Why pods may not mount the folder of a node that the pool states; None if they may."""
+    host = cache_of(node).host
+    if host is None or host in allowed:
+        return None
+    return (
+        f"{node.metadata.name} keeps models in {host} of its nodes, which the Fleet does not allow:"
+        f" add hostCaches: [{host}] to its spec, or write another `cache`"
     )

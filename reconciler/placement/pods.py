@@ -17,7 +17,7 @@ from reconciler.capacity.pools import pools, spelled
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import NodePool
 from reconciler.placement.images import no_image
-from reconciler.placement.modelcache import not_shared
+from reconciler.placement.modelcache import host_refused, not_shared
 from reconciler.placement.names import object_name, unusable_name
 from reconciler.runtimes.runtime import Runtime
 
@@ -101,6 +101,8 @@ def no_pods(
         return "ObjectName", *named
     if why := not_shared(service, node):
         return "CacheNotShared", "spec.replicas", why
+    if why := host_refused(node, fleet.policy.host_caches):
+        return "HostCacheRefused", "spec.placement", why
     refs = (ObjectRef("Model", service.metadata.namespace, name) for name in service.model_names)
     models = [model for ref in refs if (model := fleet.get(Model, ref))]
     stated = image_of(service, runtime, node, fleet)

@@ -286,11 +286,13 @@ _PATTERN_WORDS = {
         " first two"
     ),
     r"^[0-9a-f]{64}$": "a sha256; write its 64 hexadecimal digits in lower case",
-    r"^(ephemeral|claim:[a-z0-9]([-a-z0-9.]*[a-z0-9])?(,RW[OX])?"
+    r"^(ephemeral|host:(/[A-Za-z0-9_][A-Za-z0-9._-]*)+"
+    r"|claim:[a-z0-9]([-a-z0-9.]*[a-z0-9])?(,RW[OX])?"
     r"|pvc:[0-9]+([KMGTPE]i|[kMGTPE])?(,[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?(,RW[OX])?)$": (
-        "a cache; write ephemeral, claim:NAME or pvc:100Gi (,RWX behind it where several nodes can"
-        " mount the storage)"
+        "a cache; write ephemeral, host:/models, claim:NAME or pvc:100Gi (,RWX behind the last two"
+        " where several nodes can mount the storage)"
     ),
+    r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$": "a folder's absolute path; write /models",
     r"^https?://": "a URL; begin it with https://",
     r"^[0-9a-fA-F.:]{2,45}$": "an IP address",
     r"^[A-Za-z_][A-Za-z0-9_]*$": "a variable's name; use letters, digits and _",

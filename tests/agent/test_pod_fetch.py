@@ -185,6 +185,16 @@ def test_a_disk_that_takes_no_more_fails_it_and_harms_nothing(tmp_path: Path, la
     assert ready_at(store, model).read_bytes() == large
 
 
+def test_a_volume_that_cannot_be_written_is_named_with_its_user(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    model = ModelFile("chat", "https://models.test/chat.gguf", "gguf")
+
+    done = run(*fetch_words(tmp_path / "file/models", model))
+
+    assert done.code == 1
+    assert f"/file/models: cannot be written by user {os.geteuid()}: Not a directory" in done.err
+
+
 def test_no_more_than_the_watermark_leaves_is_fetched(tmp_path: Path, tiny: bytes) -> None:
     told = tmp_path / "termination-log"
     with FileServer(tiny) as server:

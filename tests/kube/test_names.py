@@ -72,6 +72,7 @@ def test_the_same_name_is_fine_on_a_node_with_an_agent(name: str) -> None:
         ("claim:models", 1, {"replicas": 2}, False),
         ("claim:models,RWX", 2, {"replicas": 2}, False),
         ("ephemeral", 2, {"replicas": 2}, False),
+        ("host:/models", 2, {"replicas": 2}, False),  # each node has its own
     ],
 )
 def test_replicas_on_several_nodes_need_a_cache_that_all_can_mount(
@@ -79,9 +80,21 @@ def test_replicas_on_several_nodes_need_a_cache_that_all_can_mount(
 ) -> None:
     home = pool(kubernetes={"cluster": CLUSTER, "count": count, "cache": cache})
 
-    found = holds(home, model(), service(**ON, **spec))
+    policy = document("Fleet", "home", {"hostCaches": ["/models"]})
+
+    found = holds(home, policy, model(), service(**ON, **spec))
 
     assert found == ({"chat": "CacheNotShared"} if is_held else {})
+
+
+@pytest.mark.parametrize("allowed", [[], ["/models"], ["/etc/ssl", "/models/below"]])
+def test_a_folder_of_a_node_is_mounted_only_where_the_fleet_lists_it(allowed: list[str]) -> None:
+    home = pool(kubernetes={"cluster": CLUSTER, "cache": "host:/models"})
+    policy = document("Fleet", "home", {"hostCaches": allowed})
+
+    found = holds(home, policy, model(), service(**ON))
+
+    assert found == ({} if "/models" in allowed else {"chat": "HostCacheRefused"})
 
 
 def test_a_runtime_without_an_image_is_held_until_the_fleet_names_one() -> None:

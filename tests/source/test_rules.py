@@ -34,6 +34,7 @@ OF_PLACEMENT = {  # what only a node can decide: reconciler.placement
     "PoolFull",
     "ObjectName",
     "CacheNotShared",
+    "HostCacheRefused",
 }
 IN_CODE = {
     "FileUnreadable",  # shown by test_documents and test_load: no YAML file

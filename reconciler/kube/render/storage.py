@@ -35,6 +35,9 @@ def claims(subject: Subject) -> tuple[Manifest, ...]:
 
 
 def models_volume(subject: Subject) -> dict[str, Any]:
+    if subject.cache.host is not None:
+        # Not DirectoryOrCreate: the kubelet makes it as root, and our containers are not root.
+        return {"name": "models", "hostPath": {"path": subject.cache.host, "type": "Directory"}}
     if subject.claim is None:
         return {"name": "models", "emptyDir": {}}
     return {"name": "models", "persistentVolumeClaim": {"claimName": subject.claim}}

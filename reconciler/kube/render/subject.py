@@ -57,8 +57,8 @@ class Subject:
 
     @property
     def claim(self) -> str | None:
-        """The claim that its pods mount; None: each has a volume of its own."""
-        if self.cache.is_ephemeral:
+        """The claim that its pods mount; None: they have another volume."""
+        if not self.cache.has_claim:
             return None
         return self.cache.claim or with_suffix(self.name, "models")
 
