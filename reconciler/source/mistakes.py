@@ -22,7 +22,8 @@ from reconciler.source.places import field_path
 from reconciler.source.suggest import closest, did_you_mean
 
 if TYPE_CHECKING:
-    from reconciler.source.validators import KindValidator, Violation
+    from reconciler.source.validators import KindValidator
+    from reconciler.source.violation import Violation
 
 MAX_MISTAKES = 50  # a document; the rest is reported once these are fixed
 

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import extend
 
-from reconciler.source.validators import Violation
+from reconciler.source.violation import Violation
 
 
 class ReferenceCheck:

@@ -8,43 +8,20 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import reconciler
 from reconciler.api.errors import UsageError
 from reconciler.api.kinds import schema_file
 from reconciler.api.plain_json import parse_json
+from reconciler.source.violation import Check, Violation
 
 _PACKAGE = Path(reconciler.__file__).parent
 _VARIABLE = "FLEET_VALIDATOR"
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A keyword of a schema that a document violates, in JSON Schema's terms.
-
-    `details` are the keyword's values: `property`, `unexpected`, `options`, `limit`, ...
-    `schema_path` leads to the keyword, through a `$ref` or from its target.
-    """
-
-    keyword: str
-    path: tuple[str | int, ...]
-    schema_path: tuple[str | int, ...]
-    instance: Any
-    details: Mapping[str, Any]
-    message: str
-
-
-class Check(Protocol):
-    """A compiled schema."""
-
-    def is_valid(self, content: object) -> bool: ...
-
-    def violations(self, content: object) -> Iterable[Violation]: ...
 
 
 @dataclass(frozen=True, slots=True)
