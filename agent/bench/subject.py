@@ -22,14 +22,13 @@ from agent.process.identity import is_ours
 from agent.process.launch import Child, Launch
 from agent.process.rebuilt import models_of
 from agent.process.records import ProcessRecord
-from reconciler.api.benchmark import BATCH_TOKENS, BenchmarkKey, DeviceClass, settings_digest
+from reconciler.api.benchmark import BenchmarkKey, DeviceClass, settings_digest, writes_nothing
 from reconciler.api.errors import BenchmarkError
 from reconciler.api.fleetnode import Hardware
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.runtime import Runtime
 
 _EMBEDDED = "agent.embedded"
-_WRITES_NOTHING = ("runtimeOptions.embeddings", "runtimeOptions.reranking")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,8 @@ def subjects(
         raise BenchmarkError(f"{label}: this version knows no runtime {launch.runtime}")
     names = _ready_models(record)
     settings: Mapping[str, Any] = launch.inputs.get("settings", {})
-    _must_write(label, names, settings)
+    if why := next(filter(None, (writes_nothing(settings, name) for name in names)), None):
+        raise BenchmarkError(f"{label} {why}")
     assert child is not None  # or it would not be ready
     machine = machine or Machine()
     build = _build(launch, child, row)
@@ -139,18 +139,6 @@ def _ready_models(record: ProcessRecord) -> tuple[str, ...]:
     if not loaded:
         raise BenchmarkError(f"{label}: no model is loaded; ask one of them something first")
     return loaded
-
-
-def _must_write(label: str, names: tuple[str, ...], settings: Mapping[str, Any]) -> None:
-    if any(settings.get(option) for option in _WRITES_NOTHING):
-        raise BenchmarkError(f"{label} writes no text, which is what is measured")
-    for name in names:
-        context = settings.get(f"models[{name}].contextSize", settings.get("contextSize"))
-        if isinstance(context, int) and context <= 2 * BATCH_TOKENS:
-            raise BenchmarkError(
-                f"{label}: contextSize {context} holds no prompt of {BATCH_TOKENS} tokens and as"
-                " long an answer"
-            )
 
 
 def _build(launch: Launch, child: Child, row: Runtime) -> str:

@@ -1,4 +1,4 @@
-"""What runs in a pod beside an engine: it brings models, waits for them, and says who is ready.
+"""What runs in a pod: it brings models, waits for them, says who is ready, and measures others.
 
 Each is an ordinary command: `fleet-agent pod ACTION --help` has its options.
 """
@@ -25,6 +25,7 @@ from reconciler.report.terminal import printable
 from reconciler.source.address import redact_url
 
 if TYPE_CHECKING:
+    from reconciler.api.benchmark import BenchmarkKey
     from reconciler.fleet.model_file import ModelFile
     from reconciler.models import FetchContext
 
@@ -45,6 +46,10 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 1000:
         raise ValueError("give a number from 1 to 1000")
     return int(text)
+
+
+def _whole(text: str) -> int:
+    return 0 if text == "0" else _count(text)
 
 
 def _port(text: str) -> int:
@@ -97,6 +102,23 @@ _COMPANION = (
     Option("api-key-file", "the key that the engine asks of clients (default: it asks for none)",
            "FILE", read=file_path),
 )  # fmt: skip
+_BENCH = (
+    Option("host", "the pod's address", "IP"),
+    Option("port", "where its engine listens", "PORT", read=_port),
+    Option("model", "the name of the model to measure", "NAME"),
+    Option("service", "whose pod it is, for the result", "NAMESPACE/NAME"),
+    Option("node", "where that runs, for the result", "NAME"),
+    Option("key", "what the figures will count for", "JSON"),
+    Option("warmups", "how many runs are left out", "COUNT", read=_whole, fallback="2"),
+    Option("runs", "how many count", "COUNT", read=_count, fallback="5"),
+    Option("longest", "how long they may take", "TIME", read=_seconds, fallback="30s"),
+    Option("wait", "how long to wait for requests in flight", "TIME", read=_seconds,
+           fallback="10m"),
+    Option("max-variation", "by how many percent runs may differ", "PERCENT", read=_count,
+           fallback="10"),
+    Option("termination-log", "where to leave the result, or why there is none (default:"
+           f" {_TERMINATION_LOG}, where there is one)", "FILE", read=file_path),
+)  # fmt: skip
 
 
 EXAMPLES: Mapping[str, str] = {}  # pods run these, not people
@@ -115,6 +137,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(companion, _COMPANION)
     _add_lists(companion, "name", "NAME", "a name that the engine answers for", required=True)
     _add_lists(companion, "preload", "NAME", "what a router is to have up (default: the first)")
+    add(_add_action(actions, "bench", "measure the model of another pod, once"), _BENCH)
 
 
 def _add_action(
@@ -139,8 +162,14 @@ def _add_lists(
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 0, 1 with the reason, or 130 after a request to stop."""
-    actions = {"fetch": _run_fetch, "wait": _run_wait, "companion": _run_companion}
+    """Exit 0, 1 with the reason, 3 where a measurement does not count, or 130 after a request to
+    stop."""
+    actions = {
+        "fetch": _run_fetch,
+        "wait": _run_wait,
+        "companion": _run_companion,
+        "bench": _run_bench,
+    }
     return actions[args.action](args)
 
 
@@ -262,6 +291,46 @@ def _run_companion(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
+def _run_bench(args: argparse.Namespace) -> int:
+    from agent.bench.protocol import BenchmarkBudget
+    from agent.pod.bench import PodSubject, RemoteMeasurement
+
+    _require(args, "host", "port", "model", "service", "node", "key")
+    say = _teller(args.model)
+    subject = PodSubject(
+        args.host, args.port, args.model, args.service, args.node, _benchmark_key(args.key)
+    )
+    budget = BenchmarkBudget(args.warmups, args.runs, args.longest)
+    try:
+        most = args.max_variation / 100
+        result = RemoteMeasurement(subject, budget, args.wait, most, say).run()
+    except ReconcilerError as error:
+        _leave_reason(args.termination_log, error)
+        raise
+    _leave(args.termination_log, result.model_dump_json(by_alias=True, exclude_none=True))
+    if result.problem is not None:
+        say(f"not used: {result.problem}")
+        return Exit.BLOCKED
+    say(f"{result.tokens_per_second:.1f} tokens/s")
+    return Exit.OK
+
+
+def _benchmark_key(text: str) -> BenchmarkKey:
+    from pydantic import ValidationError
+
+    from reconciler.api.benchmark import BenchmarkKey
+    from reconciler.api.plain_json import parse_json
+    from reconciler.runtimes import RUNTIMES
+
+    try:
+        key = BenchmarkKey.model_validate(parse_json(text))
+    except (ValidationError, ValueError) as error:
+        raise UsageError(f"--key is no key of a benchmark: {str(error).splitlines()[0]}") from error
+    if key.runtime not in RUNTIMES:
+        raise UsageError(f"--key: there is no runtime {printable(key.runtime)}")
+    return key
+
+
 def _require(args: argparse.Namespace, *names: str) -> None:
     """Raises UsageError where one of these options was not said, nor its variable."""
     if lacking := [n for n in names if getattr(args, n.replace("-", "_")) is None]:
@@ -280,8 +349,12 @@ def _leave_reason(stated: Path | None, error: Exception) -> None:
     """Where Kubernetes reads why a container ended, in the words that a status takes up."""
     from agent.models.downloads import reason_of
 
+    line = " ".join(printable(redact_url(str(error))).split())
+    _leave(stated, f"{reason_of(error)}: {line[:_MOST_TOLD]}\n")
+
+
+def _leave(stated: Path | None, text: str) -> None:
     path = stated or (_TERMINATION_LOG if _TERMINATION_LOG.exists() else None)
     if path is not None:
-        line = " ".join(printable(redact_url(str(error))).split())
         with contextlib.suppress(OSError):
-            path.write_text(f"{reason_of(error)}: {line[:_MOST_TOLD]}\n")
+            path.write_text(text)

@@ -7,6 +7,7 @@ Nothing here can block the loop or a model: services keep running while the API 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -75,6 +76,7 @@ class Publisher:
         self._endpoints = Endpoints(api, node.name, manager, node.settings.namespace)
         self._target = f"node/{node.name}"
         self._written: dict[ObjectRef, dict[str, Any]] = {}
+        self._written_at: dict[ObjectRef, float] = {}
         self._observed: dict[str, Any] | None = None
         self._status_at = self._anew_at = 0.0
         self._told: dict[ObjectRef, str] = {}
@@ -201,20 +203,26 @@ class Publisher:
         troubles = {t.ref: t for t in reversed(self._troubles())}  # the first of each counts
         name = self._node.name
         wanted = {ref: trouble_entry(trouble, name) for ref, trouble in troubles.items()}
-        wanted |= {i.ref: instance_entry(i, name, revision, troubles.get(i.ref)) for i in instances}
+        speeds = self._board.speeds
+        wanted |= {
+            i.ref: instance_entry(i, name, revision, troubles.get(i.ref), speeds.get(i.ref))
+            for i in instances
+        }
         seen = self._seen() or {}
         entries = {ref: found for ref in seen_refs(seen) if (found := self._live_entry(seen, ref))}
-        written = 0
+        written, now = 0, time.monotonic()
         for ref, entry in wanted.items():
             before = self._written.get(ref) or entries.get(ref)
-            if _oid(ref) in seen and is_news(before, entry):
+            since_s = now - self._written_at.get(ref, -math.inf)
+            if _oid(ref) in seen and is_news(before, entry, since_s):
                 written += self._apply(ref, service_status(ref, [entry]))
-                self._written[ref] = entry
+                self._written[ref], self._written_at[ref] = entry, now
         for ref in {*entries, *self._written} - wanted.keys():
             if self._written.get(ref) != {} and _oid(ref) in seen:
                 written += self._apply(ref, service_status(ref, []))
             self._written[ref] = {}
         self._written = {r: e for r, e in self._written.items() if _oid(r) in seen}
+        self._written_at = {r: at for r, at in self._written_at.items() if _oid(r) in seen}
         return written
 
     def _troubles(self) -> tuple[ServiceTrouble, ...]:

@@ -26,7 +26,10 @@ _MOST_DRIFTS = 10
 _MOST_STOPPED = 100
 _MOST_REFUSALS = 3
 _MEMORY_STEP = 0.1  # relative change of measured memory before it is written again
-_UNCOUNTED = ("memory", "revision")
+_SPEED_STEP = 0.1  # relative change of tokens a second, and for how long none is written again
+_SPEED_EVERY_S = 60.0
+_SPEED = "tokensPerSecond"
+_UNCOUNTED = ("memory", "revision", _SPEED)
 _OTHERS = "usedByOthersBytes"
 
 
@@ -40,10 +43,15 @@ class ServiceTrouble:
 
 
 def instance_entry(
-    instance: Instance, node: str, revision: str | None, trouble: ServiceTrouble | None = None
+    instance: Instance,
+    node: str,
+    revision: str | None,
+    trouble: ServiceTrouble | None = None,
+    speed: float | None = None,
 ) -> dict[str, Any]:
     """A service as its node runs it, with all that a remote plan needs. `revision` is the one
-    applied there; `trouble` is why it is not as declared."""
+    applied there; `trouble` is why it is not as declared; `speed` the tokens that it wrote a second
+    in the last minute, None where its engine does not tell."""
     measured, waits = sum(size for _, size in instance.measured), instance.pending
     entry = {
         "node": node,
@@ -55,6 +63,7 @@ def instance_entry(
         "port": instance.port,
         "endpoint": instance.endpoint,
         "memory": measured or None,
+        _SPEED: speed,
         "needs": _needs(instance),
         "inputs": _inputs(instance),
         "revision": revision,
@@ -152,12 +161,22 @@ def is_node_news(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bo
     )
 
 
-def is_news(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
-    """Whether a change of an entry is worth a write."""
+def is_news(before: Mapping[str, Any] | None, now: Mapping[str, Any], since_s: float = 0.0) -> bool:
+    """Whether a change of an entry is worth a write. `since_s`: how long ago the last one was."""
     if before is None or _counted(before) != _counted(now):
+        return True
+    if _is_another_speed(before.get(_SPEED), now.get(_SPEED), since_s):
         return True
     was, is_now = before.get("memory", 0), now.get("memory", 0)
     return bool(abs(is_now - was) > _MEMORY_STEP * max(was, is_now))
+
+
+def _is_another_speed(was: float | None, is_now: float | None, since_s: float) -> bool:
+    """That it writes nothing any more is said at once, and so is that it is known, or not: these
+    last."""
+    if was is None or is_now is None or is_now == 0:
+        return was != is_now
+    return since_s >= _SPEED_EVERY_S and abs(is_now - was) > _SPEED_STEP * max(was, is_now)
 
 
 def _counted(entry: Mapping[str, Any]) -> dict[str, Any]:

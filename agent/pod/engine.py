@@ -26,15 +26,20 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The engine on loopback, which the containers of a pod share. Every call blocks for a bounded
-    time. `many` handles its single models; None if it serves one."""
+    """The engine of a pod: on loopback, which its containers share, or at the pod's address. Every
+    call blocks for a bounded time. `many` handles its single models; None if it serves one."""
 
     launch: Launch
     many: ManyModels | None
 
     @classmethod
     def beside(
-        cls, runtime: str, port: int, names: tuple[str, ...], key_file: str | None
+        cls,
+        runtime: str,
+        port: int,
+        names: tuple[str, ...],
+        key_file: str | None,
+        host: str = _LOOPBACK,
     ) -> Engine:
         """The engine of a runtime, which should serve these names. Raises UsageError."""
         row = resolve(runtime)
@@ -51,7 +56,7 @@ class Engine:
             runtime=row.name,
             port=port,
             models=names,
-            host=_LOOPBACK,
+            host=host,
         )
         return cls(launch, row.many)
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from agent.server.feed import EventFeed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from agent.process.owner import Notice, Processes
     from reconciler.api.meta import ObjectRef
     from reconciler.api.problem import Problem
@@ -39,6 +41,7 @@ class StateBoard:
         self.lost_since: float | None = None  # epoch seconds; None: the source is reachable
         self.followed_at: float | None = None  # epoch seconds: since when, in this run
         self.began_at = time.monotonic()
+        self.speeds: Mapping[ObjectRef, float] = {}  # tokens a second, known ones only
         self.passes = 0
         self.pass_s: float | None = None  # seconds that the last pass took
         self.passed_at: float | None = None  # epoch seconds

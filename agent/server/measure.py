@@ -31,6 +31,10 @@ def sampler(node: Node, board: StateBoard) -> Sampler:
         )
         return Shown(tuple(stored), pressure.look(), benchmarks.look())
 
-    return Sampler(
-        node.agent.processes.snapshot, look, board.pump, every_s=node.settings.intervals.sample_s
-    )
+    def told() -> None:
+        board.speeds = made.shown.speeds
+        board.pump()
+
+    every_s = node.settings.intervals.sample_s
+    made = Sampler(node.agent.processes.snapshot, look, told, every_s=every_s)
+    return made

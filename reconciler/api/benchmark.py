@@ -250,6 +250,23 @@ def settings_digest(settings: Mapping[str, Any], model: str) -> str:
     return digest(own)
 
 
+_WRITES_NOTHING = ("runtimeOptions.embeddings", "runtimeOptions.reranking")
+
+
+def writes_nothing(settings: Mapping[str, Any], model: str) -> str | None:
+    """Why the speed of a model with these settings of its workload cannot be measured, as said of
+    its service; None: it can."""
+    if any(settings.get(option) for option in _WRITES_NOTHING):
+        return "writes no text, which is what is measured"
+    context = settings.get(f"models[{model}].contextSize", settings.get("contextSize"))
+    if isinstance(context, int) and context <= 2 * BATCH_TOKENS:
+        return (
+            f"has contextSize {context}, which holds no prompt of {BATCH_TOKENS} tokens and as long"
+            " an answer"
+        )
+    return None
+
+
 def readable(entries: object) -> tuple[BenchmarkResult, ...]:
     """Those of a list that this version can read."""
     found = []

@@ -107,6 +107,13 @@ class Autoscaling(Spec):
 
 
 class Benchmark(Spec):
+    enabled: Annotated[
+        bool | None,
+        Field(
+            description="Whether a cluster's pods are measured by a Job, once for each class of"
+            " devices. Unset: where the pool states a GPU. Agents measure when they are asked."
+        ),
+    ] = None
     warmup_iterations: Annotated[int, Field(ge=0)] = 2
     iterations: Annotated[int, Field(ge=1)] = 5
     min_duration: Duration = 30.0

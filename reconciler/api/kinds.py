@@ -109,6 +109,8 @@ _ROWS = (
             Column("Runtime", ".spec.runtime", wide=True),
             Column("Model", ".spec.modelRef", wide=True),
             Column("Endpoint", ".status.endpoint"),
+            # Of agents' nodes alone, which know it.
+            Column("Tokens/s", ".status.instances[*].tokensPerSecond", "number", wide=True),
             _REVISION,
             _AGE,
         ),

@@ -45,6 +45,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "NotOurs": "an object of that name is there and is not this fleet's: never touched",
         "ObjectGoing": "an object of it is being deleted: created again once it is gone",
         "ObjectRefused": "the API server refuses an object of it",
+        "NotMeasured": "how fast its model is on these devices is not known",
+        "Measured": "how fast its model is on these devices was measured",
         "Guarded": "removing it would lose data: by hand, or after a confirmation",
     }
 )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 
 from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import Location, TargetState
+from reconciler.kube.benchmarks.planning import BenchmarkLook, PlannedBenchmarks
 from reconciler.kube.diff.planning import ObjectPlan
 from reconciler.kube.endpoints.takeover import SliceTakeover
 from reconciler.kube.informer.observer import Snapshot
@@ -22,11 +23,13 @@ from reconciler.kube.running.pod_reader import NO_PODS, PodsFound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedCluster(TargetState):
-    """A cluster that answered. `pods` are those of services that are not ready, or leave."""
+    """A cluster that answered. `pods` are those of services that are not ready, or leave;
+    `measured` is what is there of measurements."""
 
     snapshot: Snapshot = field(compare=False, repr=False)
     nearby: AgentsNearby = field(compare=False, repr=False)
     pods: PodsFound = field(default=NO_PODS, compare=False, repr=False)
+    measured: BenchmarkLook = field(default_factory=BenchmarkLook, compare=False, repr=False)
 
     @property
     def documents(self) -> ObjectSet:
@@ -46,6 +49,7 @@ class PlannedCluster(ObservedCluster):
     members: frozenset[ObjectId] = field(compare=False, repr=False)
     takeover: SliceTakeover = field(compare=False, repr=False)
     stood: Mapping[ObjectRef, Location] = field(compare=False, repr=False)
+    benchmarks: PlannedBenchmarks = field(compare=False, repr=False)
 
     @classmethod
     def of(
@@ -58,6 +62,7 @@ class PlannedCluster(ObservedCluster):
         members: frozenset[ObjectId],
         takeover: SliceTakeover,
         stood: Mapping[ObjectRef, Location],
+        benchmarks: PlannedBenchmarks,
     ) -> PlannedCluster:
         known = {each.name: getattr(observed, each.name) for each in fields(observed)}
         return cls(
@@ -68,4 +73,5 @@ class PlannedCluster(ObservedCluster):
             members=members,
             takeover=takeover,
             stood=stood,
+            benchmarks=benchmarks,
         )

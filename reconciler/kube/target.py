@@ -17,6 +17,8 @@ from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.target import REMOVALS, Outcome, Result
 from reconciler.kube.apply.objects import apply_objects, object_id
 from reconciler.kube.apply.outcomes import of_inventory, of_services
+from reconciler.kube.benchmarks.planning import BenchmarkLook, look, plan_benchmarks, states
+from reconciler.kube.benchmarks.reader import NOTHING_READ, PodsAndNodesReader
 from reconciler.kube.client.errors import ClusterError
 from reconciler.kube.diff.fights import Fights
 from reconciler.kube.diff.planning import Scope, plan_objects
@@ -35,7 +37,7 @@ from reconciler.kube.informer.observer import (
 from reconciler.kube.inventory import revision_of, sources_of, write_parent
 from reconciler.kube.memo import Memo
 from reconciler.kube.nearby import agents_nearby
-from reconciler.kube.objects import ObjectId, id_of
+from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.observed import ObservedCluster, PlannedCluster
 from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.running.instances import Running, explained, instances
@@ -102,6 +104,7 @@ class ClusterTarget:
         self._heartbeats = Heartbeats(api)
         self._pods = PodReader(api)
         self._pool_nodes = PoolNodes(api)
+        self._pods_and_nodes = PodsAndNodesReader(api)
         self._progress = ApplyProgress()
         self._seen_at: float | None = None  # the last good look, in epoch seconds
 
@@ -136,6 +139,7 @@ class ClusterTarget:
             snapshot=seen,
             nearby=nearby,
             pods=pods,
+            measured=self._measured(seen.objects, documents),
         )
         return state, explained(found, seen.objects, pods.troubled)
 
@@ -168,14 +172,27 @@ class ClusterTarget:
             settled=self._settled,
             incomplete=wanted.incomplete,
         )
+        benchmarks = plan_benchmarks(
+            cluster.measured,
+            seen.objects,
+            target=self.name,
+            fleet=wanted.fleet,
+            now=time.time(),
+            changing=_unsettled(services, self.name),
+            may_remove=not (policy.incomplete or wanted.incomplete),
+            causes=desired,
+        )
+        others_live = live.changed(dict.fromkeys(cluster.measured.objects))
+        planned = plan_objects(scope, services, objects, others_live, policy, desired)
         return PlannedCluster.of(
             cluster,
             fleet=wanted.fleet,
-            objects=plan_objects(scope, services, objects, live, policy, desired),
+            objects=planned.joined(benchmarks.changes),
             live=live,
-            members=frozenset(objects) | slices.left,
+            members=frozenset(objects) | slices.left | benchmarks.members,
             takeover=SliceTakeover.of(slices, others),
             stood=_declared_at(desired, wanted.objects),
+            benchmarks=benchmarks,
         )
 
     def apply(
@@ -206,6 +223,16 @@ class ClusterTarget:
         """End the watches."""
         self._observer.close()
         self.api.close()
+
+    def _measured(
+        self, objects: ObjectSet, documents: Mapping[ObjectId, Manifest]
+    ) -> BenchmarkLook:
+        """What is there of measurements. Pods and nodes are read where that matters."""
+        placed = self._renderer.placed
+        first = look(placed, objects, documents, NOTHING_READ)
+        if not first.services and not first.jobs:
+            return first
+        return look(placed, objects, documents, self._pods_and_nodes.find(states(objects)))
 
     def _slices(
         self, desired: Desired, fleet: str, cluster: ObservedCluster, observed: Observation
@@ -256,6 +283,14 @@ def _declared_at(desired: Desired, objects: ObjectSet) -> Mapping[ObjectRef, Loc
     return {
         ref: Location(origins[ref].path, origins[ref].line, None) for ref in refs & origins.keys()
     }
+
+
+def _unsettled(services: Plan, target: str) -> frozenset[ObjectRef]:
+    """Services that change there or stay as they are, but for those that go."""
+    own = (c for c in services.changes if c.target == target)
+    changing = {c.ref for c in own if c.action not in REMOVALS or c.reason == "MovedAway"}
+    blocked = (b for b in services.blocked if b.target in (None, target))
+    return frozenset(changing | {ref for b in blocked for ref in (b.ref, *b.holds)})
 
 
 def _left(objects: Iterable[Outcome], services: Iterable[Outcome]) -> Iterable[ObjectRef]:

@@ -50,6 +50,7 @@ ELSEWHERE_FIELDS = (
     "image",
     "imagePullSecrets",
     "priority",
+    "benchmark.enabled",
 )
 # In a cluster these count as well, by the names that plans show: what pods are made from beside
 # what their processes are, and what changes without a new pod.

@@ -75,14 +75,10 @@ def _ignored_by_service(
         for where in ignored_fields(service, rows[0]):
             yield where, f"runtime {rows[0].name} does not use it"
     on_kubernetes_only = [f for f in _KUBERNETES_ONLY if f in given]
-    on_agents_only = [f for f in _AGENTS_ONLY if f in given]
-    nodes = declared.stated_nodes(service) if on_kubernetes_only or on_agents_only else []
+    nodes = declared.stated_nodes(service) if on_kubernetes_only else []
     if nodes and all(node.spec.agent is not None for node in nodes):
         for name in on_kubernetes_only:
             yield f"spec.{_KUBERNETES_ONLY[name]}", "it has no effect on nodes with an agent"
-    if nodes and all(node.spec.kubernetes is not None for node in nodes):
-        for name in on_agents_only:
-            yield f"spec.{_AGENTS_ONLY[name]}", "it has no effect in a cluster yet"
 
 
 _KUBERNETES_ONLY = {
@@ -90,4 +86,3 @@ _KUBERNETES_ONLY = {
     "image": "image",
     "image_pull_secrets": "imagePullSecrets",
 }
-_AGENTS_ONLY = {"benchmark": "benchmark"}

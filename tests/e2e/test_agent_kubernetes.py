@@ -164,6 +164,7 @@ def test_an_idle_agent_writes_nothing_but_its_lease(
     beside = _serving(machine, cluster, tiny, "chat")
     wait_for(lambda: beside.observed().get("revision") == "r1")
     wait_for(lambda: beside.instance("chat").get("ready") is True)
+    wait_for(lambda: beside.instance("chat").get("tokensPerSecond") == 0, "known, and idle")
     versions = _versions(cluster)
     renewed = (beside.lease() or {})["spec"]["renewTime"]
 

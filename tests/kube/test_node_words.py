@@ -229,6 +229,29 @@ def test_an_entry_is_written_again_when_its_process_is_another() -> None:
     assert is_news(before, instance_entry(replace(RUNNING, pid=18), "mac", "r1"))
 
 
+@pytest.mark.parametrize(
+    ("was", "is_now", "since_s", "news"),
+    [
+        (None, 0.0, 0.0, True),
+        (12.5, None, 0.0, True),
+        (12.5, 0.0, 0.0, True),
+        (0.0, 12.5, 59.0, False),
+        (0.0, 12.5, 60.0, True),
+        (10.0, 20.0, 59.0, False),
+        (10.0, 20.0, 60.0, True),
+        (20.0, 19.0, 3600.0, False),
+        (0.0, 0.0, 3600.0, False),
+    ],
+)
+def test_a_speed_is_written_when_it_begins_ends_or_has_changed_for_a_minute(
+    was: float | None, is_now: float | None, since_s: float, *, news: bool
+) -> None:
+    before = instance_entry(RUNNING, "mac", "r1", speed=was)
+    after = instance_entry(RUNNING, "mac", "r1", speed=is_now)
+
+    assert is_news(before, after, since_s) is news
+
+
 junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner),

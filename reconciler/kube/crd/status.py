@@ -103,7 +103,8 @@ _INSTANCE = _object(
         "pid": _COUNT,
         "memory": {"type": "integer", "minimum": 0, "description": "Bytes, measured."},
         "needs": _listed(_NEED, 64) | {"description": "Bytes of each pool, estimated."},
-        "tokensPerSecond": _NUMBER,
+        "tokensPerSecond": _NUMBER
+        | {"description": "Written in the last minute. Absent: its engine does not tell."},
         "revision": _TEXT,
         "inputs": {
             "type": "string",

@@ -39,6 +39,18 @@ class ObjectPlan:
     blocked: tuple[Blocked, ...]
     unchanged: int
 
+    def joined(self, changes: Iterable[Change]) -> ObjectPlan:
+        """With changes of services of which nothing else changes."""
+        more = tuple(changes)
+        fresh = (
+            {c.ref for c in more} - {c.ref for c in self.changes} - {b.ref for b in self.blocked}
+        )
+        return replace(
+            self,
+            changes=(*self.changes, *more),
+            unchanged=max(0, self.unchanged - len(fresh)),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:

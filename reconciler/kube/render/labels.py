@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from reconciler.api.meta import FORCE_FIELDS_ANNOTATION
@@ -14,7 +15,7 @@ from reconciler.kube.objects import (
 from reconciler.kube.render.placed import PlacedService
 
 COMPONENT_LABEL = "app.kubernetes.io/component"
-SERVER, FETCH = "server", "fetch"
+SERVER, FETCH, BENCHMARK = "server", "fetch", "benchmark"
 
 
 def labels(placed: PlacedService) -> dict[str, str]:
@@ -25,6 +26,11 @@ def labels(placed: PlacedService) -> dict[str, str]:
 
 def pod_labels(placed: PlacedService, component: str) -> dict[str, str]:
     return labels(placed) | {COMPONENT_LABEL: component}
+
+
+def is_benchmark(manifest: Mapping[str, Any]) -> bool:
+    """Whether an object is of a measurement: it says nothing of how its service is."""
+    return (manifest["metadata"].get("labels") or {}).get(COMPONENT_LABEL) == BENCHMARK
 
 
 def selector(placed: PlacedService) -> dict[str, str]:

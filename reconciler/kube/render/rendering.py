@@ -61,6 +61,11 @@ class ObjectRenderer:
     _made: dict[ObjectRef, tuple[PlacedService, _Rendered]] = field(default_factory=dict)
     _documents: dict[ObjectRef, tuple[Resource, Packed]] = field(default_factory=dict)
 
+    @property
+    def placed(self) -> tuple[PlacedService, ...]:
+        """The services of what was wanted last."""
+        return tuple(found for found, _ in self._made.values())
+
     def wanted(self, desired: Desired) -> DesiredObjects:
         """Every object that the cluster should have, with the fleet's labels."""
         if self._last is not None and self._last[0] is desired:

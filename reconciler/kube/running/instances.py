@@ -23,6 +23,7 @@ from reconciler.kube.objects import (
     Manifest,
     ObjectId,
 )
+from reconciler.kube.render.labels import is_benchmark
 from reconciler.kube.running.outlook import outlook
 from reconciler.kube.running.readiness import readiness
 
@@ -87,7 +88,7 @@ def explained(
 def _explained(
     instance: Instance, standing: list[Manifest], pods: tuple[Manifest, ...]
 ) -> Instance:
-    jobs = [live for live in standing if live["kind"] == "Job"]
+    jobs = [live for live in standing if live["kind"] == "Job" and not is_benchmark(live)]
     deployment = next(live for live in standing if live["kind"] == "Deployment")
     told = outlook(deployment, jobs, pods)
     return replace(instance, reason=told.reason, message=told.message)

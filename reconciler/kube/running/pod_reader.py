@@ -12,6 +12,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.kube.client.errors import ClusterError, Denied
 from reconciler.kube.kinds import SERVED_KINDS
 from reconciler.kube.objects import SERVICE_LABEL, Manifest, service_of
+from reconciler.kube.render.labels import is_benchmark
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
@@ -75,7 +76,7 @@ class PodReader:
         found: dict[ObjectRef, tuple[Manifest, ...]] = {}
         for pod in self._api.list(SERVED_KINDS["", "Pod"], selector=selector).items:
             ref = service_of(pod)
-            if ref is not None and ref in refs:
+            if ref is not None and ref in refs and not is_benchmark(pod):
                 found[ref] = (*found.get(ref, ()), pod)
         return found
 

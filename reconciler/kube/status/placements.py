@@ -14,6 +14,7 @@ from reconciler.core.observation import Instance
 from reconciler.fleet.workload import Workload
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.objects import Manifest
+from reconciler.kube.render.labels import is_benchmark
 from reconciler.kube.running.outlook import models_of, outlook
 from reconciler.kube.running.readiness import Progress, Readiness
 from reconciler.kube.status.conditions import Truth, cut
@@ -65,7 +66,8 @@ def _in_cluster(view: ClusterView, workload: Workload) -> PlacementStatus:
         found = view.instance(workload.ref, workload.target)
         return _of_instance(workload, found) if found else _silent(view, workload)
     deployments = view.children(workload.ref, "Deployment")
-    jobs, pods = view.children(workload.ref, "Job"), view.pods.get(workload.ref, ())
+    jobs = [job for job in view.children(workload.ref, "Job") if not is_benchmark(job)]
+    pods = view.pods.get(workload.ref, ())
     if not deployments:
         why = "there is no Deployment yet"
         return PlacementStatus(workload, "False", "Progressing", why, models=models_of(jobs, pods))

@@ -22,8 +22,8 @@ from reconciler.kube.endpoints.heartbeats import AgentHeartbeat
 from reconciler.kube.endpoints.node_slices import published_nodes
 from reconciler.kube.memo import Memo
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
-from reconciler.kube.observed import ObservedCluster
-from reconciler.kube.status.events import EventWriter, happenings
+from reconciler.kube.observed import ObservedCluster, PlannedCluster
+from reconciler.kube.status.events import EventNote, EventWriter, happenings
 from reconciler.kube.status.status import NODE_FIELDS, SERVICE_FIELDS, node_status, service_status
 from reconciler.kube.status.view import ClusterView
 from reconciler.kube.status.writer import DesiredStatus, StatusWriter
@@ -79,7 +79,7 @@ class ClusterStatusWriter:
         )
         documents = _Documents(objects, self.statuses.current)
         written = self.statuses.write(self._entries(view, documents))
-        happened = happenings(plan, outcomes, cluster)
+        happened = (*happenings(plan, outcomes, cluster), *_not_measured(plan, cluster))
         return written, self.events.write(happened, documents)
 
     def _entries(
@@ -119,6 +119,14 @@ class _Documents(Mapping[ObjectRef, Manifest]):
 
     def __len__(self) -> int:
         return len(self._ids)
+
+
+def _not_measured(plan: Plan, cluster: str) -> Iterator[EventNote]:
+    """Measurements that failed. Their words stay the same until the next attempt."""
+    state = plan.targets.get(f"cluster/{cluster}")
+    if isinstance(state, PlannedCluster):
+        for ref, why in state.benchmarks.decision.failed.items():
+            yield EventNote(ref, "BenchmarkFailed", "Measure", why, is_bad=True)
 
 
 def _leases(

@@ -1,0 +1,1 @@
+"""How fast models are in a cluster: which Jobs measure them, and what came of it."""

@@ -1,0 +1,234 @@
+"""Which models to measure now, what to write down, and what is over. Pure.
+
+A measurement is one Job. It stays until its result is written, or until its failure was long enough
+ago for another attempt: what is there says all that the next pass must know.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum
+
+from reconciler.api.benchmark import BenchmarkKey, BenchmarkResult
+from reconciler.api.meta import ObjectRef
+from reconciler.kube.benchmarks.subjects import MeasurableService, ServingPod
+from reconciler.kube.objects import ObjectId
+
+MOST_AT_ONCE = 4  # in a cluster; of each class of devices: one
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 600.0, 86_400.0
+_FORGET_S = 2 * _LONGEST_PAUSE_S
+
+
+@dataclass(frozen=True, slots=True)
+class NeededBenchmark:
+    """A key that a service's pod has. `asked`: the words of who wants it measured again."""
+
+    key: BenchmarkKey
+    service: MeasurableService
+    pod: ServingPod
+    asked: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One ConfigMap. `result` is None where it is `refused`."""
+
+    oid: ObjectId
+    result: BenchmarkResult | None
+    refused: str = ""
+    asked: str | None = None
+
+
+class Progress(Enum):
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One Job. `key` is None where nobody can read any more what it is for; `ended_at` in epoch
+    seconds; `result` is of one that is done, `why` of one that failed."""
+
+    oid: ObjectId
+    service: ObjectRef
+    key: BenchmarkKey | None
+    number: int
+    progress: Progress
+    ended_at: float = 0.0
+    result: BenchmarkResult | None = None
+    why: str = ""
+    asked: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkDecision:
+    """`create`: what to measure, and which attempt it is. `write`: results that are not written
+    yet, with the attempt that has them. `remove`: objects and why. `failed` is what people should
+    hear, `waiting` what they may ask for, by service."""
+
+    create: tuple[tuple[NeededBenchmark, int], ...] = ()
+    write: tuple[tuple[BenchmarkResult, Attempt], ...] = ()
+    remove: Mapping[ObjectId, str] = field(default_factory=dict)
+    failed: Mapping[ObjectRef, str] = field(default_factory=dict)
+    waiting: Mapping[ObjectRef, str] = field(default_factory=dict)
+
+
+def pause_s(attempt: int) -> float:
+    """How long after the end of an attempt that failed there is another one."""
+    return float(min(_FIRST_PAUSE_S * 2 ** min(attempt - 1, 20), _LONGEST_PAUSE_S))
+
+
+def decide(
+    needs: Iterable[NeededBenchmark],
+    evidence: Collection[Evidence],
+    attempts: Collection[Attempt],
+    *,
+    services: Collection[ObjectRef],
+    served: Collection[tuple[str, str]],
+    now: float,
+) -> BenchmarkDecision:
+    """`services` are those that may be measured, whether or not a pod of them is ready now;
+    `served` is (digest of a model, runtime) of all that is declared there."""
+    needed = _by_key(needs)
+    missing = {k: n for k, n in needed.items() if not any(_counts(e, n, now) for e in evidence)}
+    write = tuple(_unwritten(attempts, evidence, now))
+    written = {result.key for result, _ in write}
+    turns = _Turns.of(a for a in attempts if a.progress is Progress.RUNNING)
+    create, failed, waiting, again = [], {}, {}, set[ObjectId]()
+    for need, last in _in_turn(missing, attempts):
+        ref = need.service.ref
+        if need.key in written:
+            continue
+        if last is not None and last.progress is Progress.RUNNING:
+            waiting[ref] = f"{last.oid.label} measures it now"
+            continue
+        is_same = last is not None and last.asked == need.asked
+        if last is not None and is_same and now < (due := last.ended_at + pause_s(last.number)):
+            failed[ref] = _failure(last, need, due)
+        elif not turns.take(need.key):
+            waiting[ref] = "another measurement is to end first"
+        else:
+            create.append((need, last.number + 1 if last is not None else 1))
+            again |= {a.oid for a in attempts if a.key == need.key}
+    over = {
+        attempt.oid: why
+        for attempt in attempts
+        if (why := _is_over(attempt, _Known(needed, missing, written, again), services, now))
+    }
+    gone = {e.oid: why for e in evidence if (why := _is_useless(e, evidence, needed, served, now))}
+    return BenchmarkDecision(tuple(create), write, {**over, **gone}, failed, waiting)
+
+
+@dataclass(slots=True)
+class _Turns:
+    """Who measures: on devices of one class one at a time, as they may share a node."""
+
+    busy: Counter[str]
+
+    @classmethod
+    def of(cls, running: Iterable[Attempt]) -> _Turns:
+        return cls(Counter(str(a.key.device) if a.key else "" for a in running))
+
+    def take(self, key: BenchmarkKey) -> bool:
+        if self.busy[str(key.device)] or self.busy.total() >= MOST_AT_ONCE:
+            return False
+        self.busy[str(key.device)] += 1
+        return True
+
+
+def _by_key(needs: Iterable[NeededBenchmark]) -> dict[BenchmarkKey, NeededBenchmark]:
+    """One of those with the same key: the first by name, with the last that was asked for."""
+    found: dict[BenchmarkKey, NeededBenchmark] = {}
+    for need in sorted(needs, key=lambda n: (n.service.ref, n.pod.name)):
+        first = found.setdefault(need.key, need)
+        asked = max(filter(None, (first.asked, need.asked)), default=None)
+        found[need.key] = NeededBenchmark(first.key, first.service, first.pod, asked)
+    return found
+
+
+def _counts(evidence: Evidence, need: NeededBenchmark, now: float) -> bool:
+    result = evidence.result
+    if result is None or result.stale(now, need.key) is not None:
+        return False
+    return need.asked is None or evidence.asked == need.asked
+
+
+def _in_turn(
+    missing: Mapping[BenchmarkKey, NeededBenchmark], attempts: Collection[Attempt]
+) -> list[tuple[NeededBenchmark, Attempt | None]]:
+    """Each with its last attempt; what was never tried comes first."""
+    last = {a.key: a for a in sorted(attempts, key=lambda a: a.number)}
+    pairs = [(need, last.get(key)) for key, need in missing.items()]
+    return sorted(pairs, key=lambda p: (p[1].ended_at if p[1] else 0.0, p[0].service.ref))
+
+
+def _unwritten(
+    attempts: Iterable[Attempt], evidence: Collection[Evidence], now: float
+) -> Iterable[tuple[BenchmarkResult, Attempt]]:
+    for attempt in attempts:
+        result = attempt.result
+        if result is None or result.stale(now) is not None:
+            continue
+        there = (e.result for e in evidence if e.result is not None)
+        same = (other for other in there if other.key == result.key)
+        if not any(other.measured_at >= result.measured_at for other in same):
+            yield result, attempt
+
+
+def _failure(attempt: Attempt, need: NeededBenchmark, due: float) -> str:
+    again = datetime.fromtimestamp(due, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    why = attempt.why or "it left no result that counts"
+    return (
+        f"{need.service.model} on {need.key.device} was not measured (attempt {attempt.number}:"
+        f" {why}); tried again after {again}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What this pass found, of keys and of Jobs that others take the place of."""
+
+    needed: Mapping[BenchmarkKey, NeededBenchmark]
+    missing: Mapping[BenchmarkKey, NeededBenchmark]
+    written: Collection[BenchmarkKey]
+    again: Collection[ObjectId]
+
+
+def _is_over(attempt: Attempt, known: _Known, services: Collection[ObjectRef], now: float) -> str:
+    """Why a Job can go; empty: it cannot. A failure stays for as long as its pause may matter."""
+    key = attempt.key
+    if key is None:
+        return "nobody can read any more what it measures"
+    if attempt.service not in services:
+        return "its service is not measured any more"
+    if attempt.oid in known.again:
+        return "another attempt takes its place"
+    if attempt.progress is Progress.RUNNING or key in known.missing or key in known.written:
+        return ""
+    if attempt.progress is Progress.DONE or key in known.needed:
+        return "its result is written"
+    return "what it measured is not there any more" if now - attempt.ended_at > _FORGET_S else ""
+
+
+def _is_useless(
+    evidence: Evidence,
+    others: Collection[Evidence],
+    needed: Mapping[BenchmarkKey, NeededBenchmark],
+    served: Collection[tuple[str, str]],
+    now: float,
+) -> str:
+    """Why a ConfigMap goes; empty: it stays."""
+    result = evidence.result
+    if result is None:
+        return evidence.refused
+    if (result.key.model, result.key.runtime) not in served:
+        return "its model is not served any more"
+    newer = (e.result for e in others if e.result is not None and e.result.key == result.key)
+    if any(other.measured_at > result.measured_at for other in newer):
+        return "there is a newer one"
+    old = result.out_of_date(now)
+    return old if old is not None and result.key not in needed else ""

@@ -1,0 +1,146 @@
+"""What Jobs and ConfigMaps of measurements say, read from what is there. Pure.
+
+Their results may be anybody's words: what is no result, or of something else, is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from reconciler.api.benchmark import (
+    BenchmarkKey,
+    BenchmarkResult,
+    read_config_map,
+    read_result,
+)
+from reconciler.api.errors import BenchmarkError
+from reconciler.api.meta import GROUP
+from reconciler.api.plain_json import parse_json
+from reconciler.kube.benchmarks.deciding import Attempt, Evidence, Progress
+from reconciler.kube.objects import Manifest, id_of, service_of
+from reconciler.kube.render.labels import is_benchmark
+from reconciler.kube.running.pods import trouble
+from reconciler.kube.running.readiness import conditions_of
+
+KEY_ANNOTATION = f"{GROUP}/benchmark-key"  # of a Job: BenchmarkKey as JSON
+ATTEMPT_ANNOTATION = f"{GROUP}/benchmark-attempt"
+ASKED_ANNOTATION = f"{GROUP}/measure-again"  # on an InferenceService, by people; then on the rest
+CONFIG_MAP = "bench-"  # how the name of a result begins
+CONTAINER = "bench"
+_MOST_READ = 4096  # characters of a termination message, which Kubernetes cuts there too
+_MOST_WORD = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a Job left behind: a result, or why there is none."""
+
+    result: BenchmarkResult | None = None
+    why: str = ""
+
+
+def asked_of(live: Manifest | None) -> str | None:
+    """The words by which somebody asks for another measurement; they name no time."""
+    said = ((live or {}).get("metadata") or {}).get("annotations") or {}
+    return str(said.get(ASKED_ANNOTATION) or "")[:_MOST_WORD] or None
+
+
+def read_evidence(config_map: Manifest) -> Evidence:
+    oid = id_of(config_map)
+    try:
+        found = read_config_map(oid.name, config_map.get("data") or {})
+    except BenchmarkError as error:
+        return Evidence(oid, None, str(error))
+    return Evidence(oid, found, asked=asked_of(config_map))
+
+
+def read_attempt(job: Manifest, pods: Iterable[Manifest]) -> Attempt | None:
+    """None: it is no measurement, or it is going already."""
+    metadata, ref = job["metadata"], service_of(job)
+    if ref is None or not is_benchmark(job) or metadata.get("deletionTimestamp"):
+        return None
+    said = metadata.get("annotations") or {}
+    key = _key(said.get(KEY_ANNOTATION))
+    number = str(said.get(ATTEMPT_ANNOTATION) or "")
+    is_number = number.isascii() and number.isdecimal() and len(number) < 6
+    ended_at, why = _end(job)
+    oid, at = id_of(job), int(number) if is_number else 1
+    if ended_at is None:
+        return Attempt(oid, ref, key, at, Progress.RUNNING, asked=asked_of(job))
+    found = _of_key(_left(job, pods), key)
+    return Attempt(
+        *(oid, ref, key, at, Progress.DONE if found.result else Progress.FAILED),
+        ended_at=ended_at,
+        result=found.result,
+        why=found.why or why,
+        asked=asked_of(job),
+    )
+
+
+def _of_key(found: Measured, key: BenchmarkKey | None) -> Measured:
+    """With a result only if it counts, and is of what was to be measured."""
+    if found.result is None:
+        return found
+    if found.result.key != key:
+        return Measured(why="its result is of something else")
+    return Measured(why=found.result.problem) if found.result.problem else found
+
+
+def _key(text: object) -> BenchmarkKey | None:
+    with contextlib.suppress(ValueError, ValidationError):
+        return BenchmarkKey.model_validate(parse_json(str(text)))
+    return None
+
+
+def _end(job: Manifest) -> tuple[float | None, str]:
+    """When it ended, and why it failed; None: it has not ended."""
+    found = conditions_of(job.get("status") or {})
+    for kind in ("Complete", "Failed"):
+        ended = found.get(kind, {})
+        if ended.get("status") == "True":
+            told = f"{ended.get('reason', '')}: {ended.get('message', '')}".strip(": ")
+            when = ended.get("lastTransitionTime") or job["metadata"].get("creationTimestamp")
+            return _epoch(when), told if kind == "Failed" else "it left no result"
+    return None, ""
+
+
+def _epoch(text: object) -> float:
+    """0: at a time that nobody knows, which is long ago."""
+    with contextlib.suppress(ValueError):
+        return datetime.fromisoformat(str(text)).timestamp()
+    return 0.0
+
+
+def _left(job: Manifest, pods: Iterable[Manifest]) -> Measured:
+    """By the pod that the Job itself made: a name or a label is soon copied."""
+    uid = job["metadata"].get("uid")
+    own = [p for p in pods if uid in _owners(p)]
+    for message in (m for pod in own for m in _messages(pod)):
+        if not message.startswith("{"):
+            return Measured(why=message)
+        try:
+            return Measured(read_result(message, "its result"))
+        except BenchmarkError as error:
+            return Measured(why=str(error))
+    told = trouble(own)
+    return Measured(why=f"{told.reason}: {told.message}" if told else "")
+
+
+def _owners(pod: Manifest) -> Iterator[object]:
+    for owner in pod["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            yield owner.get("uid")
+
+
+def _messages(pod: Manifest) -> Iterator[str]:
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        ended: Mapping[str, Any] = (status.get("state") or {}).get("terminated") or {}
+        text = str(ended.get("message") or "")[:_MOST_READ].strip()
+        if status.get("name") == CONTAINER and text:
+            yield " ".join(text.split())

@@ -1,0 +1,210 @@
+"""A model is measured in a cluster: one Job for each class of devices, whose container runs here as
+a process where a kubelet would start it."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.api.nodelabels import NodeLabels
+from reconciler.runtimes.runtime import NodeFacts
+from tests.support import engines, pods
+from tests.support.cluster import Cluster
+from tests.support.cluster_fleet import L4, PROD, ClusterFleet
+from tests.support.engines import Server, render
+from tests.support.fleets import document, service
+from tests.support.gguf_models import tiny_llama
+from tests.support.llama_server import llama_server
+from tests.support.ports import own_port, own_ports
+from tests.support.reconciler import Machine
+from tests.support.scheduling import GIB, GPU
+from tests.support.wait import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
+
+OK, CHANGES = 0, 2
+LABELS = NodeLabels("NVIDIA", 23 * GIB, "sm_89", int4=True, count=1)
+_ANY_NOISE = ("--max-variation", "1000")
+
+
+@pytest.fixture
+def home(tmp_path: Path, installed_cluster: Cluster, machine: Machine) -> ClusterFleet:
+    """A fleet whose pool is one L4, not labelled yet."""
+    made = ClusterFleet.create(tmp_path, installed_cluster, machine)
+    pool = {"kubernetes": {"cluster": PROD, "nodeSelector": {"pool": "edge"}}, "hardware": L4}
+    made.push(edge=document("FleetNode", "edge", pool))
+    installed_cluster.add_node("edge-1", {"pool": "edge"}, **{GPU: "1"})
+    return made
+
+
+def _label(home: ClusterFleet) -> None:
+    """As `fleet-agent label` does."""
+    home.cluster.add_node("edge-1", {"pool": "edge", **LABELS.labels()}, **{GPU: "1"})
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Server]:
+    """What would serve in the pod."""
+    port = own_port()
+    facts = NodeFacts(
+        binary=(str(llama_server()),),
+        port=str(port),
+        threads="1",
+        directory=str(tmp_path / "engine"),
+        model_paths={"tiny": str(tiny_llama(tmp_path / "tiny.gguf"))},
+    )
+    wanted = engines.service(contextSize=1024)
+    with Server(render(wanted, facts), port, tmp_path / "engine") as started:
+        yield started.wait_ready()
+
+
+def _push(home: ClusterFleet, port: int, **spec: Any) -> None:
+    quick = {"warmupIterations": 0, "iterations": 2}
+    given = {"endpoint": {"port": port}, "benchmark": quick, **spec}
+    home.push(chat=service("chat", "phi", **given))
+    home.once()
+
+
+def _jobs(home: ClusterFleet) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = home.cluster.json("get", "jobs", "-A")["items"]
+    return found
+
+
+def _results(home: ClusterFleet) -> list[dict[str, Any]]:
+    listed = home.cluster.json("get", "configmaps", "-l", "app.kubernetes.io/component=benchmark")
+    found: list[dict[str, Any]] = listed["items"]
+    return found
+
+
+def _run_as_kubelet(home: ClusterFleet, folder: Path, *more: str, code: int = 0) -> None:
+    """The Job's container as a process, against the engine here; then its pod tells of its end."""
+    (job,) = _jobs(home)
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["fleet-agent", "pod", "bench"]
+    words = list(container["args"])
+    words[words.index("--host") + 1] = "127.0.0.1"
+    log = folder / "termination-log"
+    ended = pods.run("bench", *words, "--termination-log", str(log), *more)
+    assert ended.code == code, ended.err
+    name = _ended_pod(home, job["metadata"]["name"])
+    state = {"terminated": {"exitCode": ended.code, "message": log.read_text()}}
+    status = {"containerStatuses": [{"name": "bench", "state": state, "image": "i", "imageID": "",
+                                     "ready": False, "restartCount": 0}]}  # fmt: skip
+    words = ["patch", "pod", name, "--subresource=status", "-p", json.dumps({"status": status})]
+    home.cluster.kubectl(*words)
+
+
+def _ended_pod(home: ClusterFleet, job: str) -> str:
+    """kwok ends a Job's pods at once, and says nothing for them."""
+
+    def names() -> list[str]:
+        live = home.cluster.json("get", "pods", "-l", f"job-name={job}")["items"]
+        return [p["metadata"]["name"] for p in live if p["status"]["phase"] == "Succeeded"]
+
+    wait_for(lambda: bool(names()), "its pod ends")
+    home.cluster.wait("--for=condition=Complete", f"job/{job}")
+    return names()[0]
+
+
+def test_a_model_is_measured_once_on_each_class_of_devices(
+    home: ClusterFleet, engine: Server, tmp_path: Path
+) -> None:
+    _push(home, engine.port)
+
+    assert (home.dry_run().code, _jobs(home)) == (OK, []), "no label tells its devices yet"
+    _label(home)
+
+    planned = home.dry_run()
+
+    assert planned.code == CHANGES
+    assert "measures phi on 1 x NVIDIA sm_89, 23 GiB: it asks pod chat-" in planned.out
+    assert "clients wait behind it" in planned.out
+
+    home.once()
+    assert len(_jobs(home)) == 1
+    assert home.dry_run().code == OK, "while it runs nothing else is to do"
+    _run_as_kubelet(home, tmp_path, *_ANY_NOISE)
+    home.once()
+
+    (found,) = _results(home)
+    assert found["data"]["model"] == "phi"
+    assert found["data"]["device"] == "1 x NVIDIA sm_89, 23 GiB"
+    assert float(found["data"]["tokensPerSecond"]) > 0
+    home.once()
+    assert _jobs(home) == []
+    assert home.dry_run().code == OK, "what is known is not measured again"
+    assert _unknown_speeds(home) == 0
+
+
+def _unknown_speeds(home: ClusterFleet) -> int:
+    """Of how many nodes the extender does not know how fast the service is there."""
+    (port,) = own_ports(1)
+    at = ("--kubeconfig", str(home.cluster.kubeconfig), "--port", str(port))
+    running = home.machine.start("extender", *at)
+    (found,) = home.cluster.json("get", "pods", "-l", "app.kubernetes.io/component=server")["items"]
+    asked = {"Pod": {**found, "apiVersion": "v1", "kind": "Pod"}, "NodeNames": ["edge-1"]}
+    try:
+        running.wait_said("1 nodes are known")
+        body = json.dumps(asked).encode()
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port}/prioritize", body, timeout=60
+        ) as said:
+            json.load(said)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as said:
+            lines = said.read().decode().splitlines()
+    finally:
+        running.end()
+    name = 'fleet_extender_unknown_nodes{fact="speed"} '
+    return next(int(float(line.removeprefix(name))) for line in lines if line.startswith(name))
+
+
+def test_a_measurement_that_failed_is_told_as_an_event_and_waits(home: ClusterFleet) -> None:
+    _push(home, own_port())
+    _label(home)
+    home.once()
+    (job,) = _jobs(home)
+    _ended_pod(home, job["metadata"]["name"])
+
+    home.once()
+
+    events = home.cluster.json("get", "events.events.k8s.io")["items"]
+    (told,) = [event for event in events if event["reason"] == "BenchmarkFailed"]
+    assert told["regarding"]["name"] == "chat"
+    assert (
+        "phi on 1 x NVIDIA sm_89, 23 GiB was not measured (attempt 1: it left no result)"
+        in (told["note"])
+    )
+    assert [j["metadata"]["uid"] for j in _jobs(home)] == [job["metadata"]["uid"]]
+    assert home.dry_run().code == OK, "its pause is not over"
+
+
+def test_a_result_that_somebody_edited_goes_and_is_measured_again_and_all_go_with_the_service(
+    home: ClusterFleet, engine: Server, tmp_path: Path
+) -> None:
+    _push(home, engine.port)
+    _label(home)
+    home.once()
+    _run_as_kubelet(home, tmp_path, *_ANY_NOISE)
+    home.once()
+    home.once()
+    (found,) = _results(home)
+    name = found["metadata"]["name"]
+    home.cluster.kubectl("patch", "configmap", name, "-p", '{"data": {"tokensPerSecond": "9999"}}')
+
+    planned = home.dry_run()
+    home.once()
+
+    assert "was edited by hand (tokensPerSecond); remove it, and measure again" in planned.out
+    assert _results(home) == []
+    assert len(_jobs(home)) == 1
+
+    home.push(chat=None)
+    home.once()
+
+    assert _jobs(home) == []
+    assert home.dry_run().code == OK
