@@ -101,6 +101,9 @@ _COMPANION = (
            read=_seconds, fallback="5s"),
     Option("api-key-file", "the key that the engine asks of clients (default: it asks for none)",
            "FILE", read=file_path),
+    Option("node", "where the pod runs, for metrics", "NAME", fallback="unknown"),
+    Option("sample-interval", "how often the engine's tokens are counted", "TIME", read=_seconds,
+           fallback="15s"),
 )  # fmt: skip
 _BENCH = (
     Option("host", "the pod's address", "IP"),
@@ -270,6 +273,7 @@ def _run_companion(args: argparse.Namespace) -> int:
     from agent.pod.companion import Companion, Delays
     from agent.pod.engine import Engine
     from agent.pod.web import PodServer
+    from agent.server.sampler import Sampler
 
     _require(args, "runtime", "port")
     key_file = str(args.api_key_file) if args.api_key_file else None
@@ -281,12 +285,15 @@ def _run_companion(args: argparse.Namespace) -> int:
         drain_timeout_s=args.drain_timeout,
         pace=Delays(settle_s=args.settle),
     )
-    with PodServer(args.listen, companion) as server:
+    sampler = Sampler(companion.counters, every_s=args.sample_interval)
+    with PodServer(args.listen, companion, sampler, args.node) as server:
         # A server is ended from another thread than the one that serves.
         end = threading.Thread(target=server.shutdown, name="end", daemon=True)
         with endings(end.start):
             companion.start()
+            sampler.start()
             server.serve_forever()
+    sampler.close()
     companion.close()
     return Exit.OK
 

@@ -8,14 +8,15 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.core import Metric
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from agent.server.gpu_metrics import gpu_metrics
 from reconciler import __version__
+from reconciler.metrics.exposition import exposition, family, info
+from reconciler.metrics.table import LABELER
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -36,32 +37,16 @@ def make_app(node: str, labeler: Labeler, sensors: Sensors, interval_s: float) -
         return JSONResponse(document, 200 if is_alive else 503)
 
     async def metrics(request: Request) -> Response:
-        try:
-            encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        except (TypeError, ValueError):  # a version that is not a number
-            encode, content_type = choose_encoder("")
-        body = encode(_Collector(node, labeler, sensors))
+        def collect() -> Iterator[Metric]:
+            return _metrics(node, labeler, sensors)
+
+        body, content_type = exposition(collect, request.headers.get("accept", ""))
         return Response(body, headers={"Content-Type": content_type})
 
     return Starlette(routes=[Route("/healthz", healthz), Route("/metrics", metrics)])
 
 
-class _Collector:
-    """For prometheus_client's exposition, as its own registry."""
-
-    def __init__(self, node: str, labeler: Labeler, sensors: Sensors) -> None:
-        self._node, self._labeler, self._sensors = node, labeler, sensors
-
-    def collect(self) -> Iterator[Metric]:
-        yield from gpu_metrics(self._sensors.now(), self._node)
-        current = GaugeMetricFamily(
-            "fleet_labels_current",
-            "1 while the Node's labels are what the machine says.",
-            labels=("node",),
-        )
-        current.add_metric((self._node,), float(self._labeler.is_current))
-        yield current
-        build = InfoMetricFamily("fleet_build", "The labeler.", labels=("node",))
-        versions = {"version": __version__, "python": platform.python_version()}
-        build.add_metric((self._node,), versions)
-        yield build
+def _metrics(node: str, labeler: Labeler, sensors: Sensors) -> Iterator[Metric]:
+    yield from gpu_metrics(sensors.now(), node)
+    yield family(LABELER["fleet_labels_current"], [((node,), float(labeler.is_current))])
+    yield info(LABELER["fleet_build_info"], node, __version__, platform.python_version())

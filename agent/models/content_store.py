@@ -2,7 +2,7 @@
 
     sha256/<digest>/<file>          the model, read-only; several files under their own names
     sha256/<digest>/<name>/...      a model that is a folder
-    sha256/<digest>/.model.json     its files' names, sizes and digests, and its format
+    sha256/<digest>/.model.json     its files' names, sizes and digests, its format, what it took
     sha256/<digest>/.facts.json     what its header says; a cache, written by one of our versions
     sources/<hash of source>.json   which digest was verified first for a source on this node
     pins/<digest>                   a person brought it: it stays for a while without being needed
@@ -45,7 +45,8 @@ class StoredFile:
 @dataclass(frozen=True, slots=True)
 class StoredModel:
     """A verified model. `path` is what an engine is given: its file, the first part of a split one,
-    or its folder; absolute if the store's root is. `base` is the folder of its `files`."""
+    or its folder; absolute if the store's root is. `base` is the folder of its `files`. `took_s` is
+    how long it took to bring it, with all attempts; None where nobody waited for it."""
 
     digest: str
     path: Path
@@ -53,6 +54,7 @@ class StoredModel:
     format: str
     base: Path
     files: tuple[StoredFile, ...]
+    took_s: float | None = None
 
     @property
     def weights_bytes(self) -> int:
@@ -132,7 +134,15 @@ class ContentStore:
             self._facts[digest] = facts
         return self._facts[digest]
 
-    def put(self, arrived: Arrived, form: str, place: Path, *, pin: bool = False) -> StoredModel:
+    def put(
+        self,
+        arrived: Arrived,
+        form: str,
+        place: Path,
+        *,
+        pin: bool = False,
+        took_s: float | None = None,
+    ) -> StoredModel:
         """Move verified, flushed files in; `place` is a folder on the same disk for staging."""
         staging = place / "staged"
         shutil.rmtree(staging, ignore_errors=True)
@@ -144,6 +154,7 @@ class ContentStore:
             "sizeBytes": sum(file.size_bytes for file in arrived.files),
             "format": form,
             "files": [[f.path, f.size_bytes, f.sha256] for f in arrived.files],
+            "tookSeconds": None if took_s is None else round(took_s, 3),
         }
         atomic_write(staging / _MANIFEST, json.dumps(manifest).encode())
         if arrived.facts is not None:
@@ -253,7 +264,9 @@ class ContentStore:
                 if files is None or (name and name not in {file.path for file in files}):
                     return None
                 base = top / folder
-                return StoredModel(digest, base / name, size, form, base, files)
+                took = rest.get("tookSeconds")
+                took_s = float(took) if isinstance(took, int | float) else None
+                return StoredModel(digest, base / name, size, form, base, files, took_s)
             case _:
                 return None
 

@@ -71,6 +71,7 @@ class Transfer:
 
     state: DownloadPhase = DownloadPhase.WAITING
     since: float = 0.0
+    began: float | None = None  # monotonic: the first attempt of those that bring it
     cancelled: threading.Event = field(default_factory=threading.Event)
     failures: int = 0
     furthest: int = 0
@@ -158,6 +159,8 @@ class Downloads:
     def _enqueue(self, transfer: Transfer) -> None:
         if self._closed:
             return
+        if transfer.began is None:
+            transfer.began = self._clock.monotonic()
         self._enter(transfer, DownloadPhase.WAITING, "")
         self._waiting.append(transfer)
         self._start_waiting()
@@ -181,6 +184,7 @@ class Downloads:
                 pass  # forgotten, or closing: not a failure
             elif error is None:
                 transfer.failures = 0
+                transfer.began = None
                 self._enter(transfer, DownloadPhase.DONE, "")
             else:
                 self._fail(transfer, error)

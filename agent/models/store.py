@@ -149,7 +149,8 @@ class ModelStore:
                 return
             arrived = self._arrive(place, transfer, expected)
             with self._shelving():
-                self.shelf.put(arrived, model.format, place, pin=self._pin)
+                took_s = self._clock.monotonic() - (transfer.began or self._clock.monotonic())
+                self.shelf.put(arrived, model.format, place, pin=self._pin, took_s=took_s)
                 self.shelf.remember(model.origin, arrived.digest, arrived.resolved)
             shutil.rmtree(place, ignore_errors=True)
 

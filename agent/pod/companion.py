@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from agent.pod.engine import Engine
 from agent.process.health import HealthVerdict
 from agent.process.stopping import describe_cut, describe_wait
+from agent.server.sampler import Counted, counters_of
 from agent.system.clock import Clock, SystemClock
 
 _log = logging.getLogger(__name__)
@@ -92,6 +93,17 @@ class Companion:
         if drain is not None:
             return HealthVerdict(False, "Draining", drain.text or "waits for requests in flight")
         return self._verdict
+
+    def counters(self) -> tuple[Counted, ...]:
+        """The engine's counters of tokens; none while it does not answer."""
+        verdict, process = self._verdict, self._proven
+        if not verdict.ready or process is None:
+            return ()
+        return tuple(counters_of(self._engine.launch, verdict.served, process))
+
+    @property
+    def backend(self) -> str:
+        return self._engine.launch.runtime
 
     def drain(self) -> str:
         """Stop being ready, and return once no request is in flight or the time is over: what was

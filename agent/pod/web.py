@@ -1,4 +1,4 @@
-"""The companion over HTTP, for a kubelet: `/readyz`, `/healthz` and `/drain`.
+"""The companion over HTTP: `/readyz`, `/healthz` and `/drain` for a kubelet, `/metrics`.
 
 The standard library's server: it runs in every pod, and others take twice its memory. Every
 response except that of a drain is immediate.
@@ -12,11 +12,13 @@ import socket
 import sys
 import threading
 import time
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 
 from agent.pod.companion import Companion
+from agent.server.sampler import Sampler
 from reconciler import __version__
 from reconciler.api.errors import UsageError
 from reconciler.http.places import ConnectionSlots
@@ -37,8 +39,10 @@ class PodServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, listen: tuple[str, int], companion: Companion) -> None:
-        self.companion = companion
+    def __init__(
+        self, listen: tuple[str, int], companion: Companion, sampler: Sampler, node: str
+    ) -> None:
+        self.companion, self.sampler, self.node = companion, sampler, node
         self.drains = threading.BoundedSemaphore(_MOST_DRAINS)
         self.places = ConnectionSlots(_MOST_AT_ONCE)
         host, port = listen
@@ -92,8 +96,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(HTTPStatus.OK if alive else _UNAVAILABLE, "ok" if alive else "stopped")
             case "/drain":
                 self._drain()
+            case "/metrics":
+                self._metrics()
             case _:
-                self._answer(HTTPStatus.NOT_FOUND, "there is /readyz, /healthz and /drain")
+                there = "there is /readyz, /healthz, /drain and /metrics"
+                self._answer(HTTPStatus.NOT_FOUND, there)
 
     def do_POST(self) -> None:
         if self.path.partition("?")[0] == "/drain":
@@ -112,10 +119,21 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.drains.release()
         self._answer(HTTPStatus.OK, text)
 
+    def _metrics(self) -> None:
+        from agent.pod.metrics import collect  # 1.3 MiB, if anybody scrapes
+        from reconciler.metrics.exposition import exposition
+
+        own = self.server
+        collected = partial(collect, own.node, own.companion, own.sampler)
+        body, content_type = exposition(collected, self.headers.get("Accept", ""))
+        self._send(HTTPStatus.OK, body, content_type)
+
     def _answer(self, status: HTTPStatus, text: str) -> None:
-        body = f"{text}\n".encode(errors="replace")
+        self._send(status, f"{text}\n".encode(errors="replace"), "text/plain; charset=utf-8")
+
+    def _send(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()

@@ -95,13 +95,11 @@ class _Node:
         return JSONResponse(document, 503 if missing else 200)
 
     async def metrics(self, request: Request) -> Response:
-        from prometheus_client.exposition import choose_encoder  # see Serving._app
+        from reconciler.metrics.exposition import exposition  # see Serving._app
 
-        try:
-            encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        except (TypeError, ValueError):  # a version that is not a number
-            encode, content_type = choose_encoder("")
-        return Response(encode(self._metrics()), headers={"Content-Type": content_type})
+        accept = request.headers.get("accept", "")
+        body, content_type = exposition(self._metrics().collect, accept)
+        return Response(body, headers={"Content-Type": content_type})
 
     async def wake(self, request: Request) -> Response:
         """The loop itself finds out what has changed."""

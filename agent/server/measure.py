@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.machine.pressure import PressureWatch
-from agent.server.sampler import Sampler, Shown
+from agent.process.rebuilt import models_of
+from agent.server.sampler import Sampler, Shown, counters
 from agent.state.benchmarks import ResultsWatch
 from reconciler.api.model import public_source
 from reconciler.api.nodestate import StoredState
@@ -29,12 +30,24 @@ def sampler(node: Node, board: StateBoard) -> Sampler:
             )
             for entry in node.agent.store.inventory()
         )
-        return Shown(tuple(stored), pressure.look(), benchmarks.look())
+        return Shown(tuple(stored), pressure.look(), benchmarks.look(), loads=_loads(node))
 
     def told() -> None:
         board.speeds = made.shown.speeds
         board.pump()
 
-    every_s = node.settings.intervals.sample_s
-    made = Sampler(node.agent.processes.snapshot, look, told, every_s=every_s)
+    made = Sampler(
+        lambda: counters(node.agent.processes.snapshot()),
+        look,
+        told,
+        every_s=node.settings.intervals.sample_s,
+    )
     return made
+
+
+def _loads(node: Node) -> dict[str, float]:
+    """What it took to bring the models of what runs here."""
+    store, running = node.agent.store, node.agent.processes.snapshot()
+    models = {model for state in running for model in models_of(state.launch)}
+    brought = {model.name: store.lookup(model) for model in models}
+    return {n: it.took_s for n, it in brought.items() if it is not None and it.took_s is not None}

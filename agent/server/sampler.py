@@ -19,10 +19,11 @@ from reconciler.runtimes import RUNTIMES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from agent.process.launch import ProcessSnapshot
+    from agent.process.launch import Launch, ProcessSnapshot
     from reconciler.api.benchmark import BenchmarkResult
     from reconciler.api.meta import ObjectRef
     from reconciler.api.nodestate import Pressure, StoredState
+    from reconciler.fleet.command import ServedModel
 
 _ASKED_AT_ONCE = 2  # each thread costs memory, and they wait for loopback only
 _END_S = 2.0
@@ -33,20 +34,22 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Shown:
     """The results of the last round. `speeds`: tokens written a second by each service, the mean of
-    the last minute; known ones only."""
+    the last minute; known ones only. `loads`: the seconds that it took to bring each model, by its
+    name; likewise."""
 
     stored: tuple[StoredState, ...] = ()
     pressure: Pressure | None = None
     benchmarks: tuple[BenchmarkResult, ...] = ()
     speeds: Mapping[ObjectRef, float] = field(default_factory=dict)
+    loads: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One counter of one process, and where it is read."""
+    """One counter of one process, and where it is read. `process` differs after each start."""
 
     ref: ObjectRef
-    pid: int
+    process: int | str
     model: str
     backend: str
     url: str
@@ -56,17 +59,18 @@ class Counted:
 
 class Sampler:
     """A thread that reads the counters of every engine, each with a deadline, independently of each
-    other. `look` collects the rest; `after` is called at the end of each round."""
+    other. `wanted` says which are there now, `look` collects the rest; `after` is called at the end
+    of each round."""
 
     def __init__(
         self,
-        processes: Callable[[], tuple[ProcessSnapshot, ...]],
+        wanted: Callable[[], Iterable[Counted]],
         look: Callable[[], Shown] = Shown,
         after: Callable[[], None] = lambda: None,
         *,
         every_s: float = Intervals().sample_s,
     ) -> None:
-        self._processes, self._look, self._after = processes, look, after
+        self._wanted, self._look, self._after = wanted, look, after
         self._every_s = every_s
         self.shown = Shown()
         self._rates = Rates()
@@ -104,7 +108,7 @@ class Sampler:
     def _known(self) -> list[tuple[Counted, float]]:
         now = time.monotonic()
         with self._lock:
-            rates = [(c, self._rates.per_second(c, now)) for c in counters(self._processes())]
+            rates = [(c, self._rates.per_second(c, now)) for c in self._wanted()]
         return [(counted, rate) for counted, rate in rates if rate is not None]
 
     def _run(self) -> None:
@@ -116,7 +120,7 @@ class Sampler:
             self._ending.wait(self._every_s)
 
     def _round(self) -> None:
-        wanted = tuple(counters(self._processes()))
+        wanted = tuple(self._wanted())
         with self._lock:
             self._rates.keep_only(wanted)
         # An engine that has not answered the last request gets no other.
@@ -138,25 +142,29 @@ class Sampler:
 
 
 def counters(states: Iterable[ProcessSnapshot]) -> Iterator[Counted]:
-    """Every counter that can be read without waking or loading anything."""
+    """Every counter of this machine's processes that can be read now."""
     for state in states:
-        launch, row = state.launch, RUNTIMES.get(state.launch.runtime)
-        if row is None or row.metrics_path is None or row.tokens_metric is None:
-            continue
-        if not state.ready or state.pid is None:
-            continue
-        if row.serves_many:
-            names = tuple(served.name for served in state.served if served.state == "loaded")
-            paths = {
-                n: f"{row.metrics_path}?model={quote(n, safe='')}&autoload=false" for n in names
-            }
-        else:
-            paths = dict.fromkeys(launch.models[:1], row.metrics_path)
-        host = _REACHED_AT.get(launch.host, launch.host)
-        base = f"http://[{host}]:{launch.port}" if ":" in host else f"http://{host}:{launch.port}"
-        key_file = None if launch.command.key is None else launch.command.key.file
-        for name, path in paths.items():
-            yield Counted(
-                *(state.ref, state.pid, name, row.name),
-                *(base + path, row.tokens_metric, key_file),
-            )
+        if state.ready and state.pid is not None:
+            yield from counters_of(state.launch, state.served, state.pid)
+
+
+def counters_of(
+    launch: Launch, served: Iterable[ServedModel], process: int | str
+) -> Iterator[Counted]:
+    """The counters of one that is ready, without waking or loading anything."""
+    row = RUNTIMES.get(launch.runtime)
+    if row is None or row.metrics_path is None or row.tokens_metric is None:
+        return
+    if row.serves_many:
+        names = tuple(model.name for model in served if model.state == "loaded")
+        paths = {n: f"{row.metrics_path}?model={quote(n, safe='')}&autoload=false" for n in names}
+    else:
+        paths = dict.fromkeys(launch.models[:1], row.metrics_path)
+    host = _REACHED_AT.get(launch.host, launch.host)
+    base = f"http://[{host}]:{launch.port}" if ":" in host else f"http://{host}:{launch.port}"
+    key_file = None if launch.command.key is None else launch.command.key.file
+    for name, path in paths.items():
+        yield Counted(
+            *(launch.ref, process, name, row.name),
+            *(base + path, row.tokens_metric, key_file),
+        )

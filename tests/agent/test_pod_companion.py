@@ -89,6 +89,23 @@ def test_an_engine_is_ready_once_it_answers_for_its_model(tmp_path: Path, engine
         assert "ready" in program.said
 
 
+def test_what_the_engine_writes_is_a_metric_of_its_node(tmp_path: Path, engine: Server) -> None:
+    words = ("--name", "tiny", "--node", "worker-1", "--sample-interval", "0.05")
+    ready = 'fleet_engine_ready{backend="llama-server",node="worker-1"}'
+    tokens = 'flexinfer_tokens_per_second{backend="llama-server",model="tiny",node="worker-1"}'
+    with companion(tmp_path, engine.port, *words) as (_, own):
+        assert f"{ready} 0.0" in get(own, "/metrics")[1]
+        assert tokens not in get(own, "/metrics")[1]
+        with engine:
+            wait_for(lambda: f"{tokens} 0.0" in get(own, "/metrics")[1], "a rate without traffic")
+            assert f"{ready} 1.0" in get(own, "/metrics")[1]
+
+            assert ask(engine.port, "tiny")[0] == 200
+
+            wait_for(lambda: f"{tokens} 0.0" not in get(own, "/metrics")[1], "a rate with traffic")
+            assert tokens in get(own, "/metrics")[1]
+
+
 def test_an_engine_of_another_model_is_not_ready(tmp_path: Path, engine: Server) -> None:
     with engine, companion(tmp_path, engine.port, "--name", "other") as (_, own):
         wait_for(lambda: "WrongModel" in get(own, "/readyz")[1], "it is known for what it is")

@@ -15,6 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families as text_fami
 from agent.node.settings import Intervals
 from agent.process.exposition import total
 from agent.server.rates import WINDOW_S, Rates
+from agent.state.benchmarks import keep
+from tests.api.test_benchmark import NOW
+from tests.report.test_speeds import measured
 from tests.support.counting_engine import METRIC, asked, tell
 from tests.support.fleets import model, service
 from tests.support.fleets import node as fleet_node
@@ -22,6 +25,8 @@ from tests.support.served_node import ServedNode
 from tests.support.wait import wait_for
 
 TOKENS = 'flexinfer_tokens_per_second{backend="llama-server",model="tiny",node="mac"}'
+LOAD = "flexinfer_model_load_seconds"
+BENCHMARK = 'fleet_benchmark_tokens_per_second{model="gemma",node="mac",phase="generation"}'
 CHAT = {"chat.yaml": service("chat", "tiny")}
 
 
@@ -39,6 +44,35 @@ def test_tokens_per_second_are_0_without_traffic_and_grow_with_it(tmp_path: Path
 def _speed(node: ServedNode) -> float:
     (instance,) = node.state_now()["instances"]
     return float(instance.get("tokensPerSecond") or 0)
+
+
+def test_what_it_took_to_bring_a_model_is_another_figure_than_to_start_it(tmp_path: Path) -> None:
+    load, start = (f'{n}{{model="tiny",node="mac"}}' for n in (LOAD, "fleet_model_start_seconds"))
+    with ServedNode.open(tmp_path, CHAT) as node:
+        node.wait_ready()
+        wait_for(lambda: load in node.metrics())
+        before = node.metrics()
+
+    with ServedNode.open(tmp_path, CHAT) as again:  # which finds the model in the store
+        again.wait_ready()
+        wait_for(lambda: load in again.metrics())
+
+        assert again.metrics()[load] == before[load] > 0
+        assert again.metrics()[start] > 0
+
+
+def test_what_was_measured_is_served_and_what_is_too_noisy_is_not(tmp_path: Path) -> None:
+    noisy = measured(model="noisy", problem="too noisy", measured_at=NOW + 9)
+    with ServedNode.open(tmp_path, {}) as node:
+        for result in (measured(), noisy):
+            keep(node.node.agent.state, result)
+        wait_for(lambda: BENCHMARK in node.metrics())
+
+        found = {name: value for name, value in node.metrics().items() if "benchmark" in name}
+
+    assert found[BENCHMARK] == 41.0
+    assert found['fleet_benchmark_timestamp_seconds{model="gemma",node="mac"}'] == NOW
+    assert len(found) == 3, found
 
 
 def test_an_engine_that_hangs_has_no_rate_and_delays_no_other(tmp_path: Path) -> None:
@@ -100,7 +134,7 @@ def test_a_scrape_loads_no_model_of_a_router(tmp_path: Path) -> None:
 
         assert all("autoload=false" in path for path in paths)
         assert {path for path in paths if "model=two" in path} == set()
-        assert not any(name.startswith("flexinfer_model_load") for name in before)
+        assert not any(name.startswith("fleet_model_start") for name in before)
         assert [name for name in before if "tokens" in name and '"two"' in name] == []
         wait_for(lambda: any("tokens" in n and '"two"' in n for n in node.metrics()), "its series")
         assert all("autoload=false" in path for path in asked(port))

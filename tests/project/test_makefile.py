@@ -62,11 +62,13 @@ def test_what_the_tests_need_is_said_all_at_once(tmp_path: Path) -> None:
     run = _preflight(tmp_path)
 
     assert run.returncode == 1
-    assert all(tool in run.stderr for tool in ("git:", "go:", "c++:", "make:", "apt install"))
+    assert all(
+        tool in run.stderr for tool in ("git:", "go:", "c++:", "make:", "apt-get:", "apt install")
+    )
 
 
 def test_who_has_an_engine_needs_no_compiler(tmp_path: Path) -> None:
-    for name in ("git", "go"):
+    for name in ("git", "go", "apt-get"):
         program = tmp_path / name
         program.write_text("#!/bin/sh")
         program.chmod(0o755)
@@ -77,7 +79,7 @@ def test_who_has_an_engine_needs_no_compiler(tmp_path: Path) -> None:
 
 
 def test_what_will_be_built_is_said_first_with_how_long_it_takes(tmp_path: Path) -> None:
-    for name in ("git", "go", "c++", "make"):
+    for name in ("git", "go", "c++", "make", "apt-get"):
         (tmp_path / name).symlink_to(TRUE)
 
     run = _preflight(tmp_path)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support import kube_binaries, llama_server
-from tests.support.tools import COMPILER, GO, MAKE, Tool
+from tests.support import kube_binaries, llama_server, prometheus
+from tests.support.tools import APT, COMPILER, GO, MAKE, Tool
 
 _STOP_S = 30.0  # for compilers to end and half-built folders to go
 
@@ -46,6 +46,14 @@ BUILDS = (
         "tests.support.kube_binaries",
         lambda: not kube_binaries.lacking(),
         (GO,),
+    ),
+    Build(
+        "prometheus",
+        "Prometheus (fetched)",
+        1,
+        "tests.support.prometheus",
+        lambda: prometheus.found_prometheus() is not None,
+        (APT,),
     ),
 )
 

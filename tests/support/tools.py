@@ -32,6 +32,11 @@ GO = Tool(
     "the programs of a real cluster are built from their Go modules once",
     "https://go.dev/dl (1.26 or newer), or brew install go",
 )
+APT = Tool(
+    ("apt-get",),
+    "promtool and prometheus are taken from Debian's package once",
+    "install Prometheus yourself: brew install prometheus, or https://prometheus.io/download",
+)
 
 
 def missing(tools: Iterable[Tool]) -> list[str]:

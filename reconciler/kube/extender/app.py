@@ -166,15 +166,11 @@ class _Routes:
         return JSONResponse(document, 200 if is_read else 503)
 
     async def metrics(self, request: Request) -> Response:
-        from prometheus_client.exposition import choose_encoder
+        from reconciler.kube.extender.metrics import collect
+        from reconciler.metrics.exposition import exposition
 
-        from reconciler.kube.extender.metrics import Collector
-
-        try:
-            encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        except (TypeError, ValueError):  # a version that is not a number
-            encode, content_type = choose_encoder("")
-        body = encode(Collector(self._tally, self._sources))
+        accept = request.headers.get("accept", "")
+        body, content_type = exposition(partial(collect, self._tally, self._sources), accept)
         return Response(body, headers={"Content-Type": content_type})
 
 

@@ -22,6 +22,7 @@ _LOCKED = {
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
 }
+_NODE = {"name": "FLEET_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
 _TMP = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a volume of the pod's own
 
 
@@ -57,7 +58,9 @@ def companion(subject: Subject) -> dict[str, Any]:
         *(word for model in workload.models for word in ("--name", model.name)),
         *(word for name in _preloads(subject) for word in ("--preload", name)),
     ]
-    return own_program(subject, COMPANION, args) | {
+    own = own_program(subject, COMPANION, args)
+    return own | {
+        "env": [*own["env"], _NODE],
         "restartPolicy": "Always",
         "ports": [{"name": "companion", "containerPort": COMPANION_PORT, "protocol": "TCP"}],
         "livenessProbe": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -73,15 +74,11 @@ class _State:
         return JSONResponse(document, 503 if why else 200)
 
     async def metrics(self, request: Request) -> Response:
-        from prometheus_client.exposition import choose_encoder  # 1.3 MiB, if anybody scrapes
+        from reconciler.kube.server.metrics import collect  # 1.3 MiB, if anybody scrapes
+        from reconciler.metrics.exposition import exposition
 
-        try:
-            encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        except (TypeError, ValueError):  # a version that is not a number
-            encode, content_type = choose_encoder("")
-        from reconciler.kube.server.metrics import Collector
-
-        body = encode(Collector(self._board))
+        accept = request.headers.get("accept", "")
+        body, content_type = exposition(partial(collect, self._board), accept)
         return Response(body, headers={"Content-Type": content_type})
 
 
