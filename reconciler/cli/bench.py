@@ -1,7 +1,8 @@
 """What was measured on the fleet's machines, and evidence of it for the fleet's repository.
 
 Machines are measured by `fleet-agent bench`, on each of them. This asks their agents for the
-results. With --write, each that counts becomes a file `bench/KEY.yaml`, to be committed.
+results. In a cluster the reconciler measures what is not known yet; --again has it measure once
+more. With --write, each that counts becomes a file `bench/KEY.yaml`, to be committed.
 """
 
 from __future__ import annotations
@@ -19,15 +20,19 @@ from reconciler.console.edge import Exit, tell
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from reconciler.api.benchmark import BenchmarkResult
+    from reconciler.api.meta import ObjectRef
+    from reconciler.core.plan import Plan
+    from reconciler.kube.benchmarks.standing import BenchmarkStanding
     from reconciler.report.status import Status
     from reconciler.source.evidence import Evidence
 
 EXAMPLES = {
     "reconcile bench": "what all machines have measured",
     "reconcile bench chat --write .": "evidence of one service, into this clone of the fleet",
+    "reconcile bench chat --cluster prod --again": "measure its pods once more, and wait for it",
 }
 
 
@@ -39,6 +44,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="write what counts into DIR/bench; DIR is a clone of the fleet",
     )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="have the reconciler of a --cluster measure the named services once more, and wait",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="TIME",
+        default="15m",
+        help="how long --again waits (default: 15m)",
+    )
     add_agent_options(parser)
     add_local_options(parser)
 
@@ -47,34 +63,59 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0; 3 where a machine does not answer, or a service that was named has no result that
     counts. Raises UsageError, SourceError, InvalidFleet."""
     check_output(args, "text", "json")
+    from reconciler.api.meta import service_ref
     from reconciler.cli import local
     from reconciler.cli.fleet import open_fleet
-    from reconciler.cli.look import look
+    from reconciler.cli.look import status_of
+    from reconciler.cli.measuring import ask_again, follow
     from reconciler.cli.passes import open_pass
     from reconciler.console.statusview import chosen
 
     if args.write is not None and not args.write.is_dir():
         raise UsageError(f"--write {args.write}: no folder is there; name a clone of the fleet")
+    if args.again and not (args.names and args.cluster):
+        raise UsageError("--again: name services, and with --cluster where they run")
+    timeout_s, refs = _seconds(args.timeout), [service_ref(name) for name in args.names]
     with open_pass(args, open_fleet(args, working_tree=True)) as at:
         if at.fetch() is None:
             raise at.report.failure or UsageError("the fleet has no revision to look at")
-        everything = local.with_measured(args, look(at))
-    chosen(args, everything)  # an unknown name
-    results = sorted(_results(args, everything), key=lambda r: (r.service, r.model, r.measured_at))
-    return _report(args, everything, results)
+        found = at.compare()
+        everything = local.with_measured(args, status_of(at, found))
+        chosen(args, everything)  # an unknown name
+        plan = found.plan
+        if args.again:
+            ask_again(at, plan, refs)
+            plan = follow(at, refs, timeout_s, lambda words: tell(printable(words)))
+    results = sorted(
+        _results(args, everything, plan), key=lambda r: (r.service, r.model, r.measured_at)
+    )
+    return _report(args, everything, results, plan)
 
 
-def _results(args: argparse.Namespace, status: Status) -> Iterable[BenchmarkResult]:
+def _seconds(text: str) -> float:
+    from reconciler.api.quantity import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"--timeout {text}: {error}") from error
+
+
+def _results(args: argparse.Namespace, status: Status, plan: Plan) -> Iterable[BenchmarkResult]:
     from reconciler.api.meta import service_ref
+    from reconciler.cli.measuring import results_in
 
     wanted = {service_ref(name).label for name in args.names}
     heard = (state.benchmarks for state in status.states.values())
-    for found in (*heard, *status.measured.values()):
+    for found in (*heard, *status.measured.values(), tuple(results_in(plan))):
         yield from (result for result in found if not wanted or result.service in wanted)
 
 
-def _report(args: argparse.Namespace, status: Status, results: list[BenchmarkResult]) -> int:
+def _report(
+    args: argparse.Namespace, status: Status, results: list[BenchmarkResult], plan: Plan
+) -> int:
     from reconciler.api.meta import service_ref
+    from reconciler.cli.measuring import standings
     from reconciler.source.evidence import read_evidence
 
     now = time.time()
@@ -85,24 +126,54 @@ def _report(args: argparse.Namespace, status: Status, results: list[BenchmarkRes
         found = read_evidence(args.write, now)
         written = _write(args.write, found, usable)
         unused = _unused(found, written, usable)
+    refs = [service_ref(name) for name in args.names]
+    clusters = standings(plan, refs)
     if args.output == "json":
         shown = [r.model_dump(mode="json", by_alias=True, exclude_none=True) for r in results]
-        print(json.dumps({"results": shown, "evidence": written, "unused": unused}, indent=1))
+        there = {r.label: {"state": s.standing, "message": s.words} for r, s in clusters.items()}
+        print(
+            json.dumps(
+                {"results": shown, "evidence": written, "unused": unused, "clusters": there},
+                indent=1,
+            )
+        )
     else:
         _show(results, now)
         for path, what in written.items():
             tell(f"{path}: {what}")
     for line in unused:
         tell(printable(f"not used: {line}"))
-    measured = {result.service for result in usable}
-    lacking = [ref for ref in map(service_ref, args.names) if ref.label not in measured]
-    for ref in lacking:
-        tell(f"{ref.label}: no result that counts; on its machine: fleet-agent bench {ref.label}")
+    lacking = _lacking(refs, clusters, usable)
+    for line in lacking or ([] if refs else _on_their_way(clusters)):
+        tell(printable(line))
     silent = [s for s in status.observed.targets.values() if not s.reachable]
     for state in silent:
         tell(printable(f"{state.target} did not answer: {state.message}"))
     is_whole = not lacking and (not silent or args.allow_unreachable)
     return Exit.OK if is_whole else Exit.BLOCKED
+
+
+def _lacking(
+    refs: Iterable[ObjectRef],
+    clusters: Mapping[ObjectRef, BenchmarkStanding],
+    usable: Iterable[BenchmarkResult],
+) -> list[str]:
+    """Why services that were named have no result that counts, where they run."""
+    measured = {result.service for result in usable}
+    told = []
+    for ref in refs:
+        if ref in clusters:
+            told += [f"{ref.label}: {words}" for words in (clusters[ref].words,) if words]
+        elif ref.label not in measured:
+            where = f"on its machine: fleet-agent bench {ref.label}; in a cluster: --cluster NAME"
+            told.append(f"{ref.label}: no result that counts; {where}")
+    return told
+
+
+def _on_their_way(clusters: Mapping[ObjectRef, BenchmarkStanding]) -> list[str]:
+    """What is measured soon, or was to be: of a whole fleet, what never will be is no news."""
+    soon = ("waiting", "failed")
+    return [f"{ref.label}: {s.words}" for ref, s in clusters.items() if s.standing in soon]
 
 
 def _show(results: list[BenchmarkResult], now: float) -> None:

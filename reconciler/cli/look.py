@@ -13,6 +13,7 @@ from reconciler.cli.passes import Pass
 from reconciler.core.observation import Observation, starts_again
 from reconciler.core.plan import Blocked, Plan
 from reconciler.fleet.workload import Workload
+from reconciler.loop import PlannedRevision
 from reconciler.loop.desired import Desired
 from reconciler.placement import Hold
 from reconciler.report.status import DeclaredService, Status
@@ -20,7 +21,11 @@ from reconciler.report.status import DeclaredService, Status
 
 def look(at: Pass) -> Status:
     """What runs now, beside what the revision that was fetched wants, and why it is not so."""
-    found = at.compare()
+    return status_of(at, at.compare())
+
+
+def status_of(at: Pass, found: PlannedRevision) -> Status:
+    """As `look`, of a comparison that was made."""
     verdicts = _verdicts(found.plan, at.states)
     refusals = {ref: b for b in found.plan.blocked for ref in (*b.holds, b.ref) if not b.target}
     declared = _declared(found.desired, at.node, found.observed, verdicts, refusals)

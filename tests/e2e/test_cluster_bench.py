@@ -23,11 +23,11 @@ from tests.support.llama_server import llama_server
 from tests.support.ports import own_port, own_ports
 from tests.support.reconciler import Machine
 from tests.support.scheduling import GIB, GPU
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
 
-OK, CHANGES = 0, 2
+OK, CHANGES, BLOCKED, USAGE = 0, 2, 3, 64
 LABELS = NodeLabels("NVIDIA", 23 * GIB, "sm_89", int4=True, count=1)
 _ANY_NOISE = ("--max-variation", "1000")
 
@@ -139,6 +139,50 @@ def test_a_model_is_measured_once_on_each_class_of_devices(
     assert _jobs(home) == []
     assert home.dry_run().code == OK, "what is known is not measured again"
     assert _unknown_speeds(home) == 0
+
+    shown = home.run("bench", "chat")
+    assert shown.code == OK
+    assert shown.out.startswith("default/chat phi: ")
+    assert "1 x NVIDIA sm_89, 23 GiB" in shown.out
+
+
+def test_a_person_has_a_known_model_measured_again_and_sees_it_end(
+    home: ClusterFleet, engine: Server, tmp_path: Path
+) -> None:
+    _push(home, engine.port)
+    _label(home)
+    home.once()
+    _run_as_kubelet(home, tmp_path, *_ANY_NOISE)
+    home.once()
+    home.once()
+    (before,) = _results(home)
+
+    asking = home.machine.start("bench", "chat", "--again", *home.words)
+    asking.wait_said("default/chat: a Job is to measure it")
+    home.once()
+    _run_as_kubelet(home, tmp_path, *_ANY_NOISE)
+    home.once()
+    asking.wait_said("default/chat: known")
+
+    assert asking.process.wait(timeout=PATIENCE_S) == OK
+    (after,) = _results(home)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["data"]["result"] != before["data"]["result"]
+    home.once()
+    assert home.dry_run().code == OK, "what was asked for once is measured once"
+
+
+def test_what_is_not_measured_in_a_cluster_says_why(home: ClusterFleet) -> None:
+    _push(home, own_port(), benchmark={"enabled": False})
+    _label(home)
+
+    shown = home.run("bench", "chat")
+    asked = home.run("bench", "chat", "--again")
+
+    assert shown.code == BLOCKED
+    assert "default/chat: spec.benchmark.enabled is false" in shown.err
+    assert asked.code == USAGE
+    assert _jobs(home) == []
 
 
 def _unknown_speeds(home: ClusterFleet) -> int:

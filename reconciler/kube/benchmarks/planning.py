@@ -66,11 +66,13 @@ class BenchmarkLook:
 
 @dataclass(frozen=True, slots=True)
 class PlannedBenchmarks:
-    """What to do, as `changes`, and why: the decision and what it was made from."""
+    """What to do, as `changes`, and why: the decision and what it was made from. `changing` are
+    services that wait for their own changes."""
 
     look: BenchmarkLook = field(default_factory=BenchmarkLook)
     decision: BenchmarkDecision = field(default_factory=BenchmarkDecision)
     changes: tuple[Change, ...] = ()
+    changing: frozenset[ObjectRef] = frozenset()
 
     @property
     def members(self) -> frozenset[ObjectId]:
@@ -155,7 +157,7 @@ def plan_benchmarks(
     for oid, why in decision.remove.items():
         if may_remove and live.ref(oid) not in changing:
             changes.append(steps.removal(oid, why))
-    return PlannedBenchmarks(seen, decision, tuple(changes))
+    return PlannedBenchmarks(seen, decision, tuple(changes), frozenset(changing))
 
 
 def _needs(

@@ -1,0 +1,100 @@
+"""Measured speeds in a fleet's clusters: what is known, and asking for another measurement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from reconciler.api.errors import UsageError
+from reconciler.api.meta import API_VERSION, ObjectRef
+
+if TYPE_CHECKING:
+    from reconciler.api.benchmark import BenchmarkResult
+    from reconciler.cli.passes import Pass
+    from reconciler.core.plan import Plan
+    from reconciler.kube.benchmarks.planning import PlannedBenchmarks
+    from reconciler.kube.benchmarks.standing import BenchmarkStanding
+
+_LOOK_EVERY_S = 2.0
+_ASKS = "reconcile-bench"  # the field manager of what a person asks for
+
+
+def measured_in(plan: Plan) -> Mapping[str, PlannedBenchmarks]:
+    """What is measured in each cluster that answered, by target."""
+    if not any(target.startswith("cluster/") for target in plan.targets):
+        return {}  # and no cluster code is loaded
+    from reconciler.kube.observed import PlannedCluster
+
+    found = plan.targets.items()
+    return {name: s.benchmarks for name, s in found if isinstance(s, PlannedCluster)}
+
+
+def results_in(plan: Plan) -> Iterator[BenchmarkResult]:
+    for each in measured_in(plan).values():
+        yield from each.look.results
+
+
+def standings(plan: Plan, refs: Collection[ObjectRef]) -> dict[ObjectRef, BenchmarkStanding]:
+    """How far each of these services is that some cluster has; of all, where none is named."""
+    found: dict[ObjectRef, BenchmarkStanding] = {}
+    for each in measured_in(plan).values():
+        from reconciler.kube.benchmarks.standing import standing_of
+
+        here = {*each.look.services, *each.look.skipped}
+        for ref in sorted(here & set(refs) if refs else here):
+            if (standing := standing_of(each, ref)) is not None:
+                found[ref] = standing
+    return found
+
+
+def ask_again(at: Pass, plan: Plan, refs: Collection[ObjectRef]) -> None:
+    """Annotate these services in their clusters, so that the reconciler there measures them.
+    Raises UsageError for one that cannot be, ClusterError."""
+    from reconciler.kube.benchmarks.reading import ASKED_ANNOTATION
+    from reconciler.kube.benchmarks.standing import Standing
+    from reconciler.kube.objects import document_id
+
+    found = standings(plan, refs)
+    for ref in refs:
+        if ref not in found:
+            raise UsageError(f"--again {ref.label}: no --cluster that answers has it")
+        if found[ref].standing is Standing.NOT_MEASURED:
+            raise UsageError(f"--again {ref.label}: {found[ref].words}")
+    word = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    looks = measured_in(plan)
+    for cluster in at.together.clusters if at.together else ():
+        here = looks[cluster.name].look.services if cluster.name in looks else {}
+        for ref in refs:
+            live = cluster.api.get(document_id(ref)) if ref in here else None
+            if live is None:
+                continue
+            metadata = {
+                "name": ref.name,
+                "namespace": ref.namespace,
+                "uid": live["metadata"]["uid"],  # else an apply would make one that is gone
+                "annotations": {ASKED_ANNOTATION: word},
+            }
+            asked = {"apiVersion": API_VERSION, "kind": ref.kind, "metadata": metadata}
+            cluster.api.apply(asked, manager=_ASKS, force=True)
+
+
+def follow(
+    at: Pass, refs: Collection[ObjectRef], timeout_s: float, say: Callable[[str], None]
+) -> Plan:
+    """Look until each of these is measured, or will not be, or the time is over; the last plan.
+    `say` gets a line whenever something has changed."""
+    from reconciler.kube.benchmarks.standing import Standing
+
+    until, told = time.monotonic() + timeout_s, ""
+    while True:
+        plan = at.compare().plan
+        found = standings(plan, refs)
+        words = "; ".join(f"{r.label}: {s.words or s.standing}" for r, s in sorted(found.items()))
+        if words != told:
+            say(words)
+            told = words
+        waits = any(each.standing is Standing.WAITING for each in found.values())
+        if not waits or time.monotonic() >= until:
+            return plan
+        time.sleep(_LOOK_EVERY_S)

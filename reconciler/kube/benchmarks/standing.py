@@ -1,0 +1,54 @@
+"""How far the measurement of a service is, in words for people. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reconciler.api.meta import ObjectRef
+from reconciler.kube.benchmarks.planning import PlannedBenchmarks
+
+
+class Standing(StrEnum):
+    KNOWN = "known"
+    WAITING = "waiting"
+    FAILED = "failed"
+    NOT_MEASURED = "notMeasured"  # and will not be, as things are
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkStanding:
+    """`words` are empty of what is known."""
+
+    standing: Standing
+    words: str = ""
+
+
+def standing_of(planned: PlannedBenchmarks, ref: ObjectRef) -> BenchmarkStanding | None:
+    """None: the service is not in this cluster."""
+    look, decision = planned.look, planned.decision
+    if ref in look.skipped:
+        return BenchmarkStanding(Standing.NOT_MEASURED, look.skipped[ref])
+    if ref not in look.services:
+        return None
+    if not look.is_known:
+        return BenchmarkStanding(Standing.WAITING, "its pods cannot be read now")
+    if ref in planned.changing:
+        return BenchmarkStanding(Standing.WAITING, "it changes, or is held, first")
+    keys = {need.key for need in look.needs if need.service.ref == ref}
+    if not keys:
+        why = "no pod of it is ready on whole GPUs that its node's labels tell of"
+        return BenchmarkStanding(Standing.NOT_MEASURED, why)
+    # Services with the same key are measured once, under the name of one of them.
+    same = {need.service.ref for need in look.needs if need.key in keys}
+    if any(need.key in keys for need, _ in decision.create):
+        return BenchmarkStanding(Standing.WAITING, "a Job is to measure it")
+    if any(result.key in keys for result, _ in decision.write):
+        return BenchmarkStanding(Standing.WAITING, "its result is to be written")
+    for found, told in (
+        (Standing.WAITING, decision.waiting),
+        (Standing.FAILED, decision.failed),
+    ):
+        if words := next((told[each] for each in sorted(same) if each in told), ""):
+            return BenchmarkStanding(found, words)
+    return BenchmarkStanding(Standing.KNOWN)
