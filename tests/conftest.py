@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _asks_for_llama_server(item: pytest.Item) -> bool:
     """By what its module imports."""
-    homes = ("tests.support.llama_server", "tests.support.routers")
+    homes = tuple(f"tests.support.{name}" for name in ("llama_server", "routers", "bench_jobs"))
     module = getattr(item, "module", None)
     return any(getattr(each, "__module__", "") in homes for each in vars(module or object).values())
 

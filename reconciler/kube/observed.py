@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, fields
 
 from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import Location, TargetState
-from reconciler.kube.benchmarks.planning import BenchmarkLook, PlannedBenchmarks
+from reconciler.kube.benchmarks.observer import BenchmarkLook
+from reconciler.kube.benchmarks.planning import PlannedBenchmarks
 from reconciler.kube.diff.planning import ObjectPlan
 from reconciler.kube.endpoints.takeover import SliceTakeover
 from reconciler.kube.informer.observer import Snapshot

@@ -17,8 +17,8 @@ from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.target import REMOVALS, Outcome, Result
 from reconciler.kube.apply.objects import apply_objects, object_id
 from reconciler.kube.apply.outcomes import of_inventory, of_services
-from reconciler.kube.benchmarks.planning import BenchmarkLook, look, plan_benchmarks, states
-from reconciler.kube.benchmarks.reader import NOTHING_READ, PodsAndNodesReader
+from reconciler.kube.benchmarks.observer import BenchmarkObserver
+from reconciler.kube.benchmarks.planning import plan_benchmarks
 from reconciler.kube.client.errors import ClusterError
 from reconciler.kube.diff.fights import Fights
 from reconciler.kube.diff.planning import Scope, plan_objects
@@ -37,7 +37,7 @@ from reconciler.kube.informer.observer import (
 from reconciler.kube.inventory import revision_of, sources_of, write_parent
 from reconciler.kube.memo import Memo
 from reconciler.kube.nearby import agents_nearby
-from reconciler.kube.objects import Manifest, ObjectId, id_of
+from reconciler.kube.objects import ObjectId, id_of
 from reconciler.kube.observed import ObservedCluster, PlannedCluster
 from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.running.instances import Running, explained, instances
@@ -104,7 +104,7 @@ class ClusterTarget:
         self._heartbeats = Heartbeats(api)
         self._pods = PodReader(api)
         self._pool_nodes = PoolNodes(api)
-        self._pods_and_nodes = PodsAndNodesReader(api)
+        self._benchmarks = BenchmarkObserver(api)
         self._progress = ApplyProgress()
         self._seen_at: float | None = None  # the last good look, in epoch seconds
 
@@ -139,7 +139,7 @@ class ClusterTarget:
             snapshot=seen,
             nearby=nearby,
             pods=pods,
-            measured=self._measured(seen.objects, documents),
+            measured=self._benchmarks(self._renderer.placed, seen.objects, documents),
         )
         return state, explained(found, seen.objects, pods.troubled)
 
@@ -224,16 +224,6 @@ class ClusterTarget:
         self._observer.close()
         self.api.close()
 
-    def _measured(
-        self, objects: ObjectSet, documents: Mapping[ObjectId, Manifest]
-    ) -> BenchmarkLook:
-        """What is there of measurements. Pods and nodes are read where that matters."""
-        placed = self._renderer.placed
-        first = look(placed, objects, documents, NOTHING_READ)
-        if not first.services and not first.jobs:
-            return first
-        return look(placed, objects, documents, self._pods_and_nodes.find(states(objects)))
-
     def _slices(
         self, desired: Desired, fleet: str, cluster: ObservedCluster, observed: Observation
     ) -> NodeSlices:
@@ -288,7 +278,8 @@ def _declared_at(desired: Desired, objects: ObjectSet) -> Mapping[ObjectRef, Loc
 def _unsettled(services: Plan, target: str) -> frozenset[ObjectRef]:
     """Services that change there or stay as they are, but for those that go."""
     own = (c for c in services.changes if c.target == target)
-    changing = {c.ref for c in own if c.action not in REMOVALS or c.reason == "MovedAway"}
+    done = (c for c in own if not c.is_shown_only)  # an upgrade may be deferred for weeks
+    changing = {c.ref for c in done if c.action not in REMOVALS or c.reason == "MovedAway"}
     blocked = (b for b in services.blocked if b.target in (None, target))
     return frozenset(changing | {ref for b in blocked for ref in (b.ref, *b.holds)})
 

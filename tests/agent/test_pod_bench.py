@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.support.llama_server import llama_server
 from tests.support.pods import run, running
 from tests.support.ports import own_port
 from tests.support.routers import stream
+from tests.support.serving import Serving
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
@@ -30,7 +32,6 @@ KEY = BenchmarkKey(
     device=DeviceClass(vendor="NVIDIA", arch="sm_89", memory_gib=23, count=1),
 )
 OK, FAILED, NOT_USED, USAGE = 0, 1, 3, 64
-Words = Callable[..., tuple[str, ...]]
 
 
 @pytest.fixture
@@ -133,3 +134,68 @@ def test_nobody_there_is_said(tmp_path: Path) -> None:
 
     assert ended.code == FAILED
     assert "no answer to measure" in log.read_text()
+
+
+class _Engine(Serving):
+    """Answers as llama.cpp does, in no time; `counted` are the tokens that it tells it has written,
+    at each time it is asked."""
+
+    def __init__(self, *counted: int) -> None:
+        self.counted = list(counted)
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), _handler(self)))
+
+    @property
+    def port(self) -> int:
+        return self._server.server_address[1]
+
+
+def _handler(engine: _Engine) -> type[BaseHTTPRequestHandler]:
+    timings = {"prompt_n": 128, "prompt_ms": 10, "predicted_n": 128, "predicted_ms": 100}
+    answers: dict[str, object] = {
+        "/slots": [{"is_processing": False}],
+        "/tokenize": {"tokens": list(range(200))},
+        "/completion": {"timings": timings},
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/metrics":
+                self._send(f"llamacpp:tokens_predicted_total {engine.counted.pop(0)}\n")
+            else:
+                self._send(json.dumps(answers[self.path]))
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._send(json.dumps(answers[self.path]))
+
+        def _send(self, text: str) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nobody reads it."""
+
+    return Handler
+
+
+@pytest.mark.parametrize(
+    ("after", "code", "told"),
+    [
+        (1000 + 4 * 128, OK, '"tokensPerSecond":1270.0'),
+        (1000 + 4 * 128 + 7, NOT_USED, "beside traffic: default/chat wrote 7 tokens for others"),
+        (12, FAILED, "its engine was started again in the middle of the measurement"),
+    ],
+    ids=["its own", "others", "another engine"],
+)
+def test_the_engines_own_counter_tells_whose_tokens_it_wrote(
+    tmp_path: Path, after: int, code: int, told: str
+) -> None:
+    log = tmp_path / "log"
+
+    with _Engine(1000, after) as engine:
+        ended = run(*words(engine.port, log))
+
+    assert ended.code == code, ended.err
+    assert told in log.read_text()

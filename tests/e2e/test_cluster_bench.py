@@ -12,24 +12,19 @@ from typing import Any
 import pytest
 
 from reconciler.api.nodelabels import NodeLabels
-from reconciler.runtimes.runtime import NodeFacts
-from tests.support import engines, pods
+from tests.support.bench_jobs import ended_pod, engine_at, jobs, results, run_as_kubelet
 from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import L4, PROD, ClusterFleet
-from tests.support.engines import Server, render
 from tests.support.fleets import document, service
-from tests.support.gguf_models import tiny_llama
-from tests.support.llama_server import llama_server
 from tests.support.ports import own_port, own_ports
 from tests.support.reconciler import Machine
 from tests.support.scheduling import GIB, GPU
-from tests.support.wait import PATIENCE_S, wait_for
+from tests.support.wait import PATIENCE_S
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
 
 OK, CHANGES, BLOCKED, USAGE = 0, 2, 3, 64
 LABELS = NodeLabels("NVIDIA", 23 * GIB, "sm_89", int4=True, count=1)
-_ANY_NOISE = ("--max-variation", "1000")
 
 
 @pytest.fixture
@@ -48,19 +43,10 @@ def _label(home: ClusterFleet) -> None:
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Server]:
-    """What would serve in the pod."""
-    port = own_port()
-    facts = NodeFacts(
-        binary=(str(llama_server()),),
-        port=str(port),
-        threads="1",
-        directory=str(tmp_path / "engine"),
-        model_paths={"tiny": str(tiny_llama(tmp_path / "tiny.gguf"))},
-    )
-    wanted = engines.service(contextSize=1024)
-    with Server(render(wanted, facts), port, tmp_path / "engine") as started:
-        yield started.wait_ready()
+def engine(tmp_path: Path) -> Iterator[int]:
+    """The port of what would serve in the pod."""
+    with engine_at(own_port(), tmp_path / "engine") as port:
+        yield port
 
 
 def _push(home: ClusterFleet, port: int, **spec: Any) -> None:
@@ -70,53 +56,17 @@ def _push(home: ClusterFleet, port: int, **spec: Any) -> None:
     home.once()
 
 
-def _jobs(home: ClusterFleet) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = home.cluster.json("get", "jobs", "-A")["items"]
-    return found
-
-
-def _results(home: ClusterFleet) -> list[dict[str, Any]]:
-    listed = home.cluster.json("get", "configmaps", "-l", "app.kubernetes.io/component=benchmark")
-    found: list[dict[str, Any]] = listed["items"]
-    return found
-
-
-def _run_as_kubelet(home: ClusterFleet, folder: Path, *more: str, code: int = 0) -> None:
-    """The Job's container as a process, against the engine here; then its pod tells of its end."""
-    (job,) = _jobs(home)
-    (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert container["command"] == ["fleet-agent", "pod", "bench"]
-    words = list(container["args"])
-    words[words.index("--host") + 1] = "127.0.0.1"
-    log = folder / "termination-log"
-    ended = pods.run("bench", *words, "--termination-log", str(log), *more)
-    assert ended.code == code, ended.err
-    name = _ended_pod(home, job["metadata"]["name"])
-    state = {"terminated": {"exitCode": ended.code, "message": log.read_text()}}
-    status = {"containerStatuses": [{"name": "bench", "state": state, "image": "i", "imageID": "",
-                                     "ready": False, "restartCount": 0}]}  # fmt: skip
-    words = ["patch", "pod", name, "--subresource=status", "-p", json.dumps({"status": status})]
-    home.cluster.kubectl(*words)
-
-
-def _ended_pod(home: ClusterFleet, job: str) -> str:
-    """kwok ends a Job's pods at once, and says nothing for them."""
-
-    def names() -> list[str]:
-        live = home.cluster.json("get", "pods", "-l", f"job-name={job}")["items"]
-        return [p["metadata"]["name"] for p in live if p["status"]["phase"] == "Succeeded"]
-
-    wait_for(lambda: bool(names()), "its pod ends")
-    home.cluster.wait("--for=condition=Complete", f"job/{job}")
-    return names()[0]
+def _measure(home: ClusterFleet, engine: int, folder: Path) -> None:
+    (job,) = jobs(home)
+    run_as_kubelet(home, job, engine, folder / "termination-log")
 
 
 def test_a_model_is_measured_once_on_each_class_of_devices(
-    home: ClusterFleet, engine: Server, tmp_path: Path
+    home: ClusterFleet, engine: int, tmp_path: Path
 ) -> None:
-    _push(home, engine.port)
+    _push(home, engine)
 
-    assert (home.dry_run().code, _jobs(home)) == (OK, []), "no label tells its devices yet"
+    assert (home.dry_run().code, jobs(home)) == (OK, []), "no label tells its devices yet"
     _label(home)
 
     planned = home.dry_run()
@@ -126,17 +76,17 @@ def test_a_model_is_measured_once_on_each_class_of_devices(
     assert "clients wait behind it" in planned.out
 
     home.once()
-    assert len(_jobs(home)) == 1
+    assert len(jobs(home)) == 1
     assert home.dry_run().code == OK, "while it runs nothing else is to do"
-    _run_as_kubelet(home, tmp_path, *_ANY_NOISE)
+    _measure(home, engine, tmp_path)
     home.once()
 
-    (found,) = _results(home)
+    (found,) = results(home)
     assert found["data"]["model"] == "phi"
     assert found["data"]["device"] == "1 x NVIDIA sm_89, 23 GiB"
     assert float(found["data"]["tokensPerSecond"]) > 0
     home.once()
-    assert _jobs(home) == []
+    assert jobs(home) == []
     assert home.dry_run().code == OK, "what is known is not measured again"
     assert _unknown_speeds(home) == 0
 
@@ -147,25 +97,25 @@ def test_a_model_is_measured_once_on_each_class_of_devices(
 
 
 def test_a_person_has_a_known_model_measured_again_and_sees_it_end(
-    home: ClusterFleet, engine: Server, tmp_path: Path
+    home: ClusterFleet, engine: int, tmp_path: Path
 ) -> None:
-    _push(home, engine.port)
+    _push(home, engine)
     _label(home)
     home.once()
-    _run_as_kubelet(home, tmp_path, *_ANY_NOISE)
+    _measure(home, engine, tmp_path)
     home.once()
     home.once()
-    (before,) = _results(home)
+    (before,) = results(home)
 
     asking = home.machine.start("bench", "chat", "--again", *home.words)
     asking.wait_said("default/chat: a Job is to measure it")
     home.once()
-    _run_as_kubelet(home, tmp_path, *_ANY_NOISE)
+    _measure(home, engine, tmp_path)
     home.once()
     asking.wait_said("default/chat: known")
 
     assert asking.process.wait(timeout=PATIENCE_S) == OK
-    (after,) = _results(home)
+    (after,) = results(home)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["data"]["result"] != before["data"]["result"]
     home.once()
@@ -182,7 +132,7 @@ def test_what_is_not_measured_in_a_cluster_says_why(home: ClusterFleet) -> None:
     assert shown.code == BLOCKED
     assert "default/chat: spec.benchmark.enabled is false" in shown.err
     assert asked.code == USAGE
-    assert _jobs(home) == []
+    assert jobs(home) == []
 
 
 def _unknown_speeds(home: ClusterFleet) -> int:
@@ -211,8 +161,8 @@ def test_a_measurement_that_failed_is_told_as_an_event_and_waits(home: ClusterFl
     _push(home, own_port())
     _label(home)
     home.once()
-    (job,) = _jobs(home)
-    _ended_pod(home, job["metadata"]["name"])
+    (job,) = jobs(home)
+    ended_pod(home, job["metadata"]["name"])
 
     home.once()
 
@@ -223,20 +173,20 @@ def test_a_measurement_that_failed_is_told_as_an_event_and_waits(home: ClusterFl
         "phi on 1 x NVIDIA sm_89, 23 GiB was not measured (attempt 1: it left no result)"
         in (told["note"])
     )
-    assert [j["metadata"]["uid"] for j in _jobs(home)] == [job["metadata"]["uid"]]
+    assert [j["metadata"]["uid"] for j in jobs(home)] == [job["metadata"]["uid"]]
     assert home.dry_run().code == OK, "its pause is not over"
 
 
 def test_a_result_that_somebody_edited_goes_and_is_measured_again_and_all_go_with_the_service(
-    home: ClusterFleet, engine: Server, tmp_path: Path
+    home: ClusterFleet, engine: int, tmp_path: Path
 ) -> None:
-    _push(home, engine.port)
+    _push(home, engine)
     _label(home)
     home.once()
-    _run_as_kubelet(home, tmp_path, *_ANY_NOISE)
+    _measure(home, engine, tmp_path)
     home.once()
     home.once()
-    (found,) = _results(home)
+    (found,) = results(home)
     name = found["metadata"]["name"]
     home.cluster.kubectl("patch", "configmap", name, "-p", '{"data": {"tokensPerSecond": "9999"}}')
 
@@ -244,11 +194,11 @@ def test_a_result_that_somebody_edited_goes_and_is_measured_again_and_all_go_wit
     home.once()
 
     assert "was edited by hand (tokensPerSecond); remove it, and measure again" in planned.out
-    assert _results(home) == []
-    assert len(_jobs(home)) == 1
+    assert results(home) == []
+    assert len(jobs(home)) == 1
 
     home.push(chat=None)
     home.once()
 
-    assert _jobs(home) == []
+    assert jobs(home) == []
     assert home.dry_run().code == OK

@@ -211,6 +211,14 @@ def test_a_failure_is_tried_again_after_a_pause_that_grows_to_a_day() -> None:
     assert list(late.remove) == [failed.oid]
 
 
+def test_a_clock_that_is_ahead_keeps_nobody_waiting_for_long() -> None:
+    soon = attempt(need(), Progress.FAILED, ended_s=-600.0)
+    never = attempt(need(), Progress.FAILED, ended_s=-3e11)
+
+    assert decided([need()], [], [soon]).create == ()
+    assert [number for _, number in decided([need()], [], [never]).create] == [2]
+
+
 def test_what_is_asked_for_by_hand_is_measured_though_it_is_known_and_only_once() -> None:
     asked = need(asked="now")
     known = evidence(asked)

@@ -9,8 +9,8 @@ Our programs
             one_pass, two_versions with answering (what is said, compared)
 Their programs
             llama_server, kube_binaries, prometheus, gemma (built or fetched once, kept by cache),
-            cluster, helm, installed, cluster_fleet, crds, kube_world, kube_schemas, cluster_wipe,
-            cluster_requests, systemctl, llmkube, counting_engine,
+            cluster, helm, installed, cluster_fleet, bench_jobs, crds, kube_world, kube_schemas,
+            cluster_wipe, cluster_requests, systemctl, llmkube, counting_engine,
             servers (an engine with bad manners)
 Servers     serving (what they share), http, git_http, hub, registry, package_index, wheels,
             certificates, fault_proxy

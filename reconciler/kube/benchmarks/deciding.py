@@ -20,6 +20,7 @@ from reconciler.kube.objects import ObjectId
 MOST_AT_ONCE = 4  # in a cluster; of each class of devices: one
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 600.0, 86_400.0
 _FORGET_S = 2 * _LONGEST_PAUSE_S
+_CLOCK_SLACK_S = 3600.0  # what two machines' clocks may differ by
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,11 @@ def decide(
             waiting[ref] = f"{last.oid.label} measures it now"
             continue
         is_same = last is not None and last.asked == need.asked
-        if last is not None and is_same and now < (due := last.ended_at + pause_s(last.number)):
+        if (
+            last is not None
+            and is_same
+            and now < (due := _ended_at(last, now) + pause_s(last.number))
+        ):
             failed[ref] = _failure(last, need, due)
         elif not turns.take(need.key):
             waiting[ref] = "another measurement is to end first"
@@ -177,6 +182,11 @@ def _unwritten(
         same = (other for other in there if other.key == result.key)
         if not any(other.measured_at >= result.measured_at for other in same):
             yield result, attempt
+
+
+def _ended_at(attempt: Attempt, now: float) -> float:
+    """A time that is far from now is a wrong clock's, or somebody's: nothing waits for it."""
+    return attempt.ended_at if attempt.ended_at <= now + _CLOCK_SLACK_S else 0.0
 
 
 def _failure(attempt: Attempt, need: NeededBenchmark, due: float) -> str:

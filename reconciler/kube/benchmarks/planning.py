@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from reconciler.api.benchmark import BenchmarkResult
@@ -12,56 +12,16 @@ from reconciler.core.plan import Action, Change
 from reconciler.kube.benchmarks.deciding import (
     Attempt,
     BenchmarkDecision,
-    Evidence,
     NeededBenchmark,
     decide,
 )
 from reconciler.kube.benchmarks.objects import benchmark_job, result_config_map
-from reconciler.kube.benchmarks.reader import NOTHING_READ, PodsAndNodes
-from reconciler.kube.benchmarks.reading import (
-    CONFIG_MAP,
-    asked_of,
-    read_attempt,
-    read_evidence,
-)
-from reconciler.kube.benchmarks.subjects import (
-    MeasurableService,
-    measurable,
-    served,
-    serving_pods,
-)
+from reconciler.kube.benchmarks.observer import BenchmarkLook
 from reconciler.kube.diff.step import ObjectStep
 from reconciler.kube.inventory import labelled
 from reconciler.kube.object_set import ObjectSet
-from reconciler.kube.objects import Manifest, ObjectId, document_id, id_of, ref_of, service_of
-from reconciler.kube.render.labels import BENCHMARK, COMPONENT_LABEL, is_benchmark
-from reconciler.kube.render.placed import PlacedService
-
-
-@dataclass(frozen=True, slots=True)
-class BenchmarkLook:
-    """What was found. `services` can be measured, `skipped` is why others cannot; `evidence` and
-    `attempts` are what is there. `seen` is None where pods could not be read: then nothing is
-    done."""
-
-    services: Mapping[ObjectRef, MeasurableService] = field(default_factory=dict)
-    skipped: Mapping[ObjectRef, str] = field(default_factory=dict)
-    served: frozenset[tuple[str, str]] = frozenset()
-    evidence: tuple[Evidence, ...] = ()
-    jobs: tuple[ObjectId, ...] = ()
-    attempts: tuple[Attempt, ...] = ()
-    needs: tuple[NeededBenchmark, ...] = ()
-    is_known: bool = True
-
-    @property
-    def objects(self) -> Iterator[ObjectId]:
-        """What is there of measurements."""
-        yield from self.jobs
-        yield from (each.oid for each in self.evidence)
-
-    @property
-    def results(self) -> tuple[BenchmarkResult, ...]:
-        return tuple(each.result for each in self.evidence if each.result is not None)
+from reconciler.kube.objects import ObjectId, id_of, ref_of, service_of
+from reconciler.kube.render.labels import BENCHMARK, COMPONENT_LABEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,48 +39,6 @@ class PlannedBenchmarks:
         """What will be the fleet's of this."""
         made = (id_of(c.manifest) for c in self.changes if c.manifest is not None)
         return frozenset((*self.look.objects, *made))
-
-
-def is_of_benchmark(objects: ObjectSet, oid: ObjectId) -> bool:
-    """Whether one of our objects is a measurement's."""
-    if oid.kind == "ConfigMap":
-        return oid.name.startswith(CONFIG_MAP) and is_benchmark(objects[oid])
-    return oid.kind == "Job" and oid.name.startswith(CONFIG_MAP) and is_benchmark(objects[oid])
-
-
-def states(objects: ObjectSet) -> tuple[object, ...]:
-    """What changes whenever pods that serve or measure come, go, or become ready."""
-    return tuple(
-        objects.state(oid)
-        for oid in sorted(objects)
-        if oid.kind == "Deployment" or is_of_benchmark(objects, oid)
-    )
-
-
-def look(
-    placed: Iterable[PlacedService],
-    objects: ObjectSet,
-    documents: Mapping[ObjectId, Manifest],
-    found: PodsAndNodes | None,
-) -> BenchmarkLook:
-    """`found` is None where pods and nodes could not be read."""
-    placed = tuple(placed)
-    judged = {each.workload.ref: measurable(each) for each in placed}
-    services = {ref: m for ref, m in judged.items() if isinstance(m, MeasurableService)}
-    own = [oid for oid in sorted(objects) if is_of_benchmark(objects, oid)]
-    jobs = tuple(oid for oid in own if oid.kind == "Job")
-    seen = found or NOTHING_READ
-    attempts = (read_attempt(objects[oid], seen.pods) for oid in jobs)
-    return BenchmarkLook(
-        services=services,
-        skipped={ref: why for ref, why in judged.items() if isinstance(why, str)},
-        served=served(placed),
-        evidence=tuple(read_evidence(objects[oid]) for oid in own if oid.kind == "ConfigMap"),
-        jobs=jobs,
-        attempts=tuple(attempt for attempt in attempts if attempt is not None),
-        needs=tuple(_needs(services, documents, seen)),
-        is_known=found is not None,
-    )
 
 
 def plan_benchmarks(
@@ -158,19 +76,6 @@ def plan_benchmarks(
         if may_remove and live.ref(oid) not in changing:
             changes.append(steps.removal(oid, why))
     return PlannedBenchmarks(seen, decision, tuple(changes), frozenset(changing))
-
-
-def _needs(
-    services: Mapping[ObjectRef, MeasurableService],
-    documents: Mapping[ObjectId, Manifest],
-    seen: PodsAndNodes,
-) -> Iterator[NeededBenchmark]:
-    current = {ref: s.placed.workload.process_digest for ref, s in services.items()}
-    asked = {ref: asked_of(documents.get(document_id(ref))) for ref in services}
-    for pod in serving_pods(seen.pods, seen.nodes, current):
-        service = services[pod.service]
-        key = service.key(pod.build, pod.device)
-        yield NeededBenchmark(key, service, pod, asked[pod.service])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reconciler.api.nodelabels import DEFAULT_PREFIX
 from reconciler.kube.client.errors import ClusterError
@@ -31,9 +31,6 @@ class PodsAndNodes:
     nodes: Mapping[str, Manifest] = field(default_factory=dict)
 
 
-NOTHING_READ = PodsAndNodes()
-
-
 class PodsAndNodesReader:
     """One thread uses it."""
 
@@ -50,11 +47,43 @@ class PodsAndNodesReader:
             if before == states and now - at < _GOOD_FOR_S:
                 return found
         try:
-            pods = tuple(self._api.list(SERVED_KINDS["", "Pod"], selector=_PODS).items)
+            pods = self._api.list(SERVED_KINDS["", "Pod"], selector=_PODS).items
             nodes = self._api.list(SERVED_KINDS["", "Node"], selector=_NODES).items
         except ClusterError as error:  # also without the right to: the pass goes on
             _log.debug("what could be measured is not known: %s", error)
             return None
-        read = PodsAndNodes(pods, {str(node["metadata"]["name"]): node for node in nodes})
+        read = PodsAndNodes(
+            tuple(map(_slim_pod, pods)),
+            {str(node["metadata"]["name"]): _slim_node(node) for node in nodes},
+        )
         self._known = now, states, read
         return read
+
+
+# What is kept of them for minutes: a whole pod takes 25 KiB of memory.
+
+
+def _slim_pod(pod: Manifest) -> Manifest:
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    metadata = _only(pod["metadata"], "name", "namespace", "labels", "ownerReferences")
+    metadata |= _only(pod["metadata"], "annotations", "deletionTimestamp")
+    containers = [_only(c, "name", "image", "resources") for c in spec.get("containers") or ()]
+    told = _only(status, "podIP", "phase", "reason", "message", "conditions")
+    states = [_only(c, "name", "imageID", "state") for c in status.get("containerStatuses") or ()]
+    return {
+        "metadata": metadata,
+        "spec": {**_only(spec, "nodeName"), "containers": containers},
+        "status": {**told, "containerStatuses": states},
+    }
+
+
+def _slim_node(node: Manifest) -> Manifest:
+    status = node.get("status") or {}
+    return {
+        "metadata": _only(node["metadata"], "name", "labels", "annotations"),
+        "status": _only(status, "allocatable"),
+    }
+
+
+def _only(of: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: of[name] for name in names if name in of}

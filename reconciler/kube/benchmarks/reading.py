@@ -112,7 +112,7 @@ def _end(job: Manifest) -> tuple[float | None, str]:
 
 def _epoch(text: object) -> float:
     """0: at a time that nobody knows, which is long ago."""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):
         return datetime.fromisoformat(str(text)).timestamp()
     return 0.0
 

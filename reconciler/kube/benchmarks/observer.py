@@ -1,0 +1,127 @@
+"""One look at what is there of measurements, and at who could be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from reconciler.api.benchmark import BenchmarkResult
+from reconciler.api.meta import ObjectRef
+from reconciler.kube.benchmarks.deciding import Attempt, Evidence, NeededBenchmark
+from reconciler.kube.benchmarks.reader import PodsAndNodes, PodsAndNodesReader
+from reconciler.kube.benchmarks.reading import CONFIG_MAP, asked_of, read_attempt, read_evidence
+from reconciler.kube.benchmarks.subjects import (
+    MeasurableService,
+    measurable,
+    served,
+    serving_pods,
+)
+from reconciler.kube.memo import Memo
+from reconciler.kube.object_set import ObjectSet
+from reconciler.kube.objects import Manifest, ObjectId, document_id
+from reconciler.kube.render.labels import is_benchmark
+from reconciler.kube.render.placed import PlacedService
+
+if TYPE_CHECKING:
+    from reconciler.kube.client.api import ApiServer
+
+Documents = Mapping[ObjectId, Manifest]
+
+_NOTHING = PodsAndNodes()
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkLook:
+    """What was found. `services` can be measured, `skipped` is why others cannot; `evidence` and
+    `attempts` are what is there. Where pods could not be read it `is_known` no more, and nothing is
+    done."""
+
+    services: Mapping[ObjectRef, MeasurableService] = field(default_factory=dict)
+    skipped: Mapping[ObjectRef, str] = field(default_factory=dict)
+    served: frozenset[tuple[str, str]] = frozenset()
+    evidence: tuple[Evidence, ...] = ()
+    jobs: tuple[ObjectId, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    needs: tuple[NeededBenchmark, ...] = ()
+    is_known: bool = True
+
+    @property
+    def objects(self) -> Iterator[ObjectId]:
+        """What is there of measurements."""
+        yield from self.jobs
+        yield from (each.oid for each in self.evidence)
+
+    @property
+    def results(self) -> tuple[BenchmarkResult, ...]:
+        return tuple(each.result for each in self.evidence if each.result is not None)
+
+
+class BenchmarkObserver:
+    """One thread uses it. It asks for pods and nodes where something can be measured, or is."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self._reader = PodsAndNodesReader(api)
+        self._judged = Memo[ObjectRef, MeasurableService | str]()
+        self._evidence = Memo[ObjectId, Evidence]()
+        self._needs = Memo[str, tuple[NeededBenchmark, ...]]()
+
+    def __call__(
+        self, placed: Iterable[PlacedService], objects: ObjectSet, documents: Documents
+    ) -> BenchmarkLook:
+        placed = tuple(placed)
+        judged = {p.workload.ref: self._judge(p) for p in placed}
+        services = {ref: m for ref, m in judged.items() if isinstance(m, MeasurableService)}
+        own = [oid for oid in sorted(objects) if _is_of_benchmark(objects, oid)]
+        jobs = tuple(oid for oid in own if oid.kind == "Job")
+        found = self._reader.find(_states(objects, own)) if services or jobs else _NOTHING
+        seen = found or _NOTHING
+        attempts = (read_attempt(objects[oid], seen.pods) for oid in jobs)
+        needs = self._needs.find(
+            "all", (services, seen), lambda: tuple(_unasked_needs(services, seen))
+        )
+        self._judged.keep(judged)
+        self._evidence.keep(objects)
+        return BenchmarkLook(
+            services=services,
+            skipped={ref: why for ref, why in judged.items() if isinstance(why, str)},
+            served=served(placed),
+            evidence=tuple(self._read(objects, oid) for oid in own if oid.kind == "ConfigMap"),
+            jobs=jobs,
+            attempts=tuple(attempt for attempt in attempts if attempt is not None),
+            needs=tuple(_asked(need, documents) for need in needs),
+            is_known=found is not None,
+        )
+
+    def _judge(self, placed: PlacedService) -> MeasurableService | str:
+        return self._judged.find(placed.workload.ref, (placed,), partial(measurable, placed))
+
+    def _read(self, objects: ObjectSet, oid: ObjectId) -> Evidence:
+        return self._evidence.find(oid, (objects.state(oid),), lambda: read_evidence(objects[oid]))
+
+
+def _is_of_benchmark(objects: ObjectSet, oid: ObjectId) -> bool:
+    """Whether one of our objects is a measurement's."""
+    is_named = oid.kind in ("ConfigMap", "Job") and oid.name.startswith(CONFIG_MAP)
+    return is_named and is_benchmark(objects[oid])
+
+
+def _states(objects: ObjectSet, own: Iterable[ObjectId]) -> tuple[object, ...]:
+    """What changes whenever pods that serve or measure come, go, or become ready."""
+    serving = (oid for oid in sorted(objects) if oid.kind == "Deployment")
+    return tuple(objects.state(oid) for oid in (*serving, *own))
+
+
+def _unasked_needs(
+    services: Mapping[ObjectRef, MeasurableService], seen: PodsAndNodes
+) -> Iterator[NeededBenchmark]:
+    current = {ref: s.placed.workload.process_digest for ref, s in services.items()}
+    for pod in serving_pods(seen.pods, seen.nodes, current):
+        service = services[pod.service]
+        yield NeededBenchmark(service.key(pod.build, pod.device), service, pod)
+
+
+def _asked(need: NeededBenchmark, documents: Documents) -> NeededBenchmark:
+    asked = asked_of(documents.get(document_id(need.service.ref)))
+    return need if asked is None else replace(need, asked=asked)
