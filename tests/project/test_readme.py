@@ -73,7 +73,7 @@ def test_the_five_minutes_end_with_an_answer(first_fleet: Path, tmp_path: Path) 
             env=env,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=3 * PATIENCE_S,  # a model of 240 MB is read and warmed up
             check=False,
         )
         return done.returncode, done.stdout + done.stderr
