@@ -26,7 +26,6 @@ from tests.support.owner import (
     LONGEST_BACKOFF_S,
     QUICK,
     MovedClock,
-    alive,
     get,
     launch,
     post,
@@ -37,6 +36,7 @@ from tests.support.owner import (
     wait_reason,
     wait_state,
 )
+from tests.support.pids import alive
 from tests.support.ports import own_port
 from tests.support.wait import wait_for
 

@@ -18,7 +18,8 @@ from agent.process.sockets import listening_socket, still_listens
 from reconciler.fleet.command import Probe
 from tests.support import servers
 from tests.support.agents import FakeAgent, sends
-from tests.support.owner import alive, launch
+from tests.support.owner import launch
+from tests.support.pids import alive
 from tests.support.ports import own_port
 from tests.support.wait import wait_for
 

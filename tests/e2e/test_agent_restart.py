@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.support.client import complete, get
-from tests.support.reconciler import Fleet, Machine, alive
+from tests.support.pids import alive
+from tests.support.reconciler import Fleet, Machine
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e

@@ -12,7 +12,8 @@ import pytest
 
 from reconciler.api.meta import HOLD_ANNOTATION
 from tests.support.fleets import document, model, service
-from tests.support.reconciler import Fleet, Machine, alive
+from tests.support.pids import alive
+from tests.support.reconciler import Fleet, Machine
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e

@@ -224,7 +224,8 @@ def test_a_service_can_be_scaled_and_its_status_is_written_apart(server: Server)
     assert stored["status"] == status
     assert scale["status"] == {"replicas": 1, "selector": "app=scaled"}
     assert rows[0].split() == [
-        "NAME", "READY", "REASON", "NODE", "RUNTIME", "MODEL", "ENDPOINT", "REVISION", "AGE",
+        "NAME", "READY", "REASON", "NODE", "RUNTIME", "MODEL", "ENDPOINT", "TOKENS/S", "REVISION",
+        "AGE",
     ]  # fmt: skip
     assert rows[1].split()[:4] == ["scaled", "False", "ModelMissing", "edge-l4"]
 

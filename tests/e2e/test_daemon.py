@@ -13,7 +13,8 @@ from tests.support.client import complete
 from tests.support.fleets import model, node, service, write_fleet
 from tests.support.git_http import GitServer, git_server
 from tests.support.http import FileServer
-from tests.support.reconciler import Fleet, Machine, alive
+from tests.support.pids import alive
+from tests.support.reconciler import Fleet, Machine
 from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.e2e

@@ -22,9 +22,10 @@ from tests.support import servers
 from tests.support.fleets import document
 from tests.support.llama_server import llama_server
 from tests.support.owner import get
+from tests.support.pids import alive
 from tests.support.platforms import sees_upgrades
 from tests.support.ports import own_port
-from tests.support.reconciler import Fleet, Machine, Running, alive
+from tests.support.reconciler import Fleet, Machine, Running
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.gemma import link_gemma
+from tests.support.pids import alive
 from tests.support.ports import own_port
-from tests.support.reconciler import Machine, alive
+from tests.support.reconciler import Machine
 from tests.support.typed_pages import Line, Page, Shell, shape, shell
 from tests.support.wait import wait_for
 

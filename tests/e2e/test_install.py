@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.client import complete
-from tests.support.reconciler import Finished, Fleet, Machine, alive
+from tests.support.pids import alive
+from tests.support.reconciler import Finished, Fleet, Machine
 from tests.support.systemctl import end_service, install_manager, main_pid
 from tests.support.wait import wait_for
 

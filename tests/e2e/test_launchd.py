@@ -15,7 +15,8 @@ import pytest
 
 from agent.install.launchd import LABEL
 from tests.support.client import complete
-from tests.support.reconciler import Finished, Fleet, Machine, alive
+from tests.support.pids import alive
+from tests.support.reconciler import Finished, Fleet, Machine
 from tests.support.wait import wait_for
 
 pytestmark = [

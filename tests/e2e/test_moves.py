@@ -14,8 +14,9 @@ import pytest
 
 from tests.support.client import complete
 from tests.support.fleets import node, service
+from tests.support.pids import alive
 from tests.support.ports import own_port
-from tests.support.reconciler import Fleet, Machine, Running, alive
+from tests.support.reconciler import Fleet, Machine, Running
 from tests.support.served_node import request
 from tests.support.wait import PATIENCE_S, wait_for
 

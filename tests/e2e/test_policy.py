@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.fleets import document, model
 from tests.support.http import FileServer
-from tests.support.reconciler import Fleet, Machine, Running, alive
+from tests.support.pids import alive
+from tests.support.reconciler import Fleet, Machine, Running
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from tests.support.client import complete, context_size
-from tests.support.reconciler import Fleet, Machine, alive
+from tests.support.pids import alive
+from tests.support.reconciler import Fleet, Machine
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e

@@ -15,7 +15,8 @@ from tests.support.fleets import model, node, service
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
 from tests.support.mlx_models import PROGRAM, tiny_mlx
-from tests.support.reconciler import Fleet, Machine, alive
+from tests.support.pids import alive
+from tests.support.reconciler import Fleet, Machine
 from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.e2e

@@ -18,7 +18,7 @@ In memory   targets, pure_cluster, kube_live, said
 Chaos       rounds, chaos, chaos_node, faults; cluster_chaos, cluster_declared, cluster_faults,
             cluster_hands, cluster_laws, beside_cluster
 Clients     client, steady
-A machine   machines (as drivers and kernels answer), ports, platforms, tools, wait, repos,
+A machine   machines (as drivers and kernels answer), pids, ports, platforms, tools, wait, repos,
             no_locks, bent_machine, as_mac
 Pages       command_lines, typed_pages
 """

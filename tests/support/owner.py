@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from agent.process.events import ProcessTiming
 from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.owner import Processes
@@ -135,14 +133,6 @@ def post(port: int, path: str) -> None:
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data=b"", method="POST")
     with urllib.request.urlopen(request, timeout=PATIENCE_S):
         pass
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; one that ended and is not yet reaped does not."""
-    try:
-        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ from agent.state.directory import StateDir
 from reconciler.core.observation import Instance
 from tests.support import forked
 from tests.support.fleets import model, node, service
+from tests.support.pids import alive
 from tests.support.ports import own_row
 from tests.support.repos import Repo, git_env
 from tests.support.served_node import request
@@ -365,11 +366,3 @@ class Fleet:
 
 def _ended(process: subprocess.Popen[bytes] | forked.Forked) -> bool:
     return process.poll() is not None
-
-
-def alive(pid: int) -> bool:
-    """Whether the process runs; one that ended and is not yet reaped does not."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
