@@ -82,14 +82,12 @@ def run(args: argparse.Namespace) -> int:
         found = at.compare()
         everything = local.with_measured(args, status_of(at, found))
         chosen(args, everything)  # an unknown name
-        plan = found.plan
         if args.again:
-            ask_again(at, plan, refs)
-            plan = follow(at, refs, timeout_s, lambda words: tell(printable(words)))
-    results = sorted(
-        _results(args, everything, plan), key=lambda r: (r.service, r.model, r.measured_at)
-    )
-    return _report(args, everything, results, plan)
+            ask_again(at, found.plan, refs)
+            found = follow(at, refs, timeout_s, lambda words: tell(printable(words)))
+            everything = status_of(at, found)
+    results = sorted(_results(args, everything), key=lambda r: (r.service, r.model, r.measured_at))
+    return _report(args, everything, results, found.plan)
 
 
 def _seconds(text: str) -> float:
@@ -101,13 +99,12 @@ def _seconds(text: str) -> float:
         raise UsageError(f"--timeout {text}: {error}") from error
 
 
-def _results(args: argparse.Namespace, status: Status, plan: Plan) -> Iterable[BenchmarkResult]:
+def _results(args: argparse.Namespace, status: Status) -> Iterable[BenchmarkResult]:
     from reconciler.api.meta import service_ref
-    from reconciler.cli.measuring import results_in
 
     wanted = {service_ref(name).label for name in args.names}
     heard = (state.benchmarks for state in status.states.values())
-    for found in (*heard, *status.measured.values(), tuple(results_in(plan))):
+    for found in (*heard, *status.measured.values()):
         yield from (result for result in found if not wanted or result.service in wanted)
 
 

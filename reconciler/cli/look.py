@@ -9,6 +9,7 @@ from reconciler.agents.arrival import Verdicts
 from reconciler.agents.verdicts import verdicts_of
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
+from reconciler.cli.measuring import measured_in
 from reconciler.cli.passes import Pass
 from reconciler.core.observation import Observation, starts_again
 from reconciler.core.plan import Blocked, Plan
@@ -29,7 +30,13 @@ def status_of(at: Pass, found: PlannedRevision) -> Status:
     verdicts = _verdicts(found.plan, at.states)
     refusals = {ref: b for b in found.plan.blocked for ref in (*b.holds, b.ref) if not b.target}
     declared = _declared(found.desired, at.node, found.observed, verdicts, refusals)
-    return Status(found.observed, declared, at.states, found.desired.fleet.revision)
+    return Status(
+        found.observed,
+        declared,
+        at.states,
+        found.desired.fleet.revision,
+        measured={name: each.look.results for name, each in measured_in(found.plan).items()},
+    )
 
 
 def _verdicts(plan: Plan, states: Mapping[str, NodeState]) -> Mapping[str, Verdicts]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
 from reconciler.api.meta import API_VERSION, ObjectRef
 
 if TYPE_CHECKING:
-    from reconciler.api.benchmark import BenchmarkResult
     from reconciler.cli.passes import Pass
     from reconciler.core.plan import Plan
     from reconciler.kube.benchmarks.planning import PlannedBenchmarks
     from reconciler.kube.benchmarks.standing import BenchmarkStanding
+    from reconciler.loop import PlannedRevision
 
 _LOOK_EVERY_S = 2.0
 _ASKS = "reconcile-bench"  # the field manager of what a person asks for
@@ -28,11 +28,6 @@ def measured_in(plan: Plan) -> Mapping[str, PlannedBenchmarks]:
 
     found = plan.targets.items()
     return {name: s.benchmarks for name, s in found if isinstance(s, PlannedCluster)}
-
-
-def results_in(plan: Plan) -> Iterator[BenchmarkResult]:
-    for each in measured_in(plan).values():
-        yield from each.look.results
 
 
 def standings(plan: Plan, refs: Collection[ObjectRef]) -> dict[ObjectRef, BenchmarkStanding]:
@@ -81,20 +76,20 @@ def ask_again(at: Pass, plan: Plan, refs: Collection[ObjectRef]) -> None:
 
 def follow(
     at: Pass, refs: Collection[ObjectRef], timeout_s: float, say: Callable[[str], None]
-) -> Plan:
-    """Look until each of these is measured, or will not be, or the time is over; the last plan.
+) -> PlannedRevision:
+    """Look until each of these is measured, or will not be, or the time is over; the last look.
     `say` gets a line whenever something has changed."""
     from reconciler.kube.benchmarks.standing import Standing
 
     until, told = time.monotonic() + timeout_s, ""
     while True:
-        plan = at.compare().plan
-        found = standings(plan, refs)
+        seen = at.compare()
+        found = standings(seen.plan, refs)
         words = "; ".join(f"{r.label}: {s.words or s.standing}" for r, s in sorted(found.items()))
         if words != told:
             say(words)
             told = words
         waits = any(each.standing is Standing.WAITING for each in found.values())
         if not waits or time.monotonic() >= until:
-            return plan
+            return seen
         time.sleep(_LOOK_EVERY_S)

@@ -94,6 +94,12 @@ def test_a_model_is_measured_once_on_each_class_of_devices(
     assert shown.code == OK
     assert shown.out.startswith("default/chat phi: ")
     assert "1 x NVIDIA sm_89, 23 GiB" in shown.out
+    (served,) = home.run("status", "-o", "json").json()["services"]
+    (speed,) = served["placements"][0]["benchmarks"]
+    assert speed["tokensPerSecond"] == pytest.approx(
+        float(found["data"]["tokensPerSecond"]), abs=0.01
+    )
+    assert speed["stale"] is None
 
 
 def test_a_person_has_a_known_model_measured_again_and_sees_it_end(
