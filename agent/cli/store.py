@@ -1,4 +1,5 @@
-"""List the models that are here, verify them, put some in by hand, remove what nothing needs."""
+"""List the models that are here, verify them, put some in by hand or into a registry, remove what
+nothing needs."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ EXAMPLES = {
     "fleet-agent store list": "what is here",
     "fleet-agent store verify": "read every byte of it",
     "fleet-agent store import mini.gguf --source hf://org/mini/mini.gguf": "a copy from elsewhere",
+    "fleet-agent store push 1f3a oci://registry.example/mini:1": "for other machines to fetch",
     "fleet-agent store gc --dry-run": "what is needed no more",
 }
 
@@ -40,9 +42,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     put.add_argument("file", type=Path, metavar="PATH")
     put.add_argument("--source", help="answer for this source of a Model from now on")
     put.add_argument("--format", choices=("gguf", "mlx", "safetensors"), help="default: by name")
+    push = actions.add_parser("push", help="put a model into an OCI registry, for others to fetch")
+    push.add_argument("digest", metavar="DIGEST", help="its beginning, as list shows it")
+    push.add_argument("target", metavar="oci://REGISTRY/REPOSITORY:TAG")
     gc = actions.add_parser("gc", help="remove the models that nothing needs any more")
     gc.add_argument("--dry-run", action="store_true", help="only say what would go")
-    for action in (listed, verify, put, gc):
+    for action in (listed, verify, put, push, gc):
         add(action, (STATE_DIR, MODEL_STORE), again=True)
         action.add_argument("-o", "--output", choices=("text", "json"), default=argparse.SUPPRESS)
 
@@ -54,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
     state = StateDir.open(state_root(args.state_dir))
     store = store_of(args, state.models)
-    actions = {"list": _list, "verify": _verify, "import": _import, "gc": _gc}
+    actions = {"list": _list, "verify": _verify, "import": _import, "push": _push, "gc": _gc}
     return actions[args.action](args, store, state)
 
 
@@ -123,6 +128,23 @@ def _import(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
     else:
         print(stored.digest)
         print(f"{stored.path}: a Model with this sha256 needs no download", file=sys.stderr)
+    return Exit.OK
+
+
+def _push(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
+    from reconciler.models.oci_push import PushedFile, push
+
+    model, *others = _named([args.digest], store)
+    if others:
+        raise UsageError(f"{args.digest}: {1 + len(others)} models begin so; write more of it")
+    files = [PushedFile(f.path, model.base / f.path, f.size_bytes, f.sha256) for f in model.files]
+    source = push(args.target, files, lambda line: print(line, file=sys.stderr, flush=True))
+    if args.output == "json":
+        print(json.dumps({"formatVersion": 1, "models": [_entry(model) | {"source": source}]}))
+    else:
+        print(source)
+        told = f"a Model with this source, sha256: {model.digest} and format: {model.format} is it"
+        print(told, file=sys.stderr)
     return Exit.OK
 
 

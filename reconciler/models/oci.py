@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from reconciler.api.errors import DownloadFailed, ModelError
+from reconciler.api.errors import DownloadFailed, ModelError, UsageError
 from reconciler.models.scheme import FileAccess, FileListing, ListRequest, RemoteFile, Scheme
 from reconciler.models.tree import printable
 from reconciler.models.url import check_url, is_loopback
@@ -24,7 +24,7 @@ _SOURCE = re.compile(
     rf"/(?P<repository>{_NAME}(?:/{_NAME})*)"
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
-_TITLE = "org.opencontainers.image.title"
+TITLE = "org.opencontainers.image.title"
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _MAX_LENGTH = 512
 
@@ -99,7 +99,7 @@ def _named(repository: str, layers: list[dict[str, Any]]) -> list[tuple[str, dic
     last = repository.rpartition("/")[2]
     found = []
     for layer in layers:
-        title = _note(layer, _TITLE)
+        title = _note(layer, TITLE)
         if isinstance(title, str) and title:
             found.append((title.removeprefix("./"), layer))
         elif "gguf" in str(layer.get("mediaType")):  # as Docker packs models
@@ -107,7 +107,7 @@ def _named(repository: str, layers: list[dict[str, Any]]) -> list[tuple[str, dic
     if not found and len(layers) == 1:
         return [(last, layers[0])]
     if not found:
-        raise ModelError(f"its {len(layers)} layers have no names ({_TITLE}): push it with oras")
+        raise ModelError(f"its {len(layers)} layers have no names ({TITLE}): push it with oras")
     return found
 
 
@@ -155,6 +155,16 @@ def _explain(where: str, status: int, headers: Mapping[str, str]) -> str | None:
     return (
         f"{where}: not in the registry: check the repository and the tag" if status == 404 else None
     )
+
+
+def writable_place(target: str) -> tuple[str, str, str]:
+    """URL of the registry, repository and tag of an address to push to. Raises UsageError."""
+    match = _match(target)
+    if match is None or match["digest"]:
+        raise UsageError(f"{printable(target)}: write oci://REGISTRY/REPOSITORY:TAG")
+    if reason := _check(target):
+        raise UsageError(f"{printable(target)}: {reason}")
+    return *_place(match, {}), match["tag"]
 
 
 def _is_folder(source: str) -> bool:

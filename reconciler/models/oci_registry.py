@@ -15,6 +15,8 @@ from reconciler.models.child import answering, failure_kind
 from reconciler.models.url import check_url, origin_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     import requests
     from oras.provider import Registry
 
@@ -81,30 +83,58 @@ def _manifest(question: dict[str, Any]) -> dict[str, Any]:
 
 def _get(question: dict[str, Any], url: str) -> tuple[Registry, requests.Response]:
     """The response for a manifest, logged in as the registry requires."""
-    import oras.auth
-    from oras.container import Container
-    from oras.provider import Registry
-
-    base = urlsplit(question["base"])
-    container = Container(f"{base.netloc}/{question['repository']}:any")
-    registry = Registry(base.netloc, insecure=base.scheme == "http")
-    _guard(registry, base.hostname or "", question["allowedHosts"], question["privateHosts"])
-    registry.auth.load_configs(container)
+    base = question["base"]
+    own, allowed, private = (
+        urlsplit(base).hostname or "",
+        question["allowedHosts"],
+        question["privateHosts"],
+    )
+    registry = open_registry(
+        base,
+        question["repository"],
+        lambda url, host: _forbidden(url, host, own, allowed, private),
+    )
     headers = {"Accept": ", ".join(_ACCEPTED)}
     first = registry.session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_S)
     if first.status_code not in {401, 403}:
         return registry, first
-    wants = first.headers.get("Www-Authenticate", "").partition(" ")[0].lower()
+    sent = logged_in(registry, first, headers)
+    if sent is None:
+        return registry, first
+    return registry, registry.session.get(url, headers=sent, stream=True, timeout=_TIMEOUT_S)
+
+
+def open_registry(
+    base: str, repository: str, forbidden: Callable[[str, str], str | None]
+) -> Registry:
+    """With the logins of the docker configuration. `forbidden` says why a URL on a host may not be
+    requested: the registry's own, and where it sends logins."""
+    from oras.container import Container
+    from oras.provider import Registry
+
+    parts = urlsplit(base)
+    registry = Registry(parts.netloc, insecure=parts.scheme == "http")
+    _guard(registry, forbidden)
+    registry.auth.load_configs(Container(f"{parts.netloc}/{repository}:any"))
+    return registry
+
+
+def logged_in(
+    registry: Registry, refusal: requests.Response, headers: Mapping[str, str]
+) -> dict[str, str] | None:
+    """The headers of the same request with a login, as the refusal wants it; None: there is none.
+    A token is for what was refused: one for reading does not write."""
+    import oras.auth
+
+    wants = refusal.headers.get("Www-Authenticate", "").partition(" ")[0].lower()
     if wants == "basic":
         login = getattr(registry.auth, "_basic_auth", None)
         if login is None:
-            return registry, first
+            return None
         registry.auth = oras.auth.get_auth_backend("basic", registry.session, False)
         registry.auth._basic_auth = login
-    sent, changed = registry.auth.authenticate_request(first, headers)
-    if not changed:
-        return registry, first
-    return registry, registry.session.get(url, headers=sent, stream=True, timeout=_TIMEOUT_S)
+    sent, changed = registry.auth.authenticate_request(refusal, dict(headers), refresh=True)
+    return dict(sent) if changed else None
 
 
 def _is_basic(registry: Registry) -> bool:
@@ -113,16 +143,14 @@ def _is_basic(registry: Registry) -> bool:
     return isinstance(registry.auth, BasicAuth)
 
 
-def _guard(
-    registry: Registry, own: str, allowed: list[str] | None, private: list[str] | None
-) -> None:
-    """Restrict the session to what the fleet allows: the registry, and where it sends logins."""
+def _guard(registry: Registry, forbidden: Callable[[str, str], str | None]) -> None:
+    """Restrict the session to what is not forbidden, and to requests that end."""
     from requests.adapters import HTTPAdapter
 
     class CheckedAdapter(HTTPAdapter):
         def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             host = urlsplit(request.url).hostname or ""
-            if reason := _forbidden(str(request.url), host, own, allowed, private):
+            if reason := forbidden(str(request.url), host):
                 raise PermissionError(f"it leads to {host}: {reason}")
             kwargs["timeout"] = kwargs.get("timeout") or _TIMEOUT_S
             return super().send(request, *args, **kwargs)

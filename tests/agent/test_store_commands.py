@@ -20,6 +20,8 @@ from agent.state.directory import StateDir
 from reconciler.fleet.model_file import ModelFile
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer, OneLineServer
+from tests.support.registry import Registry
+from tests.support.wait import wait_for
 
 OBEYED = "\x1b]0;title\x07\x1b[31m"  # a window's title, and red from here on
 FLEET = """\
@@ -195,6 +197,39 @@ def test_a_folder_is_imported_whole(machine: Machine, tmp_path: Path) -> None:
     assert [file["path"] for file in found["files"]] == ["config.json", "model.safetensors"]
 
 
+def test_a_push_says_the_source_that_a_model_then_has(machine: Machine, tmp_path: Path) -> None:
+    _, digest = machine.run("store", "import", str(tiny(tmp_path)))
+    with Registry() as registry:
+        registry.scheme = ""
+        target = f"oci://{registry.host}/team/tiny:1"
+
+        (found,) = machine.json("store", "push", digest[:8], target)
+        code, out = machine.run("store", "push", digest.strip(), target)
+
+        assert (code, out.strip()) == (0, found["source"])
+        assert found["source"].startswith(f"{target}@sha256:")
+        assert f"sha256: {digest.strip()} and format: gguf is it" in machine.errors
+        wanted = ModelFile("m", found["source"], "gguf", digest.strip())
+        store = ModelStore(tmp_path / "other")
+        store.ensure(wanted)
+        wait_for(lambda: store.lookup(wanted) is not None, lambda: store.download_of(wanted))
+        store.close()
+
+
+def test_a_push_needs_one_model_and_a_tag(machine: Machine, tmp_path: Path) -> None:
+    target = "oci://registry.example/team/tiny:1"
+
+    assert machine.run("store", "push", "abc", target)[0] == 64
+    assert "no model here begins so" in machine.errors
+    machine.run("store", "import", str(tiny(tmp_path, 1)))
+    machine.run("store", "import", str(tiny(tmp_path, 2)))
+    assert machine.run("store", "push", "", target)[0] == 64
+    assert "2 models begin so" in machine.errors
+    digest = machine.json("store", "list")[0]["sha256"]
+    assert machine.run("store", "push", digest, target.removesuffix(":1"))[0] == 64
+    assert "write oci://REGISTRY/REPOSITORY:TAG" in machine.errors
+
+
 def test_what_cannot_be_imported_is_refused(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_bytes(b"secret words, and more of them than a header has")
 
@@ -291,5 +326,5 @@ def test_options_of_the_store_stand_before_and_after_what_is_done_with_it(
 def test_the_help_of_the_store_has_a_line_for_each_use() -> None:
     lines = parser_of("store").format_help().splitlines()
 
-    for use in ("list", "verify", "import", "gc"):
+    for use in ("list", "verify", "import", "push", "gc"):
         assert [line for line in lines if line.startswith(f"  fleet-agent store {use}")], use

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.models.store import DownloadPhase, ModelStore
-from reconciler.api.errors import DownloadFailed, HostUnreachable, ModelError
+from reconciler.api.errors import DownloadFailed, HostUnreachable, ModelError, UsageError
 from reconciler.fleet.model_file import ModelFile
 from reconciler.models import (
     FetchContext,
@@ -22,8 +22,10 @@ from reconciler.models import (
     fetch,
     list_files,
 )
+from reconciler.models.oci_push import PushedFile, push
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
+from tests.support.ports import own_port
 from tests.support.registry import Registry, layer
 from tests.support.wait import wait_for
 
@@ -220,3 +222,76 @@ def test_a_registry_that_does_not_answer_is_tried_again_later(registry: Registry
 
     with pytest.raises(HostUnreachable, match=r"127\.0\.0\.1:9/team/m: cannot be asked"):
         list_files(request)
+
+
+def pushed_files(folder: Path) -> list[PushedFile]:
+    """FOLDER on disk, with a folder in it."""
+    found = []
+    for name, data in {**FOLDER, "sub/more.json": b"[]"}.items():
+        at = folder / name
+        at.parent.mkdir(parents=True, exist_ok=True)
+        at.write_bytes(data)
+        found.append(PushedFile(name, at, len(data), hashlib.sha256(data).hexdigest()))
+    return found
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("scheme", ["bearer", "basic", ""])
+def test_what_was_pushed_is_read_back_and_not_sent_twice(
+    registry: Registry, tmp_path: Path, scheme: str
+) -> None:
+    registry.scheme, registry.login = scheme, LOGIN if scheme else None
+    files, target = pushed_files(tmp_path / "m"), f"oci://{registry.host}/team/new:1"
+    if scheme:
+        with pytest.raises(ModelError, match="an account that may push"):
+            push(target, files, lambda _: None)
+    log_in(tmp_path, registry)
+    said: list[str] = []
+
+    source = push(target, files, said.append)
+    again = push(target, files, said.append)
+
+    assert said == [
+        *(f"{file.path}: sending" for file in files),
+        *(f"{file.path}: is there already" for file in files),
+    ]
+    assert source == again
+    request = ListRequest(source, context=FetchContext())
+    listed = list_files(request)
+    assert listed.folder
+    assert {f.path: f.sha256 for f in listed.files} == {f.path: f.sha256 for f in files}
+
+
+@pytest.mark.e2e
+def test_a_file_that_is_damaged_is_refused_and_nothing_gets_the_name(
+    registry: Registry, tmp_path: Path
+) -> None:
+    first, *others = pushed_files(tmp_path / "m")
+    first.at.write_bytes(b"{]")
+
+    with pytest.raises(ModelError, match="HTTP 400: DIGEST_INVALID"):
+        push(f"oci://{registry.host}/team/new:1", [first, *others], lambda _: None)
+
+    assert registry.manifests == {}
+
+
+@pytest.mark.e2e
+def test_a_registry_that_is_away_is_said(registry: Registry, tmp_path: Path) -> None:
+    target = f"oci://127.0.0.1:{own_port()}/team/new:1"
+
+    with pytest.raises(DownloadFailed, match="nothing was named there"):
+        push(target, pushed_files(tmp_path / "m"), lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("oci://r.example/m", "write oci://REGISTRY/REPOSITORY:TAG"),
+        (f"oci://r.example/m:1@sha256:{'0' * 64}", "write oci://REGISTRY/REPOSITORY:TAG"),
+        ("https://r.example/m:1", "write oci://REGISTRY/REPOSITORY:TAG"),
+        ("oci://r.example:0/m:1", "has no host"),
+    ],
+)
+def test_only_a_tag_can_be_pushed_to(target: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        push(target, [], lambda _: None)

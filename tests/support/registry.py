@@ -14,7 +14,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from tests.support.serving import Serving
 
@@ -23,8 +23,8 @@ _TITLE = "org.opencontainers.image.title"
 
 
 class Registry(Serving):
-    """`login`: "user:password" that reading takes; `scheme`: how, `bearer` (a token from /token,
-    which takes the login), `basic`, or "" for nobody asks."""
+    """`login`: "user:password" that it takes; `scheme`: how, `bearer` (a token from /token, which
+    takes the login; one that is for reading does not write), `basic`, or "" for nobody asks."""
 
     def __init__(self) -> None:
         self.scheme = "bearer"
@@ -74,14 +74,44 @@ def _layer(data: bytes, title: str) -> tuple[dict[str, Any], bytes]:
 
 def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            digest = self.path.rpartition("/")[2]
+            if not self._may(self.headers["Authorization"], "pull"):
+                self._challenge("pull")
+            else:
+                self._head(200 if digest in registry.blobs else 404, {}, b"")
+
+        def do_POST(self) -> None:
+            """The beginning of an upload, whose place is elsewhere in the same registry."""
+            if not self._may(self.headers["Authorization"], "push"):
+                self._challenge("push")
+            else:
+                self._head(202, {"Location": "/uploads/7?state=x"}, b"")
+
+        def do_PUT(self) -> None:
+            data = self.rfile.read(int(self.headers["Content-Length"]))
+            path, _, query = self.path.partition("?")
+            if not self._may(self.headers["Authorization"], "push"):
+                self._challenge("push")
+            elif match := re.fullmatch(r"/v2/(.+)/manifests/(.+)", path):
+                registry.manifests[f"{match[1]}:{match[2]}"] = data
+                digest = hashlib.sha256(data).hexdigest()
+                registry.manifests[f"{match[1]}@sha256:{digest}"] = data
+                self._head(201, {}, b"")
+            else:
+                (digest,) = parse_qs(query)["digest"]
+                is_it = digest == f"sha256:{hashlib.sha256(data).hexdigest()}"
+                registry.blobs |= {digest: data} if is_it else {}
+                self._head(201 if is_it else 400, {}, b"" if is_it else b"DIGEST_INVALID")
+
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
             told = self.headers["Authorization"]
             registry.requests.append((path, told, self.headers["Range"]))
             if path == "/token":
                 self._token(told)
-            elif not self._may_read(told):
-                self._challenge()
+            elif not self._may(told, "pull"):
+                self._challenge("pull")
             elif match := re.fullmatch(r"/v2/(.+)/manifests/(.+)", path):
                 mark = "@" if match[2].startswith("sha256:") else ":"
                 self._send(registry.manifests.get(f"{match[1]}{mark}{match[2]}"), MANIFEST)
@@ -97,15 +127,20 @@ def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
             if registry.login and told != _basic(registry.login):
                 self._head(401, {}, b"{}")
             else:
-                self._send(json.dumps({"token": "a-token"}).encode(), "application/json")
+                writes = "push" in parse_qs(urlsplit(self.path).query).get("scope", [""])[0]
+                token = "a-token-to-push" if writes else "a-token"
+                self._send(json.dumps({"token": token}).encode(), "application/json")
 
-        def _may_read(self, told: str | None) -> bool:
-            wanted = {"bearer": "Bearer a-token", "basic": _basic(registry.login or ":")}
-            return not registry.scheme or told == wanted[registry.scheme]
+        def _may(self, told: str | None, do: str) -> bool:
+            if registry.scheme == "bearer":
+                tokens = {"pull": ("a-token", "a-token-to-push"), "push": ("a-token-to-push",)}
+                return told in [f"Bearer {token}" for token in tokens[do]]
+            return not registry.scheme or told == _basic(registry.login or ":")
 
-        def _challenge(self) -> None:
+        def _challenge(self, do: str) -> None:
             realm = registry.realm or f"http://{registry.host}/token"
-            how = f'Bearer realm="{realm}",service="r",scope="repository:x:pull"'
+            scope = "pull,push" if do == "push" else "pull"
+            how = f'Bearer realm="{realm}",service="r",scope="repository:x:{scope}"'
             text = how if registry.scheme == "bearer" else 'Basic realm="Registry"'
             self._head(401, {"Www-Authenticate": text}, b"")
 
