@@ -11,7 +11,8 @@ JSON; the placement, memory and command of `explain`; every byte of a rendered o
 
 May differ: sentences for people (text on stderr, and in JSON the values of `message`, `reasons`,
 `held` and `unknown`), which --messages compares, too. What a revision took out or added on purpose
-is named in CHANGELOG.md. Not fleets, and not asked: tests/cases/{plans,kube_objects,suite}.
+is named in CHANGELOG.md. Not fleets, and not asked:
+tests/cases/{alerts,machines,plans,kube_objects,suite}.
 
 Exit 1 when answers differ.
 """

@@ -16,6 +16,8 @@ MEMORY_BUDGET_ANNOTATION = f"{GROUP}/memory-budget"
 PRUNE_ANNOTATION = f"{GROUP}/prune"
 HOLD_ANNOTATION = f"{GROUP}/hold"
 FORCE_FIELDS_ANNOTATION = f"{GROUP}/force-fields"  # paths to take from another manager
+# On an InferenceService: another word, another measurement. On what follows from it: that word.
+MEASURE_AGAIN_ANNOTATION = f"{GROUP}/measure-again"
 
 Name = Annotated[
     str,

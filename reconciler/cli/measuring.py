@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
-from reconciler.api.meta import API_VERSION, ObjectRef
+from reconciler.api.meta import API_VERSION, MEASURE_AGAIN_ANNOTATION, ObjectRef
 
 if TYPE_CHECKING:
     from reconciler.cli.passes import Pass
@@ -46,7 +46,6 @@ def standings(plan: Plan, refs: Collection[ObjectRef]) -> dict[ObjectRef, Benchm
 def ask_again(at: Pass, plan: Plan, refs: Collection[ObjectRef]) -> None:
     """Annotate these services in their clusters, so that the reconciler there measures them.
     Raises UsageError for one that cannot be, ClusterError."""
-    from reconciler.kube.benchmarks.reading import ASKED_ANNOTATION
     from reconciler.kube.benchmarks.standing import Standing
     from reconciler.kube.objects import document_id
 
@@ -68,7 +67,7 @@ def ask_again(at: Pass, plan: Plan, refs: Collection[ObjectRef]) -> None:
                 "name": ref.name,
                 "namespace": ref.namespace,
                 "uid": live["metadata"]["uid"],  # else an apply would make one that is gone
-                "annotations": {ASKED_ANNOTATION: word},
+                "annotations": {MEASURE_AGAIN_ANNOTATION: word},
             }
             asked = {"apiVersion": API_VERSION, "kind": ref.kind, "metadata": metadata}
             cluster.api.apply(asked, manager=_ASKS, force=True)

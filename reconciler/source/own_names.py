@@ -8,6 +8,7 @@ from reconciler.api.meta import (
     FORCE_FIELDS_ANNOTATION,
     GROUP,
     HOLD_ANNOTATION,
+    MEASURE_AGAIN_ANNOTATION,
     MEMORY_BUDGET_ANNOTATION,
     PRUNE_ANNOTATION,
     Resource,
@@ -16,12 +17,20 @@ from reconciler.source.places import field_path
 from reconciler.source.suggest import closest
 
 _PREFIX = f"{GROUP}/"
-READ = (MEMORY_BUDGET_ANNOTATION, HOLD_ANNOTATION, PRUNE_ANNOTATION, FORCE_FIELDS_ANNOTATION)
+READ = (
+    MEMORY_BUDGET_ANNOTATION,
+    HOLD_ANNOTATION,
+    PRUNE_ANNOTATION,
+    FORCE_FIELDS_ANNOTATION,
+    MEASURE_AGAIN_ANNOTATION,
+)
 # Written by us on objects of a cluster, and included in the output of `kubectl get -o yaml`.
 WRITTEN = frozenset(
     f"{_PREFIX}{name}"
     for name in (
         "applied",
+        "benchmark-attempt",
+        "benchmark-key",
         "fleet",
         "inference-service",
         "inputs",

@@ -190,14 +190,14 @@ def test_a_clusters_secret_is_of_no_use_where_only_agents_fetch_the_model() -> N
     assert rules(pool, secret) == []
 
 
-def test_how_to_measure_a_service_has_an_effect_on_machines_alone() -> None:
+def test_how_to_measure_a_service_has_an_effect_on_machines_and_in_clusters() -> None:
     pool = document("FleetNode", "pool", {"kubernetes": {"cluster": "prod"}})
     measured = {"benchmark": {"iterations": 3}}
 
     by_agent = service("a", placement={"nodes": ["mac"]}, **measured)
     by_pods = service("b", placement={"nodes": ["pool"]}, **measured)
     assert rules(node(), model(), by_agent) == []
-    assert rules(pool, model(), by_pods) == [("FieldIgnored", "spec.benchmark")]
+    assert rules(pool, model(), by_pods) == []
 
 
 def test_the_cost_of_a_node_counts_in_a_cluster_alone() -> None:

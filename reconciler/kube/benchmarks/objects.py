@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.api.benchmark import BenchmarkResult, config_map_data
+from reconciler.api.meta import MEASURE_AGAIN_ANNOTATION
 from reconciler.kube.benchmarks.deciding import Attempt, NeededBenchmark
 from reconciler.kube.benchmarks.reading import (
-    ASKED_ANNOTATION,
     ATTEMPT_ANNOTATION,
     CONTAINER,
     KEY_ANNOTATION,
@@ -37,7 +37,7 @@ def benchmark_job(need: NeededBenchmark, attempt: int) -> Manifest:
     placed = subject.placed
     container = own_program(subject, CONTAINER, _arguments(subject, need))
     key = need.key.model_dump_json(by_alias=True, exclude_none=True)
-    asked = {ASKED_ANNOTATION: need.asked} if need.asked else {}
+    asked = {MEASURE_AGAIN_ANNOTATION: need.asked} if need.asked else {}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -68,7 +68,7 @@ def result_config_map(
     result: BenchmarkResult, attempt: Attempt, job_labels: dict[str, str]
 ) -> dict[str, Any]:
     """`job_labels` are those of the Job that measured, whose service it belongs to."""
-    asked = {"annotations": {ASKED_ANNOTATION: attempt.asked}} if attempt.asked else {}
+    asked = {"annotations": {MEASURE_AGAIN_ANNOTATION: attempt.asked}} if attempt.asked else {}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -20,7 +20,7 @@ from reconciler.api.benchmark import (
     read_result,
 )
 from reconciler.api.errors import BenchmarkError
-from reconciler.api.meta import GROUP
+from reconciler.api.meta import GROUP, MEASURE_AGAIN_ANNOTATION
 from reconciler.api.plain_json import parse_json
 from reconciler.kube.benchmarks.deciding import Attempt, Evidence, Progress
 from reconciler.kube.objects import Manifest, id_of, service_of
@@ -30,7 +30,6 @@ from reconciler.kube.running.readiness import conditions_of
 
 KEY_ANNOTATION = f"{GROUP}/benchmark-key"  # of a Job: BenchmarkKey as JSON
 ATTEMPT_ANNOTATION = f"{GROUP}/benchmark-attempt"
-ASKED_ANNOTATION = f"{GROUP}/measure-again"  # on an InferenceService, by people; then on the rest
 CONFIG_MAP = "bench-"  # how the name of a result begins
 CONTAINER = "bench"
 _MOST_READ = 4096  # characters of a termination message, which Kubernetes cuts there too
@@ -48,7 +47,7 @@ class Measured:
 def asked_of(live: Manifest | None) -> str | None:
     """The words by which somebody asks for another measurement; they name no time."""
     said = ((live or {}).get("metadata") or {}).get("annotations") or {}
-    return str(said.get(ASKED_ANNOTATION) or "")[:_MOST_WORD] or None
+    return str(said.get(MEASURE_AGAIN_ANNOTATION) or "")[:_MOST_WORD] or None
 
 
 def read_evidence(config_map: Manifest) -> Evidence:
