@@ -31,6 +31,7 @@ _EMPTY = "application/vnd.oci.empty.v1+json"
 _ARTIFACT = "application/vnd.inference.llmkube.model.v1"
 _NOTHING = b"{}"  # the config of an artifact that needs none
 _THERE = (200, 307)  # 307: where its bytes lie
+_ABSENT = (403, 404)  # 403: of a repository that there is not yet, or may be written and not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,11 @@ class _Writer:
         self._registry = open_registry(base, repository, lambda url, _: check_url(url))
 
     def has(self, digest: str) -> bool:
-        return self._ask("HEAD", f"{self._root}/blobs/{digest}").status in _THERE
+        reply = self._ask("HEAD", f"{self._root}/blobs/{digest}")
+        if reply.status in _ABSENT:
+            return False
+        self._require(reply, *_THERE)
+        return True
 
     def send(self, digest: str, content: Path | bytes) -> None:
         begun = self._ask("POST", f"{self._root}/blobs/uploads/")
@@ -159,9 +164,9 @@ class _Writer:
             )
             return found
 
-    def _require(self, reply: _Reply, status: int) -> None:
+    def _require(self, reply: _Reply, *statuses: int) -> None:
         """Raises ModelError with what to do."""
-        if reply.status == status:
+        if reply.status in statuses:
             return
         if reply.status in (401, 403):
             raise ModelError(

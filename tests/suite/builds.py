@@ -41,8 +41,8 @@ BUILDS = (
     ),
     Build(
         "cluster",
-        f"Kubernetes {kube_binaries.KUBERNETES}, etcd, kwok, helm, kubeconform",
-        8,
+        f"Kubernetes {kube_binaries.KUBERNETES}, etcd, kwok, helm, kubeconform, registry",
+        10,
         "tests.support.kube_binaries",
         lambda: not kube_binaries.lacking(),
         (GO,),

@@ -53,6 +53,12 @@ PROGRAMS = (
         "github.com/yannh/kubeconform",
     ),
     Program("helm", "helm.sh/helm/v3/cmd/helm", "v3.22.0", "helm.sh/helm/v3"),
+    Program(
+        "registry",
+        "github.com/distribution/distribution/v3/cmd/registry",
+        "v3.0.0",
+        "github.com/distribution/distribution/v3",
+    ),
 )
 
 
@@ -96,7 +102,8 @@ def _build(folder: Path) -> None:
         sys.exit(
             "\n".join(["the programs of a cluster cannot be built; this machine lacks:", *lines])
         )
-    print(f"building Kubernetes {KUBERNETES}, etcd, kwok, helm and kubeconform once, into {folder}")
+    names = "etcd, kwok, helm, kubeconform and a registry"
+    print(f"building Kubernetes {KUBERNETES}, {names} once, into {folder}")
     print("this takes about 10 minutes on two cores", flush=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="build-") as work:
