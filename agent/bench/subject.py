@@ -22,7 +22,8 @@ from agent.process.identity import is_ours
 from agent.process.launch import Child, Launch
 from agent.process.rebuilt import models_of
 from agent.process.records import ProcessRecord
-from reconciler.api.benchmark import BenchmarkKey, DeviceClass, settings_digest, writes_nothing
+from reconciler.api.benchmark import BenchmarkKey, DeviceClass
+from reconciler.api.benchmark_settings import settings_digest, writes_nothing
 from reconciler.api.errors import BenchmarkError
 from reconciler.api.fleetnode import Hardware
 from reconciler.runtimes import RUNTIMES

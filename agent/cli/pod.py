@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.cli.download_options import DOWNLOAD_OPTIONS
+from agent.cli.pod_options import BENCH, COMPANION, FETCH, GIT_TOKEN, STORE, TERMINATION_LOG, WAIT
 from reconciler.api.errors import ReconcilerError, UsageError
 from reconciler.console.edge import Exit, endings
-from reconciler.console.option import GIT_OPTIONS, Option, add
-from reconciler.console.value import file_path
+from reconciler.console.option import GIT_OPTIONS, add
 from reconciler.report.terminal import printable
 from reconciler.source.address import redact_url
 
@@ -29,100 +29,7 @@ if TYPE_CHECKING:
     from reconciler.fleet.model_file import ModelFile
     from reconciler.models import FetchContext
 
-_GIT_TOKEN = "FLEET_GIT_TOKEN"  # noqa: S105 - the variable's name
-_TERMINATION_LOG = Path("/dev/termination-log")
 _MOST_TOLD = 1024  # Kubernetes keeps 4096 bytes, and shows them in one line
-_FORMATS = ("gguf", "mlx", "safetensors")
-
-
-def _seconds(text: str) -> float:
-    """A duration, or a number of seconds."""
-    from reconciler.api.quantity import parse_duration
-
-    return float(text) if text.replace(".", "", 1).isdecimal() else parse_duration(text)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 1000:
-        raise ValueError("give a number from 1 to 1000")
-    return int(text)
-
-
-def _whole(text: str) -> int:
-    return 0 if text == "0" else _count(text)
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 65535:
-        raise ValueError("give a port, 1 to 65535")
-    return int(text)
-
-
-def _address(text: str) -> tuple[str, int]:
-    """A port alone is that of every address: a kubelet asks from outside of the pod."""
-    host, _, port = text.rpartition(":")
-    return host.strip("[]"), _port(port)
-
-
-def _hosts(text: str) -> tuple[str, ...]:
-    return tuple(word for word in text.split(",") if word)
-
-
-def _hex(text: str) -> str:
-    if len(text) != 64 or not set(text.lower()) <= set("0123456789abcdef"):
-        raise ValueError("a sha256 has 64 hexadecimal digits")
-    return text.lower()
-
-
-_STORE = Option("store", "the volume that has the models", "DIR", read=file_path,
-                fallback="/models", stated_variable="FLEET_MODEL_STORE")  # fmt: skip
-_FETCH = (
-    Option("model", "the Model's name", "NAME"),
-    Option("source", "where it comes from, as in spec.source", "SOURCE"),
-    Option("sha256", "the digest that it must have", "HEX", read=_hex),
-    Option("format", f"{', '.join(_FORMATS)} (default: by its name)", "FORMAT", names=_FORMATS),
-    Option("allowed-hosts", "download from these only, with commas (default: from any)", "HOSTS",
-           read=_hosts),
-    Option("git-url", "the fleet's repository, for a source that is a path in it; its token may"
-           f" stand in ${_GIT_TOKEN}", "URL"),
-    Option("git-revision", "the commit to read it from", "SHA"),
-    Option("attempts", "how many in a row may bring nothing", "COUNT", read=_count, fallback="10"),
-    Option("give-up-after", "how long to try in all", "TIME", read=_seconds, fallback="6h"),
-    Option("termination-log", "where to leave the reason of a failure (default:"
-           f" {_TERMINATION_LOG}, where there is one)", "FILE", read=file_path),
-)  # fmt: skip
-_WAIT = (Option("timeout", "how long (default: for ever)", "TIME", read=_seconds),)
-_COMPANION = (
-    Option("runtime", "the engine's runtime", "NAME"),
-    Option("port", "where the engine listens", "PORT", read=_port),
-    Option("listen", "where to answer", "[ADDRESS:]PORT", read=_address, fallback="9091"),
-    Option("drain-timeout", "how long a drain may take", "TIME", read=_seconds, fallback="60s"),
-    Option("settle", "how long a drain takes at least, while the endpoint is withdrawn", "TIME",
-           read=_seconds, fallback="5s"),
-    Option("api-key-file", "the key that the engine asks of clients (default: it asks for none)",
-           "FILE", read=file_path),
-    Option("node", "where the pod runs, for metrics", "NAME", fallback="unknown"),
-    Option("sample-interval", "how often the engine's tokens are counted", "TIME", read=_seconds,
-           fallback="15s"),
-)  # fmt: skip
-_BENCH = (
-    Option("host", "the pod's address", "IP"),
-    Option("port", "where its engine listens", "PORT", read=_port),
-    Option("model", "the name of the model to measure", "NAME"),
-    Option("service", "whose pod it is, for the result", "NAMESPACE/NAME"),
-    Option("node", "where that runs, for the result", "NAME"),
-    Option("key", "what the figures will count for", "JSON"),
-    Option("warmups", "how many runs are left out", "COUNT", read=_whole, fallback="2"),
-    Option("runs", "how many count", "COUNT", read=_count, fallback="5"),
-    Option("longest", "how long they may take", "TIME", read=_seconds, fallback="30s"),
-    Option("wait", "how long to wait for requests in flight", "TIME", read=_seconds,
-           fallback="10m"),
-    Option("max-variation", "by how many percent runs may differ", "PERCENT", read=_count,
-           fallback="10"),
-    Option("termination-log", "where to leave the result, or why there is none (default:"
-           f" {_TERMINATION_LOG}, where there is one)", "FILE", read=file_path),
-)  # fmt: skip
-
 
 EXAMPLES: Mapping[str, str] = {}  # pods run these, not people
 
@@ -130,17 +37,17 @@ EXAMPLES: Mapping[str, str] = {}  # pods run these, not people
 def add_options(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     fetch = _add_action(actions, "fetch", "bring one model into the volume, verified")
-    add(fetch, (_STORE, *_FETCH, *DOWNLOAD_OPTIONS, *GIT_OPTIONS))
+    add(fetch, (STORE, *FETCH, *DOWNLOAD_OPTIONS, *GIT_OPTIONS))
     _add_lists(fetch, "file", "PATTERN", "which files of a folder, as in spec.files")
     _add_lists(fetch, "mirror", "HOST=URL", "ask there in place of a host")
     wait = _add_action(actions, "wait", "wait until models are there, whole and verified")
-    add(wait, (_STORE, *_WAIT))
+    add(wait, (STORE, *WAIT))
     _add_lists(wait, "ready", "PATH", "what an engine will be given", required=True)
     companion = _add_action(actions, "companion", "readiness and drain of the engine beside it")
-    add(companion, _COMPANION)
+    add(companion, COMPANION)
     _add_lists(companion, "name", "NAME", "a name that the engine answers for", required=True)
     _add_lists(companion, "preload", "NAME", "what a router is to have up (default: the first)")
-    add(_add_action(actions, "bench", "measure the model of another pod, once"), _BENCH)
+    add(_add_action(actions, "bench", "measure the model of another pod, once"), BENCH)
 
 
 def _add_action(
@@ -242,7 +149,7 @@ def _context(args: argparse.Namespace) -> FetchContext:
 def _token_file() -> Path | None:
     """A Secret becomes variables of a container: the token that one of them holds, as a file that
     only we can read and that goes with us."""
-    token = os.environ.get(_GIT_TOKEN)
+    token = os.environ.get(GIT_TOKEN)
     if not token:
         return None
     descriptor, name = tempfile.mkstemp(prefix="git-token-")
@@ -361,7 +268,7 @@ def _leave_reason(stated: Path | None, error: Exception) -> None:
 
 
 def _leave(stated: Path | None, text: str) -> None:
-    path = stated or (_TERMINATION_LOG if _TERMINATION_LOG.exists() else None)
+    path = stated or (TERMINATION_LOG if TERMINATION_LOG.exists() else None)
     if path is not None:
         with contextlib.suppress(OSError):
             path.write_text(text)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from reconciler.api.benchmark import BenchmarkResult, Speeds, settings_digest
+from reconciler.api.benchmark import BenchmarkResult, Speeds
+from reconciler.api.benchmark_settings import settings_digest
 from reconciler.core.observation import Instance
 from reconciler.report.spans import age
 

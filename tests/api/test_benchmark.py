@@ -18,8 +18,8 @@ from reconciler.api.benchmark import (
     newest,
     read_config_map,
     read_result,
-    settings_digest,
 )
+from reconciler.api.benchmark_settings import settings_digest
 from reconciler.api.errors import BenchmarkError
 from reconciler.api.fleetnode import Cpu, Device, Hardware
 from reconciler.api.nodelabels import NodeLabels

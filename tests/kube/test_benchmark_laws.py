@@ -12,11 +12,11 @@ from reconciler.api.benchmark import EXPIRES_S, BenchmarkKey, BenchmarkResult, D
 from reconciler.api.meta import service_ref
 from reconciler.kube.benchmarks.deciding import (
     MOST_AT_ONCE,
-    Attempt,
     BenchmarkDecision,
-    Evidence,
+    JobAttempt,
+    JobProgress,
+    KnownResult,
     NeededBenchmark,
-    Progress,
     decide,
     pause_s,
 )
@@ -61,34 +61,34 @@ def result(key: BenchmarkKey, age_s: float = 60.0) -> BenchmarkResult:
     )  # fmt: skip
 
 
-def evidence(of: NeededBenchmark, age_s: float = 60.0, asked: str | None = None) -> Evidence:
+def evidence(of: NeededBenchmark, age_s: float = 60.0, asked: str | None = None) -> KnownResult:
     oid = ObjectId("", "ConfigMap", "default", of.key.config_map)
-    return Evidence(oid, result(of.key, age_s), asked=asked)
+    return KnownResult(oid, result(of.key, age_s), asked=asked)
 
 
 def attempt(
-    of: NeededBenchmark, progress: Progress, number: int = 1, ended_s: float = 0.0
-) -> Attempt:
+    of: NeededBenchmark, progress: JobProgress, number: int = 1, ended_s: float = 0.0
+) -> JobAttempt:
     """`ended_s`: ago."""
     oid = ObjectId("batch", "Job", "default", f"{of.key.config_map}-{number}")
-    found = result(of.key) if progress is Progress.DONE else None
-    why = "too noisy" if progress is Progress.FAILED else ""
-    ended = 0.0 if progress is Progress.RUNNING else NOW - ended_s
-    return Attempt(oid, of.service.ref, of.key, number, progress, ended, found, why, of.asked)
+    found = result(of.key) if progress is JobProgress.DONE else None
+    why = "too noisy" if progress is JobProgress.FAILED else ""
+    ended = 0.0 if progress is JobProgress.RUNNING else NOW - ended_s
+    return JobAttempt(oid, of.service.ref, of.key, number, progress, ended, found, why, of.asked)
 
 
 needs = st.lists(st.builds(need, names, builds, devices, asks), max_size=12)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[list[NeededBenchmark], list[Evidence], list[Attempt]]:
+def worlds(draw: st.DrawFn) -> tuple[list[NeededBenchmark], list[KnownResult], list[JobAttempt]]:
     wanted = draw(needs)
     others = draw(needs)
     known = [evidence(n, draw(ages), draw(asks)) for n in (*wanted, *others) if draw(st.booleans())]
     tried = [
         attempt(
             n,
-            draw(st.sampled_from(Progress)),
+            draw(st.sampled_from(JobProgress)),
             draw(st.integers(1, 9)),
             draw(st.floats(0, 200_000)),
         )
@@ -103,13 +103,16 @@ def worlds(draw: st.DrawFn) -> tuple[list[NeededBenchmark], list[Evidence], list
 
 
 def decided(
-    wanted: list[NeededBenchmark], known: list[Evidence], tried: list[Attempt], now: float = NOW
+    wanted: list[NeededBenchmark],
+    known: list[KnownResult],
+    tried: list[JobAttempt],
+    now: float = NOW,
 ) -> BenchmarkDecision:
     services = {s.ref for s in SERVICES.values()}
     return decide(wanted, known, tried, services=services, served=SERVED, now=now)
 
 
-World = tuple[list[NeededBenchmark], list[Evidence], list[Attempt]]
+World = tuple[list[NeededBenchmark], list[KnownResult], list[JobAttempt]]
 
 
 @given(worlds())
@@ -117,7 +120,7 @@ def test_devices_of_one_class_measure_one_model_at_a_time_and_a_cluster_few(worl
     tried = world[2]
     found = decided(*world)
 
-    running = [a for a in tried if a.progress is Progress.RUNNING and a.key is not None]
+    running = [a for a in tried if a.progress is JobProgress.RUNNING and a.key is not None]
     begun = [n for n, _ in found.create]
     after = Counter(str(n.key.device) for n in begun)
     before = Counter(str(a.key.device) for a in running if a.key is not None)
@@ -137,7 +140,7 @@ def test_what_is_known_runs_or_is_just_written_is_not_measured(world: World) -> 
 
     assert begun <= {n.key for n in wanted}
     assert begun.isdisjoint(counts - asked)
-    assert begun.isdisjoint(a.key for a in tried if a.progress is Progress.RUNNING)
+    assert begun.isdisjoint(a.key for a in tried if a.progress is JobProgress.RUNNING)
     assert begun.isdisjoint(r.key for r, _ in found.write)
 
 
@@ -157,7 +160,7 @@ def test_nothing_that_runs_and_no_result_that_counts_and_is_needed_goes(world: W
     _, known, tried = world
     found = decided(*world)
 
-    assert not any(a.oid in found.remove for a in tried if a.progress is Progress.RUNNING)
+    assert not any(a.oid in found.remove for a in tried if a.progress is JobProgress.RUNNING)
     for each in known:
         if each.result is not None and each.result.stale(NOW) is None:
             newer = (e.result.measured_at for e in known if e.result and e is not each)
@@ -170,7 +173,7 @@ def test_nothing_that_runs_and_no_result_that_counts_and_is_needed_goes(world: W
 def test_measuring_comes_to_an_end(world: World) -> None:
     """Each Job succeeds at once: in the end all is known, and nothing of Jobs is left."""
     wanted, known, tried = world
-    tried = [a for a in tried if a.progress is not Progress.RUNNING]
+    tried = [a for a in tried if a.progress is not JobProgress.RUNNING]
     now = NOW
     for _ in range(60):
         found = decided(wanted, known, tried, now)
@@ -179,9 +182,9 @@ def test_measuring_comes_to_an_end(world: World) -> None:
         for new, by in found.write:
             oid = ObjectId("", "ConfigMap", "default", new.key.config_map)
             known = [e for e in known if e.oid != oid]
-            known.append(Evidence(oid, new, asked=by.asked))
+            known.append(KnownResult(oid, new, asked=by.asked))
         for n, number in found.create:
-            made = attempt(n, Progress.DONE, number)
+            made = attempt(n, JobProgress.DONE, number)
             fresh = made.result.model_copy(update={"measured_at": now}) if made.result else None
             tried.append(replace(made, result=fresh, ended_at=now))
         now += 7200.0
@@ -190,7 +193,7 @@ def test_measuring_comes_to_an_end(world: World) -> None:
     assert (last.create, last.failed, last.waiting) == ((), {}, {})
     keys = {e.result.key for e in known if e.result is not None}
     assert {n.key for n in wanted} <= keys
-    assert not any(a.progress is Progress.DONE for a in tried)
+    assert not any(a.progress is JobProgress.DONE for a in tried)
 
 
 def test_a_failure_is_tried_again_after_a_pause_that_grows_to_a_day() -> None:
@@ -199,7 +202,7 @@ def test_a_failure_is_tried_again_after_a_pause_that_grows_to_a_day() -> None:
     assert pauses[:3] == [600.0, 1200.0, 2400.0]
     assert pauses == sorted(pauses)
     assert pauses[-1] == 86_400.0
-    failed = attempt(need(), Progress.FAILED, 2, ended_s=1199.0)
+    failed = attempt(need(), JobProgress.FAILED, 2, ended_s=1199.0)
     early = decided([need()], [], [failed])
     assert early.create == ()
     assert early.failed == {
@@ -212,8 +215,8 @@ def test_a_failure_is_tried_again_after_a_pause_that_grows_to_a_day() -> None:
 
 
 def test_a_clock_that_is_ahead_keeps_nobody_waiting_for_long() -> None:
-    soon = attempt(need(), Progress.FAILED, ended_s=-600.0)
-    never = attempt(need(), Progress.FAILED, ended_s=-3e11)
+    soon = attempt(need(), JobProgress.FAILED, ended_s=-600.0)
+    never = attempt(need(), JobProgress.FAILED, ended_s=-3e11)
 
     assert decided([need()], [], [soon]).create == ()
     assert [number for _, number in decided([need()], [], [never]).create] == [2]
@@ -225,7 +228,7 @@ def test_what_is_asked_for_by_hand_is_measured_though_it_is_known_and_only_once(
 
     assert [n for n, _ in decided([asked], [known], []).create] == [asked]
     assert decided([asked], [replace(known, asked="now")], []).create == ()
-    failed = attempt(need(), Progress.FAILED, 5, ended_s=1.0)
+    failed = attempt(need(), JobProgress.FAILED, 5, ended_s=1.0)
     assert [number for _, number in decided([asked], [known], [failed]).create] == [6]
 
 
@@ -246,7 +249,7 @@ def test_evidence_that_is_edited_or_of_nothing_served_goes_and_old_evidence_is_r
 
 
 def test_the_job_of_a_service_that_is_measured_no_more_goes() -> None:
-    running = attempt(need("a"), Progress.RUNNING)
+    running = attempt(need("a"), JobProgress.RUNNING)
 
     found = decide([need("b")], [], [running], services={SERVICES["b"].ref}, served=SERVED, now=NOW)
 

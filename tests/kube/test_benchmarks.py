@@ -10,7 +10,7 @@ import pytest
 from reconciler.api.benchmark import BenchmarkResult, DeviceClass, Speeds, config_map_data
 from reconciler.api.meta import service_ref
 from reconciler.api.nodelabels import NodeLabels
-from reconciler.kube.benchmarks.deciding import Attempt, NeededBenchmark, Progress
+from reconciler.kube.benchmarks.deciding import JobAttempt, JobProgress, NeededBenchmark
 from reconciler.kube.benchmarks.objects import benchmark_job, result_config_map
 from reconciler.kube.benchmarks.reading import read_attempt, read_evidence
 from reconciler.kube.benchmarks.subjects import (
@@ -197,7 +197,7 @@ def _told(message: str, owner: str = "uid-job", code: int = 0) -> dict[str, Any]
     }
 
 
-def _attempt(job: dict[str, Any], *pods: dict[str, Any]) -> Attempt:
+def _attempt(job: dict[str, Any], *pods: dict[str, Any]) -> JobAttempt:
     found = read_attempt(job, pods)
     assert found is not None
     return found
@@ -206,7 +206,7 @@ def _attempt(job: dict[str, Any], *pods: dict[str, Any]) -> Attempt:
 def test_a_job_that_has_ended_is_read_by_what_its_pod_left() -> None:
     found = _attempt(_ended(), _told(_result().model_dump_json(by_alias=True, exclude_none=True)))
 
-    assert (found.progress, found.number, found.key) == (Progress.DONE, 2, NEED.key)
+    assert (found.progress, found.number, found.key) == (JobProgress.DONE, 2, NEED.key)
     assert found.result == _result()
     assert found.ended_at == 1_800_000_000.0
     assert found.service == REF
@@ -232,7 +232,7 @@ _OTHER = NEED.key.model_copy(update={"build": "another"})
 def test_what_is_no_result_that_counts_is_a_failure_that_says_why(message: str, why: str) -> None:
     found = _attempt(_ended(), _told(message))
 
-    assert (found.progress, found.result) == (Progress.FAILED, None)
+    assert (found.progress, found.result) == (JobProgress.FAILED, None)
     assert found.why.startswith(why)
 
 

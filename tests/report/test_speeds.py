@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.api.benchmark import BenchmarkKey, BenchmarkResult, Speeds, settings_digest
+from reconciler.api.benchmark import BenchmarkKey, BenchmarkResult, Speeds
+from reconciler.api.benchmark_settings import settings_digest
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
 from reconciler.core.observation import RuntimeFound

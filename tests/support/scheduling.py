@@ -6,13 +6,8 @@ import json
 import time
 from typing import Any
 
-from reconciler.api.benchmark import (
-    BenchmarkKey,
-    BenchmarkResult,
-    DeviceClass,
-    Speeds,
-    settings_digest,
-)
+from reconciler.api.benchmark import BenchmarkKey, BenchmarkResult, DeviceClass, Speeds
+from reconciler.api.benchmark_settings import settings_digest
 from reconciler.api.nodelabels import DEFAULT_PREFIX, NodeLabels
 from reconciler.kube.objects import INPUTS_ANNOTATION, NEEDS_ANNOTATION
 

@@ -34,7 +34,7 @@ class NeededBenchmark:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class KnownResult:
     """One ConfigMap. `result` is None where it is `refused`."""
 
     oid: ObjectId
@@ -43,14 +43,14 @@ class Evidence:
     asked: str | None = None
 
 
-class Progress(Enum):
+class JobProgress(Enum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class JobAttempt:
     """One Job. `key` is None where nobody can read any more what it is for; `ended_at` in epoch
     seconds; `result` is of one that is done, `why` of one that failed."""
 
@@ -58,7 +58,7 @@ class Attempt:
     service: ObjectRef
     key: BenchmarkKey | None
     number: int
-    progress: Progress
+    progress: JobProgress
     ended_at: float = 0.0
     result: BenchmarkResult | None = None
     why: str = ""
@@ -72,7 +72,7 @@ class BenchmarkDecision:
     hear, `waiting` what they may ask for, by service."""
 
     create: tuple[tuple[NeededBenchmark, int], ...] = ()
-    write: tuple[tuple[BenchmarkResult, Attempt], ...] = ()
+    write: tuple[tuple[BenchmarkResult, JobAttempt], ...] = ()
     remove: Mapping[ObjectId, str] = field(default_factory=dict)
     failed: Mapping[ObjectRef, str] = field(default_factory=dict)
     waiting: Mapping[ObjectRef, str] = field(default_factory=dict)
@@ -85,8 +85,8 @@ def pause_s(attempt: int) -> float:
 
 def decide(
     needs: Iterable[NeededBenchmark],
-    evidence: Collection[Evidence],
-    attempts: Collection[Attempt],
+    evidence: Collection[KnownResult],
+    attempts: Collection[JobAttempt],
     *,
     services: Collection[ObjectRef],
     served: Collection[tuple[str, str]],
@@ -98,13 +98,13 @@ def decide(
     missing = {k: n for k, n in needed.items() if not any(_counts(e, n, now) for e in evidence)}
     write = tuple(_unwritten(attempts, evidence, now))
     written = {result.key for result, _ in write}
-    turns = _Turns.of(a for a in attempts if a.progress is Progress.RUNNING)
+    turns = _Turns.of(a for a in attempts if a.progress is JobProgress.RUNNING)
     create, failed, waiting, again = [], {}, {}, set[ObjectId]()
     for need, last in _in_turn(missing, attempts):
         ref = need.service.ref
         if need.key in written:
             continue
-        if last is not None and last.progress is Progress.RUNNING:
+        if last is not None and last.progress is JobProgress.RUNNING:
             waiting[ref] = f"{last.oid.label} measures it now"
             continue
         is_same = last is not None and last.asked == need.asked
@@ -135,7 +135,7 @@ class _Turns:
     busy: Counter[str]
 
     @classmethod
-    def of(cls, running: Iterable[Attempt]) -> _Turns:
+    def of(cls, running: Iterable[JobAttempt]) -> _Turns:
         return cls(Counter(str(a.key.device) if a.key else "" for a in running))
 
     def take(self, key: BenchmarkKey) -> bool:
@@ -155,7 +155,7 @@ def _by_key(needs: Iterable[NeededBenchmark]) -> dict[BenchmarkKey, NeededBenchm
     return found
 
 
-def _counts(evidence: Evidence, need: NeededBenchmark, now: float) -> bool:
+def _counts(evidence: KnownResult, need: NeededBenchmark, now: float) -> bool:
     result = evidence.result
     if result is None or result.stale(now, need.key) is not None:
         return False
@@ -163,8 +163,8 @@ def _counts(evidence: Evidence, need: NeededBenchmark, now: float) -> bool:
 
 
 def _in_turn(
-    missing: Mapping[BenchmarkKey, NeededBenchmark], attempts: Collection[Attempt]
-) -> list[tuple[NeededBenchmark, Attempt | None]]:
+    missing: Mapping[BenchmarkKey, NeededBenchmark], attempts: Collection[JobAttempt]
+) -> list[tuple[NeededBenchmark, JobAttempt | None]]:
     """Each with its last attempt; what was never tried comes first."""
     last = {a.key: a for a in sorted(attempts, key=lambda a: a.number)}
     pairs = [(need, last.get(key)) for key, need in missing.items()]
@@ -172,8 +172,8 @@ def _in_turn(
 
 
 def _unwritten(
-    attempts: Iterable[Attempt], evidence: Collection[Evidence], now: float
-) -> Iterable[tuple[BenchmarkResult, Attempt]]:
+    attempts: Iterable[JobAttempt], evidence: Collection[KnownResult], now: float
+) -> Iterable[tuple[BenchmarkResult, JobAttempt]]:
     for attempt in attempts:
         result = attempt.result
         if result is None or result.stale(now) is not None:
@@ -184,12 +184,12 @@ def _unwritten(
             yield result, attempt
 
 
-def _ended_at(attempt: Attempt, now: float) -> float:
+def _ended_at(attempt: JobAttempt, now: float) -> float:
     """A time that is far from now is a wrong clock's, or somebody's: nothing waits for it."""
     return attempt.ended_at if attempt.ended_at <= now + _CLOCK_SLACK_S else 0.0
 
 
-def _failure(attempt: Attempt, need: NeededBenchmark, due: float) -> str:
+def _failure(attempt: JobAttempt, need: NeededBenchmark, due: float) -> str:
     again = datetime.fromtimestamp(due, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     why = attempt.why or "it left no result that counts"
     return (
@@ -208,7 +208,9 @@ class _Known:
     again: Collection[ObjectId]
 
 
-def _is_over(attempt: Attempt, known: _Known, services: Collection[ObjectRef], now: float) -> str:
+def _is_over(
+    attempt: JobAttempt, known: _Known, services: Collection[ObjectRef], now: float
+) -> str:
     """Why a Job can go; empty: it cannot. A failure stays for as long as its pause may matter."""
     key = attempt.key
     if key is None:
@@ -217,16 +219,16 @@ def _is_over(attempt: Attempt, known: _Known, services: Collection[ObjectRef], n
         return "its service is not measured any more"
     if attempt.oid in known.again:
         return "another attempt takes its place"
-    if attempt.progress is Progress.RUNNING or key in known.missing or key in known.written:
+    if attempt.progress is JobProgress.RUNNING or key in known.missing or key in known.written:
         return ""
-    if attempt.progress is Progress.DONE or key in known.needed:
+    if attempt.progress is JobProgress.DONE or key in known.needed:
         return "its result is written"
     return "what it measured is not there any more" if now - attempt.ended_at > _FORGET_S else ""
 
 
 def _is_useless(
-    evidence: Evidence,
-    others: Collection[Evidence],
+    evidence: KnownResult,
+    others: Collection[KnownResult],
     needed: Mapping[BenchmarkKey, NeededBenchmark],
     served: Collection[tuple[str, str]],
     now: float,

@@ -11,7 +11,7 @@ from typing import Any
 
 from reconciler.api.benchmark import BenchmarkResult, config_map_data
 from reconciler.api.meta import MEASURE_AGAIN_ANNOTATION
-from reconciler.kube.benchmarks.deciding import Attempt, NeededBenchmark
+from reconciler.kube.benchmarks.deciding import JobAttempt, NeededBenchmark
 from reconciler.kube.benchmarks.reading import (
     ATTEMPT_ANNOTATION,
     CONTAINER,
@@ -65,7 +65,7 @@ def benchmark_job(need: NeededBenchmark, attempt: int) -> Manifest:
 
 
 def result_config_map(
-    result: BenchmarkResult, attempt: Attempt, job_labels: dict[str, str]
+    result: BenchmarkResult, attempt: JobAttempt, job_labels: dict[str, str]
 ) -> dict[str, Any]:
     """`job_labels` are those of the Job that measured, whose service it belongs to."""
     asked = {"annotations": {MEASURE_AGAIN_ANNOTATION: attempt.asked}} if attempt.asked else {}

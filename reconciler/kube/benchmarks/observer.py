@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.benchmark import BenchmarkResult
 from reconciler.api.meta import ObjectRef
-from reconciler.kube.benchmarks.deciding import Attempt, Evidence, NeededBenchmark
+from reconciler.kube.benchmarks.deciding import JobAttempt, KnownResult, NeededBenchmark
 from reconciler.kube.benchmarks.reader import PodsAndNodes, PodsAndNodesReader
 from reconciler.kube.benchmarks.reading import CONFIG_MAP, asked_of, read_attempt, read_evidence
 from reconciler.kube.benchmarks.subjects import (
@@ -41,9 +41,9 @@ class BenchmarkLook:
     services: Mapping[ObjectRef, MeasurableService] = field(default_factory=dict)
     skipped: Mapping[ObjectRef, str] = field(default_factory=dict)
     served: frozenset[tuple[str, str]] = frozenset()
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[KnownResult, ...] = ()
     jobs: tuple[ObjectId, ...] = ()
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[JobAttempt, ...] = ()
     needs: tuple[NeededBenchmark, ...] = ()
     is_known: bool = True
 
@@ -64,7 +64,7 @@ class BenchmarkObserver:
     def __init__(self, api: ApiServer) -> None:
         self._reader = PodsAndNodesReader(api)
         self._judged = Memo[ObjectRef, MeasurableService | str]()
-        self._evidence = Memo[ObjectId, Evidence]()
+        self._evidence = Memo[ObjectId, KnownResult]()
         self._needs = Memo[str, tuple[NeededBenchmark, ...]]()
 
     def __call__(
@@ -97,7 +97,7 @@ class BenchmarkObserver:
     def _judge(self, placed: PlacedService) -> MeasurableService | str:
         return self._judged.find(placed.workload.ref, (placed,), partial(measurable, placed))
 
-    def _read(self, objects: ObjectSet, oid: ObjectId) -> Evidence:
+    def _read(self, objects: ObjectSet, oid: ObjectId) -> KnownResult:
         return self._evidence.find(oid, (objects.state(oid),), lambda: read_evidence(objects[oid]))
 
 

@@ -10,8 +10,8 @@ from reconciler.api.meta import ObjectRef
 from reconciler.core.comparison import Causes
 from reconciler.core.plan import Action, Change
 from reconciler.kube.benchmarks.deciding import (
-    Attempt,
     BenchmarkDecision,
+    JobAttempt,
     NeededBenchmark,
     decide,
 )
@@ -96,7 +96,7 @@ class _Steps:
         step = self._step(id_of(made), need.service.ref)
         return step.change(Action.CREATE, "NotMeasured", manifest=made, message=message)
 
-    def result(self, result: BenchmarkResult, attempt: Attempt) -> Change:
+    def result(self, result: BenchmarkResult, attempt: JobAttempt) -> Change:
         named = {COMPONENT_LABEL: BENCHMARK}
         made = labelled(result_config_map(result, attempt, named), self.fleet, attempt.service.name)
         speed = result.tokens_per_second or 0.0

@@ -22,7 +22,7 @@ from reconciler.api.benchmark import (
 from reconciler.api.errors import BenchmarkError
 from reconciler.api.meta import GROUP, MEASURE_AGAIN_ANNOTATION
 from reconciler.api.plain_json import parse_json
-from reconciler.kube.benchmarks.deciding import Attempt, Evidence, Progress
+from reconciler.kube.benchmarks.deciding import JobAttempt, JobProgress, KnownResult
 from reconciler.kube.objects import Manifest, id_of, service_of
 from reconciler.kube.render.labels import is_benchmark
 from reconciler.kube.running.pods import trouble
@@ -50,16 +50,16 @@ def asked_of(live: Manifest | None) -> str | None:
     return str(said.get(MEASURE_AGAIN_ANNOTATION) or "")[:_MOST_WORD] or None
 
 
-def read_evidence(config_map: Manifest) -> Evidence:
+def read_evidence(config_map: Manifest) -> KnownResult:
     oid = id_of(config_map)
     try:
         found = read_config_map(oid.name, config_map.get("data") or {})
     except BenchmarkError as error:
-        return Evidence(oid, None, str(error))
-    return Evidence(oid, found, asked=asked_of(config_map))
+        return KnownResult(oid, None, str(error))
+    return KnownResult(oid, found, asked=asked_of(config_map))
 
 
-def read_attempt(job: Manifest, pods: Iterable[Manifest]) -> Attempt | None:
+def read_attempt(job: Manifest, pods: Iterable[Manifest]) -> JobAttempt | None:
     """None: it is no measurement, or it is going already."""
     metadata, ref = job["metadata"], service_of(job)
     if ref is None or not is_benchmark(job) or metadata.get("deletionTimestamp"):
@@ -71,10 +71,10 @@ def read_attempt(job: Manifest, pods: Iterable[Manifest]) -> Attempt | None:
     ended_at, why = _end(job)
     oid, at = id_of(job), int(number) if is_number else 1
     if ended_at is None:
-        return Attempt(oid, ref, key, at, Progress.RUNNING, asked=asked_of(job))
+        return JobAttempt(oid, ref, key, at, JobProgress.RUNNING, asked=asked_of(job))
     found = _of_key(_left(job, pods), key)
-    return Attempt(
-        *(oid, ref, key, at, Progress.DONE if found.result else Progress.FAILED),
+    return JobAttempt(
+        *(oid, ref, key, at, JobProgress.DONE if found.result else JobProgress.FAILED),
         ended_at=ended_at,
         result=found.result,
         why=found.why or why,

@@ -10,12 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.api.benchmark import (
-    BenchmarkKey,
-    DeviceClass,
-    settings_digest,
-    writes_nothing,
-)
+from reconciler.api.benchmark import BenchmarkKey, DeviceClass
+from reconciler.api.benchmark_settings import settings_digest, writes_nothing
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodelabels import DEFAULT_PREFIX, NodeLabels
 from reconciler.kube.objects import INPUTS_DIGEST_ANNOTATION, Manifest, service_of

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reconciler.api.benchmark import settings_digest
+from reconciler.api.benchmark_settings import settings_digest
 from reconciler.api.fleetnode import DeviceMemory
 from reconciler.api.nodelabels import COST_PER_HOUR, NodeLabels
 from reconciler.api.plain_json import parse_json
