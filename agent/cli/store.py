@@ -23,6 +23,7 @@ _SHOWN_DIGITS = 12
 
 
 EXAMPLES = {
+    "fleet-agent store list": "what is here",
     "fleet-agent store verify": "read every byte of it",
     "fleet-agent store import mini.gguf --source hf://org/mini/mini.gguf": "a copy from elsewhere",
     "fleet-agent store push 1f3a oci://registry.example/mini:1": "for other machines to fetch",

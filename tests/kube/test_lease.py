@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from reconciler.kube.client.api import ApiServer
-from reconciler.kube.client.errors import Unreachable
+from reconciler.kube.client.errors import NotFound, Unreachable
 from reconciler.kube.kinds import LEASE
 from reconciler.kube.leaderelection.leadership import Leadership
 from reconciler.kube.leaderelection.lease import Holder, Times
@@ -43,9 +44,14 @@ def proxy(api: ApiServer) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def name() -> str:
-    """A lease of the test's own."""
-    return f"fleet-{secrets.token_hex(4)}"
+def name(api: ApiServer) -> Iterator[str]:
+    """A lease of the test's own, which goes with it: the next test of this cluster may count what
+    is ours."""
+    made = f"fleet-{secrets.token_hex(4)}"
+    yield made
+    for namespace in ("default", SYSTEM_NAMESPACE):
+        with contextlib.suppress(NotFound):
+            api.raw("DELETE", LEASE.path(namespace, made))
 
 
 @pytest.fixture
