@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 
-from agent.bench.client import ask_by_clock, ask_by_engine
 from agent.bench.protocol import MOST_VARIATION, BenchmarkBudget, figures
+from agent.bench.runs import make_runs
 from agent.bench.subject import BenchmarkSubject
 from agent.machine.devices import Machine
 from agent.machine.utilisation import Busyness, look
@@ -88,30 +87,14 @@ def measure(
 def _runs(
     subject: BenchmarkSubject, budget: BenchmarkBudget, clock: Clock, say: Callable[[str], None]
 ) -> tuple[list[Timing], list[Timing]]:
-    """The runs that count, and all that were made."""
-    answers = _answers(subject)
-    asked: list[Timing] = []
+    """The runs that count, and all that were made; an error names what was measured."""
+    address = health.EngineAddress.of(subject.launch)
     try:
-        for number in range(budget.warmups):
-            say(f"warm-up {number + 1} of {budget.warmups}")
-            asked += islice(answers, 1)
-        runs: list[Timing] = []
-        began = clock.monotonic()
-        while not budget.is_done(len(runs), clock.monotonic() - began):
-            say(f"run {len(runs) + 1} of {budget.runs}")
-            runs += islice(answers, 1)
+        return make_runs(address, subject.row, subject.model, budget, clock, say)
     except BenchmarkError as error:
         if not is_ours(subject.child):
             raise BenchmarkError(_ended(subject)) from error
         raise BenchmarkError(f"{subject.label}: {error}") from error
-    return runs, asked + runs
-
-
-def _answers(subject: BenchmarkSubject) -> Iterator[Timing]:
-    address = health.EngineAddress.of(subject.launch)
-    if subject.row.timings is not None:
-        return ask_by_engine(address, subject.row.timings, subject.model)
-    return ask_by_clock(address, subject.model)
 
 
 def _ended(subject: BenchmarkSubject) -> str:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
 
-from agent.bench.client import ask_by_clock, ask_by_engine
 from agent.bench.protocol import MOST_VARIATION, BenchmarkBudget, figures
+from agent.bench.runs import make_runs
 from agent.pod.engine import Engine
 from agent.process.health import EngineAddress
 from agent.server.scrape import read_counter
@@ -95,27 +94,10 @@ class RemoteMeasurement:
             time.sleep(_LOOK_EVERY_S)
 
     def _runs(self) -> tuple[list[Timing], list[Timing]]:
-        """The runs that count, and all that were made."""
-        answers, asked, runs = self._answers(), list[Timing](), list[Timing]()
-        for number in range(self.budget.warmups):
-            self.say(f"warm-up {number + 1} of {self.budget.warmups}")
-            asked += islice(answers, 1)
-        began = self.clock.monotonic()
-        most = min(self.budget.runs, MOST_RUNS)
-        while len(runs) < most and not self.budget.is_done(
-            len(runs), self.clock.monotonic() - began
-        ):
-            self.say(f"run {len(runs) + 1} of {most}")
-            runs += islice(answers, 1)
-        return runs, asked + runs
-
-    def _answers(self) -> Iterator[Timing]:
         subject = self.subject
-        address = EngineAddress(subject.host, subject.port)
-        timings = RUNTIMES[subject.key.runtime].timings
-        if timings is not None:
-            return ask_by_engine(address, timings, subject.model)
-        return ask_by_clock(address, subject.model)
+        budget = replace(self.budget, runs=min(self.budget.runs, MOST_RUNS))
+        address, row = EngineAddress(subject.host, subject.port), RUNTIMES[subject.key.runtime]
+        return make_runs(address, row, subject.model, budget, self.clock, self.say)
 
     def _counted(self) -> float | None:
         """The engine's own counter of tokens; None: it does not tell."""

@@ -139,7 +139,7 @@ class ClusterTarget:
             snapshot=seen,
             nearby=nearby,
             pods=pods,
-            measured=self._benchmarks(self._renderer.placed, seen.objects, documents),
+            measured=self._benchmarks(wanted.placed, seen.objects, documents),
         )
         return state, explained(found, seen.objects, pods.troubled)
 

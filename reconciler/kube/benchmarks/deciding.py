@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 
-from reconciler.api.benchmark import BenchmarkKey, BenchmarkResult
+from reconciler.api.benchmark import CLOCK_SLACK_S, BenchmarkKey, BenchmarkResult
 from reconciler.api.meta import ObjectRef
 from reconciler.kube.benchmarks.subjects import MeasurableService, ServingPod
 from reconciler.kube.objects import ObjectId
@@ -20,7 +20,6 @@ from reconciler.kube.objects import ObjectId
 MOST_AT_ONCE = 4  # in a cluster; of each class of devices: one
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 600.0, 86_400.0
 _FORGET_S = 2 * _LONGEST_PAUSE_S
-_CLOCK_SLACK_S = 3600.0  # what two machines' clocks may differ by
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +185,7 @@ def _unwritten(
 
 def _ended_at(attempt: JobAttempt, now: float) -> float:
     """A time that is far from now is a wrong clock's, or somebody's: nothing waits for it."""
-    return attempt.ended_at if attempt.ended_at <= now + _CLOCK_SLACK_S else 0.0
+    return attempt.ended_at if attempt.ended_at <= now + CLOCK_SLACK_S else 0.0
 
 
 def _failure(attempt: JobAttempt, need: NeededBenchmark, due: float) -> str:

@@ -28,15 +28,16 @@ from reconciler.loop.desired import Desired
 
 @dataclass(frozen=True, slots=True)
 class DesiredObjects:
-    """`renders` are the digests of pods as this version makes them, by service; `published` the
-    Services of what runs on agent nodes; `incomplete` is why what is missing may be a mistake;
-    empty: it is meant to be gone."""
+    """`renders` are the digests of pods as this version makes them, by service; `placed` the
+    services with pods; `published` the Services of what runs on agent nodes; `incomplete` is why
+    what is missing may be a mistake; empty: it is meant to be gone."""
 
     fleet: str
     objects: ObjectSet
     renders: Mapping[ObjectRef, str]
-    published: frozenset[ObjectId] = frozenset()
-    incomplete: str = ""
+    placed: tuple[PlacedService, ...]
+    published: frozenset[ObjectId]
+    incomplete: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,6 @@ class ObjectRenderer:
     _made: dict[ObjectRef, tuple[PlacedService, _Rendered]] = field(default_factory=dict)
     _documents: dict[ObjectRef, tuple[Resource, Packed]] = field(default_factory=dict)
 
-    @property
-    def placed(self) -> tuple[PlacedService, ...]:
-        """The services of what was wanted last."""
-        return tuple(found for found, _ in self._made.values())
-
     def wanted(self, desired: Desired) -> DesiredObjects:
         """Every object that the cluster should have, with the fleet's labels."""
         if self._last is not None and self._last[0] is desired:
@@ -87,7 +83,7 @@ class ObjectRenderer:
         names = {id_of(service): self._packed(service) for service in services}
         incomplete = _incomplete(desired, self.cluster) if self.owns_documents else ""
         every = ObjectSet({**objects, **names})
-        wanted = DesiredObjects(fleet, every, renders, frozenset(names), incomplete)
+        wanted = DesiredObjects(fleet, every, renders, here, frozenset(names), incomplete)
         self._last = (desired, wanted)
         return wanted
 
