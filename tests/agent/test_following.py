@@ -136,7 +136,7 @@ def test_alone_it_serves_what_asks_for_metal() -> None:
     ("before", "now", "stays"),
     [
         (HERE, HERE, False),
-        (HERE, OwnerUids("definition-2", "namespace-1"), True),  # the CRD was made anew
+        (HERE, OwnerUids("definition-2", "namespace-1"), True),  # a new CRD of that name
         (HERE, OwnerUids(None, "namespace-1"), True),  # it is not there, or is going
         (HERE, OwnerUids("definition-1", None), True),  # the namespace is being deleted
         (HERE, OwnerUids("definition-1", "namespace-2"), True),

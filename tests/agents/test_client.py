@@ -575,7 +575,7 @@ def test_words_that_an_agent_changes_or_takes_back_are_not_planned_with(
         seen.append(mac.spec.memory.fraction)
 
     assert seen == [0.5, 0.8, None, None]
-    assert desired is before  # nothing new was said, so nothing was decided anew
+    assert desired is before  # nothing new was said, so nothing was decided again
 
 
 def test_authorities_are_loaded_once_for_all_agents_and_again_when_they_change(

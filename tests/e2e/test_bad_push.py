@@ -77,7 +77,7 @@ def test_the_last_good_revision_runs_again_after_our_restart_with_a_broken_head(
 
     second = machine.start("-C", fleet.url, "--local")
 
-    again = machine.wait_ready("chat")  # started anew, from what was applied last
+    again = machine.wait_ready("chat")  # started again, from what was applied last
     assert again.endpoint
     assert complete(again.endpoint)
     second.wait_said(f"{broken[:7]} is refused")

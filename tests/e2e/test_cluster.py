@@ -110,12 +110,12 @@ def test_an_edit_rolls_and_more_replicas_do_not(home: ClusterFleet) -> None:
     home.push(chat=chat(contextSize=8192, replicas=2))
     rolled = home.dry_run("-o", "json").json()
     home.once()
-    anew = home.cluster.json("get", "deployment", "chat")["spec"]
+    replaced = home.cluster.json("get", "deployment", "chat")["spec"]
 
     assert _restarts(scaled) == ("update", "none", ["replicas"])
     assert (same["replicas"], same["template"]) == (2, template)
     assert _restarts(rolled) == ("update", "roll", ["contextSize"])
-    assert anew["template"] != template
+    assert replaced["template"] != template
 
 
 def _restarts(plan: dict[str, Any]) -> tuple[str, str, list[str]]:

@@ -1,6 +1,6 @@
 """One fault each in a cluster with a Mac beside it: what is seen meanwhile, and that it all comes
 back. What holds after each is in tests.support.cluster_chaos: a dry run finds nothing to do, nobody
-else's object was written, no Deployment was made anew and no model on the Mac was stopped."""
+else's object was written, no Deployment was replaced and no model on the Mac was stopped."""
 
 from __future__ import annotations
 

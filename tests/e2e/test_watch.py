@@ -126,7 +126,7 @@ def test_removals_wait_until_the_files_are_still(machine: Machine, fleet: Fleet)
     file = fleet.repo.work / "services/chat.yaml"
     text = file.read_text()
 
-    # An editor that writes a file anew, slowly.
+    # An editor that rewrites a file, slowly.
     file.unlink()
     watching.wait_planned("1 to delete")
     file.write_text(text)

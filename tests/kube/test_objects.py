@@ -1,4 +1,4 @@
-"""Objects in a real cluster: made, changed, made anew and removed, and nobody else's touched."""
+"""Objects in a real cluster: created, changed, replaced and removed, and nobody else's touched."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from tests.support.manifests import (
 )
 
 CASES = Path(__file__).parents[1] / "cases" / "kube"
-UPDATE = "FLEET_UPDATE_CASES"  # set it to write the expected objects anew, then review the change
+UPDATE = "FLEET_UPDATE_CASES"  # set it to rewrite the expected objects, then review the change
 
 
 def _cases() -> list[Path]:

@@ -1,4 +1,4 @@
-"""What `kubectl wait --for=condition=Ready` is told."""
+"""What `kubectl wait --for=condition=Ready` sees."""
 
 from __future__ import annotations
 

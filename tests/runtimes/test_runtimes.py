@@ -29,7 +29,7 @@ from tests.support.wait import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 CASES = Path(__file__).parents[1] / "cases" / "runtimes"
-UPDATE = "FLEET_UPDATE_CASES"  # set it to write the expected files anew, then review the difference
+UPDATE = "FLEET_UPDATE_CASES"  # set it to rewrite the expected files, then review the difference
 
 
 def _cases(runtime: str = "*") -> list[Path]:

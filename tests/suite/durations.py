@@ -1,6 +1,6 @@
 """How long each test takes, as it was measured last: `durations.json`, in seconds.
 
-`python -m tests.suite --record` writes it anew. A test that is not in it is short, or new;
+`python -m tests.suite --record` writes it again. A test that is not in it is short, or new;
 one that is in it is `slow`, and not part of `make check`.
 """
 

@@ -46,7 +46,7 @@ class RunFolder:
         """For the tests. Whatever they make with `tempfile` is in the folder, too."""
         other = self.temporary / "other"
         other.mkdir(exist_ok=True)
-        # Four hundred modules that each worker and each program compiles anew cost minutes.
+        # Four hundred modules compiled again by each worker and each program cost minutes.
         # And what was said of this run is not meant for one that a test makes.
         left_out = {"PYTHONDONTWRITEBYTECODE", "T", "SEED", "WORKERS"}
         kept = {k: v for k, v in os.environ.items() if k not in left_out}

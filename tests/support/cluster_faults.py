@@ -60,7 +60,7 @@ def definitions_deleted(world: ClusterWorld) -> Iterator[None]:
 
 
 def namespace_deleted(world: ClusterWorld) -> Iterator[None]:
-    """It takes a service with it, and somebody makes it anew."""
+    """It takes a service with it, and somebody creates it again."""
     world.note(f"  the namespace {TEAM} is deleted")
     world.touched.add(POOL[0])
     delete = ("delete", "namespace", TEAM, "--wait=false")

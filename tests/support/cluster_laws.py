@@ -25,7 +25,7 @@ class ClusterLaws:
     mac: Machine
     mini: Machine
     declared: dict[str, Declared] = field(default_factory=dict)
-    touched: set[str] = field(default_factory=set)  # services that may be made anew
+    touched: set[str] = field(default_factory=set)  # services that may be created again
     foreign: dict[str, str] = field(default_factory=dict)  # object -> resourceVersion
     uids: dict[str, str] = field(default_factory=dict)  # of Deployments, as it converged last
     pids: dict[str, int] = field(default_factory=dict)  # beside the cluster, as it converged last
@@ -128,11 +128,11 @@ class ClusterLaws:
         assert not changed, f"somebody else's objects were touched: {changed}"
 
     def _hold_places(self) -> None:
-        """What was not deleted by hand was never made anew, and no model beside was stopped."""
+        """What was not deleted by hand was never created again, and no model beside was stopped."""
         uids = {n: str(d["metadata"]["uid"]) for n, d in self.deployments().items()}
         for name, uid in uids.items():
             if name in self.uids and name not in self.touched:
-                assert uid == self.uids[name], f"Deployment {name} was made anew"
+                assert uid == self.uids[name], f"Deployment {name} was created again"
         self.uids = uids
         found = self.mac.instances() | self.mini.instances()
         pids = {name: i.pid for name, i in found.items() if i.pid}
