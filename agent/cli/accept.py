@@ -12,11 +12,10 @@ import contextlib
 import os
 import re
 import signal
-import sys
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
-from reconciler.console.edge import Exit
+from reconciler.console.edge import Exit, tell
 
 if TYPE_CHECKING:
     from reconciler.source.history import SourceRecord
@@ -49,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # its next poll finds it
             os.kill(holder, signal.SIGHUP)
     when = "now" if holder is not None else "when the agent starts"
-    print(f"{head[:12]} is accepted; it is followed {when}", file=sys.stderr)
+    tell(f"{head[:12]} is accepted; it is followed {when}")
     return Exit.OK
 
 

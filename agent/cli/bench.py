@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     records = [record for record in known.read_all() if record.wanted]
     chosen = _chosen(args.names, records)
     if not chosen:
-        print("nothing runs here to measure", file=sys.stderr)
+        tell("nothing runs here to measure")
     with alone(state):
         results, is_well = _measure(args, state, known, chosen, rules)
     if args.output == "json":

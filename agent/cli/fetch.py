@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, store_of
 from reconciler.api.errors import InvalidFleet, UsageError
-from reconciler.console.edge import Exit
+from reconciler.console.edge import Exit, tell
 from reconciler.console.option import GIT_OPTIONS, Option, add, source_of
 from reconciler.report.terminal import printable
 
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         for entry in found:
             print(printable(f"{entry['name']}: {entry['path'] or entry['message']}"))
     if not wanted:
-        print("this node's services need no models", file=sys.stderr)
+        tell("this node's services need no models")
     return Exit.FAILED if failed else Exit.OK
 
 
@@ -143,7 +143,7 @@ def _bring(store: ModelStore, wanted: Sequence[ModelFile], context: FetchContext
             if attempts.get(model.origin) != download.since:
                 attempts[model.origin] = download.since
                 tries[model.origin] = tries.get(model.origin, 0) + 1
-                print(printable(f"{model.name}: {download.message}"), file=sys.stderr)
+                tell(printable(f"{model.name}: {download.message}"))
             if download.reason != "DownloadFailed" or tries[model.origin] >= _ATTEMPTS:
                 failed[model.origin] = download.message
         if live:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import StateError, UsageError
-from reconciler.console.edge import Exit
+from reconciler.console.edge import Exit, tell
 
 if TYPE_CHECKING:
     from agent.install import ManagerCommand, ServiceUnit
@@ -72,11 +72,11 @@ def run(args: argparse.Namespace) -> int:
         print(f"# {unit.file}\n{unit.text}")
         for step in unit.load:
             print(" ".join(step.argv))
-        print(unit.starts, file=sys.stderr)
+        tell(unit.starts)
         return Exit.OK
     before = unit.file.read_text(encoding="utf-8") if unit.file.is_file() else None
     if before == unit.text:
-        print(f"{unit.file}: is current; {unit.starts}", file=sys.stderr)
+        tell(f"{unit.file}: is current; {unit.starts}")
         return Exit.OK
     try:
         _make_folders(unit, _owner(args.scope))
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         _put_back(unit.file, before)  # or the next try would find it current
         remedy = next((what for words, what in unit.remedies if words in str(error)), None)
         raise StateError(f"{error}; {remedy}") if remedy else error from error
-    print(f"{unit.file}: written, the agent runs; {unit.starts}", file=sys.stderr)
+    tell(f"{unit.file}: written, the agent runs; {unit.starts}")
     return Exit.OK
 
 

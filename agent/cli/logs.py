@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from agent.cli.status import shown_state
 from agent.process.logreader import LogReader
 from reconciler.api.errors import UsageError
-from reconciler.console.edge import Exit, endings
+from reconciler.console.edge import Exit, endings, tell
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -48,9 +48,8 @@ def run(args: argparse.Namespace) -> int:
     ref = _known(args.name, state)
     path = state.log_file(ref)
     if not path.exists():
-        print(
+        tell(
             f"{ref.label}: no log yet, it was not started; see `fleet-agent status`",
-            file=sys.stderr,
         )
         if not args.follow:
             return Exit.BLOCKED

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import Any
 
-from reconciler.console.edge import Exit
+from reconciler.console.edge import Exit, tell
 
 EXAMPLES = {
     "fleet-agent probe": "as the node of this host's name",
@@ -25,9 +24,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(document))
         return Exit.OK
     print("\n".join(line for key, value in document.items() for line in _yaml(key, value, 0)))
-    print(
-        "# Commit it to the fleet's repository, as nodes/NAME.yaml for instance.", file=sys.stderr
-    )
+    tell("# Commit it to the fleet's repository, as nodes/NAME.yaml for instance.")
     return Exit.OK
 
 

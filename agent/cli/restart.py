@@ -7,7 +7,6 @@ options of the agent. Without a running agent, name the options that it runs wit
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from agent.cli.download_options import MODEL_STORE
@@ -53,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if not wanted:
         return Exit.OK
     if again := wanted if state.holder() else wanted & (here.records.keys() | here.launches):
-        print(f"{labels(again)}: restarting", file=sys.stderr)
+        tell(f"{labels(again)}: restarting")
     settings = Settings(
         root=state.root,
         programs=programs_of(args),

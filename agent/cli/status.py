@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import platform
-import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import StateError
-from reconciler.console.edge import Exit
+from reconciler.console.edge import Exit, tell
 from reconciler.console.option import add_view_options
 from reconciler.report.terminal import printable
 
@@ -47,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "text":
         holder = state.holder()
         runs = f"running, pid {holder}" if holder else "not running"
-        print(f"agent: {runs} ({state.root})", file=sys.stderr)
+        tell(f"agent: {runs} ({state.root})")
     late = [i for i in status.observed.instances if not i.ready]
     held = [d for d in status.declared if not d.is_meant]
     return Exit.BLOCKED if late or held else Exit.OK
@@ -63,7 +62,7 @@ def shown_state(args: argparse.Namespace) -> StateDir:
     try:
         state.must_be_ours()
     except StateError as error:
-        print(f"warning: {printable(str(error))}", file=sys.stderr)
+        tell(f"warning: {printable(str(error))}")
     return state
 
 

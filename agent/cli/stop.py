@@ -7,7 +7,6 @@ changes their spec. A running agent does the work; without one this command does
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     here = handwork.Here.read(state)
     wanted = chosen(args, here, here.running)
     if done := sorted(wanted & here.stopped.keys() - here.running):
-        print(f"{labels(done)}: stopped already", file=sys.stderr)
+        tell(f"{labels(done)}: stopped already")
     return _stop(state, wanted & here.running, keep=True)
 
 
@@ -63,7 +62,7 @@ def _stop(state: StateDir, wanted: Collection[ObjectRef], *, keep: bool) -> int:
 
     if not wanted:
         return Exit.OK
-    print(f"{labels(wanted)}: stopping", file=sys.stderr)
+    tell(f"{labels(wanted)}: stopping")
     slow = threading.Timer(_SOON_S, _say_what_lasts, (state, wanted))
     slow.daemon = True
     slow.start()
@@ -80,7 +79,7 @@ def _stop(state: StateDir, wanted: Collection[ObjectRef], *, keep: bool) -> int:
         )
         tell(f"{labels(done)}: stopped{until}")
     if left:
-        print(f"{labels(left)}: still there; see `fleet-agent status`", file=sys.stderr)
+        tell(f"{labels(left)}: still there; see `fleet-agent status`")
     return Exit.BLOCKED if left else Exit.OK
 
 
@@ -117,7 +116,7 @@ def opened_at(root: Path) -> StateDir | None:
     from agent.state.directory import StateDir
 
     if not root.is_dir():
-        print(f"{root}: nothing was started from here", file=sys.stderr)
+        tell(f"{root}: nothing was started from here")
         return None
     return StateDir.open(root)
 

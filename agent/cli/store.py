@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, store_of
 from reconciler.api.errors import StateError, UsageError
-from reconciler.console.edge import Exit, hangups
+from reconciler.console.edge import Exit, hangups, tell
 from reconciler.console.option import STATE_DIR, add
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _list(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
             f"{m.digest[:_SHOWN_DIGITS]}  {show_bytes(m.size_bytes):>9}  {m.format:<11}  {sources}"
         )
     total = sum(s.model.size_bytes for s in stocked)
-    print(f"{store.root}: {len(stocked)} models, {show_bytes(total)}", file=sys.stderr)
+    tell(f"{store.root}: {len(stocked)} models, {show_bytes(total)}")
     return Exit.OK
 
 
@@ -93,7 +93,7 @@ def _verify(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
 
     found: list[dict[str, Any]] = []
     for model in _named(args.digests, store):
-        print(f"{model.digest[:_SHOWN_DIGITS]}: reading {model.path.name}", file=sys.stderr)
+        tell(f"{model.digest[:_SHOWN_DIGITS]}: reading {model.path.name}")
         damage = damage_of(model)
         moved = store.shelf.set_aside(model.digest) if damage and not args.dry_run else None
         found.append(_entry(model) | {"damage": damage, "movedTo": str(moved) if moved else None})
@@ -104,7 +104,7 @@ def _verify(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
         for entry in damaged:
             told = f"; moved to {entry['movedTo']}" if entry["movedTo"] else ""
             print(f"{entry['sha256'][:_SHOWN_DIGITS]}: damaged: {entry['damage']}{told}")
-        print(f"{len(found)} verified, {len(damaged)} damaged", file=sys.stderr)
+        tell(f"{len(found)} verified, {len(damaged)} damaged")
     return Exit.BLOCKED if damaged else Exit.OK
 
 
@@ -127,7 +127,7 @@ def _import(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
         print(json.dumps({"formatVersion": 1, "models": [_entry(stored)]}))
     else:
         print(stored.digest)
-        print(f"{stored.path}: a Model with this sha256 needs no download", file=sys.stderr)
+        tell(f"{stored.path}: a Model with this sha256 needs no download")
     return Exit.OK
 
 
@@ -144,7 +144,7 @@ def _push(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
     else:
         print(source)
         told = f"a Model with this source, sha256: {model.digest} and format: {model.format} is it"
-        print(told, file=sys.stderr)
+        tell(told)
     return Exit.OK
 
 
@@ -179,7 +179,7 @@ def _gc(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
     for model in gone:
         size = show_bytes(model.size_bytes)
         print(f"{model.digest[:_SHOWN_DIGITS]}  {size:>9}  {model.path.name}  {verb}")
-    print(f"{show_bytes(sum(m.size_bytes for m in gone))} {verb}", file=sys.stderr)
+    tell(f"{show_bytes(sum(m.size_bytes for m in gone))} {verb}")
     return Exit.OK
 
 

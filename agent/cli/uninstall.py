@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from reconciler.console.edge import Exit
+from reconciler.console.edge import Exit, tell
 
 EXAMPLES = {
     "fleet-agent uninstall": "and stop what it runs",
@@ -39,9 +38,9 @@ def run(args: argparse.Namespace) -> int:
         carry_out(unit.unload)
         unit.file.unlink(missing_ok=True)
         carry_out(unit.after)
-        print(f"removed {unit.file}", file=sys.stderr)
+        tell(f"removed {unit.file}")
     else:
-        print(f"{unit.file}: is not there, nothing to remove", file=sys.stderr)
+        tell(f"{unit.file}: is not there, nothing to remove")
     stopped = Exit.OK if args.keep_running else stop_all(root)
-    print(f"models, records and logs stay in {root}; remove it by hand", file=sys.stderr)
+    tell(f"models, records and logs stay in {root}; remove it by hand")
     return stopped

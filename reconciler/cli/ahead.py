@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from reconciler.console.edge import tell
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def headers_of(
 def say_unknown(headers: Headers) -> None:
     """A line for each reason why something is not known before it is fetched."""
     for line in _lines(headers):
-        print(printable(f"note: {line}"), file=sys.stderr)
+        tell(printable(f"note: {line}"))
 
 
 def _lines(headers: Headers) -> Iterator[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -178,7 +177,7 @@ def _show(results: list[BenchmarkResult], now: float) -> None:
     from reconciler.report.speeds import result_lines
 
     if not results:
-        print("nothing was measured; on a machine: fleet-agent bench", file=sys.stderr)
+        tell("nothing was measured; on a machine: fleet-agent bench")
     for result in results:
         for line in result_lines(result):
             print(printable(line))

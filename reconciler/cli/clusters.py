@@ -90,7 +90,8 @@ def must_have_name(fleet: Fleet) -> None:
     if not fleet.all(FleetPolicy):
         raise UsageError(
             "--cluster needs a Fleet document: its name tells what is this fleet's in a cluster;"
-            f" add one, such as\napiVersion: {API_VERSION}\nkind: Fleet\nmetadata: {{name: home}}"
+            " add a file fleet.yaml with"
+            f" {{apiVersion: {API_VERSION}, kind: Fleet, metadata: {{name: home}}}}"
         )
 
 

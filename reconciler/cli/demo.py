@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.api.errors import StateError
 from reconciler.cli.options import add_fleet_options, add_node_options
-from reconciler.console.edge import Exit, Parser
+from reconciler.console.edge import Exit, Parser, tell
 from reconciler.console.option import OFFLINE, add
 from reconciler.report.terminal import Tone
 
@@ -159,7 +159,7 @@ class _Demo:
         """Ctrl-C after it answered is how the demo ends: nothing went wrong."""
         if self._answered:
             return Exit.OK
-        print("the demo ends without an answer", file=sys.stderr)
+        tell("the demo ends without an answer")
         return code or Exit.BLOCKED
 
     def _expected(self) -> set[str]:

@@ -8,12 +8,11 @@ catalogue, or of your own choice with --source.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from reconciler.api.errors import StateError, UsageError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
-from reconciler.console.edge import Exit
+from reconciler.console.edge import Exit, tell
 from reconciler.console.option import OFFLINE, add
 from reconciler.report.terminal import printable
 
@@ -62,10 +61,10 @@ def run(args: argparse.Namespace) -> int:
     node = args.node or draft.only_home()
     desired = draft.decided(node)
     if why := fit.why_not(draft, entry, node, desired, draft.observed(desired)):
-        print("\n".join(printable(line) for line in why.splitlines()), file=sys.stderr)
+        tell("\n".join(printable(line) for line in why.splitlines()))
         return Exit.BLOCKED
     for line in fit.warnings(draft, entry, desired):
-        print(printable(f"warning: {line}"), file=sys.stderr)
+        tell(printable(f"warning: {line}"))
     return _write(Path(fleet.location), draft.files(node), args)
 
 
@@ -92,7 +91,7 @@ def _write(root: Path, files: dict[str, str], args: argparse.Namespace) -> int:
         _commit(root, tuple(files), args)
     else:
         look = "reconcile --dry-run" + ("" if args.local is None else " --local")
-        print(f"written, not applied: look at `{look}`, commit and push", file=sys.stderr)
+        tell(f"written, not applied: look at `{look}`, commit and push")
     return Exit.OK
 
 
@@ -100,11 +99,10 @@ def _commit(root: Path, paths: tuple[str, ...], args: argparse.Namespace) -> Non
     from reconciler.source import committing
 
     done = committing.commit(root, paths, f"Serve {args.name}")
-    print(f"committed {done.commit} on {printable(done.branch)}", file=sys.stderr)
+    tell(f"committed {done.commit} on {printable(done.branch)}")
     if done.left:
-        print(
+        tell(
             printable(f"warning: not in that commit, but in this folder: {', '.join(done.left)}"),
-            file=sys.stderr,
         )
     if args.push:
-        print(printable(f"pushed to {committing.push(root)}"), file=sys.stderr)
+        tell(printable(f"pushed to {committing.push(root)}"))

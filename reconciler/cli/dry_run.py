@@ -86,9 +86,9 @@ def _compared(args: argparse.Namespace, planned: Pass, headers: Headers) -> int:
 def _say_last_good(failure: InvalidFleet | SourceError | None, planned: Desired) -> None:
     """The newest revision cannot be had or used: a loop keeps what it applied last."""
     if failure is not None:
-        print(printable(str(failure)), file=sys.stderr)
+        tell(printable(str(failure)))
     revision = planned.fleet.revision[:12]
-    print(f"this is the plan of {revision}, which was applied last", file=sys.stderr)
+    tell(f"this is the plan of {revision}, which was applied last")
 
 
 def _as_judged(together: Together, plan: Plan) -> Plan:
@@ -103,7 +103,7 @@ def _as_judged(together: Together, plan: Plan) -> Plan:
             try:
                 plan = judged(cluster.api, plan, cluster.name, state.live)
             except ClusterError as error:
-                print(f"not checked by the server: {printable(str(error))}", file=sys.stderr)
+                tell(f"not checked by the server: {printable(str(error))}")
     return plan
 
 
@@ -126,7 +126,7 @@ def _base(
         errors, fleet = errors_of(loaded.problems), valid_part(loaded)
         more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
         notice = f"{args.base} is not valid ({errors[0]}{more}): compared with the rest of it"
-        print(printable(notice), file=sys.stderr)
+        tell(printable(notice))
     return Desired.of(checkout, loaded, overrides(fleet), headers.facts)
 
 
@@ -163,7 +163,8 @@ def _warn(desired: Desired, observed: Observation) -> None:
     for problem in found:
         if problem.severity == "warning":
             tell(printable(f"warning: {problem}"))
-    print("".join(f"{line}\n" for line in not_covered(desired, observed)), end="", file=sys.stderr)
+    for line in not_covered(desired, observed):
+        tell(line)
 
 
 def _print(plan: Plan, output: str) -> None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
 from reconciler.cli.options import check_output
-from reconciler.console.edge import Exit
+from reconciler.console.edge import Exit, tell
 from reconciler.console.option import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
 from reconciler.report.terminal import printable
 
@@ -281,4 +280,4 @@ def _print_yaml(manifests: tuple[Manifest, ...]) -> None:
 
 
 def _say(text: str) -> None:
-    print(printable(text), file=sys.stderr)
+    tell(printable(text))

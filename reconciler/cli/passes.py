@@ -4,7 +4,6 @@ targets is what a loop that applies would make of them."""
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from reconciler.cli.agents import open_agents
 from reconciler.cli.clusters import in_given_cluster, open_apis, open_together
 from reconciler.cli.delegates import FleetDelegate
 from reconciler.cli.fleet import errors_of, journal_of, reader_of
+from reconciler.console.edge import tell
 from reconciler.core.observation import Observation
 from reconciler.core.plan import Change, Plan
 from reconciler.core.target import Outcome
@@ -53,7 +53,7 @@ class PassReport:
 
     def held(self, why: str) -> None:
         if why != self._held:
-            print(printable(why), file=sys.stderr)
+            tell(printable(why))
         self._held = why
 
     def planned(self, plan: Plan, desired: Desired) -> None:

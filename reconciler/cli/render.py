@@ -8,14 +8,13 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
 from reconciler.cli.options import check_output
-from reconciler.console.edge import Exit
+from reconciler.console.edge import Exit, tell
 
 if TYPE_CHECKING:
     from reconciler.api.meta import ObjectRef
@@ -149,7 +148,7 @@ def _say(desired: Desired, warnings: Sequence[Finding]) -> None:
     findings = [held.finding for held in desired.assignment.held]
     for finding in (*findings, *warnings):
         problem = desired.loaded.problem(finding)
-        print(printable(f"{problem} ({problem.severity} {problem.rule})"), file=sys.stderr)
+        tell(printable(f"{problem} ({problem.severity} {problem.rule})"))
 
 
 def _print_images(args: argparse.Namespace, desired: Desired) -> int:

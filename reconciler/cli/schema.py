@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from reconciler.api.plain_json import parse_json
-from reconciler.console.edge import Exit
+from reconciler.console.edge import Exit, tell
 
 EXAMPLES = {
     "reconcile schema --to schemas": "for an editor, or another validator",
@@ -49,17 +48,15 @@ def run(args: argparse.Namespace) -> int:
     if args.check:
         chart_words = f" --chart {args.chart}" if args.chart else ""
         for path in stale:
-            print(
-                f"{path}: stale; run `reconcile schema --to {folder}{chart_words}`", file=sys.stderr
-            )
+            tell(f"{path}: stale; run `reconcile schema --to {folder}{chart_words}`")
         broken = list(_broken(path for path in wanted if path.suffix == ".json"))
         for line in broken:
-            print(line, file=sys.stderr)
+            tell(line)
         return Exit.FAILED if stale or broken else Exit.OK
     for path in stale:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(wanted[path], encoding="utf-8")
-    print(f"{folder}: {len(wanted)} files, {len(stale)} written", file=sys.stderr)
+    tell(f"{folder}: {len(wanted)} files, {len(stale)} written")
     return Exit.OK
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import InvalidFleet, SourceError, UsageError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
-from reconciler.console.edge import Exit
+from reconciler.console.edge import Exit, tell
 from reconciler.console.option import add_view_options
 from reconciler.report.terminal import printable
 
@@ -49,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     except (SourceError, InvalidFleet) as error:
         if args.local is None:
             raise
-        print(printable(str(error)), file=sys.stderr)
+        tell(printable(str(error)))
         show(args, _without_fleet(args))
         return Exit.FAILED
 
@@ -67,13 +66,13 @@ def _show(args: argparse.Namespace, at: Pass) -> int:
     if args.follow:
         return follow(args, _Newest(args, at).look)
     if at.report.failure is not None:
-        print(printable(str(at.report.failure)), file=sys.stderr)
+        tell(printable(str(at.report.failure)))
     everything = local.with_measured(args, look(at))
     status = chosen(args, everything)
     show(args, status)
     if args.local is None:
         for line in not_covered(desired, everything.observed, "looked at"):
-            print(printable(line), file=sys.stderr)
+            tell(printable(line))
     if at.report.failure is not None:
         return Exit.FAILED
     return exit_code(status, allow_unreachable=args.allow_unreachable)
@@ -120,5 +119,5 @@ class _Newest:
         """Why it is not the newest that there is, once."""
         reason = str(self._at.report.failure or "")
         if reason and reason != self._shown:
-            print(printable(reason), file=sys.stderr)
+            tell(printable(reason))
         self._shown = reason

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reconciler.console.edge import tell
 from reconciler.report.terminal import counted, printable
 
 if TYPE_CHECKING:
@@ -63,4 +63,4 @@ def _listed_elsewhere(definition: Manifest) -> str:
 
 
 def _say(text: str) -> None:
-    print(printable(text), file=sys.stderr)
+    tell(printable(text))

@@ -7,13 +7,12 @@ first, keep them as they run (--keep-services), or delete them too with the toke
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
 from reconciler.cli.install import open_one, report
 from reconciler.cli.options import check_output
-from reconciler.console.edge import Exit
+from reconciler.console.edge import Exit, tell
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -75,4 +74,4 @@ def _refuse(remains: Remains, token: str | None) -> int:
 
 
 def _say(text: str) -> None:
-    print(printable(text), file=sys.stderr)
+    tell(printable(text))

@@ -100,8 +100,10 @@ class _Printable(logging.Formatter):
 
 
 def tell(text: str) -> None:
-    """A line for people, on stderr."""
-    print("\n".join(hanging(text, width_of(sys.stderr))), file=sys.stderr)
+    """Lines for people, on stderr: none is broken within a word."""
+    width = width_of(sys.stderr)
+    lines = [part for line in text.split("\n") for part in hanging(line, width)]
+    print("\n".join(lines), file=sys.stderr)
 
 
 def wants_colour(stream: TextIO) -> bool:

@@ -122,6 +122,26 @@ def test_a_cluster_that_nobody_can_reach_says_what_to_give(
     assert "--kubeconfig FILE" in err
 
 
+def test_a_fleet_without_a_name_is_told_the_document_to_add(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = fleet.parent / "kubeconfig"
+    config.write_text(
+        "{clusters: [{name: t, cluster: {server: 'http://127.0.0.1:9'}}], current-context: t,"
+        " contexts: [{name: t, context: {cluster: t, user: t}}], users: [{name: t}]}"
+    )
+    words = ("--dry-run", "--offline", "--cluster", "x", "--kubeconfig", config, "-C", fleet)
+
+    code, _, err = run(capsys, *words)
+    (fleet / "fleet.yaml").write_text(err.partition("fleet.yaml with ")[2])
+    after = run(capsys, *words)
+
+    assert code == 64
+    assert "--cluster needs a Fleet document" in err
+    assert after[0] != 64
+    assert "cluster x (never seen)" in after[1]
+
+
 def test_a_fleet_that_is_not_there_is_exit_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

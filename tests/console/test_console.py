@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import pytest
 
 from reconciler.cli.console import Console, Screen
 from reconciler.cli.progress import ProgressLine, asked_bar, progress_line
-from reconciler.console.edge import Exit, guarded
+from reconciler.console.edge import Exit, guarded, tell
 from reconciler.core.plan import Plan
 from reconciler.loop.desired import Desired, no_facts
 from reconciler.runtimes import RUNTIMES
@@ -33,6 +34,25 @@ class Coming:
 
 
 TWO = (Coming("gemma-270m"), Coming("qwen-coder-32b", total_bytes=None))
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_a_person_is_told_is_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", terminal := _Terminal())
+    monkeypatch.setenv("COLUMNS", "30")
+
+    tell("note: the size of default/gemma-270m is not known yet\nnor is its memory")
+
+    assert terminal.getvalue().splitlines() == [
+        "note: the size of",
+        "  default/gemma-270m is not",
+        "  known yet",
+        "nor is its memory",
+    ]
 
 
 @pytest.mark.parametrize("columns", [30, 60, 80, 110, 200])
