@@ -54,14 +54,10 @@ def images_of(desired: Desired) -> tuple[ImageRow, ...]:
     users: dict[tuple[str, str, str], list[ObjectRef]] = {}
     by_users: dict[tuple[str, str, str], str] = {}
     for subject in subjects:
-        service, workload, node = (
-            subject.placed.service,
-            subject.placed.workload,
-            subject.placed.node,
-        )
-        key = (workload.runtime, subject.accelerator, subject.image)
-        users.setdefault(key, []).append(workload.ref)
-        by_users[key] = image_stated_by(service, RUNTIMES[workload.runtime], node, desired.fleet)
+        at, runtime = subject.placed, RUNTIMES[subject.placed.workload.runtime]
+        key = (runtime.name, subject.accelerator, subject.image)
+        users.setdefault(key, []).append(at.workload.ref)
+        by_users[key] = image_stated_by(at.service, runtime, at.node, desired.fleet)
     named = {(r, a, i) for (r, a), i in (ours | stated).items() if r != POD_PROGRAMS}
     rows = [
         ImageRow(
