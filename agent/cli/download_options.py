@@ -30,9 +30,10 @@ def _size(text: str) -> int:
 
 MODEL_STORE = Option(
     "model-store",
-    "where models are kept (default: in the state directory)",
+    "where models are kept (default: $MODEL_CACHE_PATH, else in the state directory)",
     "DIR",
     read=file_path,
+    foreign_variable="MODEL_CACHE_PATH",
 )
 DOWNLOAD_OPTIONS = (
     Option("max-downloads", "how many models are downloaded at once (default: 2)", "COUNT",

@@ -51,8 +51,9 @@ def _hex(text: str) -> str:
     return text.lower()
 
 
-STORE = Option("store", "the volume that has the models", "DIR", read=file_path,
-                fallback="/models", stated_variable="FLEET_MODEL_STORE")  # fmt: skip
+STORE = Option("store", "the volume that has the models (default: $MODEL_CACHE_PATH, else /models)",
+                "DIR", read=file_path, fallback="/models", stated_variable="FLEET_MODEL_STORE",
+                foreign_variable="MODEL_CACHE_PATH")  # fmt: skip
 FETCH = (
     Option("model", "the Model's name", "NAME"),
     Option("source", "where it comes from, as in spec.source", "SOURCE"),

@@ -72,6 +72,7 @@ _RULES = (
     Rule("CacheNotShared", Severity.BLOCKED, "Replicas on several nodes, a claim for one node."),
     Rule("HostCacheRefused", Severity.BLOCKED, "A folder that is not in the Fleet's hostCaches."),
     Rule("PoolFull", Severity.WARNING, "The pool cannot hold all pods at a time; some wait."),
+    Rule("NoNodeSelected", Severity.WARNING, "No node of the cluster has the pool's nodeSelector."),
     Rule("ModelNotReachable", Severity.WARNING, "The node cannot reach the model file's path."),
     Rule(
         "MemoryUnknown", Severity.WARNING, "What is needed, or what the node has, is not known yet."
@@ -81,6 +82,7 @@ _RULES = (
     Rule("MemoryOverridden", Severity.WARNING, "Over budget, and started all the same."),
     Rule("VersionRequired", Severity.WARNING, "The Fleet asks for another version of us."),
     Rule("AgentTooOld", Severity.BLOCKED, "A field, a word or a kind that only newer agents know."),
+    Rule("DefaultTaken", Severity.NOTE, "This process was told what the fleet leaves open."),
     Rule("FieldIgnored", Severity.WARNING, "A field that has no effect where the service runs."),
 )
 RULES: Mapping[str, Rule] = MappingProxyType({rule.id: rule for rule in _RULES})

@@ -15,7 +15,7 @@ from reconciler.console.edge import Exit, Parser, guarded, no_command
 # A command's module is imported only when it is asked for: `reconcile --help` stays quick.
 COMMANDS = {
     "run": "plan and apply: loop, --once, --watch or --dry-run (what a bare `reconcile` does)",
-    "validate": "check every file of the fleet; opens no connection",
+    "validate": "check every file of the fleet; without --cluster it opens no connection",
     "status": "what runs where, and how it is",
     "bench": "what machines have measured, and evidence of it for the repository",
     "explain": "where an object goes, what it needs, how it is started, and why",

@@ -13,10 +13,11 @@ from reconciler.agents.arrival import Stage
 from reconciler.cli.agents import open_agents
 from reconciler.cli.ahead import headers_of
 from reconciler.cli.arrivals import ArrivalConsole, in_words, key_of
-from reconciler.cli.clusters import ClusterWiring, in_given_cluster, open_clusters
+from reconciler.cli.clusters import ClusterWiring, open_clusters
 from reconciler.cli.console import Screen
 from reconciler.cli.delegates import CentralDelegate
 from reconciler.cli.fleet import files_not_applied, journal_of, open_fleet, reader_of
+from reconciler.cli.overrides import overrides_of
 from reconciler.cli.serve import log_to
 from reconciler.console.edge import Exit, endings, hangups
 from reconciler.core.observation import Observation
@@ -47,7 +48,7 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
         loop = Loop(
             source,
             reader_of(source, journal),
-            CentralDelegate(console, in_given_cluster(args), headers.facts, clusters),
+            CentralDelegate(console, overrides_of(args), headers.facts, clusters),
             journal,
             clusters.operator.report if clusters else console,
             wake,

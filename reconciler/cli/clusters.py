@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,8 @@ from reconciler.api.errors import UsageError
 
 if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes
+    from reconciler.api.fleetnode import FleetNode
+    from reconciler.api.problem import Finding
     from reconciler.core.observation import Observation
     from reconciler.fleet.fleet import Fleet
     from reconciler.kube.client.api import ApiServer
@@ -132,6 +134,27 @@ def open_apis(args: argparse.Namespace, *, watched: bool = False) -> tuple[ApiSe
         for named in clusters_of(args)
     )
     return tuple(ReadYourWritesApi.like(api) if watched else api for api in apis)
+
+
+def selecting_none(
+    args: argparse.Namespace, nodes: Iterable[FleetNode]
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """(pools that select no node of their --cluster, why a cluster could not be asked). Raises
+    AccessError: it is not known how to reach one."""
+    from reconciler.kube.client.errors import ClusterError
+    from reconciler.kube.running import pool_nodes
+
+    pools = tuple(nodes)
+    found: list[Finding] = []
+    unasked: list[str] = []
+    for api in open_apis(args):
+        try:
+            found += pool_nodes.selecting_none(api, pools)
+        except ClusterError as error:
+            unasked.append(f"cluster {api.name} was not asked what its pools select: {error}")
+        finally:
+            api.close()
+    return tuple(found), tuple(unasked)
 
 
 @dataclass(frozen=True, slots=True)

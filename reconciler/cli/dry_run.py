@@ -14,8 +14,9 @@ from reconciler.agents.verdicts import with_verdicts
 from reconciler.api.errors import InvalidFleet, SourceError
 from reconciler.api.fleetnode import FleetNode
 from reconciler.cli.ahead import headers_of, say_unknown
-from reconciler.cli.clusters import in_given_cluster, not_covered
+from reconciler.cli.clusters import not_covered
 from reconciler.cli.fleet import differing, errors_of, open_fleet, read_desired
+from reconciler.cli.overrides import overrides_of
 from reconciler.cli.passes import Pass, open_pass
 from reconciler.console.edge import Exit, tell, wants_colour, width_of
 from reconciler.core.observation import Observation, TargetState
@@ -47,7 +48,7 @@ def dry_run(args: argparse.Namespace) -> int:
 
 def _between(args: argparse.Namespace, source: Source, headers: Headers) -> int:
     """The plan from one revision to another; no node is asked."""
-    overrides = in_given_cluster(args)
+    overrides = overrides_of(args)
     read = reader()  # the two revisions have most of their files in common
     base = _base(args, read, overrides, headers)
     headers.trusted = base.fleet.policy
@@ -161,8 +162,8 @@ def _warn(desired: Desired, observed: Observation) -> None:
     """Problems that refuse nothing, on stderr: the plan says the rest."""
     found = [*desired.loaded.problems, *map(desired.loaded.problem, desired.assignment.warnings)]
     for problem in found:
-        if problem.severity == "warning":
-            tell(printable(f"warning: {problem}"))
+        if problem.severity == "warning" or problem.rule == "DefaultTaken":
+            tell(printable(f"{problem.severity}: {problem}"))
     for line in not_covered(desired, observed):
         tell(line)
 

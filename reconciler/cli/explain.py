@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         args.local = local.this_node(args, source)
     headers = headers_of(args, node=None, here=args.local is not None)
     at = (
-        unasked(source, headers)
+        unasked(args, source, headers)
         if args.local is None
         else this_machines(args, source, headers=headers)
     )

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 from reconciler.api.errors import UsageError
 from reconciler.cli.options import check_output
 from reconciler.console.edge import Exit, tell
-from reconciler.console.option import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
+from reconciler.console.option import (
+    AGENT_OPTIONS,
+    DEFAULTS,
+    GIT_OPTIONS,
+    LISTEN_OPTIONS,
+    as_words,
+)
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -257,7 +263,7 @@ def _program(args: argparse.Namespace) -> Program | None:
         ref=args.ref,
         path=args.path,
         secrets=tuple(_secret(text) for text in args.secret),
-        words=tuple(args.words),
+        words=(*as_words(args, DEFAULTS), *args.words),
         image=args.image or OWN_IMAGE,
     )
 

@@ -8,6 +8,7 @@ from reconciler.api.errors import UsageError
 from reconciler.console.option import (
     AGENT_OPTIONS,
     API_KEY_FILE,
+    DEFAULTS,
     GIT_OPTIONS,
     HOST_IP,
     LEASE_DURATION,
@@ -52,6 +53,7 @@ def add_fleet_options(
     )
     shown = ", ".join(formats) if len(formats) > 1 else argparse.SUPPRESS  # nothing to choose
     fleet.add_argument("-o", "--output", metavar="FORMAT", default="text", help=shown)
+    add(parser.add_argument_group("pods, where the fleet states nothing"), DEFAULTS)
     git = parser.add_argument_group("git credentials (each also an environment variable)")
     add(git, GIT_OPTIONS)
 

@@ -4,7 +4,7 @@ targets is what a loop that applies would make of them."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,9 +14,10 @@ from reconciler.api.nodestate import NodeState
 from reconciler.api.problem import Problem
 from reconciler.cli import local
 from reconciler.cli.agents import open_agents
-from reconciler.cli.clusters import in_given_cluster, open_apis, open_together
+from reconciler.cli.clusters import open_apis, open_together
 from reconciler.cli.delegates import FleetDelegate
 from reconciler.cli.fleet import errors_of, journal_of, reader_of
+from reconciler.cli.overrides import overrides_of, with_defaults
 from reconciler.console.edge import tell
 from reconciler.core.observation import Observation
 from reconciler.core.plan import Change, Plan
@@ -29,6 +30,7 @@ from reconciler.source.checkout import Source
 
 if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes
+    from reconciler.fleet.fleet import Fleet
     from reconciler.kube.together import Together
     from reconciler.models.headers import Headers
 
@@ -115,12 +117,23 @@ def open_pass(
         yield found
 
 
-def unasked(source: Source, headers: Headers) -> Pass:
+def unasked(args: argparse.Namespace, source: Source, headers: Headers) -> Pass:
     """The one that decides where everything goes, and observes no node."""
     journal, report = journal_of(source, only_peeks=True), PassReport()
     read = reader_of(source, journal)
-    delegate = LoopDelegate(_Nothing(), headers.facts)
+    delegate = _Unasked(with_defaults(args), headers.facts)
     return Pass(Loop(source, read, delegate, journal, report, Wake()), report)
+
+
+class _Unasked(LoopDelegate):
+    """Of a loop that asks no node."""
+
+    def __init__(self, overrides: Callable[[Fleet], Fleet], facts: CachedFacts) -> None:
+        super().__init__(_Nothing(), facts)
+        self._overrides = overrides
+
+    def apply_overrides(self, fleet: Fleet) -> Fleet:
+        return self._overrides(fleet)
 
 
 class _Nothing:
@@ -163,7 +176,7 @@ def _everywhere(
     facts = headers.facts if headers else no_facts
     agents = open_agents(args, source)
     together = open_together(args, agents, open_apis(args)) if args.cluster else None
-    delegate = FleetDelegate(agents, in_given_cluster(args), facts, together)
+    delegate = FleetDelegate(agents, overrides_of(args), facts, together)
     journal, report = journal_of(source, only_peeks=True), PassReport()
     loop = Loop(
         *(source, reader_of(source, journal), delegate, journal, report, Wake()),

@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _desired(args: argparse.Namespace) -> Desired:
     from reconciler.cli.fleet import read_desired
+    from reconciler.cli.overrides import with_defaults
     from reconciler.console.option import source_of
     from reconciler.placement.pods import InCluster
 
@@ -61,10 +62,11 @@ def _desired(args: argparse.Namespace) -> Desired:
         raise UsageError(f"-C {args.fleet}: give the repository; this opens no connection")
     clusters = _clusters(args)
     source = source_of(args, args.fleet, working_tree=True)
-    return read_desired(
-        source,
-        overrides=InCluster(clusters[0]) if len(clusters) == 1 else None,
-    )
+    defaults = with_defaults(args)
+    if len(clusters) != 1:
+        return read_desired(source, overrides=defaults)
+    in_cluster = InCluster(clusters[0])
+    return read_desired(source, overrides=lambda fleet: defaults(in_cluster(fleet)))
 
 
 def _clusters(args: argparse.Namespace) -> tuple[str, ...]:
@@ -146,6 +148,7 @@ def _say(desired: Desired, warnings: Sequence[Finding]) -> None:
     from reconciler.report.terminal import printable
 
     findings = [held.finding for held in desired.assignment.held]
+    findings += [f for f in desired.assignment.warnings if f.rule == "DefaultTaken"]
     for finding in (*findings, *warnings):
         problem = desired.loaded.problem(finding)
         tell(printable(f"{problem} ({problem.severity} {problem.rule})"))

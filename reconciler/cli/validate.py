@@ -1,4 +1,5 @@
-"""Check every file of the fleet, and every model file in it. Opens no connection."""
+"""Check every file of the fleet, and every model file in it. Opens no connection, except that each
+--cluster is asked whether it has a node that its pools select."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.problem import RULES, Problem
 from reconciler.cli.options import check_output
-from reconciler.console.edge import Exit, width_of
+from reconciler.console.edge import Exit, tell, width_of
 
 if TYPE_CHECKING:
     from reconciler.fleet.fleet import Fleet
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 EXAMPLES = {
     "reconcile validate": "the files in this folder",
     "reconcile validate -C fleets/home -o sarif": "those of another one, for a code scanner",
+    "reconcile validate --cluster prod": "and whether prod has the nodes that its pools select",
 }
 
 
@@ -30,11 +32,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 0 valid (warnings allowed), 1 on any error or blocked object."""
+    """Exit 0 valid (warnings allowed), 1 on any error or blocked object, 3 where a --cluster gave
+    no answer. Raises UsageError, SourceError, AccessError."""
+    from reconciler.api.fleetnode import FleetNode
+    from reconciler.cli.clusters import selecting_none
     from reconciler.cli.fleet import open_fleet
+    from reconciler.cli.overrides import overrides_of, with_defaults
     from reconciler.placement import assign
     from reconciler.report.problems import REPORTS, is_valid
-    from reconciler.report.terminal import hanging
+    from reconciler.report.terminal import hanging, printable
     from reconciler.source.load import reader
 
     check_output(args, *REPORTS)
@@ -42,18 +48,24 @@ def run(args: argparse.Namespace) -> int:
     loaded = reader()(checkout, frozenset())
     problems = list(loaded.problems)
     fleet = loaded.fleet or _judged(loaded)
+    fleet = (overrides_of if args.cluster else with_defaults)(args)(fleet)
+    selected, unasked = selecting_none(args, fleet.all(FleetNode)) if args.cluster else ((), ())
     assignment = assign(fleet, loaded.facts)
     # What the source found is in `problems` already; placement adds what only nodes can tell.
     known = set(fleet.held)
     findings = [h.finding for h in assignment.held if h.finding not in known]
-    problems += [loaded.problem(f) for f in (*findings, *assignment.warnings)]
+    problems += [loaded.problem(f) for f in (*findings, *assignment.warnings, *selected)]
     problems.sort(key=lambda p: (p.path, p.line, p.column, p.rule))
     if not (loaded.counts.documents or problems or args.allow_empty):
         problems.append(_nothing(args))
     text = REPORTS[args.output](tuple(problems), loaded.counts)
     width = width_of(sys.stdout) if args.output == "text" else None
     sys.stdout.write("".join(f"{p}\n" for line in text.splitlines() for p in hanging(line, width)))
-    return Exit.OK if is_valid(problems) else Exit.FAILED
+    for why in unasked:
+        tell(printable(why))
+    if not is_valid(problems):
+        return Exit.FAILED
+    return Exit.BLOCKED if unasked else Exit.OK
 
 
 def _judged(loaded: Loaded) -> Fleet:

@@ -25,7 +25,8 @@ class Option:
     """One option `--NAME VALUE`, or a switch where `metavar` is None.
 
     `read` turns its text into a value and raises ValueError with what is wrong. `names` are all
-    texts that it takes, where they are few. `fallback` is a text as a person would write it.
+    texts that it takes, where they are few. `fallback` is a text as a person would write it;
+    `foreign_variable` is one of other programs, heeded where the option's own says nothing.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Option:
     names: tuple[str, ...] = ()
     fallback: str | None = None
     stated_variable: str | None = None
+    foreign_variable: str | None = None
 
     @property
     def variable(self) -> str:
@@ -59,6 +61,8 @@ def add(
     environ = os.environ if environ is None else environ
     for option in options:
         stated = environ.get(option.variable)
+        if not stated and option.foreign_variable:
+            stated = environ.get(option.foreign_variable)
         help_text = f"{_help(option)} [${option.variable}]".replace("%", "%%")
         if option.metavar is None:
             group.add_argument(
@@ -230,6 +234,24 @@ GIT_OPTIONS = (
         read=value.file_path,
     ),
 )
+DEFAULTS = (  # placement.pods has the same variables: what is taken is said by them
+    Option(
+        "default-backend-image",
+        "the image of a service in pods that names no runtime, where neither it nor the Fleet"
+        " states an image",
+        "IMAGE",
+        read=value.image,
+        stated_variable="DEFAULT_BACKEND_IMAGE",
+    ),
+    Option(
+        "model-cache-path",
+        "a folder of cluster nodes that keeps the models of pools that state no `cache`, if the"
+        " Fleet's hostCaches lists it",
+        "DIR",
+        read=value.node_folder,
+        stated_variable="MODEL_CACHE_PATH",
+    ),
+)
 KUBECONFIG = Option(
     "kubeconfig",
     "how to reach the cluster (default: $KUBECONFIG, ~/.kube/config, or a pod's own)",
@@ -286,7 +308,9 @@ def _reader(option: Option) -> Callable[[str], Any]:
         try:
             return option.read(text)
         except ValueError as error:
-            where = f" (also said by ${option.variable})" if option.variable in os.environ else ""
+            names = (option.variable, option.foreign_variable)
+            said = next((name for name in names if name and os.environ.get(name)), None)
+            where = f" (also said by ${said})" if said else ""
             raise argparse.ArgumentTypeError(f"{text!r}: {error}{where}") from error
 
     return read

@@ -92,6 +92,20 @@ def port_range(text: str) -> PortRange:
     return found
 
 
+def image(text: str) -> str:
+    """A container image's reference, as far as it can be told without a registry."""
+    if not re.fullmatch(r"[A-Za-z0-9][\w.:/@-]*", text, re.ASCII):
+        raise ValueError("write an image, such as registry.example/llama.cpp:server-b11434")
+    return text
+
+
+def node_folder(text: str) -> str:
+    """A folder of other machines: not made absolute here."""
+    if not re.fullmatch(r"(/[A-Za-z0-9_][A-Za-z0-9._-]*)+", text):
+        raise ValueError("write a folder's absolute path, such as /models")
+    return text
+
+
 _RESERVED = ("kubernetes.io", "k8s.io")
 
 

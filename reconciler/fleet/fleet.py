@@ -42,7 +42,8 @@ class Fleet:
     `held` are objects that the source itself found blocked. For an agent, which also follows
     revisions with errors (reconciler.source.slice), these include objects that could not be read;
     `elsewhere` are those that concern other nodes only, and `incomplete` is why a missing object
-    may still be wanted.
+    may still be wanted. `defaults`, by their variables, are what this process was told for what the
+    fleet leaves open (reconciler.placement.defaults).
     """
 
     revision: str
@@ -53,6 +54,7 @@ class Fleet:
     held: tuple[Finding, ...] = ()
     elsewhere: frozenset[ObjectRef] = frozenset()
     incomplete: str = ""
+    defaults: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     policy: FleetSpec = field(init=False, repr=False, compare=False)
     """The Fleet document's policy, or the defaults without one. Cached: it is needed for every
     service."""

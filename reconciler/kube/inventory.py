@@ -97,9 +97,12 @@ def parent(
     members: Iterable[ObjectId],
     revision: str | None,
     sources: Mapping[ObjectRef, Location] = MappingProxyType({}),
+    defaults: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The ApplySet's parent: the kinds and namespaces of its members, the revision applied last
-    (None: none yet), and where in it each service and document is declared."""
+    (None: none yet), where in it each service and document is declared, and which defaults of the
+    process that applied it decided."""
+    told = {"defaults": json.dumps(dict(sorted(defaults.items())))} if defaults else {}
     found = tuple(members)
     kinds = sorted({f"{oid.kind}.{oid.group}" if oid.group else oid.kind for oid in found})
     spaces = sorted({oid.namespace for oid in found} - {"", SYSTEM_NAMESPACE})
@@ -116,7 +119,7 @@ def parent(
                 NAMESPACES_ANNOTATION: ",".join(spaces),
             },
         },
-        "data": {"revision": revision, "sources": _packed(sources)} if revision else {},
+        "data": {"revision": revision, "sources": _packed(sources), **told} if revision else {},
     }
 
 
@@ -127,13 +130,23 @@ def revision_of(live: Manifest | None) -> str | None:
 
 def sources_of(live: Manifest | None) -> dict[ObjectRef, Location]:
     """Where each service and document was declared in the revision applied last."""
-    text = "" if live is None else (live.get("data") or {}).get("sources", "")
+    rows = _mapping(live, "sources").items()
+    return dict(filter(None, (_source(str(name), str(place)) for name, place in rows)))
+
+
+def defaults_of(live: Manifest | None) -> dict[str, str]:
+    """The defaults that decided when the revision was applied, by their variables."""
+    return {str(name): str(told) for name, told in _mapping(live, "defaults").items()}
+
+
+def _mapping(live: Manifest | None, key: str) -> Mapping[str, Any]:
+    """What a live parent keeps as JSON; empty if it is absent or malformed."""
+    text = "" if live is None else (live.get("data") or {}).get(key, "")
     try:
         read = parse_json(text or "{}")
     except ValueError:
         return {}
-    rows = read.items() if isinstance(read, dict) else ()
-    return dict(filter(None, (_source(str(name), str(place)) for name, place in rows)))
+    return read if isinstance(read, dict) else {}
 
 
 def _source(name: str, place: str) -> tuple[ObjectRef, Location] | None:
@@ -175,11 +188,12 @@ def write_parent(
     members: Iterable[ObjectId],
     revision: str | None,
     sources: Mapping[ObjectRef, Location] = MappingProxyType({}),
+    defaults: Mapping[str, str] = MappingProxyType({}),
 ) -> Manifest:
     """Write the parent, without a call if nothing changes. Before members are written, `members`
     are the previous and the next ones, so that none is ever lost from the set."""
     check_parent(live, fleet)
-    wanted = parent(fleet, members, revision, sources)
+    wanted = parent(fleet, members, revision, sources, defaults)
     if live is not None and _says(live, wanted):
         return live
     return api.apply(wanted)

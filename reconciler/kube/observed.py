@@ -42,7 +42,7 @@ class ObservedCluster(TargetState):
 class PlannedCluster(ObservedCluster):
     """With what its objects need, and what applying that goes by. `live` is what the plan was made
     from, and `members` what it leads to; `stood` is where each service and document is declared,
-    for the plan that removes it."""
+    for the plan that removes it; `defaults` are those of this process that decide there."""
 
     fleet: str
     objects: ObjectPlan = field(compare=False, repr=False)
@@ -51,6 +51,7 @@ class PlannedCluster(ObservedCluster):
     takeover: SliceTakeover = field(compare=False, repr=False)
     stood: Mapping[ObjectRef, Location] = field(compare=False, repr=False)
     benchmarks: PlannedBenchmarks = field(compare=False, repr=False)
+    defaults: Mapping[str, str] = field(compare=False, repr=False)
 
     @classmethod
     def of(
@@ -64,6 +65,7 @@ class PlannedCluster(ObservedCluster):
         takeover: SliceTakeover,
         stood: Mapping[ObjectRef, Location],
         benchmarks: PlannedBenchmarks,
+        defaults: Mapping[str, str],
     ) -> PlannedCluster:
         known = {each.name: getattr(observed, each.name) for each in fields(observed)}
         return cls(
@@ -75,4 +77,5 @@ class PlannedCluster(ObservedCluster):
             takeover=takeover,
             stood=stood,
             benchmarks=benchmarks,
+            defaults=defaults,
         )

@@ -34,7 +34,7 @@ from reconciler.kube.informer.observer import (
     WatchingObserver,
     strangers,
 )
-from reconciler.kube.inventory import revision_of, sources_of, write_parent
+from reconciler.kube.inventory import defaults_of, revision_of, sources_of, write_parent
 from reconciler.kube.memo import Memo
 from reconciler.kube.nearby import agents_nearby
 from reconciler.kube.objects import ObjectId, id_of
@@ -43,6 +43,7 @@ from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.running.instances import Running, explained, instances
 from reconciler.kube.running.pod_reader import PodReader
 from reconciler.kube.running.pool_nodes import PoolNodes
+from reconciler.placement.defaults import otherwise_applied, taken
 
 if TYPE_CHECKING:
     from reconciler.core.planner import Policy
@@ -131,7 +132,8 @@ class ClusterTarget:
             reachable=True,
             seen_at=self._seen_at,
             message=_not_installed(seen, self.api.name)
-            or self._pool_nodes.lacking(meant[ref] for ref in staying),
+            or self._pool_nodes.lacking(meant[ref] for ref in staying)
+            or otherwise_applied(defaults_of(seen.parent), desired.fleet),
             renders=wanted.renders,
             incomplete=wanted.incomplete,
             revision=RevisionState(applied=revision_of(seen.parent), held=held),
@@ -183,6 +185,7 @@ class ClusterTarget:
             causes=desired,
         )
         others_live = live.changed(dict.fromkeys(cluster.measured.objects))
+        here = (w for w in desired.assignment.workloads if w.target == self.name)
         planned = plan_objects(scope, services, objects, others_live, policy, desired)
         return PlannedCluster.of(
             cluster,
@@ -193,6 +196,7 @@ class ClusterTarget:
             takeover=SliceTakeover.of(slices, others),
             stood=_declared_at(desired, wanted.objects),
             benchmarks=benchmarks,
+            defaults={each.variable: each.value for each in taken(desired.fleet, here)},
         )
 
     def apply(
@@ -241,15 +245,19 @@ class ClusterTarget:
         member, so that no object is ever out of sight; after, what is one."""
         parent = cluster.snapshot.parent
         there = cluster.members | cluster.snapshot.objects.keys()
-        fleet, before, stood = cluster.fleet, revision_of(parent), sources_of(parent)
+        fleet, before = (
+            cluster.fleet,
+            (revision_of(parent), sources_of(parent), defaults_of(parent)),
+        )
+        after = (revision, cluster.stood, cluster.defaults)
         try:
-            parent = write_parent(self.api, fleet, parent, there, before, stood)
+            parent = write_parent(self.api, fleet, parent, there, *before)
             outcomes = apply_objects(self.api, changes, cluster.live, fleet, why_not=self._why_not)
             self._remember(outcomes)
             is_whole = all(outcome.result is Result.APPLIED for outcome in outcomes)
             if is_whole and not self._why_not():
                 gone = {object_id(change) for change in changes if change.action is Action.DELETE}
-                write_parent(self.api, fleet, parent, there - gone, revision, cluster.stood)
+                write_parent(self.api, fleet, parent, there - gone, *after)
         except ReconcilerError as error:
             # Writing down what was applied is not in the plan: its failure is reported here.
             tried = changes or [of_inventory(self.name, fleet)]

@@ -17,6 +17,7 @@ from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import Workload
 from reconciler.placement.candidate import candidate as made_for
 from reconciler.placement.candidate import model_ref, turn
+from reconciler.placement.defaults import notes
 from reconciler.placement.draining import Guest, take_in
 from reconciler.placement.misfit import misfit, mistaken
 from reconciler.placement.pods import name_conflicts, overfull
@@ -81,6 +82,7 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
             _place(service, fleet, nodes, facts, draft, earlier)
     admissions = _admit_all(nodes.values(), facts, draft, earlier)
     workloads = [sized.workload for admission in admissions for sized in admission.admitted]
+    draft.warnings += notes(fleet, workloads)
     return Assignment(
         tuple(sorted(workloads, key=lambda w: (w.node, w.ref))),
         tuple(sorted(draft.held, key=lambda h: (h.finding.ref, h.finding.rule))),

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.meta import ObjectRef
+from reconciler.api.model import Model
 from reconciler.capacity.admission import NOBODY, Admission, Facts, Others, admit, reason
 from reconciler.capacity.estimates import Estimates
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import Workload
 from reconciler.placement import Assignment, beside_others
-from reconciler.placement.candidate import candidate
+from reconciler.placement.candidate import candidate, model_ref
+from reconciler.placement.images import image_for
 from reconciler.placement.misfit import misfit
+from reconciler.placement.pods import image_stated_by
+from reconciler.runtimes import RUNTIMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,8 @@ class NodeFit:
 class Explanation:
     """`workloads` are its places; empty while it is blocked, with the reason in `held`.
 
-    `sized` is the service on its node, or on the first that could take it.
+    `sized` is the service on its node, or on the first that could take it. `image`, of pods, is the
+    image and who states it.
     """
 
     service: InferenceService
@@ -36,6 +42,7 @@ class Explanation:
     workloads: tuple[Workload, ...]
     held: tuple[str, ...]
     sized: Workload | None
+    image: tuple[str, str] | None = None
 
 
 def explain_service(
@@ -57,7 +64,21 @@ def explain_service(
         _verdict(service, node, fleet, facts, admissions, others) for node in fleet.all(FleetNode)
     )
     sized = workloads[0] if workloads else _as_it_would_be(service, fleet, facts)
-    return Explanation(service, verdicts, workloads, held, sized)
+    image = _image(service, sized, fleet) if sized else None
+    return Explanation(service, verdicts, workloads, held, sized, image)
+
+
+def _image(service: InferenceService, sized: Workload, fleet: Fleet) -> tuple[str, str] | None:
+    node = fleet.get(FleetNode, ObjectRef("FleetNode", "", sized.node))
+    if node is None or sized.pool is None:
+        return None
+    models = [
+        m for name in service.model_names if (m := fleet.get(Model, model_ref(service, name)))
+    ]
+    stated = sized.settings.get("image")
+    image = image_for(sized.runtime, stated, sized.pool.accelerator, models)
+    by = image_stated_by(service, RUNTIMES[sized.runtime], node, fleet)
+    return (image, by) if image else None
 
 
 def _verdict(

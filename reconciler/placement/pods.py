@@ -23,6 +23,8 @@ from reconciler.runtimes.runtime import Runtime
 
 DEFAULT_CLUSTER = "default"  # of a pool without a cluster, where no --cluster is given
 DEFAULT_PORT = 8080  # of a service in a cluster without a stated port
+IMAGE_VARIABLE = "DEFAULT_BACKEND_IMAGE"  # the keys of Fleet.defaults
+CACHE_VARIABLE = "MODEL_CACHE_PATH"
 ACCELERATOR_OF = {"Apple": "metal", "NVIDIA": "cuda", "AMD": "rocm", "Intel": "intel"}
 
 
@@ -86,9 +88,33 @@ def accelerator_of(node: FleetNode) -> str | None:
 def image_of(
     service: InferenceService, runtime: Runtime, node: FleetNode, fleet: Fleet
 ) -> str | None:
-    """The container image that the fleet states; None for the runtime's own."""
-    stated = fleet.policy.images.get(runtime.name, {})
-    return service.spec.image or stated.get(accelerator_of(node) or "cpu")
+    """The container image that the fleet, else this process states; None for the runtime's own."""
+    image, _ = _stated_image(service, runtime, node, fleet)
+    return image
+
+
+def image_stated_by(
+    service: InferenceService, runtime: Runtime, node: FleetNode, fleet: Fleet
+) -> str:
+    """Who states it: service, Fleet, the variable of this process, or our table: default."""
+    _, by = _stated_image(service, runtime, node, fleet)
+    return by
+
+
+def _stated_image(
+    service: InferenceService, runtime: Runtime, node: FleetNode, fleet: Fleet
+) -> tuple[str | None, str]:
+    """(image, who states it). The variable's is one image, so of one runtime: it is for services
+    that leave open which, on pools that do."""
+    if service.spec.image:
+        return service.spec.image, "service"
+    of_fleet = fleet.policy.images.get(runtime.name, {}).get(accelerator_of(node) or "cpu")
+    if of_fleet is not None:
+        return of_fleet, "Fleet"
+    told = fleet.defaults.get(IMAGE_VARIABLE)
+    if told is not None and (service.spec.runtime, node.spec.default_runtime) == (None, None):
+        return told, IMAGE_VARIABLE
+    return None, "default"
 
 
 def no_pods(

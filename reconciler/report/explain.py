@@ -42,7 +42,8 @@ _PLACEHOLDERS = {  # what NodeFacts leaves open
 
 
 def explain_json(explanation: Explanation, command: Command | None) -> dict[str, Any]:
-    """`{ref, placement, memory, command}`; memory is null until the model's header is known."""
+    """`{ref, placement, memory, image, command}`; memory is null until the model's header is known,
+    and image where the service runs in no pods."""
     sized = explanation.sized
     placed = explanation.workloads
     return {
@@ -56,6 +57,9 @@ def explain_json(explanation: Explanation, command: Command | None) -> dict[str,
             ],
         },
         "memory": _memory_json(sized.memory, sized.needs) if sized and sized.memory else None,
+        "image": dict(zip(("name", "statedBy"), explanation.image, strict=True))
+        if explanation.image
+        else None,
         "command": list(command.argv) if command else [],
     }
 
@@ -114,6 +118,9 @@ def _lines(explanation: Explanation) -> Iterator[str]:
             f" {show_bytes(n.budget_bytes)}"
             for n in sized.needs
         )
+    if explanation.image is not None:
+        yield "image"
+        yield f"  {printable(explanation.image[0])}  ({explanation.image[1]})"
 
 
 def _command_lines(command: Command) -> Iterator[str]:

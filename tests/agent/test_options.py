@@ -10,6 +10,7 @@ import pytest
 
 from agent.cli import parser_of
 from agent.cli import run as run_command
+from agent.cli.pod_options import STORE
 from agent.cli.run import check_source, options_of_run, words_of
 from reconciler import runtimes
 from reconciler.api.errors import UsageError
@@ -94,6 +95,18 @@ def test_a_variable_says_the_same_as_its_option_and_what_is_typed_wins(
     for args in (typed, said, both):
         assert getattr(args, row.attribute) == value
     assert row.variable.startswith("FLEET_")
+
+
+def test_models_are_where_another_programs_variable_says_if_nothing_of_ours_does() -> None:
+    theirs = {"MODEL_CACHE_PATH": "/models"}
+    pods = argparse.ArgumentParser()
+    add(pods, (STORE,), {"MODEL_CACHE_PATH": "/cache"})
+
+    assert parsed(**theirs).model_store == Path("/models")
+    assert parsed(**theirs, FLEET_MODEL_STORE="/srv").model_store == Path("/srv")
+    assert parsed("--model-store", "/typed", **theirs).model_store == Path("/typed")
+    assert parsed().model_store is None
+    assert pods.parse_args([]).store == Path("/cache")
 
 
 @pytest.mark.parametrize(("name", "text", "value"), rows())

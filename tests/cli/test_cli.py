@@ -435,6 +435,33 @@ def test_explain_gives_the_command_that_the_pods_run(
     assert not [word for word in command if "{" in word]
 
 
+def test_what_this_process_was_told_is_said_by_every_command_that_decides_by_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = document("FleetNode", "edge", {"kubernetes": {}, "hardware": {"memory": "64Gi"}})
+    files = small_fleet() | {"node.yaml": pool, "fleet.yaml": document("Fleet", "home", {})}
+    fleet = write_fleet(tmp_path / "fleet", files)
+    note = "registry.test/x:1 by DEFAULT_BACKEND_IMAGE of this process"
+    monkeypatch.setenv("DEFAULT_BACKEND_IMAGE", "registry.test/x:1")
+
+    _, explained, _ = run(capsys, "explain", "chat", "-C", fleet)
+    _, images, _ = run(capsys, "render", "--images", "-C", fleet)
+    _, _, said = run(capsys, "render", "-C", fleet, "-o", tmp_path / "out")
+    valid, problems, _ = run(capsys, "validate", "-C", fleet, "-o", "json")
+    usage, _, wrong = run(capsys, "validate", "-C", fleet, "--default-backend-image", "a b")
+
+    assert "image\n  registry.test/x:1  (DEFAULT_BACKEND_IMAGE)\n" in explained
+    assert "registry.test/x:1  (DEFAULT_BACKEND_IMAGE)  default/chat" in images
+    assert note in said
+    written = (tmp_path / "out" / "default" / "default" / "chat.yaml").read_text()
+    assert "image: registry.test/x:1" in written.replace('"', "")
+    (found,) = [p for p in json.loads(problems)["problems"] if p["rule"] == "DefaultTaken"]
+    assert (valid, found["severity"], found["path"]) == (0, "note", "service.yaml")
+    assert found["message"].startswith(note)
+    assert usage == 64
+    assert "write an image" in wrong
+
+
 def test_render_prints_a_command_a_service(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "render", "-C", fleet, "-o", "json")
 

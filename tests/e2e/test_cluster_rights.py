@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from reconciler.cli import main
 from tests.support.beside_cluster import NODE, BesideCluster
 from tests.support.cluster import Cluster
 from tests.support.fleets import document, model, service
 from tests.support.installed import rights_of
+from tests.support.ports import own_port
 from tests.support.reconciler import Finished, Machine
 from tests.support.repos import Repo
 from tests.support.wait import wait_for
@@ -161,10 +165,64 @@ def test_a_plan_names_a_pool_that_selects_no_node_until_there_is_one(
     repository.commit("GPUs")
 
     without = reconcile("--dry-run")
+    warned = reconcile("validate", "-o", "json")
     cluster.add_node("gpu", labels)
     there = reconcile("--dry-run")
+    silent = reconcile("validate", "-o", "json")
 
     said = "no node there has what edge selects (flexinfer.ai/gpu.vendor=NVIDIA)"
     assert said in without.out
     assert said not in there.out
     assert (without.code, there.code) == (CHANGES, CHANGES)
+    text = (repository.work / "pool.yaml").read_text().splitlines()
+    (found,) = _selecting_none(warned)
+    assert (found["path"], found["severity"]) == ("pool.yaml", "warning")
+    assert "nodeSelector" in text[found["line"] - 1]
+    assert "no node of cluster prod has flexinfer.ai/gpu.vendor=NVIDIA" in found["message"]
+    assert _selecting_none(silent) == []
+    assert (warned.code, silent.code) == (OK, OK), warned.err + silent.err
+
+
+def test_validate_says_which_cluster_gave_no_answer_beside_what_is_in_the_files(
+    cluster: Cluster, repository: Repo, reconcile: Callable[..., Finished], tmp_path: Path
+) -> None:
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{own_port()}"
+    nowhere = tmp_path / "nowhere.kubeconfig"
+    nowhere.write_text(yaml.safe_dump(config))
+    labels = {"nodeSelector": {"gpu": "yes"}, "cluster": "prod"}
+    repository.write("pool.yaml", document("FleetNode", "edge", {**POOL, "kubernetes": labels}))
+
+    unreachable = reconcile("validate", kubeconfig=nowhere)
+    repository.write("wrong.yaml", service("wrong", "nobody"))
+    invalid = reconcile("validate", kubeconfig=nowhere)
+
+    said = "cluster prod was not asked what its pools select"
+    assert (unreachable.code, invalid.code) == (BLOCKED, 1), unreachable.err + invalid.err
+    assert "\nvalid:" in f"\n{unreachable.out}"
+    assert "DanglingReference" in invalid.out
+    assert said in unreachable.err
+    assert said in invalid.err
+
+
+def test_a_plan_says_that_a_cluster_was_applied_with_a_default_that_is_not_given_here(
+    cluster: Cluster, reconcile: Callable[..., Finished]
+) -> None:
+    image = ("--default-backend-image", "registry.test/llama.cpp:1")
+    applied = reconcile("--once", "--timeout", "60s", *image)
+
+    same = reconcile("--dry-run", *image)
+    other = reconcile("--dry-run")
+
+    assert (applied.code, same.code, other.code) == (OK, OK, CHANGES), applied.err + other.out
+    pod = cluster.json("get", "deploy", "chat")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == image[1]
+    assert f"{image[1]} by DEFAULT_BACKEND_IMAGE of this process" in same.err
+    said = f"applied there with DEFAULT_BACKEND_IMAGE={image[1]} (here: none)"
+    assert said in " ".join(other.out.split())
+    assert "applied there with" not in same.out
+
+
+def _selecting_none(run: Finished) -> list[dict[str, Any]]:
+    problems = json.loads(run.out)["problems"]
+    return [p for p in problems if p["rule"] == "NoNodeSelected"]

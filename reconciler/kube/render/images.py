@@ -13,13 +13,15 @@ from reconciler.kube.render.placed import placed
 from reconciler.kube.render.subject import Subject
 from reconciler.loop.desired import Desired
 from reconciler.placement.images import ANY, POD_PROGRAMS, own_image
+from reconciler.placement.pods import image_stated_by
 from reconciler.report.plan_json import ref_json
 from reconciler.runtimes import RUNTIMES
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRow:
-    """One image. `stated_by`: default, Fleet or service; `services` are those that run it."""
+    """One image. `stated_by`: default, DEFAULT_BACKEND_IMAGE, Fleet or service; `services` run
+    it."""
 
     runtime: str
     accelerator: str
@@ -50,16 +52,17 @@ def images_of(desired: Desired) -> tuple[ImageRow, ...]:
     }
     subjects = [Subject.of(p) for c in clusters_of(desired) for p in placed(desired, c)]
     users: dict[tuple[str, str, str], list[ObjectRef]] = {}
+    by_users: dict[tuple[str, str, str], str] = {}
     for subject in subjects:
-        runtime, accelerator = subject.placed.workload.runtime, subject.accelerator
-        users.setdefault((runtime, accelerator, subject.image), []).append(
-            subject.placed.workload.ref
-        )
+        at, runtime = subject.placed, RUNTIMES[subject.placed.workload.runtime]
+        key = (runtime.name, subject.accelerator, subject.image)
+        users.setdefault(key, []).append(at.workload.ref)
+        by_users[key] = image_stated_by(at.service, runtime, at.node, desired.fleet)
     named = {(r, a, i) for (r, a), i in (ours | stated).items() if r != POD_PROGRAMS}
     rows = [
         ImageRow(
             *key,
-            "service" if key not in named else "Fleet" if key[:2] in stated else "default",
+            by_users[key] if key not in named else "Fleet" if key[:2] in stated else "default",
             tuple(sorted(users.get(key, ()))),
         )
         for key in sorted(named | users.keys())

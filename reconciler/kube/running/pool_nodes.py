@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from reconciler.api.problem import Finding
 from reconciler.kube.client.errors import ClusterError
 from reconciler.kube.kinds import SERVED_KINDS
+from reconciler.placement.pods import cluster_of
 
 if TYPE_CHECKING:
+    from reconciler.api.fleetnode import FleetNode
     from reconciler.fleet.workload import Workload
     from reconciler.kube.client.api import ApiServer
 
@@ -50,10 +53,27 @@ class PoolNodes:
         now = self._clock()
         at, has = self._known.get(selector, (now - _GOOD_FOR_S, False))
         if now - at >= _GOOD_FOR_S:
-            query = {"labelSelector": selector, "limit": "1"}
-            has = bool(self._api.raw("GET", _NODES.path(), query=query)["items"])
+            has = _has_any(self._api, selector)
             self._known[selector] = now, has
         return has
+
+
+def selecting_none(api: ApiServer, nodes: Iterable[FleetNode]) -> Iterator[Finding]:
+    """Each pool of that cluster whose selector no node there has, used or not. Raises
+    ClusterError, also where Nodes may not be listed."""
+    for node in nodes:
+        pool = node.spec.kubernetes
+        if pool is None or not pool.node_selector or cluster_of(node) != api.name:
+            continue
+        selector = _selector(pool.node_selector)
+        if not _has_any(api, selector):
+            message = f"no node of cluster {api.name} has {selector}: pods wait until one does"
+            yield Finding("NoNodeSelected", node.ref, "spec.kubernetes.nodeSelector", message)
+
+
+def _has_any(api: ApiServer, selector: str) -> bool:
+    query = {"labelSelector": selector, "limit": "1"}
+    return bool(api.raw("GET", _NODES.path(), query=query)["items"])
 
 
 def _selector(labels: Mapping[str, str]) -> str:
