@@ -1,7 +1,8 @@
 """Results of an earlier pass that still hold, so that the loop recomputes only what changed. Pure.
 
 Objects are compared by identity: the loader keeps the objects of a file whose bytes are the same.
-Anything else is computed again, with the same result.
+Anything else is computed again, with the same result. Another policy of the fleet concerns every
+service (images, caches of hosts), so nothing is kept then.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 
+from reconciler.api.fleet import FleetSpec
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
@@ -21,15 +23,20 @@ from reconciler.memory import ModelFacts
 class Earlier:
     """The admissions of an earlier pass for objects of `fleet`.
 
-    `facts` are those of this pass, `known_facts` those of the earlier one.
+    `facts` are those of this pass, `known_facts` and `policy` those of the earlier one.
     """
 
     def __init__(
-        self, admissions: Iterable[Admission], fleet: Fleet, facts: Facts, known_facts: Facts
+        self,
+        admissions: Iterable[Admission],
+        fleet: Fleet,
+        facts: Facts,
+        known_facts: Facts,
+        policy: FleetSpec | None,
     ) -> None:
         self._admissions = {
             admission.node.metadata.name: admission
-            for admission in admissions
+            for admission in (admissions if fleet.policy == policy else ())
             if fleet.objects.get(admission.node.ref) is admission.node
         }
         self._candidates: Mapping[tuple[str, ObjectRef], Candidate] = {

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from reconciler.api.fleet import FleetSpec
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
@@ -42,13 +43,14 @@ class Hold:
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """What runs where. `held` is every blocked object with the services that stay as they are;
-    `warnings` change nothing; `facts` are what was known of models."""
+    `warnings` change nothing; `facts` are what was known of models, `policy` is the fleet's."""
 
     workloads: tuple[Workload, ...]
     held: tuple[Hold, ...]
     warnings: tuple[Finding, ...]
     admissions: tuple[Admission, ...]
     facts: Facts
+    policy: FleetSpec
 
 
 @dataclass(slots=True)
@@ -71,8 +73,10 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
     result for any revision, only saves time.
     """
     draft = _Draft()
-    earlier = Earlier(
-        before.admissions if before else (), fleet, facts, before.facts if before else {}
+    earlier = (
+        Earlier(before.admissions, fleet, facts, before.facts, before.policy)
+        if before
+        else Earlier((), fleet, facts, {}, None)
     )
     unusable = _unusable(fleet, draft)
     nodes = {node.metadata.name: node for node in fleet.all(FleetNode)}
@@ -89,6 +93,7 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
         tuple(sorted(draft.warnings, key=lambda f: (f.ref, f.rule))),
         tuple(admissions),
         facts,
+        fleet.policy,
     )
 
 

@@ -20,6 +20,7 @@ from reconciler.placement import Assignment, assign
 
 GIB = 2**30
 DOCUMENTS: dict[str, dict[str, Any]] = {
+    "Fleet": {},
     "FleetNode": {"agent": {}, "hardware": {"os": "linux", "memory": "16Gi"}},
     "Model": {"source": "https://models.test/m.gguf"},
     "InferenceService": {"modelRef": "m", "placement": {"nodes": ["mac"]}},
@@ -480,10 +481,22 @@ def test_the_order_of_declaration_does_not_matter(order: list[str]) -> None:
     assert rules(assignment) == {"c": "MemoryFits", "d": "MemoryFits"}
 
 
+LLAMA_IMAGE = {"llama-server": {"cpu": "registry.test/llama:2"}}
+
 # Objects that stand in several revisions are the same ones there, as after a load.
 VARIANTS: tuple[tuple[Resource | None, ...], ...] = (
     (node("mac"), node("mac", defaultRuntime="mlx-server"), node("mac", drain=True)),
-    (node("edge"), node("edge", hardware={"memory": "3Gi"}), node("edge", unschedulable=True)),
+    (
+        node("edge"),
+        node("edge", hardware={"memory": "3Gi"}),
+        node("edge", unschedulable=True),
+        node("edge", agent=None, kubernetes={"cluster": "prod", "cache": "host:/models"}),
+    ),
+    (
+        None,
+        declared("Fleet", "home", {"hostCaches": ["/models"]}),
+        declared("Fleet", "home", {"hostCaches": ["/models"], "images": LLAMA_IMAGE}),
+    ),
     (model("m", source="m.gguf"), model("m", format="mlx")),
     (model("n"), model("n", sha256="ab" * 32)),
     *(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from reconciler.placement import assign
 from reconciler.placement.pods import InCluster
 from tests.placement.test_placement import (
     GIB,
+    declared,
     fleet,
     homes,
     known,
@@ -47,6 +49,23 @@ def on(name: str, service_name: str = "chat", **spec: Any) -> Resource:
 def placed(*objects: Resource) -> Workload:
     (workload,) = assign(fleet(*objects), {}).workloads
     return workload
+
+
+def test_another_policy_of_the_fleet_reaches_what_was_placed_before() -> None:
+    """A push that changes nothing but the Fleet: every object that it concerns is the same one."""
+    home = partial(declared, "Fleet", "home")
+    objects = (pool(kubernetes={"cache": "host:/models"}), STORED, on("edge"))
+    one, two = ({"llama-server": {"cpu": f"registry.test/llama:{v}"}} for v in (1, 2))
+    allowed = home({"hostCaches": ["/models"], "images": one})
+
+    before = assign(fleet(allowed, *objects), {})
+    upgraded = fleet(home({"hostCaches": ["/models"], "images": two}), *objects)
+    refused = fleet(home({"images": one}), *objects)
+
+    assert before.workloads
+    assert assign(upgraded, {}, before) == assign(upgraded, {})
+    assert assign(upgraded, {}, before).workloads != before.workloads
+    assert rules(assign(refused, {}, before)) == {"chat": "HostCacheRefused"}
 
 
 def test_a_pool_of_the_only_cluster_is_the_same_object_in_each_revision() -> None:
