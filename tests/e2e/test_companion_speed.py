@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +38,36 @@ def host() -> str:
 
 @pytest.fixture
 def companion(host: str, tmp_path: Path) -> Iterator[None]:
-    """One that says that its engine has written something in the last minute."""
+    """Beside an engine that is asked all the time."""
     port, listen = own_port(), f"{host}:{COMPANION_PORT}"
     words = ("--runtime", "llama-server", "--port", str(port), "--listen", listen)
     own = ("--name", "tiny", "--sample-interval", "0.05")
     with (
         fixed_port(COMPANION_PORT),
         engine_at(port, tmp_path / "engine"),
+        _traffic(port),
         running(tmp_path / "companion.log", "companion", *words, *own),
     ):
-        wait_for(lambda: _speed(host) is not None, "the engine's counter is read")
-        completion(port, "tiny", tokens=64)
-        wait_for(lambda: bool(_speed(host)), "and its tokens are counted")
+        wait_for(lambda: bool(_speed(host)), "its tokens are counted")
         yield
+
+
+@contextmanager
+def _traffic(port: int) -> Iterator[None]:
+    """A client of the engine, until the end of the block."""
+    ends = threading.Event()
+
+    def ask() -> None:
+        while not ends.wait(1.0):
+            completion(port, "tiny", tokens=64)
+
+    client = threading.Thread(target=ask)
+    client.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        client.join()
 
 
 def _speed(host: str) -> float | None:
