@@ -1,4 +1,4 @@
-"""One scrape of a program of this project: bounded, over plain HTTP, and what a gauge in it says."""
+"""One scrape of a program of this project over plain HTTP, bounded, and what a gauge in it says."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def figures(exposition: str, name: str) -> tuple[float, ...]:
     """The figure of each series of a metric, by Prometheus' text format: NaN and infinity among
     them. What is no number is left out."""
     found = []
-    for text in re.findall(rf"^{re.escape(name)}(?:\{{.*\}})?[ \t]+(\S+)", exposition, re.MULTILINE):
+    for text in re.findall(
+        rf"^{re.escape(name)}(?:\{{.*\}})?[ \t]+(\S+)", exposition, re.MULTILINE
+    ):
         try:
             found.append(float(text))
         except ValueError:

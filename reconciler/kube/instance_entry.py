@@ -1,7 +1,7 @@
 """An entry of a service's `status.instances[]`, whoever writes it. Pure.
 
-An agent writes one for its node, with all that a plan needs. The reconciler writes one for a pool of
-pods, which says how fast they write and nothing else: what runs in pods is read from the cluster.
+An agent writes one for its node, with all that a plan needs. The reconciler writes one for a pool,
+which says how fast its pods write and nothing else: what runs in pods is read from the cluster.
 """
 
 from __future__ import annotations

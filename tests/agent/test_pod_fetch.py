@@ -122,7 +122,6 @@ def test_a_download_goes_on_where_a_killed_one_ended(tmp_path: Path, large: byte
 
 def _sure(note: Path) -> int:
 
-
     try:
         return int(json.loads(note.read_bytes())["sure"])
     except (OSError, ValueError):

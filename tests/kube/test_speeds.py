@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +29,7 @@ from reconciler.kube.speeds.told import told_speeds
 from tests.support.cluster_views import CLUSTER, child, desired, fleet, live_service, service_ref
 from tests.support.http import OneLineServer
 from tests.support.serving import Serving
+from tests.support.wait import PATIENCE_S
 
 CHAT = service_ref("chat")
 BY_KUBERNETES = {"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}
@@ -115,6 +117,16 @@ def test_an_answer_is_a_speed_or_nothing_that_anybody_would_believe(
     text: str, answer: PodAnswer | None
 ) -> None:
     assert read_answer(text) == answer
+
+
+def test_a_huge_answer_of_nonsense_is_read_in_no_time() -> None:
+    name, size = "flexinfer_tokens_per_second", 1 << 18
+    began = time.monotonic()
+
+    for text in ("}" * size, "} " * (size // 2), "}" + " " * size, f"}} 1\n{name}{{" * 6000):
+        read_answer(f"{name}{{{text}")
+
+    assert time.monotonic() - began < PATIENCE_S / 10
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,9 @@ def test_a_status_has_what_pods_write_by_their_clusters_word() -> None:
 
     (service,) = status_json(at)["services"]
     assert service["placements"][0]["tokensPerSecond"] == 12.5
-    assert "writes 12.5 tokens/s, the mean of the last minute\n" in status_text(at, StatusStyle(NOW))
+    assert "writes 12.5 tokens/s, the mean of the last minute\n" in status_text(
+        at, StatusStyle(NOW)
+    )
 
 
 def test_without_a_measurement_nothing_is_shown() -> None:

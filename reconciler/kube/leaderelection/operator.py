@@ -104,9 +104,9 @@ class Operator:
         traceback: TracebackType | None,
     ) -> None:
         """A standby takes over at once."""
+        self.leadership.close()
         for speeds in self._speeds:
             speeds.stop()
-        self.leadership.close()
         if self._serving is not None:
             self._serving.close()
 
