@@ -44,9 +44,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(wait, (STORE, *WAIT))
     _add_lists(wait, "ready", "PATH", "what an engine will be given", required=True)
     companion = _add_action(actions, "companion", "readiness and drain of the engine beside it")
-    add(companion, COMPANION)
+    add(companion, (STORE, *COMPANION))
     _add_lists(companion, "name", "NAME", "a name that the engine answers for", required=True)
     _add_lists(companion, "preload", "NAME", "what a router is to have up (default: the first)")
+    _add_lists(companion, "ready", "NAME=PATH", "where a model of the engine is, for metrics")
     add(_add_action(actions, "bench", "measure the model of another pod, once"), BENCH)
 
 
@@ -179,8 +180,9 @@ def _run_wait(args: argparse.Namespace) -> int:
 def _run_companion(args: argparse.Namespace) -> int:
     from agent.pod.companion import Companion, Delays
     from agent.pod.engine import Engine
+    from agent.pod.loads import ModelLoads
     from agent.pod.web import PodServer
-    from agent.server.sampler import Sampler
+    from agent.server.sampler import Sampler, Shown
 
     _require(args, "runtime", "port")
     key_file = str(args.api_key_file) if args.api_key_file else None
@@ -192,17 +194,28 @@ def _run_companion(args: argparse.Namespace) -> int:
         drain_timeout_s=args.drain_timeout,
         pace=Delays(settle_s=args.settle),
     )
-    sampler = Sampler(companion.counters, every_s=args.sample_interval)
+    loads = ModelLoads(args.store, _named_paths(args.ready))
+    sampler = Sampler(
+        companion.counters, lambda: Shown(loads=loads.seconds), every_s=args.sample_interval
+    )
     with PodServer(args.listen, companion, sampler, args.node) as server:
         # A server is ended from another thread than the one that serves.
         end = threading.Thread(target=server.shutdown, name="end", daemon=True)
         with endings(end.start):
             companion.start()
+            loads.start()
             sampler.start()
             server.serve_forever()
     sampler.close()
     companion.close()
     return Exit.OK
+
+
+def _named_paths(stated: list[str]) -> Mapping[str, Path]:
+    pairs = [word.partition("=") for word in stated]
+    if wrong := [name for name, _, path in pairs if not (name and path)]:
+        raise UsageError(f"--ready {wrong[0]}: write NAME=PATH")
+    return {name: Path(path) for name, _, path in pairs}
 
 
 def _run_bench(args: argparse.Namespace) -> int:

@@ -23,7 +23,6 @@ from agent.cluster.status import (
     is_node_news,
     node_observed,
     node_status,
-    service_status,
     trouble_entry,
 )
 from agent.process.ports import not_local
@@ -36,6 +35,7 @@ from reconciler.core.observation import Instance, Observation, TargetState
 from reconciler.core.plan import Plan
 from reconciler.kube.client.errors import ClusterError, NotFound
 from reconciler.kube.endpoints.slices import Unpublished, service_manifest, slice_id, slice_of
+from reconciler.kube.instance_entry import instances_status
 from reconciler.kube.objects import AGENT_MANAGER, Manifest, ObjectId, id_of
 
 if TYPE_CHECKING:
@@ -215,11 +215,11 @@ class Publisher:
             before = self._written.get(ref) or entries.get(ref)
             since_s = now - self._written_at.get(ref, -math.inf)
             if _oid(ref) in seen and is_news(before, entry, since_s):
-                written += self._apply(ref, service_status(ref, [entry]))
+                written += self._apply(ref, instances_status(ref, [entry]))
                 self._written[ref], self._written_at[ref] = entry, now
         for ref in {*entries, *self._written} - wanted.keys():
             if self._written.get(ref) != {} and _oid(ref) in seen:
-                written += self._apply(ref, service_status(ref, []))
+                written += self._apply(ref, instances_status(ref, []))
             self._written[ref] = {}
         self._written = {r: e for r, e in self._written.items() if _oid(r) in seen}
         self._written_at = {r: at for r, at in self._written_at.items() if _oid(r) in seen}

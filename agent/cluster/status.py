@@ -7,7 +7,7 @@ It owns one entry of each service's `status.instances[]`, by node, and its Fleet
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from reconciler.api.meta import API_VERSION, ObjectRef
 from reconciler.core.observation import Instance, ObservedPool, RevisionState, TargetState
 from reconciler.kube.endpoints.slices import Unpublished
+from reconciler.kube.instance_entry import SPEED, is_other_speed
 from reconciler.kube.objects import Manifest
 from reconciler.report.terminal import printable
 
@@ -26,10 +27,7 @@ _MOST_DRIFTS = 10
 _MOST_STOPPED = 100
 _MOST_REFUSALS = 3
 _MEMORY_STEP = 0.1  # relative change of measured memory before it is written again
-_SPEED_STEP = 0.1  # relative change of tokens a second, and for how long none is written again
-_SPEED_EVERY_S = 60.0
-_SPEED = "tokensPerSecond"
-_UNCOUNTED = ("memory", "revision", _SPEED)
+_UNCOUNTED = ("memory", "revision", SPEED)
 _OTHERS = "usedByOthersBytes"
 
 
@@ -63,7 +61,7 @@ def instance_entry(
         "port": instance.port,
         "endpoint": instance.endpoint,
         "memory": measured or None,
-        _SPEED: speed,
+        SPEED: speed,
         "needs": _needs(instance),
         "inputs": _inputs(instance),
         "revision": revision,
@@ -88,16 +86,6 @@ def trouble_entry(trouble: ServiceTrouble, node: str) -> dict[str, Any]:
         "ready": False,
         "reason": trouble.reason,
         "message": _cut(trouble.message),
-    }
-
-
-def service_status(ref: ObjectRef, entries: Iterable[Mapping[str, Any]]) -> Manifest:
-    """For the status subresource; without an entry, our former entry is removed."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "InferenceService",
-        "metadata": {"name": ref.name, "namespace": ref.namespace},
-        "status": {"instances": [dict(entry) for entry in entries]},
     }
 
 
@@ -165,18 +153,10 @@ def is_news(before: Mapping[str, Any] | None, now: Mapping[str, Any], since_s: f
     """Whether a change of an entry is worth a write. `since_s`: how long ago the last one was."""
     if before is None or _counted(before) != _counted(now):
         return True
-    if _is_another_speed(before.get(_SPEED), now.get(_SPEED), since_s):
+    if is_other_speed(before.get(SPEED), now.get(SPEED), since_s):
         return True
     was, is_now = before.get("memory", 0), now.get("memory", 0)
     return bool(abs(is_now - was) > _MEMORY_STEP * max(was, is_now))
-
-
-def _is_another_speed(was: float | None, is_now: float | None, since_s: float) -> bool:
-    """That it writes nothing any more is said at once, and so is that it is known, or not: these
-    last."""
-    if was is None or is_now is None or is_now == 0:
-        return was != is_now
-    return since_s >= _SPEED_EVERY_S and abs(is_now - was) > _SPEED_STEP * max(was, is_now)
 
 
 def _counted(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""The content of a companion's `/metrics`: what its engine writes, by the engine's own counter."""
+"""The content of a companion's `/metrics`: what its engine writes, by the engine's own counter, and
+what it took to bring its models."""
 
 from __future__ import annotations
 
@@ -22,6 +23,10 @@ def collect(node: str, companion: Companion, sampler: Sampler) -> Iterator[Metri
     rates = sampler.tokens_per_second().items()
     yield family(
         COMPANION["flexinfer_tokens_per_second"], (((*key, node), rate) for key, rate in rates)
+    )
+    loads = sampler.shown.loads.items()
+    yield family(
+        COMPANION["flexinfer_model_load_seconds"], (((model, node), took) for model, took in loads)
     )
     ready = float(companion.readiness().ready)
     yield family(COMPANION["fleet_engine_ready"], [((companion.backend, node), ready)])

@@ -7,13 +7,14 @@ mounted. A folder appears by one rename, complete.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from agent.models.content_store import ContentStore, StoredModel
-from reconciler.api.errors import ModelError
+from reconciler.api.errors import ModelError, UsageError
 from reconciler.atomic import sync_directory
 from reconciler.fleet.model_file import ModelFile
 from reconciler.models.ready import READY, ready_file, ready_key
@@ -54,6 +55,26 @@ def why_not(root: Path, shelf: ContentStore, key: str) -> str | None:
     if digest is None or shelf.get(digest) is None:
         return f"its files (sha256 {(digest or 'unknown')[:12]}) are not whole"
     return None
+
+
+def key_of(root: Path, path: Path) -> str:
+    """The folder below `ready` that a path is in. Raises UsageError: it is in none."""
+    try:
+        kind, key, *_ = path.relative_to(root).parts
+    except ValueError:
+        kind, key = "", ""
+    if kind != READY:
+        raise UsageError(f"--ready {path}: not below {root / READY}")
+    return key
+
+
+def load_seconds(root: Path, shelf: ContentStore, key: str) -> float | None:
+    """What it took to bring the model of a key to the store, as it is noted beside its files. None:
+    nobody waited for it, or it is not there."""
+    digests = {_digest_of(root, path) for path in _links_in(root / READY / key).values()}
+    stored = None if len(digests) != 1 else shelf.get(digests.pop() or "")
+    took_s = stored.took_s if stored else None
+    return took_s if took_s is not None and math.isfinite(took_s) and took_s >= 0 else None
 
 
 def _links(model: ModelFile, stored: StoredModel) -> Mapping[str, Path]:

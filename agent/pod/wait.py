@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Event
 
 from agent.models.content_store import ContentStore
-from agent.pod.ready import why_not
-from reconciler.api.errors import DownloadFailed, UsageError
+from agent.pod.ready import key_of, why_not
+from reconciler.api.errors import DownloadFailed
 from reconciler.models.ready import READY
 
 _LOOK_S = (0.2, 2.0)  # the first pause and the longest
@@ -26,7 +26,7 @@ def wait(
 ) -> bool:
     """True once every path exists; False if stopped before. `root` is the store's folder, which may
     be mounted read-only. Raises UsageError, and DownloadFailed after the timeout."""
-    keys = {path: _key(root, path) for path in ready}
+    keys = {path: key_of(root, path) for path in ready}
     shelf = ContentStore(root, read_only=True)
     began = told_at = time.monotonic()
     pause, told = _LOOK_S[0], ""
@@ -46,17 +46,6 @@ def wait(
         if stop.wait(pause):
             return False
         pause = min(pause * _GROWTH, _LOOK_S[1])
-
-
-def _key(root: Path, path: Path) -> str:
-    """The folder below `ready` that a path is in. Raises UsageError: it is in none."""
-    try:
-        kind, key, *_ = path.relative_to(root).parts
-    except ValueError:
-        kind, key = "", ""
-    if kind != READY:
-        raise UsageError(f"--ready {path}: not below {root / READY}")
-    return key
 
 
 def _lacks(root: Path, shelf: ContentStore, path: Path, key: str) -> str | None:

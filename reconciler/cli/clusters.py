@@ -202,6 +202,7 @@ def open_clusters(
         *(report, apis, wake, serves_of(args), own),
         times=Times.of(parse_duration(args.lease_duration)),
         speaks=args.once,
+        stays=not args.once,
     )
     together = open_together(
         *(args, agents, apis, wake.look),

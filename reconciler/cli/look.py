@@ -9,7 +9,7 @@ from reconciler.agents.arrival import Verdicts
 from reconciler.agents.verdicts import verdicts_of
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
-from reconciler.cli.measuring import measured_in
+from reconciler.cli.measuring import measured_in, speeds_in
 from reconciler.cli.passes import Pass
 from reconciler.core.observation import Observation, starts_again
 from reconciler.core.plan import Blocked, Plan
@@ -36,6 +36,7 @@ def status_of(at: Pass, found: PlannedRevision) -> Status:
         at.states,
         found.desired.fleet.revision,
         measured={name: each.look.results for name, each in measured_in(found.plan).items()},
+        speeds=speeds_in(found.plan),
     )
 
 

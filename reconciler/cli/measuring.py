@@ -20,6 +20,18 @@ _LOOK_EVERY_S = 2.0
 _ASKS = "reconcile-bench"  # the field manager of what a person asks for
 
 
+def speeds_in(plan: Plan) -> Mapping[str, Mapping[ObjectRef, float]]:
+    """The tokens that the pods of each service write a second, as the reconciler of each cluster
+    that answered says there; by target."""
+    if not any(target.startswith("cluster/") for target in plan.targets):
+        return {}
+    from reconciler.kube.observed import PlannedCluster
+    from reconciler.kube.speeds.told import told_speeds
+
+    found = plan.targets.items()
+    return {name: told_speeds(s.documents) for name, s in found if isinstance(s, PlannedCluster)}
+
+
 def measured_in(plan: Plan) -> Mapping[str, PlannedBenchmarks]:
     """What is measured in each cluster that answered, by target."""
     if not any(target.startswith("cluster/") for target in plan.targets):

@@ -14,6 +14,7 @@ Manifest = Mapping[str, Any]
 
 MANAGER = "fleet-reconciler"  # the field manager of everything that the reconciler applies
 AGENT_MANAGER = "fleet-agent"  # of what an agent writes: its Lease, its slices, its status
+SPEED_MANAGER = "fleet-reconciler-speed"  # of how fast pods write: entries of status.instances
 SYSTEM_NAMESPACE = "fleet-reconciler"  # where the reconciler, its Lease and its inventory live
 
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"

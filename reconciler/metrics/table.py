@@ -49,6 +49,12 @@ _TOKENS = _gauge(
     "model backend node",
     "Tokens written, the mean of the last minute, by the engine's own counter; 0 without traffic.",
 )
+_LOAD = _gauge(
+    "flexinfer_model_load_seconds",
+    "model node",
+    "From the first attempt to bring the model of what runs here from its source until it was"
+    " stored, verified.",
+)
 _GPUS = (
     _gauge(
         "flexinfer_gpu_temperature_celsius",
@@ -64,12 +70,7 @@ _GPUS = (
 
 AGENT = _table(
     _TOKENS,
-    _gauge(
-        "flexinfer_model_load_seconds",
-        "model node",
-        "From the first attempt to bring the model of what runs here from its source until it was"
-        " stored, verified.",
-    ),
+    _LOAD,
     *_GPUS,
     _gauge(
         "fleet_model_start_seconds",
@@ -136,6 +137,7 @@ AGENT = _table(
 
 COMPANION = _table(
     _TOKENS,
+    _LOAD,
     _gauge("fleet_engine_ready", "backend node", "1 while the pod's engine answers."),
     _info("fleet_build_info", "node version python", "The companion."),
 )

@@ -50,7 +50,8 @@ class DeclaredService:
 @dataclass(frozen=True, slots=True)
 class Status:
     """Everything that is known. `states` are the agents' own answers, by target; `revision` is the
-    fleet's newest one, where it can be read; `others` run there too and are not to be shown."""
+    fleet's newest one, where it can be read; `others` run there too and are not to be shown;
+    `speeds` are the tokens that pods write a second, by target and service."""
 
     observed: Observation
     declared: tuple[DeclaredService, ...] = ()
@@ -58,6 +59,7 @@ class Status:
     revision: str | None = None
     others: tuple[Instance, ...] = ()
     measured: Mapping[str, tuple[BenchmarkResult, ...]] = field(default_factory=dict)
+    speeds: Mapping[str, Mapping[ObjectRef, float]] = field(default_factory=dict)
 
     def benchmarks(self, instance: Instance) -> tuple[tuple[BenchmarkResult, str | None], ...]:
         """How fast its models were measured to be where it runs, each with why that is not to be
@@ -70,7 +72,9 @@ class Status:
         return of_instance(results, instance, versions, now)
 
     def tokens_per_second(self, instance: Instance) -> float | None:
-        """What its agent says that it writes now, as the mean of the last minute."""
+        """What it writes now, as the mean of the last minute; None: nothing says it."""
+        if (told := self.speeds.get(instance.target, {}).get(instance.ref)) is not None:
+            return told
         answer = self.states.get(instance.target)
         for said in answer.instances if answer else ():
             if read_ref(said.ref) == instance.ref:

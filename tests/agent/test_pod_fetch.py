@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 from base64 import b64decode
@@ -15,7 +16,8 @@ from reconciler.fleet.model_file import ModelFile
 from tests.support.bent_machine import BentMachine
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
-from tests.support.pods import fetch_words, ready_at, run, running
+from tests.support.pods import fetch_words, get, ready_at, run, running
+from tests.support.ports import own_port
 from tests.support.repos import Repo
 from tests.support.wait import wait_for
 from tests.support.wheels import make_wheel
@@ -70,6 +72,32 @@ def test_what_appeared_holds_where_the_volume_is_mounted_elsewhere(
     assert done.code == 0, done.err
 
 
+def test_a_companion_tells_what_it_took_to_bring_the_model(tmp_path: Path, tiny: bytes) -> None:
+    store, port = tmp_path / "models", own_port()
+    with FileServer(tiny) as server:
+        model = ModelFile("chat", server.url, "gguf")
+        assert run(*fetch_words(store, model)).code == 0
+    (note,) = store.glob("sha256/*/.model.json")
+    took = json.loads(note.read_bytes())["tookSeconds"]
+    at = ready_at(store, model)
+    engine = ("--runtime", "llama-server", "--port", str(own_port()), "--name", "chat")
+    here = ("--listen", f"127.0.0.1:{port}", "--node", "n", "--sample-interval", "0.05")
+    paths = ("--ready", f"chat={at}", f"gone={store / 'ready' / 'gone' / 'model.gguf'}")
+
+    with running(tmp_path / "log", "companion", *engine, *here, "--store", str(store), *paths):
+        wait_for(lambda: "flexinfer_model_load_seconds{" in _metrics(port), "it is told")
+
+        assert f'flexinfer_model_load_seconds{{model="chat",node="n"}} {took}' in _metrics(port)
+        assert 'model="gone"' not in _metrics(port)
+
+
+def _metrics(port: int) -> str:
+    try:
+        return get(port, "/metrics")[1]
+    except OSError:  # it does not listen yet
+        return ""
+
+
 def test_a_download_goes_on_where_a_killed_one_ended(tmp_path: Path, large: bytes) -> None:
     store = tmp_path / "models"
     with FileServer(large) as server:
@@ -93,7 +121,6 @@ def test_a_download_goes_on_where_a_killed_one_ended(tmp_path: Path, large: byte
 
 
 def _sure(note: Path) -> int:
-    import json
 
     try:
         return int(json.loads(note.read_bytes())["sure"])

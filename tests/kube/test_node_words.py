@@ -38,6 +38,7 @@ from reconciler.kube.crd.status import status_schema
 from reconciler.kube.crsource.nodes import entries_by_node, heard
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.endpoints.heartbeats import AgentHeartbeat
+from reconciler.kube.instance_entry import pool_entry
 from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER
 from reconciler.report.nodestate import read_node_state
 from tests.support.builders import GIB, NODE, instance, need, ref, workload
@@ -158,8 +159,20 @@ def test_a_service_that_is_not_run_as_declared_says_why() -> None:
 
 def test_only_its_own_entries_are_a_nodes() -> None:
     other = instance_entry(RUNNING, "studio", "r1")
+    of_pods = pool_entry("mac", 12.5)  # left of a time when a pool had that name
 
-    assert seen(reads(document("chat", other)))[1] == ()
+    found = reads(document("chat", other, of_pods))
+
+    assert seen(found)[1] == ()
+    assert found.answer is not None
+    assert found.answer.state.blocked == ()
+
+
+def test_how_fast_a_service_writes_is_read_with_the_rest() -> None:
+    found = reads(document("chat", instance_entry(RUNNING, "mac", "r1", speed=12.5)))
+
+    assert found.answer is not None
+    assert [i.tokens_per_second for i in found.answer.state.instances] == [12.5]
 
 
 def test_a_node_whose_lease_is_stale_is_not_known_and_since_when() -> None:

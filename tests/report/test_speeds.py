@@ -111,6 +111,18 @@ def test_a_status_has_what_a_service_writes_now(
     assert line is None or line in text
 
 
+def test_a_status_has_what_pods_write_by_their_clusters_word() -> None:
+    in_pods = replace(RUNS, target="cluster/prod")
+    seen = observed(in_pods, target="cluster/prod", seen_at=NOW)
+    at = Status(seen, speeds={"cluster/prod": {RUNS.ref: 12.5}})
+
+    (service,) = status_json(at)["services"]
+    assert service["placements"][0]["tokensPerSecond"] == 12.5
+    assert "writes 12.5 tokens/s, the mean of the last minute\n" in status_text(
+        at, StatusStyle(NOW)
+    )
+
+
 def test_without_a_measurement_nothing_is_shown() -> None:
     assert shown(status()) == []
     assert shown(status(measured(service="default/other"))) == []

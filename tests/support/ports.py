@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from typing import BinaryIO, TypeVar
 
 from tests.support.cache import cache_folder
+from tests.support.wait import wait_for
 
 SINGLE = range(10_000, 15_000)
 _ROWS = [range(first, first + 32) for first in range(15_000, 20_000 - 32, 32)]
@@ -50,6 +51,16 @@ def own_row() -> Iterator[range]:
             for port in mine:
                 _release(port)
     raise AssertionError("no row of ports is free")
+
+
+@contextmanager
+def fixed_port(port: int) -> Iterator[None]:
+    """One that a program cannot be told to change: what else needs it waits its turn."""
+    wait_for(lambda: take(port), f"port {port} is free")
+    try:
+        yield
+    finally:
+        _release(port)
 
 
 def take(port: int) -> bool:

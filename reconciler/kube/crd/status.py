@@ -1,8 +1,8 @@
 """The status of each kind, and the columns of `kubectl get`. Pure.
 
-One writer per field: the reconciler writes everything except `instances[]` and `observed`, which
-belong to the agents. Lists with several writers are maps by a key, so that each writer owns its own
-entry.
+One writer per field: the reconciler writes everything except `observed`, which belongs to the
+agents, and the entries of `instances[]` for their nodes. Lists with several writers are maps by a
+key, so that each writer owns its own entry.
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ _DRIFT = _object(
 )
 _INSTANCE = _object(
     {
-        "node": {"type": "string", "description": "The FleetNode whose agent writes this entry."},
+        "node": {
+            "type": "string",
+            "description": "A FleetNode. Its agent writes this entry; a pool's, the reconciler.",
+        },
         "ready": _SWITCH,
         "reason": _TEXT,
         "message": {"type": "string", "maxLength": 32768},
@@ -104,7 +107,7 @@ _INSTANCE = _object(
         "memory": {"type": "integer", "minimum": 0, "description": "Bytes, measured."},
         "needs": _listed(_NEED, 64) | {"description": "Bytes of each pool, estimated."},
         "tokensPerSecond": _NUMBER
-        | {"description": "Written in the last minute. Absent: its engine does not tell."},
+        | {"description": "Written, the mean of the last minute. Absent: not known."},
         "revision": _TEXT,
         "inputs": {
             "type": "string",

@@ -23,6 +23,7 @@ from reconciler.core.observation import Location
 from reconciler.kube.diff.managed import put_by_others
 from reconciler.kube.endpoints.heartbeat import LeaseState, read_time
 from reconciler.kube.endpoints.heartbeats import AgentHeartbeat
+from reconciler.kube.instance_entry import SPEED, is_of_pool
 from reconciler.kube.objects import (
     MANAGED_BY_LABEL,
     MANAGER,
@@ -52,12 +53,14 @@ def agents_near(desired: Desired, documents: Collection[ObjectId]) -> frozenset[
 
 
 def entries_by_node(documents: Iterable[Manifest]) -> Mapping[str, Entries]:
-    """Every service's entries, by their node."""
+    """What agents wrote of every service, by their node."""
     found: dict[str, dict[ObjectRef, Fields]] = {}
     for live in documents:
         if live["kind"] != "InferenceService":
             continue
         for entry in (live.get("status") or {}).get("instances") or ():
+            if is_of_pool(entry):
+                continue
             node, words = str(entry.get("node")), _as_declared(live, entry)
             found.setdefault(node, {})[ref_of(id_of(live))] = words
     return found
@@ -165,7 +168,7 @@ def _instance(ref: ObjectRef, entry: Fields, source: Location | None) -> dict[st
     inputs = _inputs(entry.get("inputs"))
     models = inputs.get("models")
     kept = ("pid", "port", "endpoint", "ready", "reason", "message", "inputsDigest", "startSeconds")
-    return {key: entry.get(key) for key in kept} | {
+    return {key: entry.get(key) for key in (*kept, SPEED)} | {
         "ref": _ref(ref),
         "name": ref.label,
         "runtime": entry.get("runtime") or "",

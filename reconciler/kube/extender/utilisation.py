@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import logging
-import re
 import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import urlsplit
 
-from reconciler.agents.connection import Trust, exchange
-from reconciler.api.errors import AgentError
+from reconciler.agents.scrape import figures, scrape
 from reconciler.api.nodelabels import GPU_UTILISATION
 
 EVERY_S = 15.0
@@ -21,21 +17,13 @@ LASTS_S = 60.0
 _TIMEOUT_S = 2.0
 _AT_ONCE = 16
 _MOST_BYTES = 1 << 20
-_LINE = re.compile(rf"^{GPU_UTILISATION}\{{[^}}]*\}}[ \t]+([0-9.eE+-]+)", re.MULTILINE)
 
 _log = logging.getLogger(__name__)
 
 
 def utilisation_in(exposition: str) -> float | None:
     """The mean of a node's GPUs, 0 to 1; None: no GPU tells it."""
-    found = []
-    for text in _LINE.findall(exposition):
-        try:
-            value = float(text)
-        except ValueError:
-            continue
-        if 0 <= value <= 1:
-            found.append(value)
+    found = [share for share in figures(exposition, GPU_UTILISATION) if 0 <= share <= 1]
     return statistics.fmean(found) if found else None
 
 
@@ -87,12 +75,5 @@ class UtilisationReader:
 
 
 def _read(url: str) -> float | None:
-    try:
-        deadline = time.monotonic() + _TIMEOUT_S
-        reply = exchange(
-            "GET", urlsplit(url), {}, Trust(), deadline=deadline, most_bytes=_MOST_BYTES
-        )
-    except (AgentError, OSError, ValueError, http.client.HTTPException) as error:
-        _log.debug("%s: %s", url, error)
-        return None
-    return utilisation_in(reply.body.decode(errors="replace")) if reply.status == 200 else None
+    said = scrape(url, within_s=_TIMEOUT_S, most_bytes=_MOST_BYTES)
+    return None if said is None else utilisation_in(said)

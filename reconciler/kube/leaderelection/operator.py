@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import uuid
 from collections.abc import Sequence
 from functools import partial
@@ -21,6 +22,7 @@ from reconciler.kube.crsource.source import ClusterCheckout, ClusterSource
 from reconciler.kube.leaderelection.leadership import CLIENT_GO, Leadership
 from reconciler.kube.server import NOTHING, Serves
 from reconciler.kube.server.board import Board
+from reconciler.kube.speeds.reader import PodSpeeds
 from reconciler.kube.status.reporter import ClusterStatusWriter, StatusReporter
 
 if TYPE_CHECKING:
@@ -44,17 +46,27 @@ class Operator:
         times: Times = CLIENT_GO,
         *,
         speaks: bool = False,
+        stays: bool = True,
     ) -> None:
         """`source`: the clusters' own objects are the fleet; it is notified of what was followed.
-        `speaks`: every plan is printed, also one that another process carries out."""
+        `speaks`: every plan is printed, also one that another process carries out. `stays`: longer
+        than a revision takes, so that what changes with the traffic is written too."""
         identity = own_identity()
         self._wake = wake
         self._serves = serves
         self._source = source
         self._serving: OperatorServer | None = None
         self.leadership = Leadership(apis, identity, wake.look, times, wake.fetch)
+        self._counting = threading.Lock()
+        leads = {api.name: partial(self.leadership.leads, api.name) for api in apis}
+        self._speeds = tuple(
+            PodSpeeds(api, leads[api.name], lambda count: self._told(count, 0))
+            for api in apis
+            if stays
+        )
+        speeds = {each.cluster: each for each in self._speeds}
         writers = [
-            ClusterStatusWriter(api, partial(self.leadership.leads, api.name), identity)
+            ClusterStatusWriter(api, leads[api.name], identity, speeds.get(api.name))
             for api in apis
         ]
         statuses = StatusReporter(report, writers, self._told, self._led, speaks=speaks)
@@ -81,6 +93,8 @@ class Operator:
 
             self._serving = OperatorServer(self.report, self._serves, self._news)
             self._serving.start()
+        for speeds in self._speeds:
+            speeds.start()
         return self
 
     def __exit__(
@@ -91,6 +105,8 @@ class Operator:
     ) -> None:
         """A standby takes over at once."""
         self.leadership.close()
+        for speeds in self._speeds:
+            speeds.stop()
         if self._serving is not None:
             self._serving.close()
 
@@ -100,8 +116,10 @@ class Operator:
         self.leadership.pass_on()
 
     def _told(self, statuses: int, events: int) -> None:
-        self.report.status_writes += statuses
-        self.report.event_writes += events
+        """By the loop, and by a thread of each cluster."""
+        with self._counting:
+            self.report.status_writes += statuses
+            self.report.event_writes += events
 
     def _led(self, desired: Desired) -> None:
         if self._source is not None and isinstance(desired.checkout, ClusterCheckout):

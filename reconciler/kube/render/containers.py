@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from posixpath import normpath
 from typing import Any
 
-from reconciler.kube.render.cache import MODELS, ready_folder
+from reconciler.kube.render.cache import MODELS, ready_folder, ready_path
 from reconciler.kube.render.config import config_name
 from reconciler.kube.render.probes import COMPANION_PORT, probes
 from reconciler.kube.render.resources import resources
@@ -23,6 +23,7 @@ _LOCKED = {
     "readOnlyRootFilesystem": True,
 }
 _NODE = {"name": "FLEET_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+_MODELS = {"name": "models", "mountPath": MODELS, "readOnly": True}
 _TMP = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a volume of the pod's own
 
 
@@ -48,7 +49,7 @@ def engine(subject: Subject) -> dict[str, Any]:
 
 def companion(subject: Subject) -> dict[str, Any]:
     """Reports when the engine is ready, and drains it. An init container that keeps running: it
-    starts before the engine, and ends after it."""
+    starts before the engine, and ends after it. It reads what it took to bring the models."""
     workload = subject.placed.workload
     args = [
         *("--runtime", workload.runtime),
@@ -57,9 +58,12 @@ def companion(subject: Subject) -> dict[str, Any]:
         *("--drain-timeout", f"{workload.drain_timeout_s:g}s"),
         *(word for model in workload.models for word in ("--name", model.name)),
         *(word for name in _preloads(subject) for word in ("--preload", name)),
+        *("--store", MODELS),
+        *(f"--ready={model.name}={ready_path(model)}" for model in workload.models),
     ]
     own = own_program(subject, COMPANION, args)
     return own | {
+        "volumeMounts": [_MODELS, *own["volumeMounts"]],
         "env": [*own["env"], _NODE],
         "restartPolicy": "Always",
         "ports": [{"name": "companion", "containerPort": COMPANION_PORT, "protocol": "TCP"}],
@@ -127,7 +131,7 @@ def _mounts(subject: Subject) -> list[dict[str, Any]]:
     """Models and files are read-only; what a command links to is mounted under its name."""
     command = subject.command
     found: list[dict[str, Any]] = [
-        {"name": "models", "mountPath": MODELS, "readOnly": True},
+        _MODELS,
         {"name": "workload", "mountPath": WORKLOAD},
         _TMP,
     ]

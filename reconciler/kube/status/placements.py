@@ -13,6 +13,7 @@ from typing import Any
 from reconciler.core.observation import Instance
 from reconciler.fleet.workload import Workload
 from reconciler.kube.endpoints.heartbeat import LeaseState
+from reconciler.kube.instance_entry import is_of_pool
 from reconciler.kube.objects import Manifest
 from reconciler.kube.render.labels import is_benchmark
 from reconciler.kube.running.outlook import models_of, outlook
@@ -89,7 +90,7 @@ def _on_agent(view: ClusterView, live: Manifest, workload: Workload) -> Placemen
         return _of_instance(workload, found)
     is_renewed = view.leases.get(workload.node) is LeaseState.RENEWED
     for entry in (live.get("status") or {}).get("instances") or () if is_renewed else ():
-        if entry.get("node") == workload.node:
+        if entry.get("node") == workload.node and not is_of_pool(entry):
             return _of_entry(workload, entry)
     if state is not None and state.reachable:
         why = "the agent does not run it yet"

@@ -21,8 +21,10 @@ from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.endpoints.heartbeats import AgentHeartbeat
 from reconciler.kube.endpoints.node_slices import published_nodes
 from reconciler.kube.memo import Memo
+from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.observed import ObservedCluster, PlannedCluster
+from reconciler.kube.speeds.reader import PodSpeeds, SpeedLook
 from reconciler.kube.status.events import EventNote, EventWriter, happenings
 from reconciler.kube.status.status import NODE_FIELDS, SERVICE_FIELDS, node_status, service_status
 from reconciler.kube.status.view import ClusterView
@@ -45,11 +47,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ClusterStatusWriter:
-    """Writes statuses and events to one cluster."""
+    """Writes statuses and events to one cluster. `speeds` learns what each pass found there."""
 
     api: ApiServer
     leads: Callable[[], bool]
     identity: str
+    speeds: PodSpeeds | None = None
     statuses: StatusWriter = field(init=False)
     events: EventWriter = field(init=False)
     _said: Memo[ObjectRef, bool] = field(init=False, default_factory=Memo)  # it is there already
@@ -66,6 +69,9 @@ class ClusterStatusWriter:
         if not isinstance(state, ObservedCluster) or not self.leads():
             return 0, 0
         objects = state.documents
+        if self.speeds is not None:
+            workloads, slices = desired.assignment.workloads, ObjectSet.of(state.snapshot.slices)
+            self.speeds.look(SpeedLook(workloads, objects, slices))
         view = ClusterView(
             cluster=cluster,
             desired=desired,

@@ -1,8 +1,8 @@
 """The status of a service and of a node, as the reconciler writes it. Pure.
 
-One writer per field: `instances[]` and FleetNode's `observed` belong to the agents; the rest is
-made here. Times are RFC 3339 in UTC. The same view makes the same status, except for times of
-transitions.
+One writer per field: FleetNode's `observed` belongs to the agents, and so do their entries of
+`instances[]`, whose others are made in reconciler.kube.speeds; the rest is made here. Times are RFC
+3339 in UTC. The same view makes the same status, except for times of transitions.
 """
 
 from __future__ import annotations

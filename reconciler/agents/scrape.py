@@ -1,0 +1,41 @@
+"""One scrape of a program of this project over plain HTTP, bounded, and what a gauge in it says."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import re
+import time
+from urllib.parse import urlsplit
+
+from reconciler.agents.connection import Trust, exchange
+from reconciler.api.errors import AgentError
+
+_log = logging.getLogger(__name__)
+
+
+def scrape(url: str, *, within_s: float, most_bytes: int) -> str | None:
+    """What is answered there with 200; None: nothing that can be read."""
+    deadline = time.monotonic() + within_s
+    try:
+        reply = exchange(
+            "GET", urlsplit(url), {}, Trust(), deadline=deadline, most_bytes=most_bytes
+        )
+    except (AgentError, OSError, ValueError, http.client.HTTPException) as error:
+        _log.debug("%s: %s", url, error)
+        return None
+    return reply.body.decode(errors="replace") if reply.status == 200 else None
+
+
+def figures(exposition: str, name: str) -> tuple[float, ...]:
+    """The figure of each series of a metric, by Prometheus' text format: NaN and infinity among
+    them. What is no number is left out."""
+    found = []
+    for text in re.findall(
+        rf"^{re.escape(name)}(?:\{{.*\}})?[ \t]+(\S+)", exposition, re.MULTILINE
+    ):
+        try:
+            found.append(float(text))
+        except ValueError:
+            continue
+    return tuple(found)

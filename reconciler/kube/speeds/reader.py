@@ -1,0 +1,247 @@
+"""A thread beside the loop that asks the companions of ready pods how fast they write, and writes
+that to the status of their service: once a minute, and only where this process leads.
+
+Nothing waits for it. What a pass found is handed to it; a companion that gives no answer, or an API
+server, costs a deadline here and no more.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from reconciler.agents.scrape import scrape
+from reconciler.api.meta import ObjectRef
+from reconciler.kube.client.errors import ClusterError, NotFound
+from reconciler.kube.instance_entry import SPEED_EVERY_S, instances_status, pool_entry
+from reconciler.kube.memo import Memo
+from reconciler.kube.objects import SPEED_MANAGER, ObjectId, ref_of
+from reconciler.kube.render.probes import COMPANION_PORT
+from reconciler.kube.speeds.deciding import (
+    PodAnswer,
+    ServicePods,
+    Speeds,
+    counting_pools,
+    is_news,
+    own_speeds,
+    read_answer,
+    ready_pods,
+    speed_of,
+)
+
+if TYPE_CHECKING:
+    from reconciler.fleet.workload import Workload
+    from reconciler.kube.client.api import ApiServer
+    from reconciler.kube.object_set import ObjectSet
+
+LASTS_S = 150.0  # an answer: a companion may miss one question, and not two
+_LOOK_EVERY_S = 5.0  # for services that are due: a new one is asked soon
+_WITHIN_S = 1.0
+_AT_ONCE = 32
+_MOST_BYTES = 1 << 18  # a router with a thousand models
+_END_S = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedLook:
+    """What a pass found in one cluster: what should run, the fleet's documents there, and the
+    EndpointSlices of its Services."""
+
+    workloads: tuple[Workload, ...]
+    documents: ObjectSet
+    slices: ObjectSet
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    namespace: str
+    name: str
+    host: str
+
+
+class PodSpeeds:
+    """The pods of one cluster. `look` is called by the loop, the rest runs in a thread of its own.
+    `wrote` learns how many statuses were written."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        leads: Callable[[], bool],
+        wrote: Callable[[int], None] = lambda count: None,
+        *,
+        port: int = COMPANION_PORT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api, self._leads, self._wrote = api, leads, wrote
+        self._port, self._clock = port, clock
+        self.cluster = api.name
+        self._look: SpeedLook | None = None
+        self._pods = Memo[ObjectId, tuple[tuple[str, str], ...]]()
+        self._entries = Memo[ObjectId, Speeds]()
+        self._asked: dict[ObjectRef, tuple[str | None, float]] = {}  # in which pool, and when
+        self._answers: dict[_Pod, tuple[float, PodAnswer]] = {}
+        self._failed: dict[ObjectRef, str] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="speeds", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(_END_S)
+
+    def look(self, look: SpeedLook) -> None:
+        """What the newest pass found."""
+        self._look = look
+
+    def round(self) -> None:
+        """Ask the pods of every service that was not asked for a minute, and write what is news."""
+        look = self._look
+        if look is None or not self._leads():
+            return
+        written = self._written(look)
+        services = self._services(look, written)
+        self._forget(services)
+        due = [ref for ref in sorted(services) if self._is_due(ref, services[ref])]
+        if not due:
+            return
+        with ThreadPoolExecutor(_AT_ONCE, "speeds") as pool:
+            for refs in _batches(due, services):
+                if self._stopped.is_set() or not self._leads():
+                    return
+                pods = [pod for ref in refs for pod in _pods_of(ref, services[ref])]
+                found = zip(pods, pool.map(self._ask, pods), strict=True)
+                self._keep((pod, answer) for pod, answer in found if answer is not None)
+                for ref in refs:
+                    self._asked[ref] = services[ref].pool, self._clock()
+                    self._report(ref, services[ref], written.get(ref, {}))
+
+    # What there is.
+
+    def _written(self, look: SpeedLook) -> Mapping[ObjectRef, Speeds]:
+        """What each service's status says of its pods; every document is there."""
+        documents = look.documents
+        self._entries.keep(documents)
+        return {
+            ref_of(oid): self._entries.find(
+                oid, (documents.state(oid),), partial(_own_speeds, documents, oid)
+            )
+            for oid in documents
+            if oid.kind == "InferenceService"
+        }
+
+    def _services(
+        self, look: SpeedLook, written: Mapping[ObjectRef, Speeds]
+    ) -> dict[ObjectRef, ServicePods]:
+        """What is to be asked or written: services with ready pods that count, and those whose
+        status says something."""
+        pools = counting_pools(look.workloads, self.cluster)
+        pods: defaultdict[ObjectRef, dict[str, str]] = defaultdict(dict)
+        self._pods.keep(look.slices)
+        for oid in sorted(look.slices):
+            ref = look.slices.service(oid)
+            if ref is not None and ref in pools and ref in written:
+                given = (look.slices.state(oid),)
+                found = self._pods.find(oid, given, partial(_ready_pods, look.slices, oid))
+                pods[ref] = {**dict(found), **pods[ref]}
+        there = {ref: ServicePods(pools[ref], each) for ref, each in pods.items() if each}
+        gone = {ref: ServicePods() for ref, said in written.items() if said and ref not in there}
+        return there | gone
+
+    def _is_due(self, ref: ObjectRef, service: ServicePods) -> bool:
+        """Once a minute; and soon after it begins or ends, or is in another pool."""
+        pool, at = self._asked.get(ref, (None, -math.inf))
+        return pool != service.pool or self._clock() - at >= SPEED_EVERY_S
+
+    def _forget(self, services: Mapping[ObjectRef, ServicePods]) -> None:
+        """What is gone. One that loses its pods may be asked again at once when it has some."""
+        self._asked = {ref: at for ref, at in self._asked.items() if ref in services}
+        self._failed = {ref: why for ref, why in self._failed.items() if ref in services}
+        pods = {pod for ref, service in services.items() for pod in _pods_of(ref, service)}
+        self._answers = {pod: found for pod, found in self._answers.items() if pod in pods}
+
+    # Asking.
+
+    def _ask(self, pod: _Pod) -> PodAnswer | None:
+        url = f"http://{pod.host}:{self._port}/metrics"
+        said = scrape(url, within_s=_WITHIN_S, most_bytes=_MOST_BYTES)
+        return None if said is None else read_answer(said)
+
+    def _keep(self, found: Iterable[tuple[_Pod, PodAnswer]]) -> None:
+        at = self._clock()
+        self._answers |= {pod: (at, answer) for pod, answer in found}
+
+    def _speed(self, ref: ObjectRef, service: ServicePods) -> float | None:
+        since = self._clock() - LASTS_S
+        found = {pod.name: self._answers.get(pod) for pod in _pods_of(ref, service)}
+        fresh = {name: said[1] for name, said in found.items() if said and said[0] >= since}
+        return speed_of(service.pods, fresh)
+
+    # Writing.
+
+    def _report(self, ref: ObjectRef, service: ServicePods, before: Speeds) -> None:
+        speed = None if service.pool is None else self._speed(ref, service)
+        now = {} if service.pool is None or speed is None else {service.pool: speed}
+        if not is_news(before, now):
+            return
+        entries = [pool_entry(pool, each) for pool, each in now.items()]
+        manifest = instances_status(ref, entries)
+        try:
+            self._api.apply(manifest, manager=SPEED_MANAGER, force=True, subresource="status")
+        except NotFound:
+            return  # it was deleted meanwhile
+        except ClusterError as error:
+            if self._failed.get(ref) != str(error):
+                _log.warning("%s: the speed of %s: %s", self.cluster, ref.label, error)
+            self._failed[ref] = str(error)
+        else:
+            self._failed.pop(ref, None)
+            self._wrote(1)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_LOOK_EVERY_S):
+            try:
+                self.round()
+            except Exception:  # noqa: BLE001  a thread's edge: the loop goes on without speeds
+                _log.exception("a bug in this program: no speed of pods was written")
+
+
+def _own_speeds(documents: ObjectSet, oid: ObjectId) -> Speeds:
+    return own_speeds(documents[oid])
+
+
+def _ready_pods(slices: ObjectSet, oid: ObjectId) -> tuple[tuple[str, str], ...]:
+    return tuple(ready_pods(slices[oid]))
+
+
+def _pods_of(ref: ObjectRef, service: ServicePods) -> Iterator[_Pod]:
+    for name, host in service.pods.items():
+        yield _Pod(ref.namespace, name, host)
+
+
+def _batches(
+    refs: Iterable[ObjectRef], services: Mapping[ObjectRef, ServicePods]
+) -> Iterator[tuple[ObjectRef, ...]]:
+    """Services whose pods are asked together: as many as keep the threads busy."""
+    batch: list[ObjectRef] = []
+    pods = 0
+    for ref in refs:
+        batch.append(ref)
+        pods += len(services[ref].pods)
+        if pods >= _AT_ONCE:
+            yield tuple(batch)
+            batch, pods = [], 0
+    if batch:
+        yield tuple(batch)
