@@ -31,7 +31,10 @@ OK = 0
 def host() -> str:
     """An address of this machine that an EndpointSlice may hold: not one of loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        asked.connect(("192.0.2.1", 9))  # sends nothing
+        try:
+            asked.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has no address but those of loopback")
         found: str = asked.getsockname()[0]
     return found
 
@@ -101,6 +104,21 @@ def _move_pod(home: ClusterFleet, host: str) -> None:
     wait_for(is_there, "its address is behind the service's name")
 
 
+def _is_shown(home: ClusterFleet) -> bool:
+    """Whether people see what is told. False: it became another figure meanwhile."""
+    (told,) = _instances(home)
+    figure = told["tokensPerSecond"]
+    shown = home.run("status", "-o", "json").json()["services"][0]["placements"][0]
+    text = home.run("status").out
+    columns = home.cluster.kubectl("get", "isvc", "chat", "-o", "wide")
+    if _instances(home) != [told]:
+        return False
+    assert shown["tokensPerSecond"] == figure
+    assert f"writes {figure:,.1f} tokens/s, the mean of the last minute" in text
+    assert str(figure) in columns
+    return True
+
+
 _OF_CHAT = "kubernetes.io/service-name=chat"
 
 
@@ -120,11 +138,7 @@ def test_what_a_pod_writes_is_in_the_status_of_its_service_until_it_is_suspended
     (told,) = _instances(home)
     assert (told.keys(), told["node"]) == ({"node", "tokensPerSecond"}, "edge")
     assert told["tokensPerSecond"] > 0
-    shown = home.run("status", "-o", "json").json()["services"]
-    assert shown[0]["placements"][0]["tokensPerSecond"] == told["tokensPerSecond"]
-    figure = f"{told['tokensPerSecond']:,.1f}"
-    assert f"writes {figure} tokens/s, the mean of the last minute" in home.run("status").out
-    assert str(told["tokensPerSecond"]) in home.cluster.kubectl("get", "isvc", "chat", "-o", "wide")
+    wait_for(lambda: _is_shown(home), "every view has the same figure")
     assert home.dry_run().code == OK, "it is no change of anything that is declared"
 
     home.push(chat=service("chat", "phi", suspend=True))

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import BinaryIO, TypeVar
 
 from tests.support.cache import cache_folder
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 SINGLE = range(10_000, 15_000)
 _ROWS = [range(first, first + 32) for first in range(15_000, 20_000 - 32, 32)]
@@ -56,7 +56,7 @@ def own_row() -> Iterator[range]:
 @contextmanager
 def fixed_port(port: int) -> Iterator[None]:
     """One that a program cannot be told to change: what else needs it waits its turn."""
-    wait_for(lambda: take(port), f"port {port} is free")
+    wait_for(lambda: take(port), f"port {port} is free", timeout_s=10 * PATIENCE_S)
     try:
         yield
     finally:
