@@ -12,6 +12,7 @@ import yaml
 
 from reconciler.api.benchmark import config_map_data
 from reconciler.api.nodelabels import DEFAULT_PREFIX, NodeLabels
+from reconciler.kube.render.affinity import required, terms
 from tests.support.certificates import self_signed
 from tests.support.cluster import Cluster
 from tests.support.helm import CHART, NAMESPACE, helm, set_values
@@ -139,4 +140,6 @@ def test_pods_land_where_the_charts_weights_say_and_without_it_anywhere(
             assert _lands(cluster, "cheap", pod(**ours)) == "t4"
             assert _lands(cluster, "stranger", pod(None, **ours)) in CLASSES
         assert _lands(cluster, "alone", pod(**ours)) in CLASSES
+        asked = required(terms("NVIDIA", frozenset({"sm_60", "sm_75"}), int4=True))
+        assert _lands(cluster, "alone-and-right", pod(**ours, affinity=asked)) == "t4"
     helm("uninstall", "fleet", "--kubeconfig", str(cluster.kubeconfig), "-n", NAMESPACE, "--wait")

@@ -23,17 +23,14 @@ from reconciler.kube.objects import (
     SERVICE_LABEL,
 )
 from reconciler.kube.render.labels import COMPONENT_LABEL, SERVER
-from reconciler.kube.render.resources import DEVICES
+from reconciler.kube.render.resources import vendor_of
 from reconciler.placement.nodefit import CandidateNode, PodDemand
-from reconciler.placement.pods import ACCELERATOR_OF
 
 ServiceKey = tuple[str, str]  # namespace, name
 Measured = tuple[str, str, str]
 """Digest of a model, runtime and digest of settings: what a measured speed is of, but its device
 and the engine's build."""
 
-_VENDOR_OF = {DEVICES[a]: vendor for vendor, a in ACCELERATOR_OF.items() if a in DEVICES}
-_VENDOR_BY_DOMAIN = {name.partition("/")[0]: vendor for name, vendor in _VENDOR_OF.items()}
 _OVER = ("Succeeded", "Failed")
 
 
@@ -85,7 +82,7 @@ def pod_demand(
         service="/".join(key),
         gpus=gpus,
         resource=resource,
-        vendor=None if resource is None else _vendor(resource),
+        vendor=None if resource is None else vendor_of(resource),
         int4=service.int4,
         gpu_bytes=service.gpu_bytes,
     )
@@ -152,7 +149,7 @@ def node_facts(
     return CandidateNode(
         name,
         NodeLabels.read(labels, said, prefix),
-        tuple(sorted((k, _whole(v)) for k, v in offered.items() if _vendor(k))),
+        tuple(sorted((k, _whole(v)) for k, v in offered.items() if vendor_of(k))),
         cost=cost,
     )
 
@@ -163,15 +160,9 @@ def _gpus(spec: Mapping[str, Any]) -> tuple[str | None, int]:
     for container in _list(spec.get("containers")):
         limits = _dict(_dict(_dict(container).get("resources")).get("limits"))
         for name, value in limits.items():
-            if _vendor(name):
+            if vendor_of(name):
                 found[name] = found.get(name, 0) + _whole(value)
     return max(found.items(), key=lambda row: row[1], default=(None, 0))
-
-
-def _vendor(resource: str) -> str | None:
-    """Whose GPUs, or parts of them (`nvidia.com/mig-1g.5gb`), a resource stands for."""
-    domain, slash, _ = resource.partition("/")
-    return _VENDOR_BY_DOMAIN.get(domain) if slash else None
 
 
 def _annotation(said: Mapping[str, Any], name: str) -> dict[str, Any]:

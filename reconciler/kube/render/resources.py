@@ -13,6 +13,7 @@ from typing import Any
 from reconciler.capacity.pools import HOST, UNIFIED
 from reconciler.kube.render.quantity import canonical, mebibytes, value_of
 from reconciler.kube.render.subject import Subject
+from reconciler.placement.pods import ACCELERATOR_OF
 
 DEVICES: Mapping[str, str] = MappingProxyType(
     {
@@ -23,6 +24,17 @@ DEVICES: Mapping[str, str] = MappingProxyType(
 )
 """Accelerator -> its resource name in the vendor's device plugin, which is also the usual taint's
 key."""
+_VENDORS = {
+    DEVICES[accelerator].partition("/")[0]: vendor
+    for vendor, accelerator in ACCELERATOR_OF.items()
+    if accelerator in DEVICES
+}
+
+
+def vendor_of(resource: str) -> str | None:
+    """Whose GPUs, or parts of them (`nvidia.com/mig-1g.5gb`), a resource stands for."""
+    domain, slash, _ = resource.partition("/")
+    return _VENDORS.get(domain) if slash else None
 
 
 def resources(subject: Subject) -> dict[str, Any]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from reconciler.kube.render.affinity import label_terms, required
 from reconciler.kube.render.labels import selector
 from reconciler.kube.render.resources import DEVICES, asked_devices, device_name
 from reconciler.kube.render.subject import Subject
 
 
 def onto_pool(subject: Subject) -> dict[str, Any]:
-    """The nodes of the FleetNode. A named node is selected by affinity: `spec.nodeName` would
-    bypass the scheduler, which knows the free resources."""
+    """The nodes of the FleetNode, but for those whose labels speak against it. A named node is
+    selected by affinity: `spec.nodeName` would bypass the scheduler, which knows the free
+    resources; who names it knows its hardware."""
     pool = subject.placed.workload.pool
     found: dict[str, Any] = {}
     if pool is None:
@@ -20,10 +22,9 @@ def onto_pool(subject: Subject) -> dict[str, Any]:
         found["nodeSelector"] = dict(sorted(pool.node_selector.items()))
     if pool.node_name:
         field = {"key": "metadata.name", "operator": "In", "values": [pool.node_name]}
-        terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-        found["affinity"] = {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-        }
+        found["affinity"] = required([{"matchFields": [field]}])
+    elif terms := label_terms(subject):
+        found["affinity"] = required(terms)
     if keys := _taints(subject):
         found["tolerations"] = [
             {"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys
