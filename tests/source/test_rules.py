@@ -35,12 +35,14 @@ OF_PLACEMENT = {  # what only a node can decide: reconciler.placement
     "ObjectName",
     "CacheNotShared",
     "HostCacheRefused",
+    "DefaultTaken",  # by test_defaults
 }
 IN_CODE = {
     "FileUnreadable",  # shown by test_documents and test_load: no YAML file
     "HeaderLost",
     "NothingToCheck",  # by test_cli: there is no file
     "AgentTooOld",  # by test_slice
+    "NoNodeSelected",  # by test_cluster_rights: a cluster is asked
 }
 
 
