@@ -99,12 +99,20 @@ class Deadlined:
         """http.client closes before it reads the body; the socket's owner closes it afterwards."""
 
 
-class _Reader(io.RawIOBase):
-    def __init__(self, source: Deadlined) -> None:
-        self._source = source
+class BoundedStream(io.RawIOBase):
+    """What is read of another machine, always so many bytes: http.client takes a chunk of a size
+    below zero for all that there is."""
 
     def readable(self) -> bool:
         return True
+
+    def readall(self) -> bytes:
+        raise http.client.HTTPException("its answer has a part of a negative size")
+
+
+class _Reader(BoundedStream):
+    def __init__(self, source: Deadlined) -> None:
+        self._source = source
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # all it is given
         return self._source.receive(buffer)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 
+from reconciler.http.connect import BoundedStream
+
 # what has arrived is kept: the next attempt resumes, after other downloads
 LEAST_BYTES_PER_S = 10 << 10
 WINDOW_S = 60.0
@@ -35,16 +37,13 @@ class TransferPace:
         self._waited_s, self._bytes = 0.0, 0
 
 
-class PacedStream(io.RawIOBase):
+class PacedStream(BoundedStream):
     """A connection's bytes, which arrive fast enough or end in TooSlow. While `first_by` is set, a
     read after that time of the clock is a TimeoutError, however much arrived before."""
 
     def __init__(self, stream: io.RawIOBase, clock: Callable[[], float], first_by: float) -> None:
         self._stream, self._clock, self._pace = stream, clock, TransferPace()
         self.first_by: float | None = first_by
-
-    def readable(self) -> bool:
-        return True
 
     def fileno(self) -> int:
         return self._stream.fileno()

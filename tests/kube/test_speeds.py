@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
@@ -192,11 +192,13 @@ class _Companion(Serving):
         self.text = text.encode()
         self.status = 200
         self.asked = 0
+        self.answers: Callable[[], object] = lambda: None  # called before each answer
         companion = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 companion.asked += 1
+                companion.answers()
                 self.send_response(companion.status if self.path == "/metrics" else 404)
                 self.end_headers()
                 self.wfile.write(companion.text)
@@ -305,6 +307,34 @@ def test_the_entry_goes_at_once_with_what_it_is_about(change: dict[str, Any]) ->
     assert companion.asked == 1
 
 
+def test_a_pod_that_comes_and_goes_is_not_written_each_time() -> None:
+    with chat(said(20)) as (_, cluster):
+        pods = cluster.pods
+        for seconds in range(0, 120, 5):
+            cluster.pods = () if seconds % 10 else pods
+            cluster.round(after_s=5)
+
+    assert cluster.told == [[20.0], [], [20.0], []]
+
+
+def test_who_leads_no_more_when_the_answers_are_there_writes_nothing() -> None:
+    with chat(said(20)) as (companion, cluster):
+        companion.answers = lambda: setattr(cluster, "leads", False)
+        cluster.round()
+
+    assert (companion.asked, cluster.writes) == (1, [])
+
+
+def test_with_the_process_ends_what_was_still_to_be_asked() -> None:
+    pods = [f"chat-{i}" for i in range(200)]
+    with chat(said(20), *pods) as (companion, cluster):
+        companion.answers = cluster.reader.stop
+        cluster.round()
+
+    assert companion.asked < len(pods)
+    assert cluster.writes == []
+
+
 def test_only_who_leads_asks_and_writes() -> None:
     with chat(said(20)) as (companion, cluster):
         cluster.leads = False
@@ -334,7 +364,10 @@ def test_answers_that_are_huge_or_no_http_are_not_waited_for_and_not_kept() -> N
         cluster.round()
         assert (companion.asked, cluster.writes) == (1, [])
 
-    with OneLineServer("SSH-2.0-OpenSSH_9.9") as other:
-        nonsense = _Cluster(other.server_address[1], endpoint("chat-a", "127.0.0.1"))
-        nonsense.round()
-        assert nonsense.writes == []
+    ok = "HTTP/1.1 200 OK\r\n"
+    endless = f"{ok}Transfer-Encoding: chunked\r\n\r\n-1\r\n{said(20)}"
+    for line in ("SSH-2.0-OpenSSH_9.9", endless):
+        with OneLineServer(line) as other:
+            nonsense = _Cluster(other.server_address[1], endpoint("chat-a", "127.0.0.1"))
+            nonsense.round()
+            assert nonsense.writes == []

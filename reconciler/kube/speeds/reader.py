@@ -119,14 +119,19 @@ class PodSpeeds:
             return
         with ThreadPoolExecutor(_AT_ONCE, "speeds") as pool:
             for refs in _batches(due, services):
-                if self._stopped.is_set() or not self._leads():
+                if not self._may_go_on():
                     return
                 pods = [pod for ref in refs for pod in _pods_of(ref, services[ref])]
                 found = zip(pods, pool.map(self._ask, pods), strict=True)
                 self._keep((pod, answer) for pod, answer in found if answer is not None)
                 for ref in refs:
+                    if not self._may_go_on():  # asking takes a while
+                        return
                     self._asked[ref] = services[ref].pool, self._clock()
                     self._report(ref, services[ref], written.get(ref, {}))
+
+    def _may_go_on(self) -> bool:
+        return not self._stopped.is_set() and self._leads()
 
     # What there is.
 
@@ -161,13 +166,17 @@ class PodSpeeds:
         return there | gone
 
     def _is_due(self, ref: ObjectRef, service: ServicePods) -> bool:
-        """Once a minute; and soon after it begins or ends, or is in another pool."""
+        """Once a minute; and at once when it ends there. One that begins again waits for its turn:
+        a pod that is ready every other moment is not written as often."""
         pool, at = self._asked.get(ref, (None, -math.inf))
-        return pool != service.pool or self._clock() - at >= SPEED_EVERY_S
+        return pool not in (None, service.pool) or self._clock() - at >= SPEED_EVERY_S
 
     def _forget(self, services: Mapping[ObjectRef, ServicePods]) -> None:
-        """What is gone. One that loses its pods may be asked again at once when it has some."""
-        self._asked = {ref: at for ref, at in self._asked.items() if ref in services}
+        """What is gone."""
+        since = self._clock() - SPEED_EVERY_S
+        self._asked = {
+            r: said for r, said in self._asked.items() if r in services or said[1] > since
+        }
         self._failed = {ref: why for ref, why in self._failed.items() if ref in services}
         pods = {pod for ref, service in services.items() for pod in _pods_of(ref, service)}
         self._answers = {pod: found for pod, found in self._answers.items() if pod in pods}
@@ -175,6 +184,8 @@ class PodSpeeds:
     # Asking.
 
     def _ask(self, pod: _Pod) -> PodAnswer | None:
+        if self._stopped.is_set():  # a service may have a thousand pods, and none answers
+            return None
         url = f"http://{pod.host}:{self._port}/metrics"
         said = scrape(url, within_s=_WITHIN_S, most_bytes=_MOST_BYTES)
         return None if said is None else read_answer(said)
