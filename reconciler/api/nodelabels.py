@@ -7,7 +7,8 @@ means zero or false.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from reconciler.api.quantity import parse_bytes
@@ -22,6 +23,7 @@ LABELER = "fleet-labels"  # app.kubernetes.io/name of their pods
 METRICS_PORT = "metrics"  # the name of their port
 GPU_UTILISATION = "fleet_gpu_utilization_ratio"  # by gpu and node, 0 to 1
 _UNIFIED = "unified"
+_VALUE = re.compile(r"[A-Za-z0-9]([-\w.]{0,61}[A-Za-z0-9])?", re.ASCII)
 _GIB, _MIB = 2**30, 2**20
 _TRUTH = {"true": True, "false": False}
 
@@ -76,6 +78,13 @@ class NodeLabels:
             avx512=_TRUTH.get(said("cpu.avx512") or ""),
             unified=said("gpu.memory") == _UNIFIED,
         )
+
+
+def archs_of(stated: Collection[object]) -> frozenset[str]:
+    """The architectures that a pool's nodes may be labelled with, by what its devices state. Empty:
+    any, as one device states none, or what no label can say."""
+    known = [arch for arch in stated if isinstance(arch, str) and _VALUE.fullmatch(arch)]
+    return frozenset(known) if len(known) == len(stated) else frozenset()
 
 
 def _truth(value: bool | None) -> str | None:

@@ -139,15 +139,18 @@ def open_apis(args: argparse.Namespace, *, watched: bool = False) -> tuple[ApiSe
 def selecting_none(
     args: argparse.Namespace, nodes: Iterable[FleetNode]
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """(pools that select no node of their --cluster, why a cluster could not be asked). Raises
-    AccessError: it is not known how to reach one."""
-    from reconciler.kube.client.errors import ClusterError
+    """(pools that select no node of their --cluster, why a cluster could not be asked)."""
+    from reconciler.kube.client.errors import AccessError, ClusterError
     from reconciler.kube.running import pool_nodes
 
     pools = tuple(nodes)
     found: list[Finding] = []
     unasked: list[str] = []
-    for api in open_apis(args):
+    try:
+        apis = open_apis(args)
+    except AccessError as error:
+        return (), (f"no cluster was asked what its pools select: {error}",)
+    for api in apis:
         try:
             found += pool_nodes.selecting_none(api, pools)
         except ClusterError as error:

@@ -122,12 +122,13 @@ class Draft:
         """As this machine's agent sees it, with --local. Raises InvalidFleet."""
         from reconciler.cli import local
         from reconciler.cli.fleet import errors_of
+        from reconciler.cli.overrides import with_defaults
 
         loaded = self._read(checkout, frozenset())
         if loaded.fleet is None:
             raise InvalidFleet(errors_of(loaded.problems))
         if self.args.local is None:
-            return loaded, loaded.fleet
+            return loaded, with_defaults(self.args)(loaded.fleet)
         return loaded, local.as_here(self.args)(loaded.fleet)
 
     def only_home(self) -> str:

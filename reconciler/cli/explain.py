@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli import local
     from reconciler.cli.ahead import headers_of, say_unknown
     from reconciler.cli.fleet import open_fleet
+    from reconciler.cli.overrides import with_defaults
     from reconciler.cli.passes import this_machines, unasked
     from reconciler.cli.render import commands_in_pods
     from reconciler.loop.desired import used_by_others
@@ -74,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(_unknown(ref, desired))
     say_unknown(headers)
     others = used_by_others(planned.observed) if at.node else NOBODY
-    found = explain_service(service, desired.fleet, desired.facts, desired.assignment, others)
+    fleet = with_defaults(args)(desired.fleet)  # this machine's own view leaves them out
+    found = explain_service(service, fleet, desired.facts, desired.assignment, others)
     command = None
     if found.sized is not None and found.sized.node == at.node:
         command = local.look_at(args, at.node, desired.fleet).command(found.sized)

@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 valid (warnings allowed), 1 on any error or blocked object, 3 where a --cluster gave
-    no answer. Raises UsageError, SourceError, AccessError."""
+    no answer. Raises UsageError, SourceError."""
     from reconciler.api.fleetnode import FleetNode
     from reconciler.cli.clusters import selecting_none
     from reconciler.cli.fleet import open_fleet

@@ -26,7 +26,8 @@ class Option:
 
     `read` turns its text into a value and raises ValueError with what is wrong. `names` are all
     texts that it takes, where they are few. `fallback` is a text as a person would write it;
-    `foreign_variable` is one of other programs, heeded where the option's own says nothing.
+    `foreign_variable` is one of other programs, heeded where the option's own says nothing;
+    `is_shared`: so is the option's own, and what it cannot read there is meant for them.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Option:
     fallback: str | None = None
     stated_variable: str | None = None
     foreign_variable: str | None = None
+    is_shared: bool = False
 
     @property
     def variable(self) -> str:
@@ -63,6 +65,8 @@ def add(
         stated = environ.get(option.variable)
         if not stated and option.foreign_variable:
             stated = environ.get(option.foreign_variable)
+        if stated and option.is_shared and not _can_read(option, stated):
+            stated = None
         help_text = f"{_help(option)} [${option.variable}]".replace("%", "%%")
         if option.metavar is None:
             group.add_argument(
@@ -80,6 +84,14 @@ def add(
                 default=argparse.SUPPRESS if again else stated or option.fallback,
                 help=help_text,
             )
+
+
+def _can_read(option: Option, text: str) -> bool:
+    try:
+        option.read(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _help(option: Option) -> str:
@@ -250,6 +262,7 @@ DEFAULTS = (  # placement.pods has the same variables: what is taken is said by 
         "DIR",
         read=value.node_folder,
         stated_variable="MODEL_CACHE_PATH",
+        is_shared=True,
     ),
 )
 KUBECONFIG = Option(

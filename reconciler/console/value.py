@@ -101,6 +101,7 @@ def image(text: str) -> str:
 
 def node_folder(text: str) -> str:
     """A folder of other machines: not made absolute here."""
+    text = text.rstrip("/")
     if not re.fullmatch(r"(/[A-Za-z0-9_][A-Za-z0-9._-]*)+", text):
         raise ValueError("write a folder's absolute path, such as /models")
     return text

@@ -15,7 +15,7 @@ from agent.cli.run import check_source, options_of_run, words_of
 from reconciler import runtimes
 from reconciler.api.errors import UsageError
 from reconciler.console import value
-from reconciler.console.option import STATE_DIR, add, program_option, programs_of
+from reconciler.console.option import DEFAULTS, STATE_DIR, add, program_option, programs_of
 from reconciler.console.value import PortRange
 from reconciler.runtimes import RUNTIMES
 
@@ -107,6 +107,18 @@ def test_models_are_where_another_programs_variable_says_if_nothing_of_ours_does
     assert parsed("--model-store", "/typed", **theirs).model_store == Path("/typed")
     assert parsed().model_store is None
     assert pods.parse_args([]).store == Path("/cache")
+
+
+def test_what_cannot_be_meant_for_us_in_a_variable_of_other_programs_is_left_to_them() -> None:
+    def folder(said: str, *words: str) -> Any:
+        parser = argparse.ArgumentParser(exit_on_error=False)
+        add(parser, DEFAULTS, {"MODEL_CACHE_PATH": said})
+        return parser.parse_args(words).model_cache_path
+
+    assert folder("/models/") == folder("", "--model-cache-path", "/models") == "/models"
+    assert folder("./cache") is None
+    with pytest.raises(argparse.ArgumentError, match="absolute path"):
+        folder("/models", "--model-cache-path", "./cache")
 
 
 @pytest.mark.parametrize(("name", "text", "value"), rows())

@@ -29,6 +29,7 @@ from tests.support.fleets import (
     write_fleet,
 )
 from tests.support.gguf_models import tiny_llama
+from tests.support.http import OneLineServer
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 
@@ -120,6 +121,28 @@ def test_a_cluster_that_nobody_can_reach_says_what_to_give(
     assert code == 1
     assert "no kubeconfig at" in err
     assert "--kubeconfig FILE" in err
+
+
+def test_a_cluster_behind_a_login_page_leaves_a_report_of_the_files(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = {"kubernetes": {"nodeSelector": {"gpu": "yes"}}, "hardware": {"memory": "64Gi"}}
+    (fleet / "node.yaml").write_text(document("FleetNode", "edge", labels))
+    config = fleet.parent / "kubeconfig"
+    with OneLineServer("HTTP/1.0 200 OK\r\n\r\n<html>please log in</html>") as server:
+        config.write_text(
+            f"{{clusters: [{{name: t, cluster: {{server: 'http://127.0.0.1:{server.server_address[1]}'}}}}],"
+            " contexts: [{name: t, context: {cluster: t, user: t}}],"
+            " users: [{name: t, user: {token: a}}], current-context: t}"
+        )
+        words = ("validate", "-C", fleet, "--cluster", "prod=t", "--kubeconfig", config)
+        answered = run(capsys, *words)
+        unknown = run(capsys, *words[:-1], fleet.parent / "absent")
+
+    for code, out, err in (answered, unknown):
+        assert (code, "valid:" in out) == (3, True), err
+        assert "asked what its pools select: " in err
+    assert "answers with something else than a list of Nodes" in answered[2]
 
 
 def test_a_fleet_without_a_name_is_told_the_document_to_add(
@@ -445,12 +468,16 @@ def test_what_this_process_was_told_is_said_by_every_command_that_decides_by_it(
     monkeypatch.setenv("DEFAULT_BACKEND_IMAGE", "registry.test/x:1")
 
     _, explained, _ = run(capsys, "explain", "chat", "-C", fleet)
+    (fleet / "mac.yaml").write_text(node("mac"))
+    _, from_a_node, _ = run(capsys, "explain", "chat", "-C", fleet, "--local", "mac")
+    (fleet / "mac.yaml").unlink()
     _, images, _ = run(capsys, "render", "--images", "-C", fleet)
     _, _, said = run(capsys, "render", "-C", fleet, "-o", tmp_path / "out")
     valid, problems, _ = run(capsys, "validate", "-C", fleet, "-o", "json")
     usage, _, wrong = run(capsys, "validate", "-C", fleet, "--default-backend-image", "a b")
 
-    assert "image\n  registry.test/x:1  (DEFAULT_BACKEND_IMAGE)\n" in explained
+    for text in (explained, from_a_node):
+        assert "image\n  registry.test/x:1  (DEFAULT_BACKEND_IMAGE)\n" in text
     assert "registry.test/x:1  (DEFAULT_BACKEND_IMAGE)  default/chat" in images
     assert note in said
     written = (tmp_path / "out" / "default" / "default" / "chat.yaml").read_text()

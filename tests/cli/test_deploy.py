@@ -207,6 +207,19 @@ def test_a_pool_without_the_device_gets_no_files_that_validate_refuses(
     assert sorted(path.name for path in folder.rglob("*")) == ["edge.yaml"]
 
 
+def test_an_image_that_this_process_was_told_counts_as_it_does_for_validate(
+    tmp_path: Path, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = [{"vendor": "Apple", "memory": "23Gi"}]
+    pool = {"kubernetes": {}, "hardware": {"memory": "64Gi", "devices": devices}}
+    folder = write_fleet(tmp_path / "fleet", {"edge.yaml": document("FleetNode", "edge", pool)})
+    words = ("tiny", "--source", server.url, "--dry-run")
+
+    assert deploy(folder, *words) == 3
+    monkeypatch.setenv("DEFAULT_BACKEND_IMAGE", "registry.test/x:1")
+    assert deploy(folder, *words) == 0
+
+
 def test_the_catalogues_figure_is_held_against_the_device_that_takes_the_weights(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.api.nodelabels import NodeLabels
+from reconciler.api.nodelabels import NodeLabels, archs_of
 from reconciler.kube.render.affinity import INT4, Term, terms
 from reconciler.placement.nodefit import CandidateNode, PodDemand, node_misfit
 from tests.support.fleets import model
@@ -69,6 +69,14 @@ def test_what_a_service_needs_of_a_gpu_is_asked_for_and_nothing_else() -> None:
     (known, _) = node["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert known["matchExpressions"] == [{"key": INT4, "operator": "NotIn", "values": ["false"]}]
     assert "sm_89" in str(_affinity(eight, GPU))
+
+
+def test_an_architecture_that_no_label_can_say_is_not_asked_for() -> None:
+    named, both = GPU | {"arch": "Ada Lovelace (AD104)"}, {"sm_89"}
+
+    assert _affinity("https://models.test/phi-q8_0.gguf", named) is None
+    assert archs_of(["sm_89", "sm_89"]) == both
+    assert archs_of(["sm_89", None]) == archs_of(["sm_89", {}]) == frozenset()
 
 
 def test_a_node_with_a_name_is_asked_for_by_that_alone() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from reconciler.api.benchmark_settings import settings_digest
 from reconciler.api.fleetnode import DeviceMemory
-from reconciler.api.nodelabels import COST_PER_HOUR, NodeLabels
+from reconciler.api.nodelabels import COST_PER_HOUR, NodeLabels, archs_of
 from reconciler.api.plain_json import parse_json
 from reconciler.fleet.quantisation import is_of_4_bits
 from reconciler.kube.objects import (
@@ -120,14 +120,13 @@ def pool_facts(document: Mapping[str, Any]) -> PoolFacts:
     spec = _dict(document.get("spec"))
     pool, hardware = _dict(spec.get("kubernetes")), _dict(spec.get("hardware"))
     share = _figure(_dict(_dict(spec.get("memory")).get("devices")).get("fraction"))
-    archs = {_dict(device).get("arch") for device in _list(hardware.get("devices"))}
+    archs = [_dict(device).get("arch") for device in _list(hardware.get("devices"))]
     node_name = pool.get("nodeName")
     return PoolFacts(
         name=str(_dict(document.get("metadata")).get("name")),
         node_name=node_name if isinstance(node_name, str) else None,
         selector=tuple(sorted((k, str(v)) for k, v in _dict(pool.get("nodeSelector")).items())),
-        # one that states no architecture may be of any
-        archs=frozenset(map(str, archs)) if None not in archs else frozenset(),
+        archs=archs_of(archs),
         share=share or DeviceMemory().fraction,
         cost=_figure(spec.get("costPerHour")),
     )

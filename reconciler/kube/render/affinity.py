@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.api.nodelabels import DEFAULT_PREFIX
+from reconciler.api.nodelabels import DEFAULT_PREFIX, archs_of
 from reconciler.fleet.quantisation import is_of_4_bits
 from reconciler.kube.render.resources import asked_devices, device_name, vendor_of
 from reconciler.kube.render.subject import Subject
@@ -25,7 +25,8 @@ def label_terms(subject: Subject) -> list[Term]:
     if vendor is None:
         return []
     models = subject.placed.workload.inputs["models"]
-    return terms(vendor, _archs(subject), int4=any(map(is_of_4_bits, models)))
+    archs = archs_of([device.arch for device in subject.placed.node.spec.hardware.devices])
+    return terms(vendor, archs, int4=any(map(is_of_4_bits, models)))
 
 
 def terms(vendor: str, archs: frozenset[str], *, int4: bool) -> list[Term]:
@@ -49,9 +50,3 @@ def required(terms: list[Term]) -> dict[str, Any]:
 
 def _is(key: str, operator: str, *values: str) -> Term:
     return {"key": key, "operator": operator} | ({"values": [*values]} if values else {})
-
-
-def _archs(subject: Subject) -> frozenset[str]:
-    """Those that the fleet states for the pool; one device that states none may be of any."""
-    stated = [device.arch for device in subject.placed.node.spec.hardware.devices]
-    return frozenset(arch for arch in stated if arch) if all(stated) else frozenset()

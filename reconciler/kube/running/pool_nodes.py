@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from reconciler.api.problem import Finding
-from reconciler.kube.client.errors import ClusterError
+from reconciler.kube.client.errors import ClusterError, Unreachable
 from reconciler.kube.kinds import SERVED_KINDS
 from reconciler.placement.pods import cluster_of
 
@@ -73,7 +73,11 @@ def selecting_none(api: ApiServer, nodes: Iterable[FleetNode]) -> Iterator[Findi
 
 def _has_any(api: ApiServer, selector: str) -> bool:
     query = {"labelSelector": selector, "limit": "1"}
-    return bool(api.raw("GET", _NODES.path(), query=query)["items"])
+    answer = api.raw("GET", _NODES.path(), query=query)
+    found = answer.get("items") if isinstance(answer, dict) else None
+    if not isinstance(found, list):  # a login page, for example
+        raise Unreachable(f"cluster {api.name} answers with something else than a list of Nodes")
+    return bool(found)
 
 
 def _selector(labels: Mapping[str, str]) -> str:
