@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from reconciler.api.quantity import format_duration, show_bytes
 from reconciler.api.reasons import REASONS
@@ -17,6 +18,7 @@ from reconciler.report.plan_objects import by_service, object_lines, where
 from reconciler.report.spans import age
 from reconciler.report.terminal import PLAIN, Style, Tone, hanging, is_long, natural, printable
 
+T = TypeVar("T")
 _RESTARTS = {
     (Action.REPLACE, Restart.RESTART): "restart",
     (Action.DRIFT, Restart.RESTART): "restart",
@@ -41,16 +43,19 @@ def plan_text(plan: Plan, now: float, style: Style = PLAIN, width: int | None = 
 
 
 def _lines(plan: Plan, now: float, style: Style) -> Iterator[str]:
-    by_target: dict[str, list[Change]] = {target: [] for target in plan.targets}
-    for change in sorted(plan.changes, key=_by_cause):
-        by_target.setdefault(change.target, []).append(change)
+    by_target = _grouped((c.target, c) for c in sorted(plan.changes, key=_by_cause))
+    blocked = _grouped((item.target, item.ref) for item in plan.blocked)
+    stopped = _grouped((state.target, ref) for state, ref in plan.stopped)
     if plan.blocked:
         yield style(Tone.BAD, f"blocked {plan.summary['blocked']}")
         for item in plan.blocked:
             yield from _blocked_lines(item, style, is_alone=len(plan.targets) < 2)
     for target, state in sorted(plan.targets.items(), key=_by_trouble):
-        changes = by_target[target]
-        yield _target_line(state, _counts(plan, state, changes), now, style)
+        changes = by_target.get(target, [])
+        counts = Counter(map(str, standing(changes).values()))
+        counts["blocked"] = len({*blocked.get(target, ())})
+        counts["unchanged"] = plan.unchanged.get(target, 0)
+        yield _target_line(state, _totals(counts), now, style)
         if state.message:
             yield f"        {printable(state.message)}"
         for own, objects in by_service(changes):
@@ -58,7 +63,7 @@ def _lines(plan: Plan, now: float, style: Style) -> Iterator[str]:
                 yield from _change_lines(change, state, now, style)
             for change in objects:
                 yield from object_lines(change, _mark(change.action, style), now)
-        for ref in (ref for of, ref in plan.stopped if of is state):
+        for ref in stopped.get(target, ()):
             yield f"  {_mark('stopped', style)} {ref.label}"
             yield f"        stopped by a person: {starts_again(ref, state)}"
 
@@ -91,14 +96,16 @@ def _mark(action: str, style: Style) -> str:
     return style(mark.tone, f"{mark.sign:<3}")
 
 
-def _counts(plan: Plan, state: TargetState, changes: list[Change]) -> str:
-    """What there is to do on one target; zeros say nothing."""
-    counted = Counter(map(str, standing(changes).values()))
-    counted["blocked"] = len({item.ref for item in plan.blocked if item.target == state.target})
-    return _totals({**counted, "unchanged": plan.unchanged.get(state.target, 0)})
+def _grouped(pairs: Iterable[tuple[str | None, T]]) -> dict[str | None, list[T]]:
+    """By target: a fleet may have thousands, and a plan a hundred thousand changes."""
+    found: dict[str | None, list[T]] = {}
+    for target, each in pairs:
+        found.setdefault(target, []).append(each)
+    return found
 
 
 def _totals(counted: Mapping[str, int]) -> str:
+    """Zeros say nothing."""
     words = [*((m.action, m.counted) for m in LEGEND), ("unchanged", "unchanged")]
     parts = [f"{n} {word}" for action, word in words if (n := counted.get(action, 0))]
     return ", ".join(parts) or "nothing to do"

@@ -33,7 +33,9 @@ PLAIN = Style(colour=False)
 def printable(text: str) -> str:
     """Text from a file, a model or a server with its control characters shown, not obeyed; nor is
     it what a CI job that prints it takes for a command."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    shown = text
+    if not text.isprintable():
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return _JOB_COMMAND.sub(_escaped, shown) if "::" in shown or "##" in shown else shown
 
 
