@@ -117,7 +117,7 @@ def test_a_service_that_moves_stays_until_it_answers_where_it_goes(beside: Besid
     beside.agent.process.send_signal(signal.SIGSTOP)
 
     home.push(mini=service("mini", "tiny", placement={"nodes": ["here"]}))
-    waiting = home.run("--once", "--timeout", "5s", "--allow-unreachable")
+    waiting = home.run("--once", "--timeout", "20s", "--allow-unreachable")
     kept = home.cluster.kubectl("get", "deployment", "mini", check=False)
     beside.agent.process.send_signal(signal.SIGCONT)
     home.once()

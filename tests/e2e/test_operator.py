@@ -150,10 +150,13 @@ def test_a_namespace_that_goes_takes_its_own_services_and_no_others(
     pool.wait("isvc/away", "-n", "team-a", "--for=condition=Ready")
     before = uid(pool, "deployment", "chat")
 
-    said = len(running.out + running.err)
+    out, err = len(running.out), len(running.err)
     pool.kubectl("delete", "namespace", "team-a")
 
-    wait_for(lambda: "team-a/away" in (running.out + running.err)[said:], "a word of it")
+    def said() -> str:
+        return running.out[out:] + running.err[err:]
+
+    wait_for(lambda: "team-a/away" in said(), "a word of it")
     pool.apply(*small("chat", "embed"))
     wait_for(lambda: "embed" in names(pool, "deployments"), "the next service")
     pool.wait("isvc/chat", "isvc/embed", "--for=condition=Ready")
