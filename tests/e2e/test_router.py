@@ -169,7 +169,7 @@ def test_a_model_that_the_engine_cannot_load_is_named_with_its_reason(
     machine: Machine, fleet: Fleet, tmp_path: Path
 ) -> None:
     strange = tiny_llama(tmp_path / "strange.gguf", arch="strange").read_bytes()
-    stated = model("strange", source="models/strange.gguf", hardware={"memoryBudget": "1Gi"})
+    stated = model("strange", source="models/strange.gguf", hardware={"memoryBudget": "9Gi"})
     fleet.repo.publish(
         {"models/strange.yaml": stated, "models/strange.gguf": strange}, "Add a strange model"
     )
