@@ -10,7 +10,8 @@ from types import ModuleType
 from reconciler import __version__
 from reconciler.api.errors import UsageError
 from reconciler.console.edge import Exit, Parser, guarded, no_command
-from reconciler.console.option import STATE_DIR, add
+from reconciler.console.option import add
+from reconciler.console.shared import STATE_DIR
 
 # A command's module is imported when it is asked for, and imports the agent when it runs.
 COMMANDS = {

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, store_of
 from reconciler.api.errors import InvalidFleet, UsageError
 from reconciler.console.edge import Exit, tell
-from reconciler.console.option import GIT_OPTIONS, Option, add, source_of
+from reconciler.console.option import Option, add, source_of
+from reconciler.console.shared import GIT_OPTIONS
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
 from reconciler.console.edge import Exit, endings
-from reconciler.console.option import CONTEXT, KUBECONFIG, LABEL_PREFIX, Option, add
+from reconciler.console.option import Option, add
+from reconciler.console.shared import CONTEXT, KUBECONFIG, LABEL_PREFIX
 from reconciler.console.value import file_path
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from agent.cli.download_options import DOWNLOAD_OPTIONS
 from agent.cli.pod_options import BENCH, COMPANION, FETCH, GIT_TOKEN, STORE, TERMINATION_LOG, WAIT
 from reconciler.api.errors import ReconcilerError, UsageError
 from reconciler.console.edge import Exit, endings
-from reconciler.console.option import GIT_OPTIONS, add
+from reconciler.console.option import add
+from reconciler.console.shared import GIT_OPTIONS
 from reconciler.report.terminal import printable
 from reconciler.source.address import redact_url
 

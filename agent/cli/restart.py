@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from agent.cli.download_options import MODEL_STORE
 from agent.cli.stop import add_names, chosen, labels, opened
 from reconciler.console.edge import Exit, tell
-from reconciler.console.option import API_KEY_FILE, add, program_options, programs_of
+from reconciler.console.option import add, program_options, programs_of
+from reconciler.console.shared import API_KEY_FILE
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:

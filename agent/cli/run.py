@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, download_settings
 from reconciler.api.errors import SourceError, UsageError
-from reconciler.console.option import (
+from reconciler.console.option import Option, add, as_words, program_options, programs_of, source_of
+from reconciler.console.shared import (
     AGENT_OPTIONS,
     API_KEY_FILE,
     CONTEXT,
@@ -25,13 +26,7 @@ from reconciler.console.option import (
     RUNTIME,
     SERVICE_PORTS,
     STATE_DIR,
-    Option,
-    add,
-    as_words,
     credentials_of,
-    program_options,
-    programs_of,
-    source_of,
 )
 from reconciler.console.value import file_path
 

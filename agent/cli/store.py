@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, store_of
 from reconciler.api.errors import StateError, UsageError
 from reconciler.console.edge import Exit, hangups, tell
-from reconciler.console.option import STATE_DIR, add
+from reconciler.console.option import add
+from reconciler.console.shared import STATE_DIR
 
 if TYPE_CHECKING:
     from agent.models.store import ModelStore, StoredModel

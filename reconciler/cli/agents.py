@@ -17,7 +17,7 @@ def open_agents(args: argparse.Namespace, source: Source) -> AgentNodes:
     from reconciler.agents.lastseen import LastSeen
     from reconciler.agents.nodes import AgentNodes
     from reconciler.cli.local import node_here
-    from reconciler.console.option import credentials_of
+    from reconciler.console.shared import credentials_of
     from reconciler.source.open import cache_dir
 
     last_seen = LastSeen(cache_dir() / "agents.json")

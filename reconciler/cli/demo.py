@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from reconciler.api.errors import StateError
 from reconciler.cli.options import add_fleet_options, add_node_options
 from reconciler.console.edge import Exit, Parser, tell
-from reconciler.console.option import OFFLINE, add
+from reconciler.console.option import add
+from reconciler.console.shared import OFFLINE
 from reconciler.report.terminal import Tone
 
 if TYPE_CHECKING:

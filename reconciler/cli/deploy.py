@@ -13,7 +13,8 @@ from pathlib import Path
 from reconciler.api.errors import StateError, UsageError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
 from reconciler.console.edge import Exit, tell
-from reconciler.console.option import OFFLINE, add
+from reconciler.console.option import add
+from reconciler.console.shared import OFFLINE
 from reconciler.report.terminal import printable
 
 EXAMPLES = {

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from reconciler.api.errors import UsageError
 from reconciler.cli.options import add_local_options, check_output
 from reconciler.console.edge import Exit, width_of
-from reconciler.console.option import OFFLINE, add
+from reconciler.console.option import add
+from reconciler.console.shared import OFFLINE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

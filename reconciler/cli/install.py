@@ -15,13 +15,8 @@ from typing import TYPE_CHECKING
 from reconciler.api.errors import UsageError
 from reconciler.cli.options import check_output
 from reconciler.console.edge import Exit, tell
-from reconciler.console.option import (
-    AGENT_OPTIONS,
-    DEFAULTS,
-    GIT_OPTIONS,
-    LISTEN_OPTIONS,
-    as_words,
-)
+from reconciler.console.option import as_words
+from reconciler.console.shared import AGENT_OPTIONS, DEFAULTS, GIT_OPTIONS, LISTEN_OPTIONS
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from reconciler.api.errors import UsageError
-from reconciler.console.option import (
+from reconciler.console.option import add, program_options
+from reconciler.console.shared import (
     AGENT_OPTIONS,
     API_KEY_FILE,
     DEFAULTS,
@@ -18,8 +19,6 @@ from reconciler.console.option import (
     RUNTIME,
     SERVICE_PORTS,
     STATE_DIR,
-    add,
-    program_options,
 )
 from reconciler.console.value import file_path
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from reconciler.cli.clusters import in_given_cluster
-from reconciler.console.option import DEFAULTS
+from reconciler.console.shared import DEFAULTS
 
 if TYPE_CHECKING:
     from reconciler.fleet.fleet import Fleet

@@ -12,7 +12,8 @@ from reconciler.cli.options import (
     add_local_options,
     check_output,
 )
-from reconciler.console.option import DEBOUNCE, INTERVAL, OFFLINE, add
+from reconciler.console.option import add
+from reconciler.console.shared import DEBOUNCE, INTERVAL, OFFLINE
 
 EXAMPLES = {
     "reconcile --dry-run --local": "the plan for this machine",

@@ -15,7 +15,8 @@ from agent.cli.run import check_source, options_of_run, words_of
 from reconciler import runtimes
 from reconciler.api.errors import UsageError
 from reconciler.console import value
-from reconciler.console.option import DEFAULTS, STATE_DIR, add, program_option, programs_of
+from reconciler.console.option import add, program_option, programs_of
+from reconciler.console.shared import DEFAULTS, STATE_DIR
 from reconciler.console.value import PortRange
 from reconciler.runtimes import RUNTIMES
 

@@ -11,7 +11,7 @@ import yaml
 
 from reconciler import __version__
 from reconciler.cli import parser_of
-from reconciler.console.option import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
+from reconciler.console.shared import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
 from reconciler.kube.extender.configuration import service_url
 from reconciler.kube.install.chart import chart_files
 from reconciler.kube.install.manifests import Program, SecretFile, installation

@@ -11,7 +11,7 @@ from reconciler.api.inferenceservice import InferenceServiceSpec
 from reconciler.cli import main, run
 from reconciler.cli.options import add_fleet_options
 from reconciler.console.edge import Parser
-from reconciler.console.option import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
+from reconciler.console.shared import AGENT_OPTIONS, GIT_OPTIONS, LISTEN_OPTIONS
 from reconciler.kube.install import rbac
 from reconciler.kube.install.manifests import (
     CLASS_PREFIX,
