@@ -109,6 +109,10 @@ def test_a_pod_lands_on_the_node_that_was_measured_to_be_faster(
     assert speeds["1 x NVIDIA sm_89, 22 GiB"] > speeds["1 x NVIDIA sm_90, 79 GiB"]
     shown = home.run("bench", "chat")
     assert "1 x NVIDIA sm_89, 22 GiB" in shown.out, shown.err
+    (served,) = home.run("status", "-o", "json").json()["services"]
+    told = [each["tokensPerSecond"] for each in served["placements"][0]["benchmarks"]]
+    assert told
+    assert all(any(each == pytest.approx(s, abs=0.01) for s in speeds.values()) for each in told)
 
     _push(home, suspend=True)
     wait_for(lambda: not _nodes_of_pods(home), "no pod is left")
