@@ -10,7 +10,8 @@ from types import ModuleType
 
 from reconciler import __version__
 from reconciler.cli.options import add_fleet_options
-from reconciler.console.edge import Exit, Parser, guarded, no_command
+from reconciler.console.edge import Exit, Parser, guarded, no_command, width_of
+from reconciler.report.terminal import hanging
 
 # A command's module is imported only when it is asked for: `reconcile --help` stays quick.
 COMMANDS = {
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(words: list[str]) -> int:
     command, rest = split_words(words)
     if command is None and any(word in ("-h", "--help") for word in words):
-        print(_overview())
+        print(_overview(width_of(sys.stdout)))
         return Exit.OK
     if "--version" in words:
         print(f"reconcile {__version__}")
@@ -113,20 +114,27 @@ def split_words(words: list[str]) -> tuple[str | None, list[str]]:
     return None, words
 
 
-def _overview() -> str:
+def _overview(width: int | None) -> str:
+    """`width`: of the terminal, None where lines have no end."""
     from reconciler.report.legend import legend_text
 
-    rows = "\n".join(f"  {name:<10} {summary}" for name, summary in COMMANDS.items())
-    return (
-        "usage: reconcile [-C FLEET] [--once | --watch | --dry-run] [--local[=NODE]]"
-        " [--cluster NAME]\n                 [-o FORMAT]\n"
-        "       reconcile COMMAND [options]\n\n"
-        "Keeps the machines and clusters of an LLM fleet equal to a git repository, and says first"
-        " what\nwould happen.\n\n"
-        f"commands:\n{rows}\n\n"
-        f"the marks of plans and statuses:\n{legend_text()}\n\n"
-        "`reconcile COMMAND --help` lists a command's options; `reconcile run --help` those of a"
-        " bare `reconcile`.\n"
-        "exit codes: 0 nothing to do, 1 invalid or failed, 2 changes, 3 blocked or unreachable,"
-        " 64 usage, 70 our bug, 130 interrupted"
-    )
+    lines = (
+        (17, "usage: reconcile [-C FLEET] [--once | --watch | --dry-run] [--local[=NODE]]"
+             " [--cluster NAME] [-o FORMAT]"),
+        (0, "       reconcile COMMAND [options]"),
+        (0, ""),
+        (0, "Keeps the machines and clusters of an LLM fleet equal to a git repository, and says"
+            " first what would happen."),
+        (0, ""),
+        (0, "commands:"),
+        *((13, f"  {name:<10} {summary}") for name, summary in COMMANDS.items()),
+        (0, ""),
+        (0, "the marks of plans and statuses:"),
+        *((7, line) for line in legend_text().splitlines()),
+        (0, ""),
+        (0, "`reconcile COMMAND --help` lists a command's options; `reconcile run --help` those of"
+            " a bare `reconcile`."),
+        (0, "exit codes: 0 nothing to do, 1 invalid or failed, 2 changes, 3 blocked or"
+            " unreachable, 64 usage, 70 our bug, 130 interrupted"),
+    )  # fmt: skip
+    return "\n".join(part for indent, line in lines for part in hanging(line, width, indent))
