@@ -120,6 +120,7 @@ def test_one_who_lost_the_lease_to_another_writes_nothing_and_the_other_does(
     world: ClusterWorld,
 ) -> None:
     first = world.reconcilers[0]
+    first.wait_said("this process applies the fleet now")  # after whoever a test before it killed
     second = world.start_reconciler(elsewhere=True)
     second.wait_said("served on port")
     first.process.send_signal(signal.SIGSTOP)
