@@ -264,8 +264,7 @@ class ContentStore:
                 if files is None or (name and name not in {file.path for file in files}):
                     return None
                 base = top / folder
-                took = rest.get("tookSeconds")
-                took_s = float(took) if isinstance(took, int | float) else None
+                took_s = _read_seconds(rest.get("tookSeconds"))
                 return StoredModel(digest, base / name, size, form, base, files, took_s)
             case _:
                 return None
@@ -304,6 +303,13 @@ def _read_files(entries: object) -> tuple[StoredFile, ...] | None:
     except (TypeError, ValueError, ModelError):
         return None
     return files
+
+
+def _read_seconds(said: object) -> float | None:
+    """None if none were noted, or what no clock counts: users may write there."""
+    if isinstance(said, bool) or not isinstance(said, int | float) or said < 0:
+        return None
+    return float(said)
 
 
 def _read_json(path: Path) -> dict[str, object]:

@@ -7,7 +7,6 @@ mounted. A folder appears by one rename, complete.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -73,8 +72,7 @@ def load_seconds(root: Path, shelf: ContentStore, key: str) -> float | None:
     nobody waited for it, or it is not there."""
     digests = {_digest_of(root, path) for path in _links_in(root / READY / key).values()}
     stored = None if len(digests) != 1 else shelf.get(digests.pop() or "")
-    took_s = stored.took_s if stored else None
-    return took_s if took_s is not None and math.isfinite(took_s) and took_s >= 0 else None
+    return stored.took_s if stored else None
 
 
 def _links(model: ModelFile, stored: StoredModel) -> Mapping[str, Path]:

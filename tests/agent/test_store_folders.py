@@ -192,6 +192,21 @@ def test_a_manifest_that_names_files_elsewhere_is_not_believed(tmp_path: Path) -
     assert ModelStore(tmp_path / "store").lookup(wanted) is None
 
 
+@pytest.mark.parametrize(("noted", "known"), [(2.5, 2.5), (-1, None), (True, None), ("2", None)])
+def test_what_it_took_to_bring_a_model_is_a_time_or_not_known(
+    noted: object, known: float | None, tmp_path: Path
+) -> None:
+    store, wanted = ModelStore(tmp_path / "store"), folder_model(make_folder(tmp_path / "m"))
+    settle(store, wanted)
+    (manifest,) = (tmp_path / "store").glob("sha256/*/.model.json")
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"tookSeconds": noted}))
+
+    found = ModelStore(tmp_path / "store").lookup(wanted)
+
+    assert found is not None
+    assert found.took_s == known
+
+
 def test_collect_takes_a_folder_whole_or_leaves_it(tmp_path: Path) -> None:
     store = ModelStore(tmp_path / "store")
     kept = folder_model(make_folder(tmp_path / "kept"))

@@ -28,9 +28,9 @@ pytestmark = pytest.mark.e2e
 URL = "https://git.test/fleet.git"
 
 
-def rendered(values: dict[str, Any]) -> dict[Any, dict[str, Any]]:
+def rendered(values: dict[str, Any], *more: str) -> dict[Any, dict[str, Any]]:
     words = ("--include-crds", "-n", NAMESPACE, "--kube-version", "1.36.0")
-    text = helm("template", "fleet", str(CHART), *words, *set_values(values))
+    text = helm("template", "fleet", str(CHART), *words, *set_values(values), *more)
     documents = [d for d in yaml.safe_load_all(text) if d]
     return {id_of(document): document for document in documents}
 
@@ -107,6 +107,13 @@ def test_every_value_is_a_word_of_the_program() -> None:
     assert rendered(values) == installed(program)
     options = {o.name for o in (*GIT_OPTIONS, *AGENT_OPTIONS, *LISTEN_OPTIONS)} - {"listen"}
     assert {file.option for file in files.values()} == options
+
+
+def test_the_values_of_a_chart_that_had_no_defaults_still_render() -> None:
+    """As `helm upgrade --reuse-values` gives them to the next one."""
+    values = {"git.url": URL}
+
+    assert rendered(values, "--set-json", "defaults=null") == rendered(values)
 
 
 def test_objects_of_the_cluster_can_be_the_fleet() -> None:
