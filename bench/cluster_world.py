@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -133,8 +134,9 @@ def running_loop(bench: Bench) -> Iterator[Loop]:
         port = taken.getsockname()[1]
     words = ("--interval=1h", "--timeout=1s", f"--listen=127.0.0.1:{port}")
     said = bench.folder / "said"
+    env = {**os.environ, "MALLOC_ARENA_MAX": "2"}  # as the chart runs it
     with said.open("wb") as out:
-        process = subprocess.Popen(bench.reconcile(*words), stdout=out, stderr=out)
+        process = subprocess.Popen(bench.reconcile(*words), stdout=out, stderr=out, env=env)
     try:
         yield Loop(bench, process, port)
         assert process.poll() is None, said.read_text()[-2000:]
