@@ -37,17 +37,25 @@ _DEFAULT_KEYS = (("name",),)
 
 @dataclass(frozen=True, slots=True)
 class AppliedRecord:
-    """`content` is the digest of what was applied, empty if unknown."""
+    """`content` is the digest of what was applied, empty if unknown; `hashes` those of its paths,
+    one after another."""
 
     content: str = ""
-    paths: frozenset[bytes] = frozenset()
+    hashes: bytes = b""
+
+    @property
+    def paths(self) -> frozenset[bytes]:
+        """Cut apart only where they are asked for: most objects are as they were applied."""
+        starts = range(0, len(self.hashes), _PATH_BYTES)
+        return frozenset(self.hashes[i : i + _PATH_BYTES] for i in starts)
 
     def is_of(self, manifest: Manifest) -> bool:
         return bool(self.content) and self.content == _content(manifest)
 
     def has(self, path: Path, value: Json) -> bool:
         """Whether we ever set a field, or a part of its current value."""
-        return any(_hash(part) in self.paths for part in (path, *_leaves(value, path)))
+        paths = self.paths
+        return any(_hash(part) in paths for part in (path, *_leaves(value, path)))
 
 
 def record_of(live: Manifest) -> AppliedRecord:
@@ -61,15 +69,14 @@ def record_of(live: Manifest) -> AppliedRecord:
         return AppliedRecord()
     if version != _VERSION or len(raw) % _PATH_BYTES:
         return AppliedRecord()
-    hashes = (raw[i : i + _PATH_BYTES] for i in range(0, len(raw), _PATH_BYTES))
-    return AppliedRecord(content, frozenset(hashes))
+    return AppliedRecord(content, raw)
 
 
 def recorded(manifest: Manifest, full: Manifest, before: AppliedRecord) -> dict[str, Any]:
     """A manifest with the record of its own application. `full` is the whole desired object: its
     fields that are left out this time and were set before stay in the record."""
     hashes = {_hash(path) for path in _leaves(manifest, ())}
-    if before.paths:
+    if before.hashes:
         hashes |= before.paths & {_hash(path) for path in _leaves(full, ())}
     packed = base64.urlsafe_b64encode(b"".join(sorted(hashes))).decode()
     metadata = manifest["metadata"]

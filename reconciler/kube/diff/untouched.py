@@ -58,7 +58,7 @@ def _covers(mine: FieldSet, want: Json) -> bool:
         return True  # atomic, and all ours
     if not isinstance(mine, dict):
         return False  # users who may edit an object may write anything there
-    if isinstance(want, Mapping):
+    if isinstance(want, dict):
         for name, part in want.items():
             below = mine.get(f"f:{name}")
             if below is None or (below and not _covers(below, part)):
@@ -71,7 +71,7 @@ def _covers(mine: FieldSet, want: Json) -> bool:
 
 
 def _has_item(keyed: list[tuple[Mapping[str, Any] | None, FieldSet]], item: Json) -> bool:
-    if not isinstance(item, Mapping):
+    if not isinstance(item, dict):
         return False
     for keys, below in keyed:
         if keys is not None and all(item.get(name, value) == value for name, value in keys.items()):
