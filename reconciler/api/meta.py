@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -72,6 +72,10 @@ class Spec(BaseModel):
         populate_by_name=True,
         defer_build=True,
     )
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Itself, as it is frozen: objects share a default, which pydantic copies otherwise."""
+        return self
 
 
 class Metadata(Spec):
