@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -60,13 +61,27 @@ class Two:
 
     def passes(self, name: str) -> float:
         """How many an agent has ended; 0: it does not answer."""
+        return self._metric(name, "fleet_loop_passes_total")
+
+    def _metric(self, name: str, metric: str) -> float:
         with suppress(OSError):
             said = request(f"http://127.0.0.1:{self.ports[name]}", "GET", "/metrics").metrics()
-            return said.get(f'fleet_loop_passes_total{{node="{name}"}}', 0)
+            return said.get(f'{metric}{{node="{name}"}}', 0)
         return 0
 
     def wait_passed(self, name: str, before: float) -> None:
         wait_for(lambda: self.passes(name) > before, f"a pass on {name}")
+
+    def read_at(self, name: str) -> float:
+        """When an agent read the fleet last, in epoch seconds; 0: it does not answer."""
+        return self._metric(name, "fleet_source_read_timestamp_seconds")
+
+    def wait_read(self, since: float) -> None:
+        """Every agent that runs has read the fleet since then."""
+        wait_for(
+            lambda: all(self.read_at(name) > since for name in self.agents),
+            "all agents read the fleet",
+        )
 
     def end(self, name: str) -> bool:
         """End a node's agent; its models run on. False: it did not run."""
@@ -211,9 +226,13 @@ def test_after_any_edits_a_dry_run_beside_agents_says_what_they_do(
             two.start()
 
     def run(*words: str) -> Finished:
+        is_pass, begun = "--once" in words, time.time()
         all_there = len(two.agents) == len(two.ports)
-        patience = () if all_there or "--once" not in words else ("--timeout", "3s")
-        return two.centre.reconcile("-C", two.fleet.url, *words, *patience)
+        patience = () if all_there or not is_pass else ("--timeout", "3s")
+        done = two.centre.reconcile("-C", two.fleet.url, *words, *patience)
+        if is_pass and done.out:  # an agent that it woke for nothing would read the next edit
+            two.wait_read(begun)
+        return done
 
     moves = (stop_by_hand, end_an_agent, all_come_back, all_come_back, another_fleet_passes)
     wander((*history.moves, *moves), run, repair=history.repair, steps=_STEPS)
