@@ -92,7 +92,11 @@ def test_a_service_that_runs_is_measured_with_its_own_settings(
     (speed,) = served["placements"][0]["benchmarks"]
     assert speed["tokensPerSecond"] == result["generation"]["tokensPerSecond"]
     assert speed["stale"] is None
-    wait_for(lambda: [b["key"] for b in machine.node_state()["benchmarks"]] == [result["key"]])
+    wait_for(
+        lambda: [b["key"] for b in machine.node_state()["benchmarks"]] == [result["key"]],
+        "the agent's next look, within 13 s of the one before",
+        timeout_s=150,
+    )
 
     shown = machine.agent("bench", *_ANY_NOISE)
 
