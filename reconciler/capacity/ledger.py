@@ -90,6 +90,10 @@ class Ledger:
         """The services that take memory of the pool, in the order in which they were added."""
         return tuple(self._tenants.get(pool, ()))
 
+    def needs_of(self, ref: ObjectRef) -> Needs:
+        """What `ref` takes now; empty if nothing."""
+        return self._needs.get(ref, ())
+
     def replace(self, ref: ObjectRef, needs: Needs) -> tuple[MemoryImpact, ...]:
         """Set what `ref` takes to `needs`; empty needs remove it."""
         before_needs = self._needs.get(ref, ())

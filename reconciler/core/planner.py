@@ -12,7 +12,8 @@ from reconciler.core.download import charged_once
 from reconciler.core.observation import Instance, Observation, TargetState, starts_again
 from reconciler.core.plan import Action, Blocked, Change, Impact, Plan, Restart
 from reconciler.core.prune import PruneLimits, guard_removals
-from reconciler.core.transition import FindSized, nothing_sized, order_changes
+from reconciler.core.resource import FindSized, nothing_sized
+from reconciler.core.transition import order_changes
 from reconciler.fleet.workload import Workload
 
 

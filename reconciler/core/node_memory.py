@@ -1,0 +1,200 @@
+"""Memory as a resource of a node: what would push it over its budget is held back. Pure.
+
+What others use of it is counted in: services that run keep their memory. What makes room may always
+happen, on a node that holds too much already as well. A service that moves away keeps its memory
+until its successor answers, unless another needs it here; one whose new need is not known keeps
+what it has.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from reconciler.api.meta import ObjectRef
+from reconciler.capacity.admission import MAX_REMEDIES, let_through, why_not
+from reconciler.capacity.ledger import Ledger, MemoryImpact
+from reconciler.capacity.remedies import Occupancy, freed_by_others
+from reconciler.core.observation import Instance, Observation, TargetState
+from reconciler.core.plan import Action, Blocked, Change
+from reconciler.core.resource import FindSized, Situation, Taken, nothing_sized
+from reconciler.fleet.workload import PoolNeed
+
+Memory = tuple[MemoryImpact, ...]
+_Room = tuple[str, ObjectRef | None]
+_Needs = tuple[PoolNeed, ...]
+
+
+class NodeMemory:
+    """The memory of every target of a plan."""
+
+    def __init__(self, situation: Situation) -> None:
+        self._targets = situation.observed.targets
+        self._sized = situation.sized
+        self._ledgers = _ledgers(situation.observed)
+        self._running = {(i.target, i.ref): i.needs for i in situation.observed.instances}
+        self._leaving = _leaving(situation.changes)  # and still there
+        self._refused = 0
+        self._last: list[tuple[Change, _Needs]] = []  # what the last change set, and from what
+
+    def grows_by(self, change: Change) -> int:
+        has = self._running.get((change.target, change.ref))
+        wanted = _bytes(change.desired.needs) if change.desired else 0
+        return 0 if has is None or _is_unknown(change) else wanted - _bytes(has)
+
+    def take(self, change: Change) -> Taken | Blocked:
+        self._last = []
+        if change.action is Action.MOVE:
+            return Taken(_with(change, self._set(change, ())))
+        ledger = self._ledger(change)
+        has = self._running.get((change.target, change.ref))
+        needs = change.desired.needs if change.desired and change.reason != "Suspended" else ()
+        needs = has or () if _is_unknown(change) else needs
+        memory = self._set(change, needs)
+        grows = any((m.after_bytes or 0) > (m.before_bytes or 0) for m in memory)
+        at_once: list[Change] = []
+        if grows and (over := ledger.over_budget(change.ref)):
+            if made := self._make_room(change, needs):
+                at_once, memory = made
+            elif not (allowed := change.desired and let_through(change.desired)):
+                find = self._sized if self._refused < MAX_REMEDIES else nothing_sized
+                refused = _refusal(change, over, ledger, self._targets, find)
+                self.undo()
+                self._refused += 1
+                return refused
+            else:
+                change = _overridden(change, f"{over}; {allowed}")
+        memory = _from_unknown(memory) if has == () else memory
+        memory = _to_unknown(memory) if _is_unknown(change) else memory
+        return Taken(_with(change, memory), tuple(at_once))
+
+    def undo(self) -> None:
+        for change, needs in self._last:
+            self._ledger(change).replace(change.ref, needs)
+        moves = [change for change, _ in self._last if change.action is Action.MOVE]
+        if moves:
+            self._leaving[moves[0].target][:0] = moves
+        self._last = []
+
+    def _make_room(self, change: Change, needs: _Needs) -> tuple[list[Change], Memory] | None:
+        """Let services that move away go at once, as few as will do, so that this one fits; None,
+        and nothing changed, where that is not enough. The ledger holds this one already."""
+        # In a cluster no pod makes room. Without its model the room would lie idle meanwhile.
+        if not _is_node(change.target) or change.impact.download_bytes != 0:
+            return None
+        held, ledger = self._last, self._ledger(change)
+        self.undo()
+        gone: list[Change] = []
+        for move in list(self._leaving[change.target]):
+            gone.append(_with(replace(move, reason="MovedAtOnce"), self._set(move, ())))
+            memory = self._set(change, needs)
+            if ledger.over_budget(change.ref) is None:
+                return gone, memory
+            ledger.replace(*self._pop())
+        self.undo()
+        self._last = held
+        ledger.replace(change.ref, needs)
+        return None
+
+    def _set(self, change: Change, needs: _Needs) -> Memory:
+        ledger = self._ledger(change)
+        self._last.append((change, ledger.needs_of(change.ref)))
+        if change.action is Action.MOVE and change in self._leaving[change.target]:
+            self._leaving[change.target].remove(change)
+        return ledger.replace(change.ref, needs)
+
+    def _pop(self) -> tuple[ObjectRef, _Needs]:
+        change, needs = self._last.pop()
+        return change.ref, needs
+
+    def _ledger(self, change: Change) -> Ledger:
+        return self._ledgers.setdefault(_room(change), Ledger(()))
+
+
+def _room(thing: Change | Instance) -> _Room:
+    """What is checked together for memory: all of a node; in a cluster each service for itself, as
+    a pod has to fit on one node alone and Kubernetes finds which."""
+    return (thing.target, None if _is_node(thing.target) else thing.ref)
+
+
+def _ledgers(observed: Observation) -> dict[_Room, Ledger]:
+    instances: defaultdict[_Room, list[Instance]] = defaultdict(list)
+    for instance in sorted(observed.instances, key=lambda instance: instance.ref):
+        instances[_room(instance)].append(instance)
+    return {
+        room: Ledger(instances[room], _used_by_others(observed.targets.get(room[0])))
+        for room in {*instances, *((target, None) for target in observed.targets)}
+    }
+
+
+def _leaving(changes: Iterable[Change]) -> defaultdict[str, list[Change]]:
+    """The moves away from each target, in order."""
+    found: defaultdict[str, list[Change]] = defaultdict(list)
+    for change in sorted(changes, key=lambda change: (change.target, change.ref)):
+        if change.action is Action.MOVE:
+            found[change.target].append(change)
+    return found
+
+
+def _is_node(target: str) -> bool:
+    return target.startswith("node/")
+
+
+def _with(change: Change, memory: Memory) -> Change:
+    return replace(change, impact=replace(change.impact, memory=memory))
+
+
+def _from_unknown(memory: Memory) -> Memory:
+    """Of what runs and has no estimate: unknown is not zero."""
+    return tuple(replace(m, before_bytes=None, peak_bytes=None) for m in memory)
+
+
+def _to_unknown(memory: Memory) -> Memory:
+    return tuple(replace(m, after_bytes=None, peak_bytes=None) for m in memory)
+
+
+def _is_unknown(change: Change) -> bool:
+    """Whether it is not known yet what a service will take: its model is not here."""
+    want = change.desired
+    return want is not None and change.reason != "Suspended" and not (want.needs or want.memory)
+
+
+def _bytes(needs: Iterable[PoolNeed]) -> int:
+    return sum(need.bytes for need in needs)
+
+
+def _used_by_others(state: TargetState | None) -> dict[str, int]:
+    """What is known of it: what cannot be read refuses nothing."""
+    return {pool.name: pool.used_by_others_bytes or 0 for pool in state.pools} if state else {}
+
+
+def _overridden(change: Change, why: str) -> Change:
+    said = f"MemoryOverridden: {why}"
+    return replace(change, message="; ".join(filter(None, (change.message, said))))
+
+
+def _refusal(
+    change: Change,
+    over: str,
+    ledger: Ledger,
+    targets: Mapping[str, TargetState],
+    sized: FindSized,
+) -> Blocked:
+    """Why a change that the ledger holds for now is `over` budget, and the smallest ways out."""
+    assert change.desired is not None
+    ref, node = change.ref, change.desired.node
+    # Also where the fleet has room: a less important one keeps what it holds until it is told to go
+    suspend = "suspend one of them" if ledger.has_others(ref) else ""
+    found = sized(node, ref)
+    text = why_not(found, Occupancy(node, found.pools, ledger.without(ref))) if found else None
+    if text is not None:
+        ways = ["or " + suspend] if suspend else []
+    else:
+        text = over
+        ways = [f"{suspend}, or lower what is asked" if suspend else "lower what is asked"]
+    state = targets.get(change.target)
+    largest = {pool.name: pool.largest_other for pool in state.pools} if state else {}
+    ways += ["or " + way for way in freed_by_others(ref, ledger, largest)]
+    message = "; ".join((text, *ways))
+    return Blocked(ref, "MemoryFits", message, change.source, change.target, (ref,))

@@ -1,0 +1,64 @@
+"""A resource of a node: what changes take of it and free. Pure.
+
+Memory is one. Each is treated alike: it is observed, reserved in the order of the plan, and refused
+with who holds it. A resource is a row of `transition.RESOURCES`: a file here with a class that
+keeps to `Resource`, which is made once for a plan from what is observed and what would change
+(`Situation`). What is reserved there depends only on the changes before; what it says of a change
+goes into the change's impact, and why it refuses one is a Blocked with a reason of
+`api/reasons.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from reconciler.api.meta import ObjectRef
+from reconciler.capacity.admission import Sized
+from reconciler.core.observation import Observation
+from reconciler.core.plan import Blocked, Change
+
+FindSized = Callable[[str, ObjectRef], Sized | None]
+"""A service as it was sized for a node (by name): from that, what would fit is worked out."""
+
+
+def nothing_sized(_: str, __: ObjectRef) -> Sized | None:
+    """What else would fit is not known."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a resource starts from: all that a plan would change, and what is observed."""
+
+    changes: Sequence[Change]
+    observed: Observation
+    sized: FindSized = nothing_sized
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A change for which there is enough, with what that does to the resource in its impact.
+    `at_once` are moves that would have waited for their successor, and go before it instead."""
+
+    change: Change
+    at_once: tuple[Change, ...] = ()
+
+
+class Resource(Protocol):
+    """One resource of every target of a plan. It learns of the changes in their order."""
+
+    def grows_by(self, change: Change) -> int:
+        """How much more a change takes than what it replaces: of changes of one kind, who takes
+        less goes first."""
+
+    def take(self, change: Change) -> Taken | Blocked:
+        """Reserve what a change takes and free what it leaves. Blocked: there is not enough, and
+        nothing was reserved."""
+
+    def undo(self) -> None:
+        """As before the last `take`: another resource refused the change."""
+
+
+Row = Callable[[Situation], Resource]
