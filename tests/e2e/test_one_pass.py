@@ -113,25 +113,6 @@ def test_another_fleet_takes_nothing_away_unasked_and_neither_does_the_first_tha
     assert {*walk.machine.instances()} == {"a"}
 
 
-def test_a_service_of_the_same_name_is_not_replaced_unasked(walk: Walk) -> None:
-    agree(walk.run)
-    before = walk.machine.wait_ready("a")
-    (walk.folder / "a.yaml").write_text(service("a", "tiny", contextSize=777))
-    (walk.folder / "x.yaml").unlink()
-    walk.here = False
-
-    said, done = agree(walk.run)
-
-    assert said.code == done.code == BLOCKED
-    (held,) = said.json()["blocked"]
-    assert (
-        "1 of 1 services would stop or be replaced; they were started from another fleet"
-        in (held["message"])
-    )
-    same = walk.machine.wait_ready("a")
-    assert same.pid == before.pid
-
-
 def test_an_agent_follows_another_fleet_once_it_is_told_the_word(walk: Walk) -> None:
     agree(walk.run)
     walk.here = False
@@ -286,21 +267,3 @@ def test_after_any_history_a_dry_run_of_a_cluster_says_what_the_pass_does(
 
     agree(on.run)
     wander((*git.moves, *moves, on.delete_by_hand), on.run, repair=git.repair, steps=6)
-
-
-def test_who_has_uncommitted_edits_is_told_which_files_and_which_command_follows_them(
-    walk: Walk,
-) -> None:
-    work = ("-C", str(walk.fleet.repo.work), "--local")
-    clean = walk.machine.reconcile(*work, "--once")
-    walk.fleet.repo.write("services/a.yaml", service("a", "tiny", contextSize=777))
-    said = walk.machine.reconcile(*work, "--dry-run")
-    done = walk.machine.reconcile(*work, "--once")
-    committed = walk.machine.reconcile(*work, "--dry-run", "--ref", "HEAD")
-
-    what = f"services/a.yaml differs from {walk.fleet.repo.head()[:7]}: "
-    assert "differs" not in clean.err
-    assert f"{what}planned as on disk, as --watch applies it" in said.err
-    assert (said.code, done.code, committed.code) == (CHANGES, OK, OK)
-    assert f"{what}not applied, the commit is (`--watch` follows files)" in done.err
-    assert "differs" not in committed.err
