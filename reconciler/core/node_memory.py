@@ -18,7 +18,8 @@ from reconciler.capacity.ledger import Ledger, MemoryImpact
 from reconciler.capacity.remedies import Occupancy, freed_by_others
 from reconciler.core.observation import Instance, Observation, TargetState
 from reconciler.core.plan import Action, Blocked, Change
-from reconciler.core.resource import FindSized, Situation, Taken, nothing_sized
+from reconciler.core.resource import After, FindSized, Situation, ToCome, nothing_sized
+from reconciler.core.target import REMOVALS
 from reconciler.fleet.workload import PoolNeed
 
 Memory = tuple[MemoryImpact, ...]
@@ -34,82 +35,72 @@ class NodeMemory:
         self._sized = situation.sized
         self._ledgers = _ledgers(situation.observed)
         self._running = {(i.target, i.ref): i.needs for i in situation.observed.instances}
-        self._leaving = _leaving(situation.changes)  # and still there
+        self._leaving = _leaving(situation.changes)
         self._refused = 0
-        self._last: list[tuple[Change, _Needs]] = []  # what the last change set, and from what
+        self._taken: list[tuple[Ledger, ObjectRef, _Needs]] = []  # and what was there before
 
     def grows_by(self, change: Change) -> int:
         has = self._running.get((change.target, change.ref))
         wanted = _bytes(change.desired.needs) if change.desired else 0
         return 0 if has is None or _is_unknown(change) else wanted - _bytes(has)
 
-    def take(self, change: Change) -> Taken | Blocked:
-        self._last = []
-        if change.action is Action.MOVE:
-            return Taken(_with(change, self._set(change, ())))
-        ledger = self._ledger(change)
+    def take(self, change: Change, to_come: ToCome) -> Change | After | Blocked:
+        ledger = self._ledgers.setdefault(_room(change), Ledger(()))
+        before = ledger.needs_of(change.ref)
+        if change.action in REMOVALS or change.desired is None:
+            self._taken.append((ledger, change.ref, before))
+            return _with(change, ledger.replace(change.ref, ()))
         has = self._running.get((change.target, change.ref))
-        needs = change.desired.needs if change.desired and change.reason != "Suspended" else ()
-        needs = has or () if _is_unknown(change) else needs
-        memory = self._set(change, needs)
+        needs = has or () if _is_unknown(change) else change.desired.needs
+        memory = ledger.replace(change.ref, needs)
         grows = any((m.after_bytes or 0) > (m.before_bytes or 0) for m in memory)
-        at_once: list[Change] = []
         if grows and (over := ledger.over_budget(change.ref)):
-            if made := self._make_room(change, needs):
-                at_once, memory = made
-            elif not (allowed := change.desired and let_through(change.desired)):
+            moves = [m for m in self._leaving[change.target] if (m.target, m.ref) in to_come]
+            allowed = let_through(change.desired)
+            if first := _makes_room(change, needs, ledger, moves):
+                return After(first)
+            if not allowed:
                 find = self._sized if self._refused < MAX_REMEDIES else nothing_sized
                 refused = _refusal(change, over, ledger, self._targets, find)
-                self.undo()
+                ledger.undo()
                 self._refused += 1
                 return refused
-            else:
-                change = _overridden(change, f"{over}; {allowed}")
+            change = _overridden(change, f"{over}; {allowed}")
+        self._taken.append((ledger, change.ref, before))
         memory = _from_unknown(memory) if has == () else memory
         memory = _to_unknown(memory) if _is_unknown(change) else memory
-        return Taken(_with(change, memory), tuple(at_once))
+        return _with(change, memory)
 
     def undo(self) -> None:
-        for change, needs in self._last:
-            self._ledger(change).replace(change.ref, needs)
-        moves = [change for change, _ in self._last if change.action is Action.MOVE]
-        if moves:
-            self._leaving[moves[0].target][:0] = moves
-        self._last = []
+        ledger, ref, needs = self._taken.pop()
+        ledger.replace(ref, needs)
 
-    def _make_room(self, change: Change, needs: _Needs) -> tuple[list[Change], Memory] | None:
-        """Let services that move away go at once, as few as will do, so that this one fits; None,
-        and nothing changed, where that is not enough. The ledger holds this one already."""
-        # In a cluster no pod makes room. Without its model the room would lie idle meanwhile.
-        if not _is_node(change.target) or change.impact.download_bytes != 0:
-            return None
-        held, ledger = self._last, self._ledger(change)
-        self.undo()
-        gone: list[Change] = []
-        for move in list(self._leaving[change.target]):
-            gone.append(_with(replace(move, reason="MovedAtOnce"), self._set(move, ())))
-            memory = self._set(change, needs)
-            if ledger.over_budget(change.ref) is None:
-                return gone, memory
-            ledger.replace(*self._pop())
-        self.undo()
-        self._last = held
+
+def _makes_room(
+    change: Change, needs: _Needs, ledger: Ledger, moves: Iterable[Change]
+) -> tuple[ObjectRef, ...]:
+    """The services that move away, as few as will do, that would have to go at once for this one
+    to fit; the ledger, which holds this one, is as before it then. Nobody, and nothing changed,
+    where that is not enough."""
+    # In a cluster no pod makes room. Without its model the room would lie idle meanwhile.
+    if not _is_node(change.target) or change.impact.download_bytes != 0:
+        return ()
+    ledger.undo()
+    gone: list[tuple[ObjectRef, _Needs]] = []
+    fits = False
+    for move in moves:
+        gone.append((move.ref, ledger.needs_of(move.ref)))
+        ledger.replace(move.ref, ())
         ledger.replace(change.ref, needs)
-        return None
-
-    def _set(self, change: Change, needs: _Needs) -> Memory:
-        ledger = self._ledger(change)
-        self._last.append((change, ledger.needs_of(change.ref)))
-        if change.action is Action.MOVE and change in self._leaving[change.target]:
-            self._leaving[change.target].remove(change)
-        return ledger.replace(change.ref, needs)
-
-    def _pop(self) -> tuple[ObjectRef, _Needs]:
-        change, needs = self._last.pop()
-        return change.ref, needs
-
-    def _ledger(self, change: Change) -> Ledger:
-        return self._ledgers.setdefault(_room(change), Ledger(()))
+        fits = ledger.over_budget(change.ref) is None
+        ledger.undo()
+        if fits:
+            break
+    for ref, has in gone:
+        ledger.replace(ref, has)
+    if not fits:
+        ledger.replace(change.ref, needs)
+    return tuple(ref for ref, _ in gone) if fits else ()
 
 
 def _room(thing: Change | Instance) -> _Room:

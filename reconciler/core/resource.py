@@ -3,14 +3,13 @@
 Memory is one. Each is treated alike: it is observed, reserved in the order of the plan, and refused
 with who holds it. A resource is a row of `transition.RESOURCES`: a file here with a class that
 keeps to `Resource`, which is made once for a plan from what is observed and what would change
-(`Situation`). What is reserved there depends only on the changes before; what it says of a change
-goes into the change's impact, and why it refuses one is a Blocked with a reason of
-`api/reasons.py`.
+(`Situation`). What it says of a change goes into the change's impact; why it refuses one is a
+Blocked with a reason of `api/reasons.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,12 +37,11 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A change for which there is enough, with what that does to the resource in its impact.
-    `at_once` are moves that would have waited for their successor, and go before it instead."""
+class After:
+    """A change that may happen once these services of its target have left, which they are about
+    to: their changes are still to come."""
 
-    change: Change
-    at_once: tuple[Change, ...] = ()
+    refs: tuple[ObjectRef, ...]
 
 
 class Resource(Protocol):
@@ -53,12 +51,16 @@ class Resource(Protocol):
         """How much more a change takes than what it replaces: of changes of one kind, who takes
         less goes first."""
 
-    def take(self, change: Change) -> Taken | Blocked:
-        """Reserve what a change takes and free what it leaves. Blocked: there is not enough, and
+    def take(self, change: Change, to_come: ToCome) -> Change | After | Blocked:
+        """Reserve what a change takes and free what it leaves: the change, with what that does to
+        the resource in its impact. After and Blocked: there is not enough yet, or at all, and
         nothing was reserved."""
 
     def undo(self) -> None:
-        """As before the last `take`: another resource refused the change."""
+        """As before the last change that was taken and not undone: it does not happen after all."""
 
 
+Key = tuple[str, ObjectRef]
+ToCome = Mapping[Key, Change]
+"""What is neither placed nor refused yet, by target and service."""
 Row = Callable[[Situation], Resource]

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import replace
 
 from reconciler.api.meta import ObjectRef
 from reconciler.core.node_memory import NodeMemory
 from reconciler.core.observation import Observation
 from reconciler.core.plan import Action, Blocked, Change, Restart
-from reconciler.core.resource import FindSized, Resource, Row, Situation, nothing_sized
+from reconciler.core.resource import After, FindSized, Key, Row, Situation, nothing_sized
 
 RESOURCES: tuple[Row, ...] = (NodeMemory,)
 """What the changes of a node take and free."""
 
-_ORDER = {Action.DELETE: 0, Action.STOP: 0, Action.UPDATE: 1, Action.REPLACE: 2, Action.DRIFT: 2}
+_PLACE = {Action.DELETE: 0, Action.STOP: 0, Action.UPDATE: 1, Action.REPLACE: 2, Action.DRIFT: 2}
 _STARTS = 3
-_MOVES = 4  # what leaves waits until its successor answers
 
 
 def order_changes(
@@ -25,54 +25,101 @@ def order_changes(
     """Give every change its place in the order and what it does to its node's resources.
 
     Each resource is asked in turn; what one of them has too little for is held back, and nothing is
-    reserved for it. What frees comes first.
+    reserved for it. What frees comes before what takes.
     """
-    situation = Situation(changes, observed, sized)
-    resources = [row(situation) for row in RESOURCES]
-    ordered: list[Change] = []
-    unfit: list[Blocked] = []
-    gone: set[tuple[str, ObjectRef]] = set()
-    for change in sorted(changes, key=lambda change: _turn(change, resources)):
-        if (change.target, change.ref) in gone:
-            continue
+    order = _Order(Situation(changes, observed, sized))
+    for change in sorted(changes, key=order.turn):
+        order.settle(change)
+    return order.placed, order.refused
+
+
+class _Order:
+    """The changes that are placed and refused so far."""
+
+    def __init__(self, situation: Situation) -> None:
+        self.placed: list[Change] = []
+        self.refused: list[Blocked] = []
+        self._resources = [row(situation) for row in RESOURCES]
+        self._to_come = {_key(c): c for c in situation.changes if not c.is_shown_only}
+        self._behind: defaultdict[Key, list[Change]] = defaultdict(list)  # whom they wait for
+
+    def turn(self, change: Change) -> tuple[bool, str, int, tuple[int, ...], ObjectRef]:
+        """What frees comes first: of those that run, the ones that shrink. What moves away waits
+        until its successor answers."""
+        moves = change.action is Action.MOVE
+        place = _PLACE.get(change.action, _STARTS)
+        if change.impact.restart is Restart.HOT:  # loads models again, as a replacement does
+            place = _PLACE[Action.REPLACE]
+        grow = () if moves else tuple(resource.grows_by(change) for resource in self._resources)
+        return (moves, change.target, place, grow, change.ref)
+
+    def settle(self, change: Change) -> None:
+        """Place or refuse a change, and then those that waited for it."""
         if change.is_shown_only:
-            ordered.append(change)
-            continue
-        match _reserved(change, resources):
-            case Blocked() as refused:
-                unfit.append(refused)
-            case steps:
-                gone |= {(step.target, step.ref) for step in steps[:-1]}
-                ordered += [_placed(step, len(ordered) + n) for n, step in enumerate(steps)]
-    return ordered, unfit
+            self.placed.append(change)
+            return
+        due = deque([change])
+        while due:
+            change = due.popleft()
+            if _key(change) not in self._to_come:  # went at once
+                continue
+            match self._reserve(change):
+                case After((first, *_)):
+                    self._behind[(change.target, first)].append(change)
+                    continue
+                case Blocked() as refused:
+                    self.refused.append(refused)
+                    settled = [change]
+                case [*steps]:
+                    settled = self._place(steps)
+            for key in map(_key, settled):
+                self._to_come.pop(key, None)
+                due.extend(self._behind.pop(key, ()))
 
+    def _place(self, steps: Iterable[Change]) -> list[Change]:
+        found = []
+        for step in steps:
+            found.append(replace(step, impact=replace(step.impact, order=len(self.placed))))
+            self.placed.append(found[-1])
+        return found
 
-def _turn(
-    change: Change, resources: Sequence[Resource]
-) -> tuple[bool, str, int, tuple[int, ...], ObjectRef]:
-    """What frees comes first: of those that run, the ones that shrink. Moves come last of all."""
-    moves = change.action is Action.MOVE
-    grow = () if moves else tuple(resource.grows_by(change) for resource in resources)
-    place = _ORDER.get(change.action, _MOVES if moves else _STARTS)
-    if change.impact.restart is Restart.HOT:  # loads models again, as a replacement does
-        place = _ORDER[Action.REPLACE]
-    return (moves, change.target, place, grow, change.ref)
+    def _reserve(self, change: Change) -> list[Change] | After | Blocked:
+        """The change with all that it takes, after moves that make room for it at once: such a move
+        would have waited for its successor."""
+        gone: list[Change] = []
+        while True:
+            got = self._take(change)
+            if isinstance(got, Change):
+                return [*gone, got]
+            moves = (
+                [self._to_come[change.target, ref] for ref in got.refs]
+                if isinstance(got, After)
+                else []
+            )
+            if not moves or any(move.action is not Action.MOVE for move in moves):
+                self._undo(len(gone))
+                return got
+            for move in moves:
+                step = self._take(replace(move, reason="MovedAtOnce"))
+                assert isinstance(step, Change), "what leaves takes nothing"
+                gone.append(step)
 
-
-def _reserved(change: Change, resources: Sequence[Resource]) -> list[Change] | Blocked:
-    """The change with all that it takes, after what goes to make room for it; or who refuses it."""
-    at_once: list[Change] = []
-    for turn, resource in enumerate(resources):
-        match resource.take(change):
-            case Blocked() as refused:
-                for earlier in resources[:turn]:
+    def _take(self, change: Change) -> Change | After | Blocked:
+        """Of every resource, or of none."""
+        for turn, resource in enumerate(self._resources):
+            got = resource.take(change, self._to_come)
+            if not isinstance(got, Change):
+                for earlier in self._resources[:turn]:
                     earlier.undo()
-                return refused
-            case taken:
-                at_once += taken.at_once
-                change = taken.change
-    return [*at_once, change]
+                return got
+            change = got
+        return change
+
+    def _undo(self, count: int) -> None:
+        for _ in range(count):
+            for resource in self._resources:
+                resource.undo()
 
 
-def _placed(change: Change, order: int) -> Change:
-    return replace(change, impact=replace(change.impact, order=order))
+def _key(change: Change) -> Key:
+    return change.target, change.ref
