@@ -15,6 +15,7 @@ from reconciler.source import places
 from reconciler.source.ours import MAX_DEPTH, Reading, select
 from reconciler.source.places import Place
 from reconciler.source.tree import MAX_FILE_BYTES
+from reconciler.source.yaml_hints import hint
 
 MAX_DOCUMENTS = 1_000  # in one file
 MAX_NODES = 50_000  # with aliases written out, in a file that has any
@@ -139,8 +140,8 @@ def _syntax(text: str, message: str) -> _UnreadableFile:
     if "duplicate entry" in message:
         twice = next((d for p in places.locate(text) for d in p.duplicates), None)
         if twice:
-            hint = f"{twice.field} is set twice, first on line {twice.first_line}; keep one of them"
-            return _UnreadableFile("YamlSyntax", hint, twice.place)
+            said = f"{twice.field} is set twice, first on line {twice.first_line}; keep one of them"
+            return _UnreadableFile("YamlSyntax", said, twice.place)
     ats = [Place(int(at[1]), int(at[2])) for at in _AT.finditer(message)]
     position = _AT_POSITION.search(message)
     place = ats[0] if ats else Place(1, 1)
@@ -160,24 +161,8 @@ def _syntax(text: str, message: str) -> _UnreadableFile:
         return _UnreadableFile("YamlSyntax", f"{what}; remove it", place)
     if _line(text, place)[place.column - 1 :].startswith("\t"):
         what = "a tab cannot indent"
-    return _UnreadableFile("YamlSyntax", f"not valid YAML: {what}{_hint(what)}", place)
-
-
-_HINTS = (
-    ("a tab cannot indent", "; use spaces"),
-    ("mapping values are not allowed", "; check the indentation, or quote a value that has ': '"),
-    ("while scanning a quoted scalar", "; close the quote"),
-    ("flow sequence", "; close the list with ]"),
-    ("flow mapping", "; close the mapping with }"),
-    ("unknown anchor", "; define it with & before, or quote the value that begins with *"),
-    ("expected any YAML value", "; quote a number that is longer than 64 bits"),
-    ("cannot start any token", "; indent with spaces, or quote a value that begins with @ ` %"),
-)
-
-
-def _hint(what: str) -> str:
-    """What to do about a syntax error, where the message alone does not tell."""
-    return next((hint for sign, hint in _HINTS if sign in what), "; check the indentation")
+    found = hint(places.with_plain_breaks(text), place, what)
+    return _UnreadableFile("YamlSyntax", f"not valid YAML: {found.message}", found.place)
 
 
 def _place_of(text: str, offset: int) -> Place:

@@ -1,0 +1,98 @@
+"""What to do about text that is no YAML: the line that a parser stumbles over is often not the one
+that is wrong, and its words are about tokens. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from reconciler.source.places import Place
+
+_NO_COLON = re.compile(r"[ ]*(?P<key>[A-Za-z][\w-]*)(?P<between>[ ]+|:)(?P<value>[^\s:#][^#]*)")
+_MARKER = re.compile(r"(---|\.\.\.)(\s|$)")
+_OPENING = (":", "-", "|", ">")  # the line after one may begin anywhere
+_OF_KEYS = ("mapping values are not allowed", "could not find expected ':'")
+_OF_INDENTATION = ("mapping values are not allowed", "did not find expected key")
+
+
+class Hint(NamedTuple):
+    """The line to change, and the sentence that says how."""
+
+    place: Place
+    message: str
+
+
+def hint(text: str, place: Place, what: str) -> Hint:
+    """Where the mistake is and what to do about it. `what` is the parser's message about `place`,
+    `text` has plain line breaks."""
+    lines = text.split("\n")[: place.line]
+    found = None
+    if any(sign in what for sign in _OF_KEYS):
+        found = _key_without_colon(lines)
+    if found is None and any(sign in what for sign in _OF_INDENTATION):
+        found = _misindented(lines)
+    return found or Hint(place, what + _general(what))
+
+
+def _key_without_colon(lines: list[str]) -> Hint | None:
+    """`modelRef chat` or `modelRef:chat` on the line before the one that cannot be read."""
+    before = _content_before(lines)
+    written = _NO_COLON.fullmatch(lines[before].rstrip()) if before is not None else None
+    if before is None or written is None or ": " in lines[before]:
+        return None
+    right = f"{written['key']}: {written['value'].strip()}"
+    place = Place(before + 1, written.start("key") + 1)
+    return Hint(place, f"no ': ' between a key and its value; write `{right}`")
+
+
+def _misindented(lines: list[str]) -> Hint | None:
+    """A line whose indentation is that of no line above it."""
+    levels = [0]
+    for line in lines[:-1]:
+        if _MARKER.match(line):
+            levels = [0]
+        elif _has_content(line):
+            levels = [level for level in levels if level <= _indent(line)]
+            items = re.match(r" *((?:- +)*)", line)
+            levels += [_indent(line), _indent(line) + len(items[1] if items else "")]
+    levels = sorted(set(levels))
+    now = _indent(lines[-1])
+    before = _content_before(lines)
+    opens = before is not None and lines[before].split(" #")[0].rstrip().endswith(_OPENING)
+    if now in levels or not _has_content(lines[-1]) or (opens and now > levels[-1]):
+        return None
+    near = [max((n for n in levels if n < now), default=None)]
+    near.append(min((n for n in levels if n > now), default=None))
+    wanted = " or ".join(str(level) for level in near if level is not None)
+    spaces = "1 space" if now == 1 else f"{now} spaces"
+    message = f"this line begins with {spaces}, and no line above it does; write {wanted}"
+    return Hint(Place(len(lines), now + 1), message)
+
+
+def _content_before(lines: list[str]) -> int | None:
+    return next((i for i in range(len(lines) - 2, -1, -1) if _has_content(lines[i])), None)
+
+
+def _has_content(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+_GENERAL = (
+    ("a tab cannot indent", "; use spaces"),
+    ("mapping values are not allowed", "; check the indentation, or quote a value that has ': '"),
+    ("while scanning a quoted scalar", "; close the quote"),
+    ("flow sequence", "; close the list with ]"),
+    ("flow mapping", "; close the mapping with }"),
+    ("unknown anchor", "; define it with & before, or quote the value that begins with *"),
+    ("expected any YAML value", "; quote a number that is longer than 64 bits"),
+    ("cannot start any token", "; indent with spaces, or quote a value that begins with @ ` %"),
+)
+
+
+def _general(what: str) -> str:
+    """What to do about a syntax error, where the message alone does not tell."""
+    return next((hint for sign, hint in _GENERAL if sign in what), "; check the indentation")

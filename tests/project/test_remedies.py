@@ -1,0 +1,102 @@
+"""What a message says to write or to type, written and typed as it stands: it works."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from reconciler.source.load import Loaded
+from tests.support.fleets import document, load_texts, model, node, service
+
+NODE, MODEL, SERVICE = node("mac"), model("gemma"), service("chat", placement={"nodes": ["mac"]})
+OF = "apiVersion: inference.llmkube.dev/v1alpha1\nkind: {}\nmetadata: {{name: talk}}\nspec:\n"
+OF_NODE, OF_MODEL = f"{OF.format('FleetNode')}  agent: {{}}\n", OF.format("Model")
+OF_SERVICE = OF.format("InferenceService")
+
+
+def load(text: str) -> Loaded:
+    return load_texts(NODE, MODEL, SERVICE, text)
+
+
+@pytest.mark.parametrize(
+    ("head", "lines"),
+    [
+        (OF_NODE, "  hardware: {memory: 16GB}"),
+        (OF_NODE, "  hardware: {memory: 16 GiB}"),
+        (OF_NODE, "  hardware: {memory: 512mb}"),
+        (OF_SERVICE, "  modelRef: gemma\n  contextSize: 8k"),
+        (OF_SERVICE, '  modelRef: gemma\n  contextSize: "8,192"'),
+        (OF_SERVICE, '  modelRef: gemma\n  contextSize: "8192"'),
+        (OF_SERVICE, "  modelRef: gemma\n  jinja: yes"),
+        (OF_SERVICE, "  modelRef: gemma\n  flashAttention: off"),
+        (OF_SERVICE, "  modelRef: gemma\n  sleepIdle: 30"),
+        (OF_SERVICE, "  modelRef: gemma\n  sleepIdle: 5 minutes"),
+        (OF_SERVICE, "  modelRef: gemma\n  sleepIdle: 1d"),
+        (OF_SERVICE, "  modelRef: gemma\n  extraArgs: --numa distribute"),
+        (OF_SERVICE, "  modelRef: gemma\n  placement: {nodes: mac}"),
+        (OF_SERVICE, "  modelRef: Gemma"),
+        (OF_SERVICE, "  modelRef: [gemma]"),
+        (OF_MODEL, f"  source: https://models.test/a.gguf\n  sha256: sha256:{'AB' * 32}"),
+    ],
+)
+def test_a_value_is_right_when_it_is_written_as_the_message_says(head: str, lines: str) -> None:
+    (problem,) = load(f"{head}{lines}\n").problems
+    (wish,) = re.findall(r"; write (.+)$", problem.message)
+    name = problem.field.rpartition(".")[2]
+
+    written = re.sub(
+        rf"(?<={name}: ).*?(?=\}}?$)",
+        lambda _: str(wish).removesuffix(" without quotes"),
+        lines,
+        flags=re.M,
+    )
+
+    assert written != lines
+    assert load(f"{head}{written}\n").problems == ()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ({"model": "gemma"}, "modelRef"),
+        ({"runtime": "llamacpp-router", "model": [{"name": "gemma"}]}, "models"),
+        ({"modelRef": "gemma", "contextsize": 512}, "contextSize"),
+    ],
+)
+def test_a_field_that_was_meant_is_right_in_its_place(
+    wrong: Mapping[str, object], right: str
+) -> None:
+    (problem,) = load(document("InferenceService", "talk", wrong)).problems
+
+    assert problem.message == f'no such field; did you mean "{right}"?'
+    corrected = {right if f"spec.{name}" == problem.field else name: v for name, v in wrong.items()}
+    assert load(document("InferenceService", "talk", corrected)).problems == ()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "  modelRef: gemma\n   contextSize: 512",
+        "  modelRef: gemma\n contextSize: 512",
+        "  modelRef: gemma\n    contextSize: 512\n  replicas: 1",
+        "   modelRef: gemma\n  contextSize: 512",
+        "  modelRef gemma\n  contextSize: 512",
+        "  modelRef: gemma\n  contextSize:512\n  replicas: 1",
+    ],
+)
+def test_text_that_is_no_yaml_is_mended_by_what_its_message_says(lines: str) -> None:
+    text = f"{OF_SERVICE}{lines}\n"
+    (problem,) = load(text).problems
+    rows = text.split("\n")
+    found = rows[problem.line - 1]
+
+    if spaces := re.search(r"write (?:[0-9]+ or )?([0-9]+)$", problem.message):
+        rows[problem.line - 1] = " " * int(spaces[1]) + found.lstrip()
+    else:
+        (line,) = re.findall(r"write `(.+)`$", problem.message)
+        rows[problem.line - 1] = " " * (problem.column - 1) + line
+
+    assert rows[problem.line - 1] != found
+    assert load("\n".join(rows)).problems == ()
