@@ -13,6 +13,7 @@ from reconciler.api.errors import InvalidFleet, UsageError
 from reconciler.api.meta import API_VERSION, DEFAULT_NAMESPACE, ObjectRef
 from reconciler.api.model import Model, declared_name
 from reconciler.loop.desired import Desired
+from reconciler.models.pasted import as_missing, as_source
 from reconciler.source.load import Reader, reader
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ class Draft:
             row = known[args.name]
             draft.source, draft.sha256 = row.source, row.sha256
         else:
+            pasted = as_source(args.name) or as_missing(args.name)
+            if pasted:
+                raise UsageError(f"{args.name} is no model's name: {pasted}, behind --source")
             raise UsageError(
                 f"{args.name} is not in the catalogue ({', '.join(known)}), and the fleet declares"
                 " no such Model; say where it is with --source"

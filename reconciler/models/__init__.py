@@ -15,6 +15,7 @@ from reconciler.models.hf import SCHEME as HF
 from reconciler.models.https import SCHEME as HTTPS
 from reconciler.models.oci import SCHEME as OCI
 from reconciler.models.partial import Partial, Progress
+from reconciler.models.pasted import as_source
 from reconciler.models.pypi import SCHEME as PYPI
 from reconciler.models.ranged import Pieces
 from reconciler.models.repository import SCHEME as REPOSITORY
@@ -78,6 +79,8 @@ def scheme_of(source: str) -> Scheme | None:
 
 def check_source(source: str) -> str | None:
     """Why a source cannot be fetched, judged by its address, or None. Pure."""
+    if pasted := as_source(source):
+        return pasted
     scheme = scheme_of(source)
     if scheme:
         return scheme.check(source) or wrong_shard(_file_name(source))

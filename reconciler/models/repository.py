@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 
 from reconciler.api.errors import DownloadFailed, ModelError, SourceError
 from reconciler.models.partial import CHUNK
@@ -17,7 +18,8 @@ def _check(source: str) -> str | None:
     if ".." in parts:
         return 'the path must stay inside the repository: no ".."'
     if "" in parts or "." in parts:
-        return 'write the path from the top of the repository, without "./" or "//"'
+        right = posixpath.normpath(source) + ("/" if source.endswith("/") else "")
+        return f'no "./" and no "//" in a path from the top of the repository; write {right}'
     if "\\" in source or not source.isprintable():
         return "a path inside the repository uses / and printable characters only"
     return None

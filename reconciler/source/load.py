@@ -181,7 +181,7 @@ def _load(
     )
     findings = (*_own_findings(files, origins), *check_all(declared))
     bad_sources = {f.ref for f in findings if f.rule == "SourceInvalid"}
-    models = read_model_files(checkout, objects, bad_sources, cache.headers)
+    models = read_model_files(checkout, objects, bad_sources, cache.headers, origins)
     standing = Fleet(
         revision=checkout.revision,
         commit=checkout.commit,

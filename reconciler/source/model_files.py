@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -13,7 +14,7 @@ from reconciler.api.model import Model, origin
 from reconciler.api.problem import Finding
 
 if TYPE_CHECKING:
-    from reconciler.fleet.fleet import RepositoryFile
+    from reconciler.fleet.fleet import Origin, RepositoryFile
     from reconciler.memory import ModelFacts
     from reconciler.source.checkout import Checkout
 
@@ -40,6 +41,7 @@ def read_model_files(
     objects: Mapping[ObjectRef, Resource],
     skipped: Collection[ObjectRef],
     cache: FactsByDigest,
+    origins: Mapping[ObjectRef, Origin],
 ) -> ModelFiles:
     """Read the file of every Model and projector whose source is a path; no other file is
     opened."""
@@ -48,7 +50,8 @@ def read_model_files(
     findings: list[Finding] = []
     for model in objects.values():
         if isinstance(model, Model) and model.ref not in skipped:
-            findings += _read(checkout, model, files, facts, cache)
+            folder = posixpath.dirname(origins[model.ref].path)
+            findings += _read(checkout, model, folder, files, facts, cache)
     used = {found.sha256 for found in files.values()}
     cache.known = {digest: told for digest, told in cache.known.items() if digest in used}
     return ModelFiles(MappingProxyType(files), MappingProxyType(facts), tuple(findings))
@@ -57,11 +60,13 @@ def read_model_files(
 def _read(
     checkout: Checkout,
     model: Model,
+    folder: str,
     files: dict[str, RepositoryFile],
     facts: dict[ObjectRef, ModelFacts],
     cache: FactsByDigest,
 ) -> Iterator[Finding]:
-    """Add the files of a model to `files` and `facts`; yields what is wrong with them."""
+    """Add the files of a model to `files` and `facts`; yields what is wrong with them. `folder` is
+    that of its document."""
     for part, at, digest_at in model.parts:
         if "://" in part.spec.source:
             continue
@@ -73,9 +78,36 @@ def _read(
             at = digest_at if problem else at
             problem = problem or _read_header(checkout, part, found, parts, facts, cache)
         except (SourceError, ModelError) as error:
-            problem = str(error)
+            problem = _meant(checkout, folder, part.spec.source) or str(error)
         if problem:
             yield Finding("ModelUnreadable", model.ref, at, problem)
+
+
+def _meant(checkout: Checkout, folder: str, source: str) -> str | None:
+    """What to write where a path that leads nowhere was meant for another place."""
+    from reconciler.models.pasted import as_missing
+
+    path = source.removesuffix("/")
+    if _is_there(checkout, path):
+        return None
+    beside = posixpath.join(folder, path)
+    if folder and _is_there(checkout, beside):
+        right = beside + source[len(path) :]
+        return f"{source} is not there: paths begin at the top of the fleet's folder; write {right}"
+    pasted = as_missing(source)
+    return f"{source} is not in the fleet's folder; it looks like {pasted}" if pasted else None
+
+
+def _is_there(checkout: Checkout, path: str) -> bool:
+    for read in (checkout.open, checkout.folder):
+        try:
+            found = read(path)
+        except SourceError:
+            continue
+        if not isinstance(found, tuple):
+            found.close()
+        return True
+    return False
 
 
 def _parts(checkout: Checkout, model: Model) -> dict[str, RepositoryFile]:

@@ -24,7 +24,7 @@ def sentence(
         keyword, details = "pattern", schema
     if keyword not in _SENTENCES:
         return None
-    said = _SENTENCES[keyword](value, details | {"anyOf": schema.get("anyOf", ())})
+    said = _SENTENCES[keyword](value, {**details, "anyOf": schema.get("anyOf", ())})
     written = meant(value, schema, root) if keyword in _OF_SPELLING and value is not None else None
     return f"{said.partition('; ')[0]}; write {written}" if written else said
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from reconciler.source.load import Loaded
-from tests.support.fleets import document, load_texts, model, node, service
+from tests.support.fleets import (
+    document,
+    load_folder,
+    load_texts,
+    model,
+    node,
+    service,
+    write_fleet,
+)
+from tests.support.gguf_models import tiny_llama
 
 NODE, MODEL, SERVICE = node("mac"), model("gemma"), service("chat", placement={"nodes": ["mac"]})
 OF = "apiVersion: inference.llmkube.dev/v1alpha1\nkind: {}\nmetadata: {{name: talk}}\nspec:\n"
@@ -100,3 +111,64 @@ def test_text_that_is_no_yaml_is_mended_by_what_its_message_says(lines: str) -> 
 
     assert rows[problem.line - 1] != found
     assert load("\n".join(rows)).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("pasted", "right"),
+    [
+        ("https://huggingface.co/o/r/blob/main/q/a.gguf", "hf://o/r/q/a.gguf"),
+        ("https://hf.co/o/r/blob/v2/a%20b.gguf?x=1", "hf://o/r/a b.gguf@v2"),
+        ("https://huggingface.co/o/r/raw/main/a.gguf", "hf://o/r/a.gguf"),
+        ("https://huggingface.co/o/r?show_file_info=a.gguf", "hf://o/r/a.gguf"),
+        ("huggingface.co/o/r/resolve/main/a.gguf", "hf://o/r/a.gguf"),
+        ("https://huggingface.co/o/r", "hf://o/r/FILE.gguf"),
+        ("https://huggingface.co/o/r/tree/v2", "hf://o/r/FILE.gguf@v2"),
+        ("hf.co/o/r", "hf://o/r/FILE.gguf"),
+        ("hf.co/o/r:Q8_0", 'hf://o/r with `files: ["*Q8_0*"]`'),
+        ("hf://o/r:Q8_0", 'hf://o/r with `files: ["*Q8_0*"]`'),
+        ("o/r:Q8_0", 'hf://o/r with `files: ["*Q8_0*"]`'),
+        ("o/r", "hf://o/r/FILE.gguf"),
+        ("hf:o/r/a.gguf", "hf://o/r/a.gguf"),
+        ("huggingface://o/r/a.gguf", "hf://o/r/a.gguf"),
+        ("ollama run hf.co/o/r:Q8_0", 'hf://o/r with `files: ["*Q8_0*"]`'),
+        ("llama-server -hf o/r:Q8_0 --port 80", 'hf://o/r with `files: ["*Q8_0*"]`'),
+        ("hf download o/r a.gguf --local-dir .", "hf://o/r/a.gguf"),
+        ("ollama pull qwen3:8b", "hf://ORG/REPO/FILE.gguf"),
+        ("ollama://qwen3", "hf://ORG/REPO/FILE.gguf"),
+        ("qwen3:8b", "hf://ORG/REPO/FILE.gguf"),
+        ("https://github.com/o/r/blob/main/a.gguf", "https://github.com/o/r/raw/main/a.gguf"),
+        ("https://gitlab.com/o/r/-/blob/main/a.gguf", "https://gitlab.com/o/r/-/raw/main/a.gguf"),
+        ("/models/a.gguf", "file:///models/a.gguf"),
+    ],
+)
+def test_a_pasted_address_is_answered_with_the_source_that_it_means(
+    pasted: str, right: str, tmp_path: Path
+) -> None:
+    write_fleet(tmp_path, {"m.yaml": model("gemma", source=pasted)})
+    (problem,) = load_folder(tmp_path).problems
+    assert f"write {right}" in problem.message
+
+    source, _, files = right.partition(" with `files: ")
+    spec = {"source": source} | ({"files": json.loads(files.rstrip("`"))} if files else {})
+    assert load_texts(document("Model", "gemma", spec)).problems == ()
+
+
+@pytest.mark.parametrize("source", ["o/r.gguf", "o:r.gguf", "o/r:x", "o/r"])
+def test_a_path_that_leads_to_a_file_is_no_pasted_address(source: str, tmp_path: Path) -> None:
+    write_fleet(tmp_path, {"m.yaml": model(source=source), source: ""})
+    tiny_llama(tmp_path / source)
+
+    assert load_folder(tmp_path).problems == ()
+
+
+@pytest.mark.parametrize("source", ["a.gguf", "sub//a.gguf"])
+def test_a_path_that_begins_elsewhere_is_answered_with_the_one_that_works(
+    source: str, tmp_path: Path
+) -> None:
+    write_fleet(tmp_path, {"sub/m.yaml": model(source=source)})
+    tiny_llama(tmp_path / "sub/a.gguf")
+    (problem,) = load_folder(tmp_path, path="sub").problems
+    (right,) = re.findall(r"write (.+)$", problem.message)
+
+    write_fleet(tmp_path, {"sub/m.yaml": model(source=right)})
+    assert load_folder(tmp_path, path="sub").problems == ()

@@ -92,6 +92,8 @@ class MemoryCheckout:
         raise SourceError(f"{path} is not there")
 
     def open(self, path: str) -> BinaryIO:
+        if path not in self._data:
+            raise SourceError(f"{path} is not there")
         return io.BytesIO(self._data[path])
 
     def commit_of(self, path: str) -> str | None:

@@ -1,0 +1,99 @@
+"""Addresses as people copy them from a page or from another program -> as a source is written.
+Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from urllib.parse import unquote
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_REPO = rf"(?P<repo>{_NAME}/{_NAME})"
+_HOST = r"(?:www\.)?(?:huggingface\.co|hf\.co)/"
+_HUB = rf"(?:https?://)?{_HOST}"
+_TAG = r":(?P<tag>[A-Za-z0-9_.-]+)"
+_FILE = r"(?P<revision>[^/]+)/(?P<file>[^?#]+)(?:[?#].*)?"
+
+_COMMAND = re.compile(  # that has another program fetch a model
+    r"(?:ollama|hf|huggingface-cli|llama|llama-server|llama-cli|vllm|lms)\s+"
+    r"(?:(?:run|pull|download|serve|get|-hf|-hfr|--hf-repo|-m|--model)\s+)?(?P<rest>\S.*)"
+)
+
+
+def as_source(text: str) -> str | None:
+    """What is wrong with a text that is surely no source, and what to write; None: it may be
+    one."""
+    command = _COMMAND.fullmatch(text.strip())
+    if command is None:
+        return _answer(text, _CERTAIN)
+    said = re.sub(r"\s-.*$", "", command["rest"])
+    return _answer(said, {**_CERTAIN, **_MAYBE}) or f"a command, not an address; {_ANY_FILE}"
+
+
+def as_missing(path: str) -> str | None:
+    """The same for a path in the fleet that leads to no file."""
+    return _answer(path, _MAYBE)
+
+
+Write = Callable[[re.Match[str]], str]
+
+
+def _answer(text: str, rows: Mapping[re.Pattern[str], tuple[str, Write]]) -> str | None:
+    for pattern, (what, write) in rows.items():
+        if found := pattern.fullmatch(text.strip()):
+            return f"{what}; {write(found)}"
+    return None
+
+
+def _file(found: re.Match[str]) -> str:
+    revision = found.groupdict().get("revision") or "main"
+    at = f"@{revision}" if revision != "main" else ""
+    return f"write hf://{found['repo']}/{unquote(found['file'])}{at}"
+
+
+def _repository(found: re.Match[str]) -> str:
+    revision = found.groupdict().get("revision") or "main"
+    at = f"@{revision}" if revision != "main" else ""
+    return f"write hf://{found['repo']}/FILE.gguf{at}, with the name of the file that you want"
+
+
+def _tagged(found: re.Match[str]) -> str:
+    repo, tag = found["repo"], found["tag"]
+    return f'write hf://{repo} with `files: ["*{tag}*"]` below it, or hf://{repo}/FILE.gguf'
+
+
+_PAGE = "the page about a file, not the file"
+_ANY_FILE = "write hf://ORG/REPO/FILE.gguf"
+_OLLAMA = "a name of Ollama's registry, which is not read"
+_CERTAIN: Mapping[re.Pattern[str], tuple[str, Write]] = {
+    re.compile(rf"{_HUB}{_REPO}/(?:blob|raw)/{_FILE}"): (_PAGE, _file),
+    re.compile(rf"{_HUB}{_REPO}\?show_file_info=(?P<file>[^&#]+).*"): (_PAGE, _file),
+    re.compile(rf"{_HOST}{_REPO}/resolve/{_FILE}"): ("no scheme before the host", _file),
+    re.compile(rf"{_HUB}{_REPO}{_TAG}"): ("an address for another program", _tagged),
+    re.compile(rf"{_HUB}{_REPO}/?(?:tree/(?P<revision>[^/?#]+)[^?#]*)?(?:[?#].*)?"): (
+        "the page of a repository, not a file",
+        _repository,
+    ),
+    re.compile(rf"(?:hf:|huggingface:)/{{0,3}}{_REPO}{_TAG}"): (
+        "a tag is no part of a source",
+        _tagged,
+    ),
+    re.compile(rf"(?:hf:/?|hf:///|huggingface:/{{0,3}})(?P<all>{_NAME}/{_NAME}\S*)"): (
+        "an address for another program",
+        lambda found: f"write hf://{found['all']}",
+    ),
+    re.compile(r"(https://(?:github|gitlab)\.com/[^?#]+?)/(-/)?blob/([^?#]+)(?:[?#].*)?"): (
+        _PAGE,
+        lambda found: f"write {found[1]}/{found[2] or ''}raw/{found[3]}",
+    ),
+    re.compile(r"ollama:\S*"): (_OLLAMA, lambda _: f"{_ANY_FILE} of the same model"),
+}
+_MAYBE: Mapping[re.Pattern[str], tuple[str, Write]] = {  # paths in a fleet may be written so, too
+    re.compile(rf"{_REPO}{_TAG}"): ("an address for another program", _tagged),
+    re.compile(rf"{_REPO}\s+(?P<file>[^\s:]+)"): ("an address for another program", _file),
+    re.compile(rf"(?P<repo>{_NAME}/(?!\S*\.(?:gguf|safetensors)$){_NAME})"): (
+        "a repository of the Hugging Face Hub",
+        _repository,
+    ),
+    re.compile(rf"{_NAME}:[A-Za-z0-9_.-]+"): (_OLLAMA, lambda _: f"{_ANY_FILE} of the same model"),
+}
