@@ -86,7 +86,8 @@ def _read(args: argparse.Namespace, state: StateDir) -> tuple[Desired, FetchCont
     """The newest revision, decided, and its policy for downloads."""
     from reconciler.loop.desired import Desired, no_facts
     from reconciler.loop.journal import applied_location
-    from reconciler.models import FetchContext
+    from reconciler.models import hosts_of
+    from reconciler.models.policy import context_of
     from reconciler.source.load import reader
 
     before = applied_location(state.desired / "history.json")
@@ -97,8 +98,9 @@ def _read(args: argparse.Namespace, state: StateDir) -> tuple[Desired, FetchCont
     loaded = reader()(checkout, frozenset())
     if loaded.fleet is None:
         raise InvalidFleet(loaded.problems)
-    policy = loaded.fleet.policy
-    context = FetchContext(policy.allowed_hosts, policy.mirrors, checkout.open, checkout.folder)
+    context = context_of(
+        loaded.fleet, hosts_of, open_repository=checkout.open, list_repository=checkout.folder
+    )
     return Desired.of(checkout, loaded, loaded.fleet, no_facts), context
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.api.errors import StateError, UsageError
+from reconciler.api.errors import StateError, UsageError, words_of
 from reconciler.console.edge import Exit, tell
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _wrong_with(step: ManagerCommand) -> str | None:
             step.argv, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise StateError(f"{' '.join(step.argv)}: {error}") from error
+        raise StateError(f"{' '.join(step.argv)}: {words_of(error)}") from error
     if step.must_fail:
         return None if done.returncode != 0 else "it is still there"
     if done.returncode == 0 or step.may_fail:

@@ -16,7 +16,8 @@ from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.model_file import model_file, with_projectors
 from reconciler.loop import LoopDelegate
 from reconciler.loop.desired import CachedFacts, Desired
-from reconciler.models.scheme import FetchContext
+from reconciler.models import hosts_of
+from reconciler.models.policy import context_of
 from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import Source
 from reconciler.source.load import Loaded
@@ -81,11 +82,10 @@ class AgentDelegate(NodeDelegate):
         self._agent.stated(self._stated(desired))
         here = [w for w in desired.assignment.workloads if w.node == self._name]
         note_suspended(self._agent.state, (w.ref for w in here if w.suspended))
-        policy = desired.fleet.policy
         self._agent.follow(
-            FetchContext(
-                allowed_hosts=policy.allowed_hosts,
-                mirrors=policy.mirrors,
+            context_of(
+                desired.fleet,
+                hosts_of,
                 open_repository=desired.checkout.open,
                 list_repository=desired.checkout.folder,
                 beside=self._source.beside if isinstance(self._source, BundleSource) else None,

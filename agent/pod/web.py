@@ -20,7 +20,7 @@ from socketserver import TCPServer
 from agent.pod.companion import Companion
 from agent.server.sampler import Sampler
 from reconciler import __version__
-from reconciler.api.errors import UsageError
+from reconciler.api.errors import UsageError, words_of
 from reconciler.http.places import ConnectionSlots
 
 _Request = socket.socket | tuple[bytes, socket.socket]  # as socketserver has it
@@ -53,7 +53,9 @@ class PodServer(ThreadingHTTPServer):
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
             where = f"{host}:{port}" if host else str(port)
-            raise UsageError(f"--listen {where}: cannot be listened on: {error}") from error
+            raise UsageError(
+                f"--listen {where}: cannot be listened on: {words_of(error)}"
+            ) from error
 
     def server_bind(self) -> None:
         if self._is_everywhere:  # a kubelet asks by the address that the pod has

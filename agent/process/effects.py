@@ -25,7 +25,7 @@ from agent.process.spawn import spawn, write_files
 from agent.process.unit import Unit
 from agent.state.directory import StateDir
 from agent.system.clock import Clock
-from reconciler.api.errors import EngineError, ReconcilerError
+from reconciler.api.errors import EngineError, ReconcilerError, words_of
 from reconciler.api.meta import ObjectRef
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.many import ManyModels
@@ -201,7 +201,9 @@ class Effects:
             write_files(self._state.workload_dir(ref), command.files)
             logs.mark_again(self._state.log_file(ref), ask.child.marker)
         except (OSError, ValueError) as error:
-            return events.Rewritten(ask.question, False, f"its files cannot be written: {error}")
+            return events.Rewritten(
+                ask.question, False, f"its files cannot be written: {words_of(error)}"
+            )
         self._probers.submit(self._ask_to_read, ref, ask)
         return None
 

@@ -18,6 +18,7 @@ from agent.process.identity import describe
 from agent.process.launch import Launch, Listening
 from agent.process.sockets import connections, listener, listening_socket, still_listens
 from agent.state.apikey import sent_key
+from reconciler.api.errors import words_of
 from reconciler.api.plain_json import parse_json
 from reconciler.fleet.command import Probe, ServedModel
 from reconciler.runtimes import RUNTIMES
@@ -170,7 +171,7 @@ def _unhealthy(host: str, port: int, probe: Probe, timeout_s: float) -> HealthVe
     except ConnectionRefusedError:
         return HealthVerdict(False, "Loading", "does not listen yet")
     except (OSError, http.client.HTTPException, ValueError) as error:
-        text = one_line(str(error)) or type(error).__name__
+        text = one_line(words_of(error)) or type(error).__name__
         return HealthVerdict(False, "Loading", f"no answer on port {port}: {text}")
     if status == 200:
         return None

@@ -13,7 +13,7 @@ from agent.process.launch import Launch
 from agent.process.logs import open_log
 from agent.state.apikey import keep_copy, node_key
 from agent.state.directory import StateDir
-from reconciler.api.errors import ApplyError, EngineError
+from reconciler.api.errors import ApplyError, EngineError, words_of
 from reconciler.atomic import atomic_write
 
 # Everything that a child inherits. LLAMA_ARG_* and the user's configuration would change what runs.
@@ -54,7 +54,7 @@ def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, st
         secrets = _secrets(launch, state)
         log = open_log(state.log_file(launch.ref), marker)
     except (OSError, ValueError) as error:
-        raise ApplyError(launch.ref, f"its files cannot be written: {error}") from error
+        raise ApplyError(launch.ref, f"its files cannot be written: {words_of(error)}") from error
     try:
         child = subprocess.Popen(
             launch.command.argv,

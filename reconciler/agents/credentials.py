@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.agents.connection import Trust
-from reconciler.api.errors import AgentError
+from reconciler.api.errors import AgentError, words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,9 @@ class AgentCredentials:
                 return None  # a folder that holds none for this node
             raise AgentError(f"{file}: no such token file") from None
         except (OSError, UnicodeError) as error:
-            raise AgentError(f"{file}: the token cannot be read: {error}") from error
+            raise AgentError(
+                f"{file}: the token cannot be read: {words_of(error, file)}"
+            ) from error
         token, *addresses = [line.strip() for line in lines if line.strip()] or [""]
         if not token or not token.isprintable() or " " in token:
             raise AgentError(f"{file}: holds no token: letters and digits are expected")

@@ -30,6 +30,15 @@ if TYPE_CHECKING:
     from reconciler.api.problem import Problem
 
 
+def words_of(error: BaseException, named: object = None) -> str:
+    """What an error says, without the system's number for it. The file that it is about comes
+    first, unless the message has `named` it."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error) or type(error).__name__
+    about = error.filename if error.filename and str(error.filename) != str(named) else None
+    return f"{about}: {error.strerror}" if about else str(error.strerror)
+
+
 class ReconcilerError(Exception):
     """Base of all errors that a person can act on."""
 

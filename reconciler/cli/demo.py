@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.api.errors import StateError
+from reconciler.api.errors import StateError, words_of
 from reconciler.cli.options import add_fleet_options, add_node_options
 from reconciler.console.edge import Exit, Parser, tell
 from reconciler.console.option import add
@@ -101,7 +101,9 @@ def private_copy(folder: Path, *, fresh: bool) -> Path:
             shutil.copytree(example_fleet(), half)
             half.replace(folder)
     except OSError as error:
-        raise StateError(f"{folder}: the example cannot be copied there: {error}") from error
+        raise StateError(
+            f"{folder}: the example cannot be copied there: {words_of(error, folder)}"
+        ) from error
     return folder
 
 
@@ -197,7 +199,9 @@ def ask(instance: Instance, question: str) -> str:
         with urllib.request.urlopen(request, timeout=_ANSWER_DEADLINE_S) as answer:  # noqa: S310
             return way.shown(json.load(answer))
     except (OSError, ValueError, KeyError, IndexError) as error:
-        raise StateError(f"{instance.ref.label} is ready and gave no answer: {error}") from error
+        raise StateError(
+            f"{instance.ref.label} is ready and gave no answer: {words_of(error)}"
+        ) from error
 
 
 def _completion_body(instance: Instance, question: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from enum import IntEnum
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from reconciler.api.errors import InvalidFleet, ReconcilerError, UsageError
+from reconciler.api.errors import InvalidFleet, ReconcilerError, UsageError, words_of
 from reconciler.report.terminal import Style, hanging, printable
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def guarded(run: Callable[[], int], program: str) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except OSError as error:
-        print(f"{program}: {printable(str(error))}", file=sys.stderr)
+        print(f"{program}: {printable(words_of(error))}", file=sys.stderr)
         return Exit.FAILED
     except MemoryError:
         print(f"{program}: there is not enough memory for this; free some", file=sys.stderr)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.api.errors import SourceError, StateError
+from reconciler.api.errors import SourceError, StateError, words_of
 from reconciler.api.fleet import FleetPolicy, Prune
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.problem import Problem
@@ -256,7 +256,7 @@ def let_in(history: Path, revision: str) -> None:
     try:
         atomic_write(note, f"{revision}\n".encode())
     except OSError as error:
-        raise StateError(f"{note}: cannot be written: {error}") from error
+        raise StateError(f"{note}: cannot be written: {words_of(error, note)}") from error
 
 
 def withdraw(history: Path) -> None:

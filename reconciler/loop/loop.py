@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from reconciler.api.errors import ReconcilerError
+from reconciler.api.errors import ReconcilerError, words_of
 from reconciler.core.plan import Plan
 from reconciler.core.target import REMOVALS
 from reconciler.loop.desired import Desired
@@ -124,7 +124,7 @@ class Loop:
         try:
             return step()
         except (ReconcilerError, OSError) as error:
-            self._report.held(str(error))
+            self._report.held(words_of(error))
         except Exception as error:
             log.exception("a bug in this program stopped this pass")
             self._report.held(

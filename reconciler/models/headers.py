@@ -18,6 +18,7 @@ from reconciler.models import hosts_of
 from reconciler.models.ahead import entry_name
 from reconciler.models.header_cache import Ahead
 from reconciler.models.lookahead import Lookahead
+from reconciler.models.policy import context_of
 from reconciler.models.scheme import FetchContext, ListRequest
 
 
@@ -75,8 +76,8 @@ class Headers:
         trusted = self.trusted or policy
         is_limited = self.only_listed or self.trusted is not None
         private = (trusted.allowed_hosts or ()) if is_limited else None
-        context = FetchContext(
-            policy.allowed_hosts, trusted.mirrors, beside=self.beside, private_hosts=private
+        context = context_of(
+            fleet, hosts_of, mirrors=trusted.mirrors, beside=self.beside, private_hosts=private
         )
         needed = {}
         for ref in _served(fleet, self.node):

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reconciler.api.errors import words_of
 from reconciler.models.child import answering, failure_kind
 from reconciler.models.url import check_url, origin_of
 
@@ -34,7 +35,7 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
     try:
         token = _token(question, endpoint)
     except OSError as error:
-        return {"error": "setup", "message": f"the token's file cannot be read: {error}"}
+        return {"error": "setup", "message": f"the token's file cannot be read: {words_of(error)}"}
     api = HfApi(endpoint=endpoint, token=token or False)
     _stay_at(endpoint)
     try:

@@ -19,11 +19,12 @@ from contextlib import contextmanager
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from reconciler import __version__
-from reconciler.api.errors import DownloadFailed, HostUnreachable, ModelError
+from reconciler.api.errors import DownloadFailed, HostUnreachable, ModelError, words_of
 from reconciler.http.connect import PORTS, authorities, connect, file_ages
 from reconciler.models.pace import PacedStream
 from reconciler.models.scheme import FetchContext, FileAccess
 from reconciler.models.url import (
+    how_to_allow,
     is_loopback,
     mirrored,
     next_hop,
@@ -58,7 +59,7 @@ def get(
         stated |= {urlsplit(access.origin).hostname or ""}
     for _ in range(_MAX_REDIRECTS + 1):
         sent = dict(headers) | _login(url, access)
-        with _translated(url), _request(url, sent, stated, cancelled, clock) as response:
+        with _translated(url), _request(url, sent, stated, context, cancelled, clock) as response:
             if response.status not in _REDIRECTS:
                 yield response
                 return
@@ -88,7 +89,7 @@ def _translated(url: str) -> Iterator[None]:
     except TimeoutError as error:
         raise DownloadFailed(f"{host}: no answer within {_TIMEOUT_S:.0f} s") from error
     except (OSError, http.client.HTTPException, UnicodeError) as error:
-        raise DownloadFailed(f"{host}: {error or type(error).__name__}") from error
+        raise DownloadFailed(f"{host}: {words_of(error)}") from error
 
 
 @contextmanager
@@ -98,8 +99,13 @@ def _reached(host: str) -> Iterator[None]:
         yield
     except TimeoutError:
         raise  # another one of its addresses may answer the next time
+    except socket.gaierror as error:
+        raise HostUnreachable(
+            f"{host}: this name is not known here ({words_of(error)}); check its spelling, and this"
+            " machine's network"
+        ) from error
     except OSError as error:
-        raise HostUnreachable(f"{host}: {error or type(error).__name__}") from error
+        raise HostUnreachable(f"{host}: {words_of(error)}") from error
 
 
 def _host(parts: SplitResult) -> str:
@@ -111,6 +117,7 @@ def _request(
     url: str,
     headers: Mapping[str, str],
     stated: frozenset[str],
+    context: FetchContext,
     cancelled: threading.Event,
     clock: Callable[[], float],
 ) -> Iterator[http.client.HTTPResponse]:
@@ -118,7 +125,7 @@ def _request(
     port = PORTS[parts.scheme]
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port or port)
     connection.default_port = port  # which no Host header names: some hosts sign it
-    connection.sock = _connected(parts, stated)
+    connection.sock = _connected(parts, stated, context)
     try:
         with _unblocked_by(cancelled, connection.sock):
             target = urlunsplit(("", "", parts.path or "/", parts.query, ""))
@@ -131,7 +138,7 @@ def _request(
         connection.close()
 
 
-def _connected(parts: SplitResult, stated: frozenset[str]) -> socket.socket:
+def _connected(parts: SplitResult, stated: frozenset[str], context: FetchContext) -> socket.socket:
     """With the host of the URL, once its address is known to be one that may be asked."""
     proxy = _proxy_for(parts)
     with _reached(_host(parts)):
@@ -139,7 +146,7 @@ def _connected(parts: SplitResult, stated: frozenset[str]) -> socket.socket:
     try:
         sock.settimeout(_TIMEOUT_S)
         if proxy is None:  # a proxy is the user's own, and has its own rules
-            _check_peer(sock, parts, stated)
+            _check_peer(sock, parts, stated, context)
         if parts.scheme == "https":
             return _tls_context(file_ages(authorities())).wrap_socket(
                 sock, server_hostname=parts.hostname
@@ -176,7 +183,9 @@ def _proxy_for(parts: SplitResult) -> SplitResult | None:
     return urlsplit(proxy if "//" in proxy else f"http://{proxy}") if proxy else None
 
 
-def _check_peer(peer: socket.socket, parts: SplitResult, stated: frozenset[str]) -> None:
+def _check_peer(
+    peer: socket.socket, parts: SplitResult, stated: frozenset[str], context: FetchContext
+) -> None:
     """Check the address of the actual peer: what a name resolves to can change in between."""
     text = str(peer.getpeername()[0]).partition("%")[0]
     address = ipaddress.ip_address(text)
@@ -187,8 +196,8 @@ def _check_peer(peer: socket.socket, parts: SplitResult, stated: frozenset[str])
         raise ModelError(f"{host} is at {address}, not on this machine: use https")
     if not address.is_global and host not in stated:
         raise ModelError(
-            f"it leads to {host} at the private address {address}: not followed"
-            " (if it is yours, add it to the Fleet's allowedHosts)"
+            f"it leads to {host} at the private address {address}: not followed;"
+            f" {how_to_allow(host, context)}"
         )
 
 

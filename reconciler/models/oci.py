@@ -127,6 +127,8 @@ def _ask(base: str, repository: str, reference: str, request: ListRequest) -> di
         "reference": reference,
         "allowedHosts": None if allowed is None else list(allowed),
         "privateHosts": None if private is None else list(private),
+        "usedHosts": list(request.context.used_hosts),
+        "hasPolicy": request.context.has_policy,
     }
     answer = ask("reconciler.models.oci_registry", question, request.cancelled)
     if "error" not in answer:

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 from reconciler.api.plain_json import parse_json
 from reconciler.models.child import answering, failure_kind
-from reconciler.models.url import check_url, origin_of
+from reconciler.models.scheme import FetchContext
+from reconciler.models.url import check_url, how_to_allow, origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,15 +85,18 @@ def _manifest(question: dict[str, Any]) -> dict[str, Any]:
 def _get(question: dict[str, Any], url: str) -> tuple[Registry, requests.Response]:
     """The response for a manifest, logged in as the registry requires."""
     base = question["base"]
-    own, allowed, private = (
-        urlsplit(base).hostname or "",
-        question["allowedHosts"],
-        question["privateHosts"],
+    own = urlsplit(base).hostname or ""
+    allowed, private = question["allowedHosts"], question["privateHosts"]
+    context = FetchContext(
+        allowed_hosts=None if allowed is None else tuple(allowed),
+        private_hosts=None if private is None else tuple(private),
+        used_hosts=tuple(question["usedHosts"]),
+        has_policy=question["hasPolicy"],
     )
     registry = open_registry(
         base,
         question["repository"],
-        lambda url, host: _forbidden(url, host, own, allowed, private),
+        lambda url, host: _forbidden(url, host, own, context),
     )
     headers = {"Accept": ", ".join(_ACCEPTED)}
     first = registry.session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_S)
@@ -159,11 +163,9 @@ def _guard(registry: Registry, forbidden: Callable[[str, str], str | None]) -> N
         registry.session.mount(prefix, CheckedAdapter())
 
 
-def _forbidden(
-    url: str, host: str, own: str, allowed: list[str] | None, private: list[str] | None
-) -> str | None:
-    """Why a URL may not be requested, or None. `private`: the only hosts that may have a private
-    address; None: also those that the fleet names."""
+def _forbidden(url: str, host: str, own: str, context: FetchContext) -> str | None:
+    """Why a URL may not be requested, or None."""
+    allowed, private = context.allowed_hosts, context.private_hosts
     if reason := check_url(url):
         return reason
     named = host == own or host in (allowed or ())
@@ -173,7 +175,7 @@ def _forbidden(
         return "it is not in the Fleet's allowedHosts: add it there"
     for *_, address in socket.getaddrinfo(host, None):
         if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_global:
-            return "a private address (if it is yours, add it to the Fleet's allowedHosts)"
+            return f"a private address: not followed; {how_to_allow(host, context)}"
     return None
 
 

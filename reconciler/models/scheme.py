@@ -26,6 +26,9 @@ class FetchContext:
     beside: Path | None = None  # a folder of models that came with the fleet: searched first
     # the only hosts that may have a private address; None: also the source's own
     private_hosts: tuple[str, ...] | None = None
+    # for messages: the hosts of all models of the fleet, and whether it has a Fleet document
+    used_hosts: tuple[str, ...] = field(default=(), compare=False)
+    has_policy: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

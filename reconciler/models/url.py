@@ -92,6 +92,25 @@ def next_hop(
     return target
 
 
+def how_to_allow(host: str, context: FetchContext) -> str:
+    """What to write for a private address: all that the fleet uses, since a list of hosts lets in
+    nothing else."""
+    if context.allowed_hosts is not None:
+        return f"if it is yours, add {host} to the Fleet's allowedHosts"
+    if not context.used_hosts:
+        return (
+            f"if it is yours, list {host} in the Fleet's allowedHosts, with every other host that"
+            " the fleet uses"
+        )
+    hosts = f"allowedHosts: [{', '.join(sorted({*context.used_hosts, host}))}]"
+    if context.has_policy:
+        return f"if it is yours, write `{hosts}` in the spec of the Fleet"
+    from reconciler.api.meta import API_VERSION
+
+    head = f"apiVersion: {API_VERSION}, kind: Fleet, metadata: {{name: fleet}}"
+    return f"if it is yours, add this document: `{{{head}, spec: {{{hosts}}}}}`"
+
+
 def shown(url: str) -> str:
     """A URL, or invalid text in its place, for messages: without login and without query, which may
     be a signature."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from reconciler.api.errors import SourceError
 from reconciler.source.address import GitCredentials, parse_address
 from reconciler.source.commit import GitCheckout, YamlBlobs
-from reconciler.source.mirror import Mirror, unreachable
+from reconciler.source.mirror import Mirror
+from reconciler.source.refusal import unreachable
 from reconciler.source.tree import subdirectory
 
 _FULL = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -67,9 +67,8 @@ class GitSource:
         path = self._address.path
         if path is not None and not path.exists():  # git would also try PATH.git
             raise SourceError(f"{path}: no such folder or file")
-        env = self._credentials.environment(self._address)
         with self.mirror.locked(self._transfer_deadline_s):
-            return self._checkout(self._update(env))
+            return self._checkout(self._update())
 
     @property
     def root(self) -> str:
@@ -116,24 +115,24 @@ class GitSource:
     def _read(self, revision: str) -> GitCheckout:
         return GitCheckout(self.mirror, revision, self._blobs, root=self._root, subdir=self._subdir)
 
-    def _update(self, env: Mapping[str, str]) -> str:
+    def _update(self) -> str:
         """Fetch the ref's newest commit, unless it is here; returns its id."""
         if _FULL.fullmatch(self._name):
-            return self._update_commit(env)
+            return self._update_commit()
         names = _candidates(self._name)
-        if (alone := self._update_alone(names[0], env)) is not None:
+        if (alone := self._update_alone(names[0])) is not None:
             return alone
-        there = self.mirror.list_remote(self._address, names, env, self._deadline_s)
+        there = self.mirror.list_remote(self._address, names, self._credentials, self._deadline_s)
         name = next((name for name in names if name in there), None)
         self._is_asked_alone = name == names[0]
         self.mirror.prepare("sha256" if name and len(there[name]) == 64 else "sha1")
         if name is None:
-            return self._update_short(env)
+            return self._update_short()
         if self.mirror.resolve(self._tracking) != there[name]:
-            self._transfer([f"+{name}:{self._tracking}"], env)
+            self._transfer([f"+{name}:{self._tracking}"])
         return self._found(self._resolve(self._tracking))
 
-    def _update_alone(self, name: str, env: Mapping[str, str]) -> str | None:
+    def _update_alone(self, name: str) -> str | None:
         """Fetch the ref that was there before and nothing else: git lists all refs of a remote to
         find one, and forges keep a ref for each pull request. None: the list must say what is
         wrong."""
@@ -143,7 +142,7 @@ class GitSource:
         self._is_asked_alone = False
         refspec = f"+{name}:{self._tracking}"
         try:
-            got = self.mirror.fetch(self._address, [refspec], env, self._deadline_s)
+            got = self.mirror.fetch(self._address, [refspec], self._credentials, self._deadline_s)
         except SourceError:  # too slow: with the list, the transfer has more time
             return None
         if got.code != 0:
@@ -154,19 +153,19 @@ class GitSource:
             self.mirror.tidy()
         return now
 
-    def _update_commit(self, env: Mapping[str, str]) -> str:
+    def _update_commit(self) -> str:
         """A full id: fetched by itself, which big hosts allow; else found among all refs."""
         self.mirror.prepare("sha256" if len(self._name) == 64 else "sha1")
         wanted = [f"+{self._name}:{self._pinned}"]
-        got = self.mirror.fetch(self._address, wanted, env, self._transfer_deadline_s)
+        got = self.mirror.fetch(self._address, wanted, self._credentials, self._transfer_deadline_s)
         if got.code != 0:
-            self._transfer(list(_EVERYTHING), env)
+            self._transfer(list(_EVERYTHING))
             if self.mirror.resolve(f"{self._name}^{{commit}}") is None:
                 raise SourceError(f"{self.location}: has no commit {self._name}")
             self.mirror.keep(self._pinned.removeprefix("refs/fleet/"), self._name)
         return self._found(self._resolve(self._pinned))
 
-    def _update_short(self, env: Mapping[str, str]) -> str:
+    def _update_short(self) -> str:
         """An abbreviated id: searched for in every branch and tag."""
         if self._name == "HEAD":
             raise SourceError(
@@ -175,7 +174,7 @@ class GitSource:
             )
         if not _SHORT.fullmatch(self._name):
             raise SourceError(f"{self.location}: has no branch or tag named {self._name}")
-        self._transfer(list(_EVERYTHING), env)
+        self._transfer(list(_EVERYTHING))
         return self._found(self._resolve(self._name))
 
     def _found(self, revision: str | None) -> str:
@@ -183,10 +182,12 @@ class GitSource:
             raise SourceError(f"{self.location}: has no branch, tag or commit named {self.ref}")
         return revision
 
-    def _transfer(self, refspecs: list[str], env: Mapping[str, str]) -> None:
-        got = self.mirror.fetch(self._address, refspecs, env, self._transfer_deadline_s)
+    def _transfer(self, refspecs: list[str]) -> None:
+        got = self.mirror.fetch(
+            self._address, refspecs, self._credentials, self._transfer_deadline_s
+        )
         if got.code != 0:
-            raise unreachable(self._address, got)
+            raise unreachable(self._address, self._credentials, got.stderr, got.message)
         self.mirror.tidy()
 
 

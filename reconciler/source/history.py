@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from reconciler.api.errors import StateError
+from reconciler.api.errors import StateError, words_of
 from reconciler.api.meta import ObjectRef
 from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
@@ -164,7 +164,9 @@ class HistoryFile:
         except FileNotFoundError:
             return SourceRecord(), ""
         except OSError as error:
-            raise StateError(f"{self.path}: cannot be read: {error}") from error
+            raise StateError(
+                f"{self.path}: cannot be read: {words_of(error, self.path)}"
+            ) from error
         try:
             return _decode(parse_json(raw)), ""
         except _DAMAGE as error:
@@ -177,14 +179,18 @@ class HistoryFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(self.path, f"{text}\n".encode())
         except OSError as error:
-            raise StateError(f"{self.path}: cannot be written: {error}") from error
+            raise StateError(
+                f"{self.path}: cannot be written: {words_of(error, self.path)}"
+            ) from error
 
     def _set_aside(self, error: Exception) -> str:
         aside = self.path.with_name(f"{self.path.name}.damaged-{time.time_ns()}")
         try:
             self.path.replace(aside)
         except OSError as failed:
-            raise StateError(f"{self.path}: damaged, and cannot be moved: {failed}") from failed
+            raise StateError(
+                f"{self.path}: damaged, and cannot be moved: {words_of(failed, self.path)}"
+            ) from failed
         return (
             f"{self.path} was damaged ({error}) and is now {aside.name}; what was applied before "
             "is not known, so the next revision is taken as the first"

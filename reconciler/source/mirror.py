@@ -12,13 +12,14 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-from reconciler.api.errors import SourceError
-from reconciler.source.address import Address
+from reconciler.api.errors import SourceError, words_of
+from reconciler.source.address import Address, GitCredentials
 from reconciler.source.command import Finished, call_remote, read_git
 from reconciler.source.objects import GitObjects
+from reconciler.source.refusal import unreachable
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,8 @@ class Mirror(GitObjects):
             self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may be private
             handle = self.folder.with_suffix(".flock").open("a")
         except OSError as error:
-            raise SourceError(f"{self.folder.parent}: the cache cannot be used: {error}") from error
+            why = words_of(error, self.folder.parent)
+            raise SourceError(f"{self.folder.parent}: the cache cannot be used: {why}") from error
         with handle:
             until = time.monotonic() + deadline_s
             while not _try_lock(handle.fileno()):
@@ -76,31 +78,39 @@ class Mirror(GitObjects):
             raise SourceError(f"{self.folder}: the cache cannot be used: {made.message}")
 
     def list_remote(
-        self, address: Address, names: list[str], env: Mapping[str, str], deadline_s: float
+        self,
+        address: Address,
+        names: list[str],
+        credentials: GitCredentials,
+        deadline_s: float,
     ) -> dict[str, str]:
         """Which of the refs the remote has: name -> object id. Raises SourceError if it cannot be
-        reached."""
+        reached, or if the credentials cannot be read."""
         found = call_remote(
             self.folder.parent,
             address,
             "ls-remote", "--quiet", "--end-of-options", address.url, *names,
-            credentials=env,
+            credentials=credentials.environment(address),
             deadline_s=deadline_s,
         )  # fmt: skip
         if found.code != 0:
-            raise unreachable(address, found)
+            raise unreachable(address, credentials, found.stderr, found.message)
         rows = (line.split("\t", 1) for line in found.text.splitlines() if "\t" in line)
         return {name: oid for oid, name in rows}
 
     def fetch(
-        self, address: Address, refspecs: list[str], env: Mapping[str, str], deadline_s: float
+        self,
+        address: Address,
+        refspecs: list[str],
+        credentials: GitCredentials,
+        deadline_s: float,
     ) -> Finished:
         """Copy objects and move our refs. The caller holds the lock and checks the exit code."""
         return call_remote(
             self.folder,
             address,
             "--git-dir=.", *_FETCH, "--end-of-options", address.url, *refspecs,
-            credentials=env,
+            credentials=credentials.environment(address),
             deadline_s=deadline_s,
         )  # fmt: skip
 
@@ -135,25 +145,6 @@ class Mirror(GitObjects):
         for path in stale:
             with contextlib.suppress(OSError):
                 path.unlink()
-
-
-def unreachable(address: Address, failed: Finished) -> SourceError:
-    """The error for a remote that could not be read, with what to do where git's message tells."""
-    if "dubious ownership" in failed.stderr:
-        return SourceError(
-            f"{address.shown}: the repository belongs to another user; if you trust it: "
-            f"git config --global --add safe.directory {address.path or address.url}"
-        )
-    if "terminal prompts disabled" in failed.stderr:
-        return SourceError(
-            f"{address.shown}: the remote asks for a login; name a token with --git-token-file"
-        )
-    if "possible repository corruption on the remote side" in failed.stderr:
-        return SourceError(
-            f"{address.shown}: lacks objects of its own; a clone made with --filter holds only a"
-            " part: give the URL that it was made from, or a whole clone"
-        )
-    return SourceError(f"{address.shown}: {failed.message}")
 
 
 def _try_lock(handle: int) -> bool:

@@ -443,7 +443,7 @@ def test_a_host_that_cannot_be_reached_is_not_tried_for_each_of_its_models(
 
     *answers, last = [lookahead.answer(name) for name in asked]
     host = base.removeprefix("http://").partition("/")[0]
-    assert {found.why for found in answers if found} == {f"{host}: [Errno 111] Connection refused"}
+    assert {found.why for found in answers if found} == {f"{host}: Connection refused"}
     assert last is not None
     assert last.facts == known.facts is not None
     assert len(tried) <= 2 * MOST_OF_A_HOST

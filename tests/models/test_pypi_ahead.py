@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from reconciler.models.header_cache import Ahead, HeaderCache
 from reconciler.models.lookahead import Lookahead
 from reconciler.models.ranged import Allowance, Piece, Pieces, Ranged
 from reconciler.models.wheels_ahead import Unpacked
-from tests.support.fleets import document, model, node, service, write_fleet
+from tests.support.fleets import model, node, service, write_fleet
 from tests.support.gguf_models import tiny_llama
 from tests.support.package_index import PackageIndex
 from tests.support.wait import wait_for
@@ -191,17 +192,25 @@ def test_the_first_plan_of_a_packaged_model_says_memory_and_download(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """And a second one asks nobody, as its digest is stated."""
+    """And a second one asks nobody, as its digest is stated. A private index is allowed by the
+    document that the refusal prints, which leaves the fleet's other hosts allowed."""
     monkeypatch.delenv("FLEET_OFFLINE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     files = {
-        "fleet.yaml": document("Fleet", "home", {"allowedHosts": ["pypi", "127.0.0.1"]}),
+        "other.yaml": model("other", source="https://models.test/other.gguf"),
         "node.yaml": node("mac", hardware={"memory": "8Gi"}),
         "model.yaml": model("tiny", source=SOURCE, sha256="ab" * 32),
         "chat.yaml": service("chat", "tiny"),
     }
     folder = write_fleet(tmp_path / "fleet", files)
     words = ["--dry-run", "-C", str(folder), "--local", "--state-dir", str(tmp_path / "state")]
+
+    main(words)
+    (written,) = re.findall(
+        r"add this document: `(.+?)`", " ".join(capsys.readouterr().err.split())
+    )
+    assert "allowedHosts: [127.0.0.1, models.test, pypi]" in written
+    write_fleet(folder, {"fleet.yaml": written})
 
     plans = []
     for _ in range(2):

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.api.errors import SourceError
+from reconciler.source.address import GitCredentials
+from reconciler.source.git import GitSource
 from reconciler.source.load import Loaded
+from tests.support.certificates import self_signed
 from tests.support.fleets import (
     document,
     load_folder,
@@ -20,6 +24,8 @@ from tests.support.fleets import (
     write_fleet,
 )
 from tests.support.gguf_models import tiny_llama
+from tests.support.git_http import GitServer
+from tests.support.repos import Repo
 
 NODE, MODEL, SERVICE = node("mac"), model("gemma"), service("chat", placement={"nodes": ["mac"]})
 OF = "apiVersion: inference.llmkube.dev/v1alpha1\nkind: {}\nmetadata: {{name: talk}}\nspec:\n"
@@ -172,3 +178,62 @@ def test_a_path_that_begins_elsewhere_is_answered_with_the_one_that_works(
 
     write_fleet(tmp_path, {"sub/m.yaml": model(source=right)})
     assert load_folder(tmp_path, path="sub").problems == ()
+
+
+def test_a_remote_that_refuses_is_read_when_the_options_that_it_names_are_given(
+    tmp_path: Path,
+) -> None:
+    repo = Repo.create(tmp_path)
+    repo.publish({"node.yaml": NODE})
+    token, authority = tmp_path / "token", tmp_path / "authority.pem"
+    certificate, key = self_signed(tmp_path / "tls", "127.0.0.1")
+    server = GitServer(repo.remote.parent, certificate=(certificate, key), token="right")
+
+    def refusal(**files: Path) -> str:
+        """What the remote's refusal is called, and how it is ended; empty: it is read."""
+        source = GitSource(
+            server.url(repo.remote.name),
+            cache_dir=tmp_path / "cache",
+            credentials=GitCredentials(**files),
+        )
+        try:
+            source.fetch()
+        except SourceError as error:
+            return str(error).removeprefix(f"{source.location}: ")
+        return ""
+
+    server.start()
+    try:
+        assert "--ca-file FILE" in refusal()
+        authority.write_text(self_signed(tmp_path / "other", "127.0.0.1")[0].read_text())
+        assert f"put its authority, or the self-signed certificate itself, into {authority}" in (
+            refusal(ca_file=authority)
+        )
+        authority.write_bytes(certificate.read_bytes())
+        assert "name a token with --git-token-file" in refusal(ca_file=authority)
+        assert f"--git-token-file {token}: cannot be read: No such file or directory" == (
+            refusal(ca_file=authority, token_file=token)
+        )
+        token.write_text("expired")
+        assert f"refused the token of {token} (401)" in (
+            refusal(ca_file=authority, token_file=token)
+        )
+        token.write_text("no-rights")
+        assert f"give the token of {token} the right to read" in (
+            refusal(ca_file=authority, token_file=token)
+        )
+        token.write_text("right")
+        assert refusal(ca_file=authority, token_file=token) == ""
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("location", "said"),
+    [
+        ("https://no-such-host.invalid/x.git", "the name no-such-host.invalid is not known here"),
+    ],
+)
+def test_what_git_says_is_said_in_our_words(location: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=re.escape(said)):
+        GitSource(location, cache_dir=tmp_path).fetch()

@@ -12,6 +12,7 @@ FOLDER/tls/cert.pem.
 from __future__ import annotations
 
 import argparse
+import base64
 import os
 import signal
 import ssl
@@ -33,12 +34,14 @@ from tests.support.repos import git_env
 @dataclass
 class GitServer:
     """Serves the bare repositories in a folder, and counts who asked for their refs, and the bytes
-    of HTTP. `certificate`: over https, with the files of a certificate and of its key."""
+    of HTTP. `certificate`: over https, with the files of a certificate and of its key. `token`: who
+    has no token is asked for one, and who has another is refused (`no-rights`: 403)."""
 
     root: Path
     port: int = field(default_factory=own_port)
     address: str = "127.0.0.1"
     certificate: tuple[Path, Path] | None = None
+    token: str | None = None
     asked: list[str] = field(default_factory=list)  # paths, as they came
     received_bytes: int = 0
     sent_bytes: int = 0
@@ -97,6 +100,12 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         owner = self.server.owner
         owner.asked.append(parts.path)
+        if refused := self._refusal():
+            self.send_response(refused)
+            self.send_header("WWW-Authenticate", 'Basic realm="git"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         owner.received_bytes += len(self.raw_requestline) + len(self.headers.as_bytes()) + len(body)
         done = subprocess.run(
             ["git", "http-backend"],
@@ -126,6 +135,13 @@ class _Handler(BaseHTTPRequestHandler):
         answer = f"HTTP/1.0 {status}\r\n{''.join(names)}\r\n".encode() + content
         owner.sent_bytes += len(answer)
         self.wfile.write(answer)
+
+    def _refusal(self) -> int | None:
+        login = self.headers.get("Authorization", "").partition(" ")[2]
+        given = base64.b64decode(login).decode().partition(":")[2]
+        if self.server.owner.token in (None, given):
+            return None
+        return 403 if given == "no-rights" else 401
 
     def log_message(self, format: str, *args: object) -> None:
         pass

@@ -1,0 +1,107 @@
+"""Why a remote could not be read, in our words: what git says of it, and what to do. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from reconciler.api.errors import SourceError
+from reconciler.source.address import Address, GitCredentials
+
+
+def unreachable(
+    address: Address, credentials: GitCredentials, stderr: str, message: str
+) -> SourceError:
+    """The error for git's output about a remote. `message` is the line of it that counts, without
+    credentials; it stays where nothing more is known."""
+    for sign, said in _ROWS.items():
+        if found := re.search(sign, stderr, re.IGNORECASE):
+            return SourceError(f"{address.shown}: {said(address, credentials, found)}")
+    return SourceError(f"{address.shown}: {message}")
+
+
+Said = Callable[[Address, GitCredentials, "re.Match[str]"], str]
+
+
+def _dubious(address: Address, _: GitCredentials, _found: re.Match[str]) -> str:
+    return (
+        "the repository belongs to another user; if you trust it: "
+        f"git config --global --add safe.directory {address.path or address.url}"
+    )
+
+
+def _unauthorized(_: Address, credentials: GitCredentials, _found: re.Match[str]) -> str:
+    if credentials.token_file is None:
+        return "the remote asks for a login; name a token with --git-token-file"
+    return (
+        f"the remote refused the token of {credentials.token_file} (401): it is expired, revoked or"
+        " of another host; write one that may read the repository into that file"
+    )
+
+
+def _forbidden(_: Address, credentials: GitCredentials, _found: re.Match[str]) -> str:
+    if credentials.token_file is None:
+        return "the remote forbids it (403); name a token that may with --git-token-file"
+    return (
+        f"the remote forbids it (403); give the token of {credentials.token_file} the right to read"
+        " this repository, or write another one into that file"
+    )
+
+
+def _not_found(_: Address, credentials: GitCredentials, _found: re.Match[str]) -> str:
+    if credentials.token_file is None:
+        private = "or, if it is private, name a token with --git-token-file"
+    else:
+        private = f"and that the token of {credentials.token_file} may read it"
+    return f"no such repository there (404); check the address, {private}"
+
+
+def _untrusted(_: Address, credentials: GitCredentials, _found: re.Match[str]) -> str:
+    if credentials.ca_file is None:
+        return (
+            "its certificate is not trusted here; if it is yours, name its authority (or the"
+            " certificate itself, if it is self-signed) with --ca-file FILE"
+        )
+    return (
+        "its certificate is not signed by what --ca-file holds; put its authority, or the"
+        f" self-signed certificate itself, into {credentials.ca_file}"
+    )
+
+
+def _key_refused(_: Address, credentials: GitCredentials, _found: re.Match[str]) -> str:
+    if credentials.ssh_key_file is None:
+        return "the remote refused the keys of this user; name one with --ssh-key-file"
+    return (
+        f"the remote refused the key of {credentials.ssh_key_file}; add its public half there, with"
+        " the right to read"
+    )
+
+
+def _host_unknown(_: Address, credentials: GitCredentials, found: re.Match[str]) -> str:
+    unknown = re.search(r"host key is known for (\S+) and", found.string)
+    if unknown:
+        return (
+            f"the host key of {unknown[1]} is not known here; have it written into a file"
+            f" (`ssh-keyscan {unknown[1]} > FILE`), compare it with what the host publishes, and"
+            " name the file with --known-hosts-file"
+        )
+    where = credentials.known_hosts_file or "~/.ssh/known_hosts"
+    return f"its host key is not the one in {where}; if the host has a new one, write that there"
+
+
+_ROWS: Mapping[str, Said] = {
+    r"dubious ownership": _dubious,
+    r"terminal prompts disabled|authentication failed|returned error: 401": _unauthorized,
+    r"returned error: 403": _forbidden,
+    r"repository '[^']*' not found|returned error: 404": _not_found,
+    r"certificate verification failed|SSL certificate problem|local issuer": _untrusted,
+    r"permission denied \((publickey|[a-z-]+,)": _key_refused,
+    r"host key verification failed": _host_unknown,
+    r"could not resolve host(?:name)?:? ([^\s:]+)": lambda _address, _credentials, found: (
+        f"the name {found[1]} is not known here; check its spelling, and this machine's network"
+    ),
+    r"possible repository corruption on the remote side": lambda _address, _credentials, _found: (
+        "lacks objects of its own; a clone made with --filter holds only a part: give the URL that"
+        " it was made from, or a whole clone"
+    ),
+}
