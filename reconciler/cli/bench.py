@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     check_output(args, "text", "json")
     from reconciler.api.meta import service_ref
     from reconciler.cli import local
-    from reconciler.cli.fleet import open_fleet
+    from reconciler.cli.fleet import open_planned
     from reconciler.cli.look import status_of
     from reconciler.cli.measuring import ask_again, follow
     from reconciler.cli.passes import open_pass
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     if args.again and not (args.names and args.cluster):
         raise UsageError("--again: name services, and with --cluster where they run")
     timeout_s, refs = _seconds(args.timeout), [service_ref(name) for name in args.names]
-    with open_pass(args, open_fleet(args, working_tree=True)) as at:
+    with open_pass(args, open_planned(args)) as at:
         if at.fetch() is None:
             raise at.report.failure or UsageError("the fleet has no revision to look at")
         found = at.compare()

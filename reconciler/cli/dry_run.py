@@ -15,7 +15,7 @@ from reconciler.api.errors import InvalidFleet, SourceError
 from reconciler.api.fleetnode import FleetNode
 from reconciler.cli.ahead import headers_of, say_unknown
 from reconciler.cli.clusters import not_covered
-from reconciler.cli.fleet import differing, errors_of, open_fleet, read_desired
+from reconciler.cli.fleet import differing, errors_of, open_fleet, open_planned, read_desired
 from reconciler.cli.overrides import overrides_of
 from reconciler.cli.passes import Pass, open_pass
 from reconciler.console.edge import Exit, tell, wants_colour, width_of
@@ -27,7 +27,7 @@ from reconciler.placement.pods import target_of
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
 from reconciler.report.terminal import Style, printable
-from reconciler.source.checkout import Source
+from reconciler.source.checkout import Checkout, Source
 from reconciler.source.load import Reader, reader
 from reconciler.source.slice import valid_part
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 def dry_run(args: argparse.Namespace) -> int:
     """The plan against a node, another revision or every agent; nothing is changed."""
-    source = open_fleet(args, working_tree=True)
     headers = headers_of(args, node=None, here=args.local is not None)
     if args.base:
-        return _between(args, source, headers)
+        return _between(args, open_fleet(args, working_tree=True), headers)
+    source = open_planned(args)
     with open_pass(args, source, frozenset(args.confirm), headers) as planned:
-        return _compared(args, planned, headers)
+        return _compared(args, source, planned, headers)
 
 
 def _between(args: argparse.Namespace, source: Source, headers: Headers) -> int:
@@ -59,18 +59,15 @@ def _between(args: argparse.Namespace, source: Source, headers: Headers) -> int:
     return _show(args, desired.plan(observed, args.confirm), desired, observed)
 
 
-def _compared(args: argparse.Namespace, planned: Pass, headers: Headers) -> int:
+def _compared(args: argparse.Namespace, source: Source, planned: Pass, headers: Headers) -> int:
     """What a pass of this loop would apply: the pass itself, with its last step left out. Raises
     InvalidFleet or SourceError where it would have nothing to apply."""
     if planned.fetch() is None:
         return Exit.BLOCKED
     found = planned.compare()
     plan, observed, desired = found.plan, found.observed, found.desired
-    if differs := differing(desired.checkout):
-        tell(
-            f"{differs}: planned as on disk, as --watch applies it; --once and the loop apply the"
-            " commit (--ref HEAD plans that)"
-        )
+    if files := _uncommitted(source, desired):
+        tell(files)
     if planned.together:
         plan = _as_judged(planned.together, plan)
     plan = with_verdicts(plan, planned.states)
@@ -82,6 +79,19 @@ def _compared(args: argparse.Namespace, planned: Pass, headers: Headers) -> int:
     if failure is not None:
         return Exit.FAILED
     return Exit.BLOCKED if held else code
+
+
+def _uncommitted(source: Source, planned: Desired) -> str:
+    """A line for who has edited files since the commit; empty: nobody has."""
+    files: Checkout | None = getattr(source, "files", None)
+    if files is None or not (differs := differing(files)):
+        return ""
+    if planned.checkout is not files:
+        return f"{differs}: not planned, as the commit is not followed"
+    return (
+        f"{differs}: planned as on disk, as --watch applies it; --once and the loop apply the"
+        " commit (--ref HEAD plans that)"
+    )
 
 
 def _say_last_good(failure: InvalidFleet | SourceError | None, planned: Desired) -> None:

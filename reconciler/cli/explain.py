@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.capacity.admission import NOBODY
     from reconciler.cli import local
     from reconciler.cli.ahead import headers_of, say_unknown
-    from reconciler.cli.fleet import open_fleet
+    from reconciler.cli.fleet import open_planned
     from reconciler.cli.overrides import with_defaults
     from reconciler.cli.passes import this_machines, unasked
     from reconciler.cli.render import commands_in_pods
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.report.explain import explain_json, explain_text
 
     ref = parse_ref(args.object)
-    source = open_fleet(args, working_tree=True)
+    source = open_planned(args)
     if args.local is None:
         args.local = local.this_node(args, source)
     headers = headers_of(args, node=None, here=args.local is not None)

@@ -32,6 +32,21 @@ def open_fleet(args: argparse.Namespace, *, working_tree: bool) -> Source:
     return source_of(args, args.fleet, working_tree=working_tree)
 
 
+def open_planned(args: argparse.Namespace) -> Source:
+    """The same, for a pass that applies nothing: the files of a work tree are planned by the
+    history of its commits, as a pass that applies the commits has it."""
+    source = open_fleet(args, working_tree=True)
+    from reconciler.source.worktree import WorktreeSource
+
+    if not isinstance(source, WorktreeSource):
+        return source
+    from reconciler.source.clone import CloneSource
+    from reconciler.source.git import GitSource
+
+    commits = open_fleet(args, working_tree=False)
+    return CloneSource(source, commits) if isinstance(commits, GitSource) else source
+
+
 def read_desired(
     source: Source,
     held: frozenset[str] = frozenset(),

@@ -36,14 +36,14 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0 when everything that was asked for and should run answers, 3 otherwise; 1 when the
     fleet cannot be read: what runs here is shown all the same."""
     check_output(args, "text", "json")
-    from reconciler.cli.fleet import open_fleet
+    from reconciler.cli.fleet import open_planned
     from reconciler.cli.passes import open_pass
     from reconciler.console.statusview import show
 
     if args.local is not None and args.cluster:
         raise UsageError("--local is about this machine alone: leave --cluster out")
     try:
-        with open_pass(args, open_fleet(args, working_tree=True)) as at:
+        with open_pass(args, open_planned(args)) as at:
             return _show(args, at)
     except (SourceError, InvalidFleet) as error:
         if args.local is None:

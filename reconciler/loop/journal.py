@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from reconciler.source.load import Loaded
 
 _MOST_PROBLEMS = 100
+_FILES = "files"  # what stands for the ref of a source without refs
 
 
 class SourceJournal:
@@ -46,19 +47,24 @@ class SourceJournal:
         self._file = file
         self._source = source
         self._strict = strict
-        self._ref = str(getattr(source, "ref", "")) or "files"
+        self._ref = str(getattr(source, "ref", "")) or _FILES
         self._fleet = fleet_of(source)
         self._known: set[str] = set()  # commits applied from elsewhere that this repository has
         self._record, self.damage = file.read()
 
     @property
     def last(self) -> Applied | None:
-        """What was applied last of this source."""
+        """What was applied last of this source. Files follow whatever was applied from there, and
+        are followed by it; a ref of another place says nothing about the refs of this one."""
         last = self._record.applied
         if last is None or not self._is_ours(last):
             return None
-        is_files = self._git() is None  # as they are: they follow whatever was applied from there
-        return last if is_files or last.ref == self._ref else None
+        is_elsewhere = last.location != self._source.location
+        return (
+            last
+            if is_elsewhere or last.ref == self._ref or _FILES in (last.ref, self._ref)
+            else None
+        )
 
     def accept(self, checkout: Checkout) -> HeadVerdict:
         """Whether a fetched revision may follow the applied one. Raises StateError."""
@@ -70,7 +76,8 @@ class SourceJournal:
             return HeadVerdict(Course.NEWER, take=True)
         verdict = judge(
             last,
-            head,
+            checkout.commit
+            or head,  # of a work tree: files are judged by what they were edited from
             git.is_ancestor,
             location=git.location,
             ref=self._ref,
@@ -139,8 +146,8 @@ class SourceJournal:
 
     def last_good(self) -> Checkout | None:
         """The applied revision again, from what was fetched then. Raises SourceError."""
-        git = self._git()
-        return git.at(self.last.revision) if git and self.last else None
+        git, last = self._git(), self.last
+        return git.at(last.revision) if git and last and is_commit(last.revision) else None
 
     def applied(self, desired: Desired) -> None:
         """Remember the revision, once. Raises StateError."""

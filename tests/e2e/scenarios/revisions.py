@@ -28,6 +28,10 @@ def _back(world: World) -> None:
     world.git("reset", "-q", "--hard", "HEAD~1")
 
 
+def _looked_at(world: World) -> None:
+    world.git("checkout", "-q", "HEAD~1")
+
+
 def _rewritten(world: World) -> None:
     world.write(serve("a", contextSize=256))
     world.git("commit", "-qam", "another", "--amend")
@@ -86,6 +90,52 @@ ROWS = (
         after=(serve("a", contextSize=256),),
         codes="0 0 0",
         counts="1 unchanged",
+    ),
+    Scenario(
+        "a work tree went back",
+        before=(*_TWO, applied),
+        after=(_back,),
+        codes="3 3 3",
+        counts="2 unchanged",
+        words=("older than", "held"),
+    ),
+    Scenario(
+        "a work tree went back, and is edited",
+        before=(*_TWO, applied),
+        after=(_back, serve("a", contextSize=256)),
+        codes="3 3 3",
+        counts="2 unchanged",
+        words=("a.yaml differs from ", "not planned, as the commit is not followed"),
+    ),
+    Scenario(
+        "another commit of a work tree is looked at",
+        before=(*_TWO, applied),
+        after=(_looked_at,),
+        codes="3 3 3",
+        counts="2 unchanged",
+    ),
+    Scenario(
+        "a work tree is at a branch that does not build on the applied one",
+        before=(*_TWO, applied),
+        after=(_rewritten,),
+        codes="2 0 0",
+        counts="1 replace, 1 unchanged",
+    ),
+    Scenario(
+        "a commit of a work tree is not valid",
+        before=(*_TWO, applied),
+        after=_BROKEN,
+        codes="1 1 1",
+        counts="2 unchanged",
+        words=('no Model named "nothing"', "which was applied last"),
+    ),
+    Scenario(
+        "a commit cuts a file to nothing",
+        before=(*_TWO, applied),
+        after=({"b.yaml": ""}, committed),
+        codes="1 1 1",
+        counts="2 unchanged",
+        words=("b.yaml:1:1: contained documents of the fleet",),
     ),
     Scenario(
         "the head of a work tree, asked for by --ref, went back",
