@@ -24,8 +24,9 @@ from reconciler.loop import Loop, LoopTiming, Reporter, Wake
 from reconciler.loop.desired import CachedFacts, no_facts
 from reconciler.loop.journal import SourceJournal
 from reconciler.models.header_cache import HeaderCache
-from reconciler.models.headers import first_known
+from reconciler.models.headers import LOOP_WAIT_S, Headers, first_known
 from reconciler.models.lookahead import Lookahead
+from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import FetchedAhead, Source
 from reconciler.source.history import HistoryFile, PeekedHistory
 from reconciler.source.load import LoadCache, Reader, reader
@@ -78,7 +79,7 @@ def owned(
     following: Following,
     *,
     stop_children: bool = False,
-    headers: HeadersFirst | None = None,
+    headers: Headers | None = None,
 ) -> Iterator[Node]:
     """Be the agent of this machine for a while; `given` is the name of its FleetNode, where a
     person said it. `headers`: what is known of models before they are fetched. Raises StateError
@@ -87,8 +88,9 @@ def owned(
     history = HistoryFile(state.desired / "history.json")
     journal = SourceJournal(history, source, strict=following.strict)
     name = _which_node(given, source, journal, settings.root, following.read)
-    headers = headers or headers_first(settings, wake.look)
-    agent = LocalAgent(name, settings, changed=wake.look, headers=headers)
+    first = HeadersFirst(headers or headers_of(settings, source, wake.look))
+    first.headers.node = name
+    agent = LocalAgent(name, settings, changed=wake.look, headers=first)
     agent.start()
     try:
         if name != remembered_node(settings.root):  # else a full disk does not matter here
@@ -110,11 +112,17 @@ def owned(
         agent.close(stop_children=stop_children)
 
 
-def headers_first(settings: Settings, changed: Callable[[], None]) -> HeadersFirst:
+def headers_of(settings: Settings, source: Source, changed: Callable[[], None]) -> Headers:
     """What reads headers beside a loop, with the cache of this user."""
     cache = HeaderCache(cache_dir() / "headers")
     lookahead = Lookahead(cache, offline=settings.offline, changed=changed)
-    return HeadersFirst(lookahead, settings.downloads.token_file)
+    return Headers(
+        lookahead,
+        LOOP_WAIT_S,
+        gives_up=False,
+        hf_token_file=settings.downloads.token_file,
+        beside=source.beside if isinstance(source, BundleSource) else None,
+    )
 
 
 def only_seen(

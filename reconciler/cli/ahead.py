@@ -24,11 +24,12 @@ def headers_of(
     node: str | None,
     here: bool,
     waits: bool = True,
+    follows: bool = False,
     changed: Callable[[], None] = lambda: None,
 ) -> Headers:
     """What reads headers for a plan, with a bar on a terminal. `node`: only that one's models are
-    of interest. `here`: paths of this machine mean what they say. `changed` is called when one that
-    was not waited for is known.
+    of interest. `here`: paths of this machine mean what they say. `follows`: a loop asks, which
+    stands still for a moment only. `changed` is called when one that was not waited for is known.
 
     Objects of a cluster have many authors, on other networks than the process that asks: private
     addresses are asked where the Fleet lists their hosts.
@@ -36,7 +37,7 @@ def headers_of(
     from reconciler.cli.console import Screen
     from reconciler.cli.progress import asked_bar
     from reconciler.models.header_cache import HeaderCache
-    from reconciler.models.headers import Headers
+    from reconciler.models.headers import LOOP_WAIT_S, Headers
     from reconciler.models.lookahead import Lookahead
     from reconciler.source.open import cache_dir
 
@@ -45,9 +46,10 @@ def headers_of(
     lookahead = Lookahead(cache, offline=args.offline, changed=changed)
     return Headers(
         lookahead,
-        WAIT_S if waits else None,
+        (LOOP_WAIT_S if follows else WAIT_S) if waits else None,
         node=node,
         here=here,
+        gives_up=not follows,
         only_listed=not here and args.fleet.startswith("cluster://"),
         progress=lambda done, total: shown.bar(asked_bar(done, total)),
     )

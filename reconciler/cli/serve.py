@@ -26,7 +26,7 @@ from reconciler.core.observation import Instance, Observation
 from reconciler.core.plan import Plan
 from reconciler.core.target import Outcome
 from reconciler.loop import Loop, LoopTiming, PlannedRevision, Wake
-from reconciler.loop.desired import Desired, no_facts
+from reconciler.loop.desired import Desired
 from reconciler.report.plan_json import change_json, plan_json
 from reconciler.report.terminal import Tone
 from reconciler.source.bundle import BundleSource
@@ -63,7 +63,6 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
     source = open_fleet(args, working_tree=args.watch)
     if args.watch and not isinstance(source, DirectorySource | WorktreeSource):
         raise UsageError("--watch follows the files of a folder: -C must be one, without --ref")
-    from agent.models.headers_first import HeadersFirst
     from agent.node.node import Following, owned
 
     screen, wake = Screen(), Wake()
@@ -82,7 +81,9 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
         confirmed=frozenset(args.confirm),
         busy=_busy(source) if args.watch else lambda: None,
     )
-    headers = headers_of(args, screen, node=None, here=True, changed=wake.look)
+    headers = headers_of(
+        args, screen, node=None, here=True, follows=not args.once, changed=wake.look
+    )
     headers.beside = source.beside if isinstance(source, BundleSource) else None
     node = owned(
         source,
@@ -92,10 +93,9 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
         console,
         following,
         stop_children=args.stop_on_exit,
-        headers=HeadersFirst(headers.lookahead, None, headers.facts if args.once else no_facts),
+        headers=headers,
     )
     with hangups(wake.fetch), node as here:
-        headers.node = here.name
         if here.journal.damage:
             screen.say(here.journal.damage)
         progress = ProgressLine(screen, here.agent.store.downloads, here.agent.store.stored_bytes)

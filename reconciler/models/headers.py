@@ -21,12 +21,15 @@ from reconciler.models.lookahead import Lookahead
 from reconciler.models.policy import context_of
 from reconciler.models.scheme import FetchContext, ListRequest
 
+LOOP_WAIT_S = 2.0  # of a loop: it stands still meanwhile, and goes on without what is late
+
 
 @dataclass(slots=True)
 class Headers:
     """What is known of models that are not fetched yet. `facts` is a CachedFacts that waits for
     answers, at most `wait_s` for all of them, None: for none; `node` is the only one of interest,
-    if one is. `here`: a path of this machine is what a source means by it.
+    if one is. `here`: a path of this machine is what a source means by it. `gives_up`: what has not
+    answered by then counts as unknown; else it is waited for once, and known when it comes.
 
     `trusted` is the policy of who may be asked at a private address, where a fleet is not trusted
     to say that itself: a pull request is planned before anybody has read it. `only_listed`: only
@@ -40,10 +43,12 @@ class Headers:
     hf_token_file: str | None = None
     trusted: FleetSpec | None = None
     only_listed: bool = False
+    gives_up: bool = True
     beside: Path | None = None
     progress: Callable[[int, int], None] = lambda done, total: None
     _fleet: Fleet | None = None
     _needed: Mapping[ObjectRef, tuple[str, ListRequest]] = field(default_factory=dict)
+    _waited: set[str] = field(default_factory=set)
 
     def facts(self, fleet: Fleet, models: Sequence[Model]) -> dict[ObjectRef, ModelFacts]:
         """Of those models that a service would be started with."""
@@ -51,10 +56,17 @@ class Headers:
             self._fleet, self._needed = fleet, self._requests(fleet)
         asked = [self._needed[m.ref] for m in models if m.ref in self._needed]
         self.lookahead.ask(dict(asked))
-        if self.wait_s is not None:
-            self.lookahead.wait([name for name, _ in asked], self.wait_s, self.progress)
+        self._wait([name for name, _ in asked])
         found = {m.ref: self._of(m.ref) for m in models if m.ref in self._needed}
         return {ref: facts for ref, ahead in found.items() if ahead and (facts := ahead.facts)}
+
+    def _wait(self, names: Sequence[str]) -> None:
+        if self.wait_s is None:
+            return
+        if not self.gives_up:  # a loop comes here in each pass
+            names = [name for name in names if name not in self._waited]
+            self._waited.update(names)
+        self.lookahead.wait(names, self.wait_s, self.progress, gives_up=self.gives_up)
 
     def unknown(self) -> dict[str, list[str]]:
         """Why -> the models that could not be looked at for it."""

@@ -96,8 +96,11 @@ class Lookahead:
         names: Collection[str],
         deadline_s: float,
         progress: Callable[[int, int], None] = lambda done, total: None,
+        *,
+        gives_up: bool = True,
     ) -> None:
-        """Wait until all have a result; those without one at the deadline get an error."""
+        """Wait until all have a result. Those without one at the deadline get an error, or with
+        `gives_up` False are looked at further."""
         ends = monotonic() + deadline_s
         with self._lock:
             while True:
@@ -106,7 +109,7 @@ class Lookahead:
                 if not left or monotonic() >= ends:
                     break
                 self._lock.wait(min(0.2, max(0.0, ends - monotonic())))
-            for name in left:
+            for name in left if gives_up else ():
                 question = self._questions[name]
                 known = look_ahead(question.request, self._cache, offline=True)
                 late = "no answer" if question.is_begun else "not asked: its turn did not come"

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reconciler.cli.serve import watch_files
 from reconciler.loop import Wake
 from tests.support.client import complete, context_size
-from tests.support.fleets import service
+from tests.support.fleets import model, service
 from tests.support.gguf_models import tiny_llama
+from tests.support.http import FileServer
 from tests.support.reconciler import Fleet, Machine, Running
 from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.e2e
+ONLINE = {"FLEET_OFFLINE": "0"}
 
 
 @pytest.fixture
@@ -231,3 +237,47 @@ def test_a_model_file_is_followed_without_a_saved_yaml(
     assert file.stat().st_size == len(whole)
     assert other.endpoint
     assert complete(other.endpoint)
+
+
+@pytest.fixture
+def hub(tiny: Path) -> Iterator[FileServer]:
+    """Whose header is a part of the file."""
+    with FileServer(tiny.read_bytes() + bytes(8 << 20)) as server:
+        yield server
+
+
+@pytest.mark.parametrize("words", [("--watch",), ("--local",)], ids=" ".join)
+def test_the_first_plan_of_a_loop_knows_of_a_model_what_a_dry_run_knows(
+    machine: Machine, fleet: Fleet, hub: FileServer, words: tuple[str, ...]
+) -> None:
+    _publish_far(fleet, hub)
+    work = ("-C", str(fleet.repo.work))
+
+    said = machine.reconcile(*work, "--dry-run", "--local", "-o", "json", env=ONLINE).json()
+    shutil.rmtree(machine.root / "cache")
+    running = machine.start(*work, *words, "-o", "json", env=ONLINE)
+    running.wait_planned("\n")
+
+    planned = json.loads(running.out.splitlines()[0])
+    assert [c["impact"] for c in planned["changes"]] == [c["impact"] for c in said["changes"]]
+    assert planned["changes"][0]["impact"]["downloadBytes"] == len(hub.data)
+
+
+def test_a_loop_plans_without_a_header_that_is_late_and_again_when_it_comes(
+    machine: Machine, fleet: Fleet, hub: FileServer
+) -> None:
+    hub.go_on.clear()
+    _publish_far(fleet, hub, contextSize=99_999_999)
+
+    running = machine.start("-C", str(fleet.repo.work), "--watch", env=ONLINE)
+    running.wait_planned("Plan: 1 to create")
+    hub.go_on.set()
+
+    running.wait_planned("MemoryFits")
+    assert "download, size not known yet" in running.out
+    assert hub.ranges == ["bytes=0-262143"]  # it was never fetched
+
+
+def _publish_far(fleet: Fleet, hub: FileServer, **spec: Any) -> None:
+    files = {"models/far.yaml": model("far", source=hub.url)}
+    fleet.repo.publish({**files, "services/far.yaml": service("far", "far", **spec)})
