@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_lines import all_commands, parser_for, read
+from tests.support.typed_pages import typed_lines
 
 PAGE = Path(__file__).parents[2] / "docs/commands.md"
+OURS = {"llmkube": "reconcile", "llmkube-metal-agent": "fleet-agent run"}  # docs/metal-agent.md
 
 
 def test_the_page_of_commands_has_every_command_of_both_programs() -> None:
@@ -17,6 +19,15 @@ def test_the_page_of_commands_has_every_command_of_both_programs() -> None:
 
     assert len(lines) > 20
     assert {read(line)[0] for line in lines} == all_commands()
+
+
+@pytest.mark.parametrize("program", ["reconcile", "fleet-agent", *OURS])
+def test_every_line_that_a_page_tells_to_type_is_taken_word_for_word(program: str) -> None:
+    lines = [line for _, line in typed_lines({program}) if not line.endswith(" --version")]
+
+    assert len(lines) > 2
+    for line in lines:
+        read(line.replace(program, OURS.get(program, program), 1))
 
 
 @pytest.mark.parametrize("command", sorted(all_commands() - {"fleet-agent pod"}))

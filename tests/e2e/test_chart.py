@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.support.cluster import Cluster
 from tests.support.helm import CHART, NAMESPACE, helm, set_values
 from tests.support.installed import kubeconfig_of
 from tests.support.reconciler import Machine
+from tests.support.typed_pages import shell, typed_lines
 
 pytestmark = pytest.mark.e2e
 
@@ -132,6 +134,7 @@ def test_objects_of_the_cluster_can_be_the_fleet() -> None:
         ("secrets.gitToken", "fleet-git"),
         ("service.type", "Ingress"),
         ("scheduler.weights.tps", -1),
+        ("scheduler.weights.tps", True),
         ("scheduler.weights.speed", 1),
         ("scheduler.port", 0),
     ],
@@ -144,9 +147,34 @@ def test_values_that_make_no_sense_are_refused(key: str, value: object) -> None:
     assert "values don't meet the specifications of the schema" in said
 
 
+@pytest.mark.parametrize("is_enabled", [True, False])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("fast", '"fast" is not a number'),
+        ("0.5.1", '"0.5.1" is not a number'),
+        ("-0.1", '"-0.1" is not a number'),
+        ("0.1}}", '"0.1}}" is not a number'),
+        ("1e-1", '"1e-1" is not a number'),
+        ("", '"" is not a number'),
+        ("1000000.5", "1000000.5 is too large"),
+    ],
+)
+def test_a_weight_that_is_no_number_is_named_with_a_number_that_is(
+    text: str, why: str, is_enabled: bool
+) -> None:
+    words = set_values({"scheduler.enabled": is_enabled, "scheduler.weights.util": text})
+
+    said = helm("template", "fleet", str(CHART), "-n", NAMESPACE, *words, check=False)
+
+    assert f"scheduler.weights.util: {why}" in said
+    assert "from 0 to 1000000, such as 0.7" in said
+
+
 def test_the_scheduler_extender_is_started_with_its_values() -> None:
     values = {
         "scheduler.enabled": True,
+        "scheduler.weights.tps": 0.75,
         "scheduler.weights.cost": 2,
         "scheduler.port": 9999,
         "scheduler.tls.secretName": "extender-tls",
@@ -157,7 +185,7 @@ def test_the_scheduler_extender_is_started_with_its_values() -> None:
     (made,) = (m for m in more.values() if m["kind"] == "Deployment")
     pod = made["spec"]["template"]["spec"]
     args = parser_of("extender").parse_args(pod["containers"][0]["args"][1:])
-    assert (args.port, args.weights) == (9999, ScoreWeights(0.7, 0.2, 2))
+    assert (args.port, args.weights) == (9999, ScoreWeights(0.75, 0.2, 2))
     assert args.label_prefix == "hardware.example/"
     assert str(args.tls_key_file) == "/etc/fleet/tls/tls.key"
     assert pod["containers"][0]["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
@@ -169,7 +197,8 @@ def test_the_scheduler_extender_is_started_with_its_values() -> None:
 
 
 def test_weights_that_are_all_0_are_refused() -> None:
-    values = {f"scheduler.weights.{name}": 0 for name in ("tps", "util", "cost")}
+    values = {"scheduler.weights.tps": 0, "scheduler.weights.util": "0.0"}
+    values |= {"scheduler.weights.cost": ".0"}
     words = set_values({"scheduler.enabled": True, **values})
 
     said = helm("template", "fleet", str(CHART), "-n", NAMESPACE, *words, check=False)
@@ -203,17 +232,54 @@ def test_another_namespace_is_refused_with_the_way_out() -> None:
 
 
 @pytest.mark.cluster
-def test_helm_installs_it_and_takes_it_out_again(cluster: Cluster) -> None:
-    at = ("--kubeconfig", str(cluster.kubeconfig), "-n", NAMESPACE)
+def test_helm_takes_every_line_of_a_page_and_of_the_seeds_as_it_is_typed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """In a folder where the chart lies as each of them names it."""
+    for name in ("deploy/chart", "flexinfer/flexinfer"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).symlink_to(CHART)
+    lines = sorted({line for _, line in typed_lines({"helm"})}, key=_seeds_first_upgrades_last)
+    cluster.kubectl("create", "namespace", NAMESPACE, check=False)
 
-    helm("install", "fleet", str(CHART), *at, "--create-namespace", *set_values({"git.url": URL}))
+    printed = {}
+    with shell(_environment_of(cluster, tmp_path), tmp_path) as typist:
+        for line in lines:
+            if line.startswith("helm install"):
+                typist.type("helm uninstall fleet flexinfer --wait --ignore-not-found")
+            code, printed[line] = typist.type(line)
+            assert code == 0, f"{line}\n{printed[line]}"
+        installed = cluster.json("get", "deploy", "-n", NAMESPACE)["items"]
+        typist.type("helm uninstall fleet --wait --no-hooks")  # one cleans labels, in a pod
 
-    live = cluster.json("get", "deploy", "fleet-reconciler", "-n", NAMESPACE)
-    assert live["spec"]["template"]["spec"]["containers"][0]["args"][:2] == ["-C", URL]
+    assert len(lines) > 4
+    unused = [line for line, told in printed.items() if "scheduler.weights are not used" in told]
+    assert unused == [lines[0]], "the extender is not installed unasked, and that is said"
+    args = {d["metadata"]["name"]: _args_of(d) for d in installed}
+    assert args["fleet-reconciler"][:2] == ["-C", "https://git.example.com/fleet.git"]
+    assert parser_of("extender").parse_args(args["fleet-extender"][1:]).weights.cost == 0.4
     assert "inferenceservices" in cluster.kubectl("api-resources", "--api-group", GROUP)
-    helm("uninstall", "fleet", *at, "--wait")
     left = cluster.kubectl("get", "deploy,svc,sa,clusterroles", "-A", "-l", MANAGED, "-o", "name")
     assert left == ""
+
+
+def _seeds_first_upgrades_last(line: str) -> tuple[bool, bool, str]:
+    return line.startswith("helm upgrade"), "flexinfer/flexinfer" not in line, line
+
+
+def _environment_of(cluster: Cluster, home: Path) -> dict[str, str]:
+    """Of somebody whose namespace is the one that the chart asks for."""
+    return {
+        "PATH": os.pathsep.join([str(cluster.programs), os.environ["PATH"]]),
+        "HOME": str(home),
+        "KUBECONFIG": str(cluster.kubeconfig),
+        "HELM_NAMESPACE": NAMESPACE,
+    }
+
+
+def _args_of(deployment: dict[str, Any]) -> list[str]:
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return list(container["args"])
 
 
 GROUP = "inference.llmkube.dev"

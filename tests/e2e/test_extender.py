@@ -65,7 +65,9 @@ def _release(cluster: Cluster, weights: dict[str, float]) -> None:
     """As a person changes the weights of what is installed."""
     at = ("--kubeconfig", str(cluster.kubeconfig), "-n", NAMESPACE, "--create-namespace")
     values = {"scheduler.enabled": True, "scheduler.tls.secretName": "extender-tls"}
-    words = set_values({**values, "scheduler.weights": weights})
+    words = set_values(
+        {**values, **{f"scheduler.weights.{name}": w for name, w in weights.items()}}
+    )
     helm("upgrade", "--install", "fleet", str(CHART), *at, *words)
 
 

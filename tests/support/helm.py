@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,5 +22,12 @@ def helm(*words: str, check: bool = True) -> str:
 
 
 def set_values(values: Mapping[str, object]) -> list[str]:
-    """The words that set values of a chart: `scheduler.enabled` -> any JSON."""
-    return [word for key, v in values.items() for word in ("--set-json", f"{key}={json.dumps(v)}")]
+    """The words that set values of a chart, as people type them: `scheduler.enabled` -> true. Helm
+    decides what is a number: a decimal is none (`--set-json` would say otherwise)."""
+    return [word for key, value in values.items() for word in ("--set", f"{key}={_typed(value)}")]
+
+
+def _typed(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return "{" + ",".join(map(_typed, value)) + "}"
+    return str(value).lower() if isinstance(value, bool) else str(value)

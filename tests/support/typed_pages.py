@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,11 @@ from tests.support.wait import PATIENCE_S
 REPOSITORY = Path(__file__).parent.parent.parent
 _END = "--- exit"
 _BLOCK = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SEEDS = REPOSITORY / "tests/cases/seeds/commands.txt"
+_PAGES = (
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *(REPOSITORY / name for name in ("README.md", "deploy/README.md", "fleet-example/README.md")),
+)
 _NO_DIGITS = str.maketrans(dict.fromkeys("0123456789"))
 
 
@@ -80,6 +85,31 @@ class Page:
             name = re.match(r"`([\w.-]+\.yaml)`", sentence)
             yield found[1], name[1] if name else "", found[2]
             before = found.end()
+
+
+def typed_lines(programs: Collection[str]) -> list[tuple[str, str]]:
+    """(page, line) of everything that begins with one of these programs in a block of a page, and
+    in what the documents of docs/seeds.md say. Without the remark behind a line."""
+    pages = {p: "\n".join(_BLOCK.sub(r"\2", b) for b in _blocks_of(p)) for p in _PAGES}
+    pages[_SEEDS] = _SEEDS.read_text()
+    return [
+        (str(page.relative_to(REPOSITORY)), line)
+        for page, text in pages.items()
+        for line in map(_command, re.sub(r" *\\\n *", " ", text).splitlines())
+        if line.split(" ", 1)[0] in programs
+    ]
+
+
+def _blocks_of(page: Path) -> list[str]:
+    return [found[0] for found in _BLOCK.finditer(page.read_text())]
+
+
+def _command(line: str) -> str:
+    """As it is typed: behind a prompt, and before two spaces, a `#` or the shell's own signs."""
+    typed = re.split(
+        r"\s+(?:#|2?>|\||&)(?=\s|$)|(?<=\S) {3,}(?=\S)", line.strip().removeprefix("$ ")
+    )
+    return " ".join(typed[0].split())
 
 
 def shape(line: str) -> str:
