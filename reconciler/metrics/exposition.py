@@ -13,7 +13,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
-from reconciler.metrics.table import MetricRow, MetricType
+from reconciler.metrics.table import EVERYWHERE, MetricRow, MetricType
 
 Series = Iterable[tuple[tuple[str, ...], float | None]]
 """The values of the labels, in the row's order, and the figure; None leaves the series out."""
@@ -38,8 +38,8 @@ def info(row: MetricRow, *values: str | None) -> Metric:
 
 
 def exposition(collect: Callable[[], Iterable[Metric]], accept: str) -> tuple[bytes, str]:
-    """The body and its content type, with the memory and CPU of this process. `accept` is the
-    header of the request."""
+    """The body and its content type, with the names that every program has, and the memory and CPU
+    of this process. `accept` is the header of the request."""
     try:
         encode, content_type = choose_encoder(accept)
     except (TypeError, ValueError):  # a version that is not a number
@@ -54,7 +54,11 @@ class _Collected:
         self._collect = collect
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._collect()
+        measured = set[str]()
+        for metric in self._collect():
+            measured.add(metric.name)
+            yield metric
+        yield from (family(row, ()) for row in EVERYWHERE if row.name not in measured)
         yield from _process().collect()
 
 

@@ -55,12 +55,13 @@ _LOAD = _gauge(
     "From the first attempt to bring the model of what runs here from its source until it was"
     " stored, verified.",
 )
+_TEMPERATURE = _gauge(
+    "flexinfer_gpu_temperature_celsius",
+    "gpu node",
+    "As the driver says; absent where it does not.",
+)
 _GPUS = (
-    _gauge(
-        "flexinfer_gpu_temperature_celsius",
-        "gpu node",
-        "As the driver says; absent where it does not.",
-    ),
+    _TEMPERATURE,
     _gauge(
         "fleet_gpu_utilization_ratio",
         "gpu node",
@@ -188,6 +189,10 @@ EXTENDER = _table(
         "Nodes whose utilisation was read within the last minute.",
     ),
 )
+
+EVERYWHERE = (_TOKENS, _LOAD, _TEMPERATURE)
+"""Every program names these. Series of them come from the programs that measure, so that a sum
+counts everything once."""
 
 PROGRAMS: Mapping[str, Mapping[str, MetricRow]] = {
     "agent": AGENT,

@@ -24,7 +24,7 @@ from reconciler.http.thread import ServerThread
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.extender import app as extender
 from reconciler.metrics.exposition import exposition, family, info
-from reconciler.metrics.table import PROGRAMS, MetricType
+from reconciler.metrics.table import EVERYWHERE, PROGRAMS, MetricType
 from tests.kube.test_serving import CHAT, serving
 from tests.metrics.test_dashboards import ALERTS, CASES, DASHBOARDS, names_in, queries
 from tests.report.test_speeds import measured
@@ -131,13 +131,16 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningProm
 
 
 @pytest.mark.parametrize("program", SERVED)
-def test_every_program_is_scraped(prometheus: RunningPrometheus, program: str) -> None:
+def test_every_program_is_scraped_and_names_what_all_of_them_do(
+    prometheus: RunningPrometheus, program: str
+) -> None:
     asked = f'{{job="{program}",__name__=~"fl.+"}}'
     wait_for(lambda: prometheus.query(asked) != [], f"{program} is scraped")
 
     scraped = {series["metric"]["__name__"] for series in prometheus.query(asked)}
 
     assert scraped <= PROGRAMS[program].keys()
+    assert {row.name for row in EVERYWHERE} <= prometheus.families_of(program)
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda path: path.stem)

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconciler.metrics import table
 from reconciler.metrics.exposition import exposition, family, info
-from reconciler.metrics.table import PROGRAMS, MetricRow, MetricType
+from reconciler.metrics.table import EVERYWHERE, PROGRAMS, MetricRow, MetricType
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 OPEN = "application/openmetrics-text; version=1.0.0"
@@ -83,4 +83,17 @@ def test_an_odd_wish_for_a_format_is_answered(accept: str) -> None:
     body, content_type = exposition(tuple, accept)
 
     assert content_type.startswith(("text/plain", "application/openmetrics-text"))
-    assert b"process_" in body or not body
+    assert b"# TYPE flexinfer_tokens_per_second gauge" in body
+
+
+@pytest.mark.parametrize("accept", ["", OPEN])
+def test_what_every_program_names_is_there_once_and_without_a_figure_that_nobody_measured(
+    accept: str,
+) -> None:
+    load = family(table.AGENT["flexinfer_model_load_seconds"], [(("m", "n"), 1.5)])
+
+    body = exposition(lambda: [load], accept)[0].decode()
+
+    for row in EVERYWHERE:
+        assert body.count(f"# HELP {row.name} ") == body.count(f"# TYPE {row.name} ") == 1
+    assert series([load], accept) == {("flexinfer_model_load_seconds", "n"): 1.5}

@@ -105,6 +105,11 @@ class RunningPrometheus:
         """The series that it answers with now. AssertionError where it does not parse."""
         return list(self._ask("query", query=expression)["result"])
 
+    def families_of(self, job: str) -> set[str]:
+        """Every name that a scrape of the job said, with a type and a help, with series or none."""
+        found = self._ask("targets/metadata", match_target=f'{{job="{job}"}}')
+        return {each["metric"] for each in found if each["help"] and each["type"] != "unknown"}
+
     def rules(self) -> list[dict[str, Any]]:
         return [rule for group in self._ask("rules")["groups"] for rule in group["rules"]]
 
