@@ -114,6 +114,13 @@ class Benchmark(Spec):
             " devices. Unset: where the pool states a GPU. Agents measure when they are asked."
         ),
     ] = None
+    every_class: Annotated[
+        bool,
+        Field(
+            description="Whether a Job also measures on classes of the pool's devices where no pod"
+            " of the service runs: it fetches the model and starts the engine there."
+        ),
+    ] = True
     warmup_iterations: Annotated[int, Field(ge=0)] = 2
     iterations: Annotated[int, Field(ge=1)] = 5
     min_duration: Duration = 30.0

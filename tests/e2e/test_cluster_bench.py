@@ -3,6 +3,7 @@ a process where a kubelet would start it."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 import urllib.request
@@ -13,10 +14,19 @@ from typing import Any
 import pytest
 
 from reconciler.api.nodelabels import NodeLabels
-from tests.support.bench_jobs import ended_pod, engine_at, jobs, results, run_as_kubelet
+from tests.support.bench_jobs import (
+    ended_pod,
+    engine_at,
+    jobs,
+    results,
+    run_alone_as_kubelet,
+    run_as_kubelet,
+)
 from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import L4, PROD, ClusterFleet
-from tests.support.fleets import document, service
+from tests.support.fleets import document, model, service
+from tests.support.gguf_models import tiny_llama
+from tests.support.http import FileServer
 from tests.support.ports import own_port, own_ports
 from tests.support.reconciler import Machine
 from tests.support.scheduling import GIB, GPU
@@ -50,9 +60,12 @@ def engine(tmp_path: Path) -> Iterator[int]:
         yield port
 
 
+QUICK = {"warmupIterations": 0, "iterations": 2}
+CLASS = {"vendor": "NVIDIA", "arch": "sm_90", "vram": "79Gi"}
+
+
 def _push(home: ClusterFleet, port: int, **spec: Any) -> None:
-    quick = {"warmupIterations": 0, "iterations": 2}
-    given = {"endpoint": {"port": port}, "benchmark": quick, **spec}
+    given = {"endpoint": {"port": port}, "benchmark": QUICK, **spec}
     home.push(chat=service("chat", "phi", **given))
     home.once()
 
@@ -130,6 +143,53 @@ def test_a_person_has_a_known_model_measured_again_and_sees_it_end(
     assert after["data"]["result"] != before["data"]["result"]
     home.once()
     assert home.dry_run().code == OK, "what was asked for once is measured once"
+
+
+H100 = NodeLabels("NVIDIA", 79 * GIB, "sm_90", int4=True, count=1)
+
+
+def test_where_no_pod_serves_a_job_fetches_the_model_and_starts_the_engine_itself(
+    home: ClusterFleet, tmp_path: Path
+) -> None:
+    """Once; and on the one class alone that is free, and not where the service says no."""
+    data = tiny_llama(tmp_path / "tiny.gguf").read_bytes()
+    any_gpu = {"memory": "64Gi", "devices": [{"vendor": "NVIDIA", "memory": "22Gi"}]}
+    selected = {"cluster": PROD, "nodeSelector": {"pool": "edge"}, "count": 2}
+    home.push(edge=document("FleetNode", "edge", {"kubernetes": selected, "hardware": any_gpu}))
+    with FileServer(data) as server:
+        home.push(phi=model("phi", source=server.url, sha256=hashlib.sha256(data).hexdigest()))
+        port = own_port()  # the same throughout: its pod stays where it is
+        _push(home, port, contextSize=1024, benchmark=QUICK | {"everyClass": False})
+        _label(home)
+        h100 = {"pool": "edge", **H100.labels()}
+        home.cluster.add_node("edge-2", h100, **{GPU: "1"})
+        assert "sm_90" not in home.dry_run().out
+
+        home.cluster.add_node("edge-2", {"pool": "edge"}, **{GPU: "1"})
+        _push(home, port, contextSize=1024)
+        home.cluster.add_node("edge-2", h100, **{GPU: "1"})
+        planned = home.dry_run()
+        home.once()
+        (job,) = (j for j in jobs(home) if "initContainers" in j["spec"]["template"]["spec"])
+        again = home.dry_run()
+        (tmp_path / "pod").mkdir()
+        run_alone_as_kubelet(home, job, tmp_path / "pod")
+
+    assert planned.code == CHANGES
+    (told,) = (line for line in planned.out.splitlines() if "sm_90, 79 GiB" in line)
+    assert "measures phi on 1 x NVIDIA sm_90, 79 GiB: none of its pods is on such a node" in told
+    assert "it fetches " in told
+    assert again.code == OK, again.out
+    pod = job["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {
+        "pool": "edge",
+        **{f"flexinfer.ai/gpu.{key}": text for key, text in CLASS.items()},
+    }
+    home.once()
+    found = {c["data"]["device"]: c["data"] for c in results(home)}
+    assert float(found["1 x NVIDIA sm_90, 79 GiB"]["tokensPerSecond"]) > 0
+    home.once()
+    assert not any("initContainers" in j["spec"]["template"]["spec"] for j in jobs(home))
 
 
 def test_what_is_not_measured_in_a_cluster_says_why(home: ClusterFleet) -> None:

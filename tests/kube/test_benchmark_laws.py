@@ -21,6 +21,7 @@ from reconciler.kube.benchmarks.deciding import (
     pause_s,
 )
 from reconciler.kube.benchmarks.subjects import MeasurableService, ServingPod, measurable
+from reconciler.kube.benchmarks.unserved import UnservedClass
 from reconciler.kube.objects import ObjectId
 from reconciler.kube.render.placed import placed
 from tests.support.cluster_views import CLUSTER, desired, fleet
@@ -47,11 +48,15 @@ ages = st.floats(0, 2 * EXPIRES_S)
 
 def need(
     name: str = "a", build: str = "image@sha256:1", device: DeviceClass = DEVICES[0],
-    asked: str | None = None,
+    asked: str | None = None, serves: bool = True, is_free: bool = True,
 ) -> NeededBenchmark:  # fmt: skip
     service = SERVICES[name]
-    pod = ServingPod(service.ref, f"{name}-1", "node", "10.0.0.1", build, device)
-    return NeededBenchmark(service.key(build, device), service, pod, asked)
+    place: ServingPod | UnservedClass = ServingPod(
+        service.ref, f"{name}-1", "node", "10.0.0.1", build, device
+    )
+    if not serves:
+        place = UnservedClass(service.ref, build, device, (), is_free)
+    return NeededBenchmark(service.key(build, device), service, place, asked)
 
 
 def result(key: BenchmarkKey, age_s: float = 60.0) -> BenchmarkResult:
@@ -77,7 +82,7 @@ def attempt(
     return JobAttempt(oid, of.service.ref, of.key, number, progress, ended, found, why, of.asked)
 
 
-needs = st.lists(st.builds(need, names, builds, devices, asks), max_size=12)
+needs = st.lists(st.builds(need, names, builds, devices, asks, st.booleans()), max_size=12)
 
 
 @st.composite
@@ -230,6 +235,21 @@ def test_what_is_asked_for_by_hand_is_measured_though_it_is_known_and_only_once(
     assert decided([asked], [replace(known, asked="now")], []).create == ()
     failed = attempt(need(), JobProgress.FAILED, 5, ended_s=1.0)
     assert [number for _, number in decided([asked], [known], [failed]).create] == [6]
+
+
+def test_what_serves_is_asked_before_an_engine_is_started_and_that_waits_for_a_free_gpu() -> None:
+    serves, starts = need("b"), need("a", serves=False)
+    same = need("c", serves=False)
+
+    assert [n for n, _ in decided([starts, serves], [], []).create] == [serves]
+    assert [n for n, _ in decided([same, need("c")], [], []).create] == [need("c")]
+    assert [n for n, _ in decided([starts], [], []).create] == [starts]
+    busy = decided([need("a", serves=False, is_free=False)], [], [])
+    assert busy.create == ()
+    assert busy.waiting == {
+        service_ref("a"): "its pods and others of the fleet have every GPU of"
+        " 1 x NVIDIA sm_80, 23 GiB"
+    }
 
 
 def test_evidence_that_is_edited_or_of_nothing_served_goes_and_old_evidence_is_replaced() -> None:

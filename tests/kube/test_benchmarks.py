@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -19,8 +22,10 @@ from reconciler.kube.benchmarks.subjects import (
     measurable,
     serving_pods,
 )
+from reconciler.kube.benchmarks.unserved import UnservedClass, unserved_classes
 from reconciler.kube.inventory import labelled
 from reconciler.kube.objects import INPUTS_DIGEST_ANNOTATION
+from reconciler.kube.render import render
 from reconciler.kube.render.placed import PlacedService, placed
 from tests.support.cluster_views import CLUSTER, desired, fleet, pool
 from tests.support.fleets import model
@@ -158,6 +163,183 @@ def test_the_job_has_no_rights_in_the_cluster_and_one_try_with_an_end() -> None:
     (container,) = spec["containers"]
     assert container["args"][:2] == ["--host", "10.0.0.7"]
     assert GPU not in container["resources"].get("limits", {}), "it takes no device for itself"
+
+
+H100 = NodeLabels("NVIDIA", 79 * GIB, "sm_90", int4=True, count=1)
+H100_CLASS = DeviceClass(vendor="NVIDIA", arch="sm_90", memory_gib=79, count=1)
+IN_POOL = {"pool": "gpus"}
+
+
+def _unserved(
+    service: PlacedService, *nodes: dict[str, Any], pods: tuple[dict[str, Any], ...] | None = None
+) -> list[UnservedClass]:
+    """Of a service whose one pod serves on `edge-1`, an L4, beside these nodes."""
+    found = measurable(service)
+    assert isinstance(found, MeasurableService)
+    there = {n["metadata"]["name"]: n for n in (_in_pool("edge-1", L4), *nodes)}
+    pods = (_pod(),) if pods is None else pods
+    serving = serving_pods(pods, there, {REF: DIGEST})
+    return list(unserved_classes({REF: found}, pods, there, serving))
+
+
+def _in_pool(name: str, hardware: NodeLabels, **changes: Any) -> dict[str, Any]:
+    made = node(name, hardware)
+    made["metadata"]["labels"] |= IN_POOL | changes.get("labels", {})
+    return {
+        **made,
+        "spec": changes.get("spec", {}),
+        "status": made["status"] | changes.get("status", {}),
+    }
+
+
+def _elsewhere(
+    cache: str = "ephemeral",
+    arch: str | None = None,
+    files: Mapping[str, str] = MappingProxyType({}),
+    **spec: Any,
+) -> PlacedService:
+    """On a pool of several nodes; `arch`: all of them are stated to be that."""
+    gpu = {"vendor": "NVIDIA", "memory": "23Gi"} | ({"arch": arch} if arch else {})
+    nodes = {"cluster": CLUSTER, "nodeSelector": IN_POOL, "count": 2, "cache": cache}
+    hardware = {"memory": "64Gi", "devices": [gpu]}
+    return _placed({"l4.yaml": pool(kubernetes=nodes, hardware=hardware), **files}, **spec)
+
+
+def test_a_class_of_the_pool_where_no_pod_runs_is_found_with_the_build_of_the_pods() -> None:
+    found = _unserved(_elsewhere(), _in_pool("edge-2", H100), _in_pool("edge-3", H100))
+
+    (only,) = found
+    assert (only.device, only.build, only.is_free) == (H100_CLASS, "repo@sha256:1", True)
+    assert dict(only.labels) == {
+        "flexinfer.ai/gpu.vendor": "NVIDIA",
+        "flexinfer.ai/gpu.arch": "sm_90",
+        "flexinfer.ai/gpu.vram": "79Gi",
+    }
+
+
+_TAINT = {"key": "team", "effect": "NoSchedule"}
+_OF_GPUS = {"key": GPU, "effect": "NoSchedule"}
+_DOWN = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        _in_pool("edge-2", L4),
+        _in_pool("edge-2", H100, labels={"pool": "other"}),
+        _in_pool("edge-2", H100, spec={"unschedulable": True}),
+        _in_pool("edge-2", H100, spec={"taints": [_TAINT]}),
+        _in_pool("edge-2", H100, status=_DOWN),
+        _in_pool("edge-2", H100, status={"allocatable": {}}),
+        _in_pool("edge-2", H100, status={"allocatable": {GPU: "4"}}),
+        _in_pool("edge-2", replace(H100, vendor="AMD", arch="gfx942")),
+        _in_pool("edge-2", replace(H100, arch=None)),
+    ],
+    ids=[
+        *("of a class that serves", "of another pool", "cordoned", "with somebody's taint", "down"),
+        *("without a GPU", "whose GPU is shared", "of another vendor", "whose labels say little"),
+    ],
+)
+def test_nothing_is_started_on_a_node_that_the_pods_could_not_have(on: dict[str, Any]) -> None:
+    assert _unserved(_elsewhere(), on) == []
+
+
+def test_nothing_is_started_where_a_model_does_not_run() -> None:
+    other = _in_pool("edge-2", replace(H100, int4=False))
+    of_4_bits = model(source="https://models.test/gemma-Q4_0.gguf", sha256="ab" * 32)
+
+    assert len(_unserved(_elsewhere(), other)) == 1
+    assert _unserved(_elsewhere(arch="sm_89"), other) == []
+    assert _unserved(_elsewhere(files={"model.yaml": of_4_bits}), other) == []
+
+
+def test_a_taint_that_its_pods_tolerate_keeps_no_measurement_away() -> None:
+    tainted = _in_pool("edge-2", H100, spec={"taints": [_OF_GPUS]})
+
+    assert len(_unserved(_elsewhere(), tainted)) == 1
+
+
+def test_a_service_whose_pods_wait_for_a_gpu_has_it_first() -> None:
+    waits = _pod(metadata={"name": "chat-2"}, spec={"nodeName": ""}, status={"conditions": []})
+    over = _pod(metadata={"name": "chat-3"}, status={"phase": "Failed", "conditions": []})
+    on = _in_pool("edge-2", H100)
+
+    assert _unserved(_elsewhere(), on, pods=(_pod(), waits)) == []
+    assert _unserved(_elsewhere(), on, pods=()) == []
+    assert len(_unserved(_elsewhere(), on, pods=(_pod(), over))) == 1
+
+
+def test_a_service_can_be_measured_where_it_serves_alone() -> None:
+    only = _elsewhere(benchmark={"everyClass": False})
+
+    assert _unserved(only, _in_pool("edge-2", H100)) == []
+
+
+def test_what_pods_of_the_fleet_have_is_not_free() -> None:
+    other = _pod(metadata={"name": "x", "labels": LABELS}, spec={"nodeName": "edge-2"})
+    alone = {**other, "spec": {"nodeName": "edge-2", "initContainers": other["spec"]["containers"]}}
+    free = _in_pool("edge-3", H100)
+
+    for taking in (other, alone):
+        pods = (_pod(), taking)
+        (found,) = _unserved(_elsewhere(), _in_pool("edge-2", H100), pods=pods)
+        assert not found.is_free
+        (found,) = _unserved(_elsewhere(), _in_pool("edge-2", H100), free, pods=pods)
+        assert found.is_free
+
+
+def _started(service: PlacedService) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The Job where none of its pods runs, and the pod of its Deployment."""
+    (where,) = _unserved(service, _in_pool("edge-2", H100))
+    found = measurable(service)
+    assert isinstance(found, MeasurableService)
+    need = NeededBenchmark(found.key(where.build, where.device), found, where)
+    (serving,) = (m for m in render(service) if m["kind"] == "Deployment")
+    return benchmark_job(need, 1), serving["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("cache", ["ephemeral", "pvc:10Gi,RWX", "claim:models,RWX"])
+def test_what_starts_an_engine_is_a_serving_pod_that_ends(cache: str) -> None:
+    job, serving = _started(_elsewhere(cache))
+    pod = job["spec"]["template"]["spec"]
+
+    *models, engine = pod["initContainers"]
+    served = {c["name"]: c for c in (*serving["initContainers"], *serving["containers"])}
+    assert models == [c for c in serving["initContainers"] if c["name"] != "companion"]
+    assert engine["restartPolicy"] == "Always", "it ends with the pod"
+    assert engine["startupProbe"] == served["engine"]["startupProbe"]
+    for part in ("image", "command", "args", "env", "resources", "volumeMounts", "securityContext"):
+        assert engine[part] == served["engine"][part]
+    assert engine["resources"]["limits"][GPU] == "1"
+    assert pod["volumes"] == serving["volumes"]
+    assert (pod["restartPolicy"], pod["priorityClassName"]) == ("Never", "fleet-batch")
+    assert pod["nodeSelector"]["flexinfer.ai/gpu.arch"] == "sm_90"
+    assert pod["nodeSelector"]["pool"] == "gpus"
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert labels["app.kubernetes.io/component"] == "benchmark", "no Service selects it"
+    (asking,) = pod["containers"]
+    assert asking["args"][:2] == ["--host", "127.0.0.1"]
+    assert "--node" not in asking["args"]
+    assert asking["env"][-1]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+
+
+@pytest.mark.parametrize("cache", ["pvc:10Gi", "claim:models"])
+def test_it_does_not_wait_for_a_claim_that_the_serving_pods_hold(cache: str) -> None:
+    job, _ = _started(_elsewhere(cache))
+    pod = job["spec"]["template"]["spec"]
+
+    assert pod["initContainers"][0]["command"][-1] == "fetch"
+    assert pod["volumes"][0] == {"name": "models", "emptyDir": {}}
+
+
+def test_a_fetch_that_failed_is_why_there_is_no_result() -> None:
+    ended = {"exitCode": 1, "message": "DownloadFailed: https://models.test says 404"}
+    pod = _told("")
+    pod["status"] = {"initContainerStatuses": [{"name": "fetch", "state": {"terminated": ended}}]}
+
+    found = _attempt(_ended("Failed", reason="BackoffLimitExceeded"), pod)
+
+    assert found.why == "DownloadFailed: https://models.test says 404"
 
 
 def test_a_result_of_the_most_runs_fits_into_a_termination_message() -> None:

@@ -4,31 +4,31 @@ given what the Job brought. There is no kubelet here: its part is played by this
 from __future__ import annotations
 
 import hashlib
-import os
 import signal
-import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.cli import parser_of
-from reconciler.kube.objects import Manifest
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
-from tests.support.llama_server import llama_server
 from tests.support.manifests import rendered
-from tests.support.pods import completion, get, run, running, wait_readyz
+from tests.support.pods import (
+    Pod,
+    completion,
+    containers,
+    get,
+    ours,
+    run,
+    running,
+    wait_readyz,
+)
 from tests.support.ports import own_port
 from tests.support.routers import listed, stream
 from tests.support.wait import PATIENCE_S, wait_for
 
 CASES = Path(__file__).parents[1] / "cases" / "kube"
-OURS = ["fleet-agent", "pod"]
 FLEET = """
 apiVersion: inference.llmkube.dev/v1alpha1
 kind: FleetNode
@@ -53,67 +53,6 @@ spec:
   extraArgs: [--context-shift]
   rollout: {{drainTimeout: 20s}}
 """
-
-
-def containers(manifests: tuple[Manifest, ...]) -> Iterator[Mapping[str, Any]]:
-    """Every container of every pod."""
-    for manifest in manifests:
-        pod = manifest.get("spec", {}).get("template", {}).get("spec", {})
-        yield from pod.get("initContainers", ())
-        yield from pod.get("containers", ())
-
-
-def ours(manifests: tuple[Manifest, ...]) -> tuple[tuple[str, list[str]], ...]:
-    """Our programs in them, with their arguments as Kubernetes would hand them over."""
-    return tuple(
-        (c["command"][2], [word.replace("$$", "$") for word in c["args"]])
-        for c in containers(manifests)
-        if c["command"][:2] == OURS
-    )
-
-
-@dataclass
-class Pod:
-    """A pod's volumes as folders of this machine; `own` is the companion's port."""
-
-    folder: Path
-    own: int
-
-    def __post_init__(self) -> None:
-        self.store, self.work = self.folder / "volume", self.folder / "work"
-        self.store.mkdir()
-        self.work.mkdir()
-
-    def here(self, words: Sequence[str]) -> list[str]:
-        """Words that name the mounts, with these folders in their place."""
-        mounts = (("/models/", f"{self.store}/"), ("/workload", str(self.work)))
-        return [self._moved(word, mounts) for word in words]
-
-    def _moved(self, word: str, mounts: tuple[tuple[str, str], ...]) -> str:
-        whole = {"/models": str(self.store), "9091": str(self.own)}
-        for mount, place in mounts:
-            word = word.replace(mount, place)
-        return whole.get(word, word)
-
-    @contextmanager
-    def engine(self, manifests: tuple[Manifest, ...]) -> Iterator[subprocess.Popen[bytes]]:
-        """The engine's container, as a real llama-server."""
-        (found,) = (c for c in containers(manifests) if c["name"] == "engine")
-        env = {v["name"]: self.here([v["value"]])[0] for v in found["env"]}
-        with subprocess.Popen(
-            [str(llama_server()), *self.here(found["args"])],
-            cwd=self.work,
-            env={"PATH": os.environ["PATH"], **env},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        ) as process:
-            try:
-                yield process
-            finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("case", sorted(CASES.glob("*/fleet.yaml")), ids=lambda p: p.parent.name)

@@ -58,7 +58,34 @@ def run_as_kubelet(home: ClusterFleet, job: dict[str, Any], port: int, log: Path
     words = list(container["args"])
     words[words.index("--host") + 1] = "127.0.0.1"
     words[words.index("--port") + 1] = str(port)
-    ended = pods.run("bench", *words, "--termination-log", str(log), *ANY_NOISE)
+    _measure(home, job, words, log, {})
+
+
+def run_alone_as_kubelet(home: ClusterFleet, job: dict[str, Any], folder: Path) -> None:
+    """All containers of a Job that starts an engine itself, each as a process, in their order and
+    with their arguments; then the Job's pod tells of its end."""
+    pod, words = pods.Pod(folder, own=0), dict(pods.ours((job,)))
+    fetched = pods.run("fetch", *pod.here(words["fetch"]), "--keep-free", "0")
+    assert fetched.code == 0, fetched.err
+    (engine,) = (c for c in pods.containers((job,)) if c["name"] == "engine")
+    (port,) = (found["containerPort"] for found in engine["ports"])
+    started = engine["startupProbe"]["httpGet"]["path"]
+    with pod.engine((job,)):
+        wait_for(lambda: _answers(port, started), "its engine has started")
+        _measure(home, job, words["bench"], folder / "log", {"FLEET_NODE": "edge-2"})
+
+
+def _answers(port: int, path: str) -> bool:
+    try:
+        return pods.get(port, path)[0] == 200
+    except OSError:
+        return False
+
+
+def _measure(
+    home: ClusterFleet, job: dict[str, Any], words: list[str], log: Path, env: dict[str, str]
+) -> None:
+    ended = pods.run("bench", *words, "--termination-log", str(log), *ANY_NOISE, env=env)
     assert ended.code == 0, ended.err
     name = ended_pod(home, job["metadata"]["name"])
     state = {"terminated": {"exitCode": ended.code, "message": log.read_text()}}

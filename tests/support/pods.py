@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from reconciler.fleet.model_file import ModelFile
+from reconciler.kube.objects import Manifest
 from reconciler.models.ready import READY, ready_file, ready_key
 from tests.support import forked
+from tests.support.llama_server import llama_server
 from tests.support.wait import PATIENCE_S, wait_for
 
+OURS = ["fleet-agent", "pod"]
 _MAIN = "import sys; from agent.cli import main; sys.exit(main())"
 
 
@@ -67,6 +72,67 @@ def running(log: Path, *words: str, env: Mapping[str, str] | None = None) -> Ite
         process.kill()
         process.wait()
     assert "Traceback" not in log.read_text(), log.read_text()
+
+
+def containers(manifests: tuple[Manifest, ...]) -> Iterator[Mapping[str, Any]]:
+    """Every container of every pod."""
+    for manifest in manifests:
+        pod = manifest.get("spec", {}).get("template", {}).get("spec", {})
+        yield from pod.get("initContainers", ())
+        yield from pod.get("containers", ())
+
+
+def ours(manifests: tuple[Manifest, ...]) -> tuple[tuple[str, list[str]], ...]:
+    """Our programs in them, with their arguments as Kubernetes would hand them over."""
+    return tuple(
+        (c["command"][2], [word.replace("$$", "$") for word in c["args"]])
+        for c in containers(manifests)
+        if c["command"][:2] == OURS
+    )
+
+
+@dataclass
+class Pod:
+    """A pod's volumes as folders of this machine; `own` is the companion's port."""
+
+    folder: Path
+    own: int
+
+    def __post_init__(self) -> None:
+        self.store, self.work = self.folder / "volume", self.folder / "work"
+        self.store.mkdir()
+        self.work.mkdir()
+
+    def here(self, words: Sequence[str]) -> list[str]:
+        """Words that name the mounts, with these folders in their place."""
+        mounts = (("/models/", f"{self.store}/"), ("/workload", str(self.work)))
+        return [self._moved(word, mounts) for word in words]
+
+    def _moved(self, word: str, mounts: tuple[tuple[str, str], ...]) -> str:
+        whole = {"/models": str(self.store), "9091": str(self.own)}
+        for mount, place in mounts:
+            word = word.replace(mount, place)
+        return whole.get(word, word)
+
+    @contextmanager
+    def engine(self, manifests: tuple[Manifest, ...]) -> Iterator[subprocess.Popen[bytes]]:
+        """The engine's container, as a real llama-server."""
+        (found,) = (c for c in containers(manifests) if c["name"] == "engine")
+        env = {v["name"]: self.here([v["value"]])[0] for v in found["env"]}
+        with subprocess.Popen(
+            [str(llama_server()), *self.here(found["args"])],
+            cwd=self.work,
+            env={"PATH": os.environ["PATH"], **env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
 
 
 def fetch_words(store: Path, model: ModelFile, *more: str) -> tuple[str, ...]:

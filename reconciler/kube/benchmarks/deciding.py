@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
 
 from reconciler.api.benchmark import CLOCK_SLACK_S, BenchmarkKey, BenchmarkResult
 from reconciler.api.meta import ObjectRef
 from reconciler.kube.benchmarks.subjects import MeasurableService, ServingPod
+from reconciler.kube.benchmarks.unserved import UnservedClass
 from reconciler.kube.objects import ObjectId
 
 MOST_AT_ONCE = 4  # in a cluster; of each class of devices: one
@@ -24,12 +25,18 @@ _FORGET_S = 2 * _LONGEST_PAUSE_S
 
 @dataclass(frozen=True, slots=True)
 class NeededBenchmark:
-    """A key that a service's pod has. `asked`: the words of who wants it measured again."""
+    """A key that a service's pod has, or would have on devices where none runs. `asked`: the words
+    of who wants it measured again."""
 
     key: BenchmarkKey
     service: MeasurableService
-    pod: ServingPod
+    place: ServingPod | UnservedClass
     asked: str | None = None
+
+    @property
+    def order(self) -> tuple[bool, ObjectRef, str]:
+        """What serves is asked before anything is started."""
+        return isinstance(self.place, UnservedClass), self.service.ref, self.place.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,8 @@ def decide(
             and now < (due := _ended_at(last, now) + pause_s(last.number))
         ):
             failed[ref] = _failure(last, need, due)
+        elif isinstance(need.place, UnservedClass) and not need.place.is_free:
+            waiting[ref] = f"its pods and others of the fleet have every GPU of {need.key.device}"
         elif not turns.take(need.key):
             waiting[ref] = "another measurement is to end first"
         else:
@@ -147,10 +156,10 @@ class _Turns:
 def _by_key(needs: Iterable[NeededBenchmark]) -> dict[BenchmarkKey, NeededBenchmark]:
     """One of those with the same key: the first by name, with the last that was asked for."""
     found: dict[BenchmarkKey, NeededBenchmark] = {}
-    for need in sorted(needs, key=lambda n: (n.service.ref, n.pod.name)):
+    for need in sorted(needs, key=lambda n: n.order):
         first = found.setdefault(need.key, need)
         asked = max(filter(None, (first.asked, need.asked)), default=None)
-        found[need.key] = NeededBenchmark(first.key, first.service, first.pod, asked)
+        found[need.key] = replace(first, asked=asked)
     return found
 
 
@@ -164,10 +173,14 @@ def _counts(evidence: KnownResult, need: NeededBenchmark, now: float) -> bool:
 def _in_turn(
     missing: Mapping[BenchmarkKey, NeededBenchmark], attempts: Collection[JobAttempt]
 ) -> list[tuple[NeededBenchmark, JobAttempt | None]]:
-    """Each with its last attempt; what was never tried comes first."""
+    """Each with its last attempt; of what serves, and of the others, what was never tried is
+    first."""
     last = {a.key: a for a in sorted(attempts, key=lambda a: a.number)}
     pairs = [(need, last.get(key)) for key, need in missing.items()]
-    return sorted(pairs, key=lambda p: (p[1].ended_at if p[1] else 0.0, p[0].service.ref))
+    return sorted(
+        pairs,
+        key=lambda p: (p[0].order[0], p[1].ended_at if p[1] else 0.0, p[0].service.ref),
+    )
 
 
 def _unwritten(

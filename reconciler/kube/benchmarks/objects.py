@@ -7,7 +7,7 @@ and the reconciler writes it down: so nobody but the reconciler can say how fast
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_never
 
 from reconciler.api.benchmark import BenchmarkResult, config_map_data
 from reconciler.api.meta import MEASURE_AGAIN_ANNOTATION
@@ -17,8 +17,11 @@ from reconciler.kube.benchmarks.reading import (
     CONTAINER,
     KEY_ANNOTATION,
 )
+from reconciler.kube.benchmarks.starting import LONGEST_S, starting_pod
+from reconciler.kube.benchmarks.subjects import ServingPod
+from reconciler.kube.benchmarks.unserved import UnservedClass
 from reconciler.kube.objects import Manifest
-from reconciler.kube.render.containers import every_pod, own_program
+from reconciler.kube.render.containers import NODE, every_pod, own_program
 from reconciler.kube.render.labels import (
     BENCHMARK,
     COMPONENT_LABEL,
@@ -28,14 +31,14 @@ from reconciler.kube.render.labels import (
 from reconciler.kube.render.scheduling import onto_pool
 from reconciler.kube.render.subject import Subject
 
-_LONGEST_S = 3600  # an image that cannot be pulled, a service that is never idle
+_ITSELF = "127.0.0.1"  # its pod has the engine
 
 
 def benchmark_job(need: NeededBenchmark, attempt: int) -> Manifest:
     """One attempt; it is not repeated by Kubernetes, which knows no pause of hours."""
     subject = Subject.of(need.service.placed)
     placed = subject.placed
-    container = own_program(subject, CONTAINER, _arguments(subject, need))
+    pod, longest_s = _pod(subject, need)
     key = need.key.model_dump_json(by_alias=True, exclude_none=True)
     asked = {MEASURE_AGAIN_ANNOTATION: need.asked} if need.asked else {}
     return {
@@ -49,19 +52,32 @@ def benchmark_job(need: NeededBenchmark, attempt: int) -> Manifest:
         },
         "spec": {
             "backoffLimit": 0,
-            "activeDeadlineSeconds": _LONGEST_S,
+            "activeDeadlineSeconds": longest_s,
             "template": {
                 "metadata": {"labels": pod_labels(placed, BENCHMARK)},
-                "spec": {
-                    "restartPolicy": "Never",
-                    **every_pod(subject),
-                    **onto_pool(subject),
-                    "containers": [container],
-                    "volumes": [{"name": "tmp", "emptyDir": {}}],
-                },
+                "spec": {"restartPolicy": "Never", **pod},
             },
         },
     }
+
+
+def _pod(subject: Subject, need: NeededBenchmark) -> tuple[dict[str, Any], int]:
+    """What measures, and how many seconds it may take."""
+    match need.place:
+        case ServingPod(address=address, node=node):
+            at = ["--host", address, "--node", node]
+            asking = own_program(subject, CONTAINER, [*at, *_arguments(subject, need)])
+            volumes = [{"name": "tmp", "emptyDir": {}}]
+            pod = {**every_pod(subject), **onto_pool(subject), "containers": [asking]}
+            return {**pod, "volumes": volumes}, LONGEST_S
+        case UnservedClass() as unserved:
+            asking = own_program(
+                subject, CONTAINER, ["--host", _ITSELF, *_arguments(subject, need)]
+            )
+            asking["env"].append(NODE)
+            return starting_pod(subject, unserved, asking)
+        case _ as never:
+            assert_never(never)
 
 
 def result_config_map(
@@ -86,11 +102,9 @@ def _arguments(subject: Subject, need: NeededBenchmark) -> list[str]:
     measured = subject.placed.service.spec.benchmark
     key = need.key.model_dump_json(by_alias=True, exclude_none=True)
     return [
-        *("--host", need.pod.address),
         *("--port", str(subject.port)),
         *("--model", need.service.model),
         *("--service", need.service.ref.label),
-        *("--node", need.pod.node),
         *("--key", key),
         *("--warmups", str(measured.warmup_iterations)),
         *("--runs", str(measured.iterations)),

@@ -14,10 +14,12 @@ from reconciler.kube.benchmarks.reader import PodsAndNodes, PodsAndNodesReader
 from reconciler.kube.benchmarks.reading import CONFIG_MAP, asked_of, read_attempt, read_evidence
 from reconciler.kube.benchmarks.subjects import (
     MeasurableService,
+    ServingPod,
     measurable,
     served,
     serving_pods,
 )
+from reconciler.kube.benchmarks.unserved import UnservedClass, unserved_classes
 from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId, document_id
@@ -117,9 +119,12 @@ def _unasked_needs(
     services: Mapping[ObjectRef, MeasurableService], seen: PodsAndNodes
 ) -> Iterator[NeededBenchmark]:
     current = {ref: s.placed.workload.process_digest for ref, s in services.items()}
-    for pod in serving_pods(seen.pods, seen.nodes, current):
-        service = services[pod.service]
-        yield NeededBenchmark(service.key(pod.build, pod.device), service, pod)
+    serving = tuple(serving_pods(seen.pods, seen.nodes, current))
+    elsewhere = unserved_classes(services, seen.pods, seen.nodes, serving)
+    places: tuple[ServingPod | UnservedClass, ...] = (*serving, *elsewhere)
+    for place in places:
+        service = services[place.service]
+        yield NeededBenchmark(service.key(place.build, place.device), service, place)
 
 
 def _asked(need: NeededBenchmark, documents: Documents) -> NeededBenchmark:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from reconciler.api.benchmark import BenchmarkResult
 from reconciler.api.meta import ObjectRef
@@ -17,6 +18,9 @@ from reconciler.kube.benchmarks.deciding import (
 )
 from reconciler.kube.benchmarks.objects import benchmark_job, result_config_map
 from reconciler.kube.benchmarks.observer import BenchmarkLook
+from reconciler.kube.benchmarks.starting import brought
+from reconciler.kube.benchmarks.subjects import ServingPod
+from reconciler.kube.benchmarks.unserved import UnservedClass
 from reconciler.kube.diff.step import ObjectStep
 from reconciler.kube.inventory import labelled
 from reconciler.kube.object_set import ObjectSet
@@ -89,10 +93,8 @@ class _Steps:
 
     def job(self, need: NeededBenchmark, attempt: int) -> Change:
         made = labelled(benchmark_job(need, attempt), self.fleet)
-        message = (
-            f"measures {need.service.model} on {need.key.device}: it asks pod {need.pod.name} for"
-            " some seconds, and clients wait behind it"
-        )
+        what = f"measures {need.service.model} on {need.key.device}"
+        message = f"{what}: {_effect(need)}"
         step = self._step(id_of(made), need.service.ref)
         return step.change(Action.CREATE, "NotMeasured", manifest=made, message=message)
 
@@ -117,3 +119,18 @@ class _Steps:
 
     def _step(self, oid: ObjectId, ref: ObjectRef) -> ObjectStep:
         return ObjectStep(self.target, oid, ref, self.causes.where(ref))
+
+
+def _effect(need: NeededBenchmark) -> str:
+    """What a measurement takes of others, for people."""
+    match need.place:
+        case ServingPod(name=name):
+            return f"it asks pod {name} for some seconds, and clients wait behind it"
+        case UnservedClass():
+            fetched = brought(need.service.placed)
+            return (
+                f"none of its pods is on such a node, so it fetches {fetched} and starts the engine"
+                f" there, on a GPU that is free (spec.benchmark.everyClass)"
+            )
+        case _ as never:
+            assert_never(never)

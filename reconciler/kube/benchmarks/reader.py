@@ -67,21 +67,33 @@ def _slim_pod(pod: Manifest) -> Manifest:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     metadata = _only(pod["metadata"], "name", "namespace", "labels", "ownerReferences")
     metadata |= _only(pod["metadata"], "annotations", "deletionTimestamp")
-    containers = [_only(c, "name", "image", "resources") for c in spec.get("containers") or ()]
+    made = {
+        part: [_only(c, "name", "image", "resources") for c in spec.get(part) or ()]
+        for part in ("containers", "initContainers")
+    }
     told = _only(status, "podIP", "phase", "reason", "message", "conditions")
-    states = [_only(c, "name", "imageID", "state") for c in status.get("containerStatuses") or ()]
+    states = {
+        part: [_only(c, "name", "imageID", "state") for c in status.get(part) or ()]
+        for part in ("containerStatuses", "initContainerStatuses")
+    }
     return {
         "metadata": metadata,
-        "spec": {**_only(spec, "nodeName"), "containers": containers},
-        "status": {**told, "containerStatuses": states},
+        "spec": {**_only(spec, "nodeName"), **made},
+        "status": {**told, **states},
     }
 
 
 def _slim_node(node: Manifest) -> Manifest:
     status = node.get("status") or {}
+    ready = [
+        _only(each, "type", "status")
+        for each in status.get("conditions") or ()
+        if each.get("type") == "Ready"
+    ]
     return {
         "metadata": _only(node["metadata"], "name", "labels", "annotations"),
-        "status": _only(status, "allocatable"),
+        "spec": _only(node.get("spec") or {}, "taints", "unschedulable"),
+        "status": {**_only(status, "allocatable"), "conditions": ready},
     }
 
 

@@ -107,7 +107,7 @@ def serving_pods(
         ref = service_of(pod)
         metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
         said = metadata.get("annotations") or {}
-        if ref is None or not _is_serving(pod):
+        if ref is None or not is_serving(pod):
             continue
         if current.get(ref) != said.get(INPUTS_DIGEST_ANNOTATION) or ref not in current:
             continue
@@ -119,7 +119,7 @@ def serving_pods(
             yield ServingPod(ref, name, str(spec["nodeName"]), address, build, device)
 
 
-def _is_serving(pod: Manifest) -> bool:
+def is_serving(pod: Manifest) -> bool:
     metadata = pod["metadata"]
     is_server = (metadata.get("labels") or {}).get(COMPONENT_LABEL) == SERVER
     ready = conditions_of(pod.get("status") or {}).get("Ready", {}).get("status") == "True"
@@ -127,19 +127,28 @@ def _is_serving(pod: Manifest) -> bool:
 
 
 def _device(spec: Mapping[str, Any], node: Manifest, prefix: str) -> DeviceClass | None:
-    resource, count = _gpus(spec)
+    resource, count = gpus_of(spec)
     metadata = node["metadata"]
     labels = NodeLabels.read(
         metadata.get("labels") or {}, metadata.get("annotations") or {}, prefix
     )
-    offered = _whole(((node.get("status") or {}).get("allocatable") or {}).get(resource))
-    is_shared = labels.count is not None and offered > labels.count
-    return None if is_shared else DeviceClass.labelled(labels, count)
+    shared = is_shared(labels, offered_gpus(node, resource))
+    return None if shared else DeviceClass.labelled(labels, count)
 
 
-def _gpus(spec: Mapping[str, Any]) -> tuple[str, int]:
-    """The resource by which a pod asks for whole GPUs, and how many."""
-    for container in spec.get("containers") or ():
+def offered_gpus(node: Manifest, resource: str) -> int:
+    return _whole(((node.get("status") or {}).get("allocatable") or {}).get(resource))
+
+
+def is_shared(labels: NodeLabels, offered: int) -> bool:
+    """Whether several pods have one GPU of the node."""
+    return labels.count is not None and offered > labels.count
+
+
+def gpus_of(spec: Mapping[str, Any]) -> tuple[str, int]:
+    """The resource by which a pod asks for whole GPUs, and how many. An engine that is started for
+    a measurement is an init container."""
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         limits = (container.get("resources") or {}).get("limits") or {}
         for name in sorted(_WHOLE_GPUS & limits.keys()):
             return name, _whole(limits[name])

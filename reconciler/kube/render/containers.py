@@ -22,7 +22,7 @@ _LOCKED = {
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
 }
-_NODE = {"name": "FLEET_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+NODE = {"name": "FLEET_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
 _MODELS = {"name": "models", "mountPath": MODELS, "readOnly": True}
 _TMP = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a volume of the pod's own
 
@@ -47,6 +47,14 @@ def engine(subject: Subject) -> dict[str, Any]:
     }
 
 
+def engine_alone(subject: Subject) -> dict[str, Any]:
+    """The same without a companion, beside a container after whose end the pod is over: an init
+    container that keeps running. What comes after it begins once it has loaded its model."""
+    served = ("livenessProbe", "readinessProbe", "lifecycle")
+    kept = {name: value for name, value in engine(subject).items() if name not in served}
+    return kept | {"restartPolicy": "Always"}
+
+
 def companion(subject: Subject) -> dict[str, Any]:
     """Reports when the engine is ready, and drains it. An init container that keeps running: it
     starts before the engine, and ends after it. It reads what it took to bring the models."""
@@ -64,7 +72,7 @@ def companion(subject: Subject) -> dict[str, Any]:
     own = own_program(subject, COMPANION, args)
     return own | {
         "volumeMounts": [_MODELS, *own["volumeMounts"]],
-        "env": [*own["env"], _NODE],
+        "env": [*own["env"], NODE],
         "restartPolicy": "Always",
         "ports": [{"name": "companion", "containerPort": COMPANION_PORT, "protocol": "TCP"}],
         "livenessProbe": {

@@ -15,7 +15,7 @@ from reconciler.kube.objects import (
     Manifest,
 )
 from reconciler.kube.render.containers import companion, engine, every_pod
-from reconciler.kube.render.fetching import distinct_models, fetch, wait
+from reconciler.kube.render.fetching import models_first
 from reconciler.kube.render.labels import SERVER, metadata, pod_labels, selector
 from reconciler.kube.render.probes import grace_seconds, start_seconds
 from reconciler.kube.render.scheduling import onto_pool, spread
@@ -88,7 +88,7 @@ def _template(subject: Subject) -> dict[str, Any]:
         **every_pod(subject),
         **onto_pool(subject),
         **spread(subject),
-        "initContainers": [*_models_first(subject), companion(subject)],
+        "initContainers": [*models_first(subject), companion(subject)],
         "containers": [engine(subject)],
         "volumes": volumes(subject),
     }
@@ -101,12 +101,3 @@ def _template(subject: Subject) -> dict[str, Any]:
         },
         "spec": made,
     }
-
-
-def _models_first(subject: Subject) -> list[dict[str, Any]]:
-    """Wait for the Jobs, or fetch: one container per model, so that each has only its own
-    secret."""
-    if subject.fetches_by_job:
-        return [wait(subject)]
-    models = distinct_models(subject)
-    return [fetch(subject, m, f"fetch-{i}" if i else "fetch") for i, m in enumerate(models)]

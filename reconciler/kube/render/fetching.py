@@ -12,6 +12,15 @@ from reconciler.kube.render.placed import in_repository
 from reconciler.kube.render.subject import Subject
 
 
+def models_first(subject: Subject) -> list[dict[str, Any]]:
+    """Wait for the Jobs, or fetch: one container per model, so that each has only its own
+    secret."""
+    if subject.fetches_by_job:
+        return [wait(subject)]
+    models = distinct_models(subject)
+    return [fetch(subject, m, f"fetch-{i}" if i else "fetch") for i, m in enumerate(models)]
+
+
 def distinct_models(subject: Subject) -> tuple[ModelFile, ...]:
     """The models and projectors to fetch, by name; two names for the same bytes are fetched
     once."""
