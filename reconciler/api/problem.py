@@ -73,6 +73,8 @@ _RULES = (
     Rule("HostCacheRefused", Severity.BLOCKED, "A folder that is not in the Fleet's hostCaches."),
     Rule("PoolFull", Severity.WARNING, "The pool cannot hold all pods at a time; some wait."),
     Rule("NoNodeSelected", Severity.WARNING, "No node of the cluster has the pool's nodeSelector."),
+    Rule("ClaimIsShared", Severity.WARNING, "Nodes could share a claim, and the pool says no."),
+    Rule("ImageMismatch", Severity.WARNING, "An image that is, by its name, another engine's."),
     Rule("ModelNotReachable", Severity.WARNING, "The node cannot reach the model file's path."),
     Rule(
         "MemoryUnknown", Severity.WARNING, "What is needed, or what the node has, is not known yet."

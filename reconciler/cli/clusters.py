@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reconciler.api.problem import Finding
     from reconciler.core.observation import Observation
     from reconciler.fleet.fleet import Fleet
+    from reconciler.fleet.workload import Workload
     from reconciler.kube.client.api import ApiServer
     from reconciler.kube.informer.observer import Documents
     from reconciler.kube.leaderelection.operator import Operator
@@ -136,14 +137,14 @@ def open_apis(args: argparse.Namespace, *, watched: bool = False) -> tuple[ApiSe
     return tuple(ReadYourWritesApi.like(api) if watched else api for api in apis)
 
 
-def selecting_none(
-    args: argparse.Namespace, nodes: Iterable[FleetNode]
+def pools_seen(
+    args: argparse.Namespace, nodes: Iterable[FleetNode], workloads: Iterable[Workload]
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """(pools that select no node of their --cluster, why a cluster could not be asked)."""
+    """(what each --cluster says against its pools, why a cluster could not be asked)."""
     from reconciler.kube.client.errors import AccessError, ClusterError
-    from reconciler.kube.running import pool_nodes
+    from reconciler.kube.running import claims, pool_nodes
 
-    pools = tuple(nodes)
+    pools, workloads = tuple(nodes), tuple(workloads)
     found: list[Finding] = []
     unasked: list[str] = []
     try:
@@ -153,6 +154,7 @@ def selecting_none(
     for api in apis:
         try:
             found += pool_nodes.selecting_none(api, pools)
+            found += claims.shared_unsaid(api, pools, workloads)
         except ClusterError as error:
             unasked.append(f"cluster {api.name} was not asked what its pools select: {error}")
         finally:

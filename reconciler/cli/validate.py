@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0 valid (warnings allowed), 1 on any error or blocked object, 3 where a --cluster gave
     no answer. Raises UsageError, SourceError."""
     from reconciler.api.fleetnode import FleetNode
-    from reconciler.cli.clusters import selecting_none
+    from reconciler.cli.clusters import pools_seen
     from reconciler.cli.fleet import open_fleet
     from reconciler.cli.overrides import overrides_of, with_defaults
     from reconciler.placement import assign
@@ -49,12 +49,13 @@ def run(args: argparse.Namespace) -> int:
     problems = list(loaded.problems)
     fleet = loaded.fleet or _judged(loaded)
     fleet = (overrides_of if args.cluster else with_defaults)(args)(fleet)
-    selected, unasked = selecting_none(args, fleet.all(FleetNode)) if args.cluster else ((), ())
     assignment = assign(fleet, loaded.facts)
+    pools, placed = fleet.all(FleetNode), assignment.workloads
+    seen, unasked = pools_seen(args, pools, placed) if args.cluster else ((), ())
     # What the source found is in `problems` already; placement adds what only nodes can tell.
     known = set(fleet.held)
     findings = [h.finding for h in assignment.held if h.finding not in known]
-    problems += [loaded.problem(f) for f in (*findings, *assignment.warnings, *selected)]
+    problems += [loaded.problem(f) for f in (*findings, *assignment.warnings, *seen)]
     problems.sort(key=lambda p: (p.path, p.line, p.column, p.rule))
     if not (loaded.counts.documents or problems or args.allow_empty):
         problems.append(_nothing(args))

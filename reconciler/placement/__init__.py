@@ -20,6 +20,7 @@ from reconciler.placement.candidate import candidate as made_for
 from reconciler.placement.candidate import model_ref, turn
 from reconciler.placement.defaults import notes
 from reconciler.placement.draining import Guest, take_in
+from reconciler.placement.images import unfitting_images
 from reconciler.placement.misfit import misfit, mistaken
 from reconciler.placement.pods import name_conflicts, overfull
 
@@ -87,6 +88,7 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
     admissions = _admit_all(nodes.values(), facts, draft, earlier)
     workloads = [sized.workload for admission in admissions for sized in admission.admitted]
     draft.warnings += notes(fleet, workloads)
+    draft.warnings += unfitting_images(workloads)
     return Assignment(
         tuple(sorted(workloads, key=lambda w: (w.node, w.ref))),
         tuple(sorted(draft.held, key=lambda h: (h.finding.ref, h.finding.rule))),

@@ -10,11 +10,13 @@ spec:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from reconciler import __version__
 from reconciler.api.fleet import FleetSpec
 from reconciler.api.model import Model
+from reconciler.api.problem import Finding
+from reconciler.fleet.workload import Workload
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.runtime import Runtime
 
@@ -23,6 +25,12 @@ ANY = "any"  # and the one below it: they use no accelerator
 # No registry has our image. This name never resolves (RFC 2606): a name that can be registered
 # would run whatever its first owner puts there.
 OWN_IMAGE = f"image-of-your-own.invalid/fleet-reconciler:{__version__}"
+_FOREIGN = {
+    "ollama": "Ollama",
+    "text-generation-inference": "TGI",
+    "sglang": "SGLang",
+    "local-ai": "LocalAI",
+}
 
 
 def image_for(
@@ -51,6 +59,41 @@ def program_of(runtime: Runtime) -> str:
 def own_image(policy: FleetSpec) -> str:
     """The image with the programs that run beside an engine."""
     return policy.images.get(POD_PROGRAMS, {}).get(ANY, OWN_IMAGE)
+
+
+def unfitting_images(workloads: Iterable[Workload]) -> Iterator[Finding]:
+    """A warning for each service whose pods get an image that is another engine's by its name: its
+    program is none that the image has."""
+    engines = _engines()
+    for workload in workloads:
+        image = workload.settings.get("image")
+        row = RUNTIMES[workload.runtime]
+        if workload.pool is None or not isinstance(image, str) or row.images is None:
+            continue
+        name = _name(image)
+        fitting = {_name(ours) for ours in row.images.by_accelerator.values()}
+        if (owner := engines.get(name)) is not None and name not in fitting:
+            message = (
+                f"{image} is an image of {owner} by its name, and its container is started as"
+                f" {program_of(row)}, which that does not have: name an image of {row.name}"
+                " (`reconcile render --images` lists ours)"
+            )
+            yield Finding("ImageMismatch", workload.ref, "spec.image", message)
+
+
+def _engines() -> Mapping[str, str]:
+    """Whose image it is, by the last word of its repository."""
+    ours = {
+        _name(image): row.name
+        for row in RUNTIMES.values()
+        if row.images is not None
+        for image in row.images.by_accelerator.values()
+    }
+    return ours | _FOREIGN
+
+
+def _name(image: str) -> str:
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
 def no_image(

@@ -183,6 +183,39 @@ def test_a_plan_names_a_pool_that_selects_no_node_until_there_is_one(
     assert (warned.code, silent.code) == (OK, OK), warned.err + silent.err
 
 
+def test_validate_names_a_claim_that_nodes_could_share_and_the_pool_says_no(
+    cluster: Cluster, repository: Repo, reconcile: Callable[..., Finished]
+) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "models", "namespace": "default"},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+
+    def warned(cache: str, count: int = 2) -> list[str]:
+        spec = {"kubernetes": {"cluster": "prod", "count": count, "cache": cache}}
+        repository.write("pool.yaml", document("FleetNode", "edge", {**POOL, **spec}))
+        problems = json.loads(reconcile("validate", "-o", "json").out)["problems"]
+        return [p["message"] for p in problems if p["rule"] == "ClaimIsShared"]
+
+    assert warned("claim:models") == [], "nobody made it yet"
+    cluster.apply(claim)
+
+    (message,) = warned("claim:models")
+    assert "several nodes can mount claim models of namespace default" in message
+    assert "write `cache: claim:models,RWX`" in message
+    assert warned("claim:models,RWX") == []
+    assert warned("claim:models", count=1) == []
+    claim["spec"]["accessModes"] = ["ReadWriteOnce"]
+    claim["metadata"]["name"] = "other"
+    cluster.apply(claim)
+    assert warned("claim:other") == []
+
+
 def test_validate_says_which_cluster_gave_no_answer_beside_what_is_in_the_files(
     cluster: Cluster, repository: Repo, reconcile: Callable[..., Finished], tmp_path: Path
 ) -> None:

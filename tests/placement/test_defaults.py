@@ -89,3 +89,31 @@ def test_what_another_process_was_told_is_said_and_what_only_this_one_was_is_not
         f"applied there with DEFAULT_BACKEND_IMAGE={IMAGE} (here: none), MODEL_CACHE_PATH=/models"
         " (here: none): give each process the same"
     )
+
+
+@pytest.mark.parametrize(
+    ("image", "owner"),
+    [
+        ("ghcr.io/flexinfer/ollama:latest", "Ollama"),
+        ("registry.test:5000/mirror/ollama@sha256:00", "Ollama"),
+        ("vllm/vllm-openai:v1", "vllm"),
+        ("ghcr.io/ggml-org/llama.cpp:server", None),
+        ("registry.test/mirror/llama.cpp@sha256:00", None),
+        ("registry.test/of-our-own:1", None),
+    ],
+)
+def test_an_image_that_is_another_engines_by_its_name_is_a_warning(
+    image: str, owner: str | None
+) -> None:
+    """Whoever names it, the service, the Fleet or the process that plans."""
+    node = pool(hardware=L4)
+    by_process = WithDefaults({"DEFAULT_BACKEND_IMAGE": image})(fleet(node, model(), on("edge")))
+    by_fleet = fleet(policy(images={"llama-server": {"cuda": image}}), node, model(), on("edge"))
+    by_service = fleet(node, model(), on("edge", image=image))
+
+    for named in (by_process, by_fleet, by_service):
+        found = [f.message for f in assign(named, {}).warnings if f.rule == "ImageMismatch"]
+        assert len(found) == (0 if owner is None else 1)
+        for message in found:
+            assert message.startswith(f"{image} is an image of {owner} by its name")
+            assert "started as /app/llama-server, which that does not have" in message

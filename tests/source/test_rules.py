@@ -36,6 +36,7 @@ OF_PLACEMENT = {  # what only a node can decide: reconciler.placement
     "CacheNotShared",
     "HostCacheRefused",
     "DefaultTaken",  # by test_defaults
+    "ImageMismatch",
 }
 IN_CODE = {
     "FileUnreadable",  # shown by test_documents and test_load: no YAML file
@@ -43,6 +44,7 @@ IN_CODE = {
     "NothingToCheck",  # by test_cli: there is no file
     "AgentTooOld",  # by test_slice
     "NoNodeSelected",  # by test_cluster_rights: a cluster is asked
+    "ClaimIsShared",
 }
 
 
