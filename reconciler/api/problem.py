@@ -79,6 +79,7 @@ _RULES = (
     Rule(
         "MemoryUnknown", Severity.WARNING, "What is needed, or what the node has, is not known yet."
     ),
+    Rule("DevicesUnknown", Severity.WARNING, "GPUs are asked of a node that states no devices."),
     Rule("SizeUnknown", Severity.NOTE, "What a model takes is not known yet."),
     Rule("ContextTooLong", Severity.WARNING, "More context than the model was trained with."),
     Rule("MemoryOverridden", Severity.WARNING, "Over budget, and started all the same."),

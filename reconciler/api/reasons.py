@@ -38,6 +38,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         # of a cluster's objects
         "ObjectMissing": "it is not there",
         "ObjectChanged": "an object of it is not as declared",
+        "MemoryKnown": "its model's header was read: what it takes is noted, and nothing restarts",
         "ImmutableField": "a field cannot be changed in place: deleted and created again",
         "DriftedByOther": "someone changed what the fleet declares",
         "FieldConflict": "another manager owns a field of it: theirs, unless forced by annotation",

@@ -122,15 +122,9 @@ def admit(
 
 
 def let_through(workload: Workload) -> str:
-    """Why a service is started although it does not fit; empty if it is not.
-
-    Facts from a hub never hold back a pod: one that they do would start when the hub becomes
-    unreachable.
-    """
+    """Why a service is started although it does not fit; empty if it is not."""
     if workload.lifecycle.get("memory.mode") == "warn":
         return "started all the same, by memory.mode: warn"
-    if workload.is_foreseen:
-        return "started all the same, as only the header of its model is known"
     return ""
 
 

@@ -31,8 +31,6 @@ def why_not(
         if draft.ref in held.services:
             return _refused(title, node, rule, message, _estimate(draft, desired))
         return f"{title} leaves no room for {ref.label}: {rule}: {message}\nNothing was written."
-    if over := _over_in_pods(draft, desired):
-        return _refused(title, node, "MemoryFits", over, _estimate(draft, desired))
     if entry is not None and (short := _short_by_figure(draft, entry, node, desired, observed)):
         figure = f"{show_bytes(entry.memory_bytes)} (the catalogue's figure)"
         return _insufficient(title, node, figure, short, ["a smaller quantisation", "another node"])
@@ -63,16 +61,6 @@ def _sized(draft: Draft, desired: Desired) -> Iterator[tuple[Admission, Sized]]:
         for sized in (*admission.admitted, *admission.refused):
             if sized.workload.ref == draft.ref:
                 yield admission, sized
-
-
-def _over_in_pods(draft: Draft, desired: Desired) -> str | None:
-    """Why it does not fit the nodes of its pool. A plan says so and goes on; here nothing runs."""
-    from reconciler.capacity.admission import reason
-
-    for admission, sized in _sized(draft, desired):
-        if sized.workload.is_foreseen and (over := reason(sized, admission)):
-            return over
-    return None
 
 
 def _refused(title: str, node: str, reason: str, message: str, estimate: str) -> str:

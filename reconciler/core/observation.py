@@ -131,8 +131,9 @@ class TargetState:
     on the node, with the inputs digest that they had: they stay so until that changes. `restarts`
     are services that a person wants to be restarted. `incomplete`: why absence from the revision
     proves nothing here; empty: it does. `leaving`: what is still there of services that were taken
-    away, in words. `state_option`: what a person who sits at the target must add to `fleet-agent`,
-    mostly nothing; None: the target may be another machine.
+    away, in words. `refused`: why services, as they are declared now, were refused for their
+    memory; it stands while what they take is not known. `state_option`: what a person who sits at
+    the target must add to `fleet-agent`, mostly nothing; None: the target may be another machine.
     """
 
     target: str
@@ -149,6 +150,7 @@ class TargetState:
     restarts: frozenset[ObjectRef] = frozenset()
     incomplete: str = ""
     leaving: Mapping[ObjectRef, str] = field(default_factory=dict)
+    refused: Mapping[ObjectRef, str] = field(default_factory=dict)
     state_option: str | None = None
 
     def keeps_stopped(self, meant: Workload | Instance) -> bool:

@@ -99,6 +99,8 @@ def _step(
     leaves = have is not None and state.reachable and state.target in policy.drained
     if is_held and not leaves:
         return None
+    if want is not None and not want.needs and (why := state.refused.get(ref := want.ref)):
+        return Blocked(ref, "MemoryFits", why, causes.where(ref), state.target, (ref,))
     if leaves and have is not None and (home is not None or is_held):
         step: Change | Blocked | None = leave(have, home, causes)
     else:

@@ -146,18 +146,18 @@ class Workload:
         return int(self.settings.get("devices") or 1)
 
     @property
-    def is_foreseen(self) -> bool:
-        """Of pods: whether facts of a model were read from a hub, and not from the fleet's
-        repository. Then `memory` and `needs` are for display only."""
-        return self.pool is not None and any(map(_is_foreseen, self.model_files))
+    def has_remote_models(self) -> bool:
+        """Of pods: whether a model lies elsewhere than in the fleet's repository. What its header
+        says may be known in one pass and not in the next, when a hub falls silent."""
+        return self.pool is not None and any("://" in m.source for m in self.model_files)
 
     @cached_property
     def as_pods(self) -> Workload:
-        """The inputs of pods: the repository alone. Otherwise pods would be replaced when a hub
-        becomes unreachable, or its facts change."""
-        if not self.is_foreseen:
+        """With what pods are made from: of a remote model what the fleet states, and the memory by
+        its header, which is a request and an annotation and decides no restart."""
+        if not self.has_remote_models:
             return self
-        return replace(self, models=tuple(map(_as_stated, self.models)), memory=None, needs=())
+        return replace(self, models=tuple(map(_as_stated, self.models)), memory=None)
 
     @property
     def is_recreated(self) -> bool:
@@ -166,15 +166,13 @@ class Workload:
         asked = self.settings.get("resources.requests") or {}
         if self.devices or any("/" in name for name in asked):
             return True
-        return any(2 * need.bytes > need.budget_bytes for need in self.as_pods.needs)
-
-
-def _is_foreseen(model: ModelFile) -> bool:
-    return model.size_bytes is not None and "://" in model.source
+        if self.has_remote_models:  # a strategy must not change with what a hub answers
+            return False
+        return any(2 * need.bytes > need.budget_bytes for need in self.needs)
 
 
 def _as_stated(model: ModelFile) -> ModelFile:
     """Without what was read of it where it lies."""
-    size = None if _is_foreseen(model) else model.size_bytes
+    size = None if "://" in model.source else model.size_bytes
     projector = _as_stated(model.projector) if model.projector else None
     return replace(model, size_bytes=size, projector=projector)

@@ -43,6 +43,7 @@ from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.running.instances import Running, explained, instances
 from reconciler.kube.running.pod_reader import PodReader
 from reconciler.kube.running.pool_nodes import PoolNodes
+from reconciler.kube.status.refusals import memory_refusals
 from reconciler.placement.defaults import otherwise_applied, taken
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class ClusterTarget:
             incomplete=wanted.incomplete,
             revision=RevisionState(applied=revision_of(seen.parent), held=held),
             leaving=pods.left,
+            refused=memory_refusals(meant, documents, wanted.objects),
             snapshot=seen,
             nearby=nearby,
             pods=pods,

@@ -20,6 +20,7 @@ from reconciler.placement.candidate import candidate as made_for
 from reconciler.placement.candidate import model_ref, turn
 from reconciler.placement.defaults import notes
 from reconciler.placement.draining import Guest, take_in
+from reconciler.placement.gpus import unstated_gpus
 from reconciler.placement.images import unfitting_images
 from reconciler.placement.misfit import misfit, mistaken
 from reconciler.placement.pods import name_conflicts, overfull
@@ -140,7 +141,11 @@ def _admit_all(
         draft.warnings += admission.warnings
     for node_name, finding in explain(admissions):
         draft.held.append(Hold(finding, (finding.ref,), frozenset({node_name})))
-    draft.warnings += [*_unknown_models(admissions), *overfull(admissions)]
+    draft.warnings += [
+        *_unknown_models(admissions),
+        *overfull(admissions),
+        *unstated_gpus(admissions),
+    ]
     return admissions
 
 

@@ -9,6 +9,7 @@ from reconciler.capacity.admission import Facts
 from reconciler.fleet.fleet import Fleet
 from reconciler.memory import is_projector
 from reconciler.placement.candidate import model_ref, runtime_of
+from reconciler.placement.gpus import gpu_misfit
 from reconciler.placement.names import reserved_namespace
 from reconciler.placement.pods import ACCELERATOR_OF, no_pods
 from reconciler.runtimes import RUNTIMES, resolve
@@ -33,6 +34,8 @@ def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[st
         return "NodeCapability", "spec", why
     if node.spec.kubernetes is not None and (no := no_pods(service, node, runtime, fleet)):
         return no
+    if too_few := gpu_misfit(service, node):
+        return too_few
     named = reserved_namespace(service.ref)
     if named and node.spec.agent is not None and node.spec.agent.clusters:
         return "ObjectName", *named  # it would be a Service there, as for a pool
@@ -71,13 +74,12 @@ def mistaken(
     service: InferenceService, node: FleetNode, fleet: Fleet, facts: Facts
 ) -> tuple[str, str, str] | None:
     """(rule, field, message) of a projector in a model's place, or the reverse, judged by headers;
-    None if neither. Facts from a hub do not hold back a pod: see `admission.let_through`."""
+    None if neither."""
     for i, name in enumerate(service.model_names):
         model = fleet.get(Model, model_ref(service, name))
         for part, at, _ in model.parts if model else ():
             known = facts.get(part.ref) if part.format == "gguf" else None
-            unheard = node.spec.kubernetes is not None and "://" in part.spec.source
-            if known is None or unheard or is_projector(known) == (part is not model):
+            if known is None or is_projector(known) == (part is not model):
                 continue
             what = "a projector, which belongs in spec.mmproj"
             if part is not model:

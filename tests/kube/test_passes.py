@@ -228,7 +228,7 @@ def test_that_we_know_better_what_the_same_pods_take_rolls_none_of_them() -> Non
 
     assert all(c.impact.restart is Restart.NONE for c in plan.changes)
     said = cluster.live[DEPLOYMENT]["metadata"]["annotations"]
-    assert NEEDS_ANNOTATION not in said  # its pods were never sized
+    assert NEEDS_ANNOTATION in said  # noted beside pods that stay
     assert all(c.is_shown_only for c in cluster.plan(a_fleet(chat={})).changes)
 
 

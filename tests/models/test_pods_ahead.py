@@ -1,7 +1,8 @@
-"""What is known of a model before any pod has it: for people and plans, and no part of a pod."""
+"""What is known of a model before any pod has it: it refuses and sizes pods, and restarts none."""
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,9 +14,11 @@ import pytest
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
 from reconciler.cli import main
-from reconciler.core.plan import Change, Plan
+from reconciler.core.plan import Change, Plan, Restart
 from reconciler.fleet.fleet import Fleet
 from reconciler.gguf.header import read_path
+from reconciler.kube.extender.demand import service_facts
+from reconciler.kube.objects import NEEDS_ANNOTATION, Manifest, ObjectId
 from reconciler.kube.status.status import service_status
 from reconciler.loop.desired import CachedFacts
 from reconciler.memory import ModelFacts
@@ -63,7 +66,6 @@ SHAPES: dict[str, dict[str, str]] = {
         pool(hardware={"memory": "8Gi"}, kubernetes={"cluster": CLUSTER, "cache": "pvc:100Gi"})
     ),
     "more than half of a node": in_pods(pool(hardware={"memory": "600Mi"}), contextSize=512),
-    "more than a node": in_pods(contextSize=HUGE),
     "more than a node, by memory.mode": in_pods(contextSize=HUGE, memory={"mode": "warn"}),
     "a device": in_pods(pool()),
     "limits": in_pods(resources={"limits": {"memory": "300Mi"}}),
@@ -76,34 +78,101 @@ def parts(plan: Plan) -> list[Change]:
     return [change for change in plan.changes if not change.is_shown_only]
 
 
+def unsized(made: Manifest) -> Manifest:
+    """Without what only a header says of its memory."""
+    found = copy.deepcopy(dict(made))
+    found["metadata"].get("annotations", {}).pop(NEEDS_ANNOTATION, None)
+    if found["kind"] == "Deployment":
+        (engine,) = found["spec"]["template"]["spec"]["containers"]
+        resources = engine.get("resources", {})
+        resources.get("requests", {}).pop("memory", None)
+        parts = {name: values for name, values in resources.items() if values}
+        engine |= {"resources": parts} if parts else {}
+        if not parts:
+            engine.pop("resources", None)
+    return found
+
+
+def template_of(live: Mapping[ObjectId, Manifest]) -> Manifest:
+    (deployment,) = (o for o in live.values() if o["kind"] == "Deployment")
+    return deployment["spec"]["template"]  # type: ignore[no-any-return]  # plain JSON
+
+
+def needs_of(live: Mapping[ObjectId, Manifest]) -> str | None:
+    (deployment,) = (o for o in live.values() if o["kind"] == "Deployment")
+    found = deployment["metadata"]["annotations"].get(NEEDS_ANNOTATION)
+    return found if found is None else str(found)
+
+
 def of_the_service(plan: Plan) -> Change:
     (found,) = (change for change in plan.changes if change.object is None)
     return found
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_pods_are_the_same_whether_a_hub_answers_or_not(shape: str, known: CachedFacts) -> None:
+def test_only_the_memory_differs_between_a_hub_that_answers_and_a_silent_one(
+    shape: str, known: CachedFacts
+) -> None:
     files = SHAPES[shape]
 
     there, silent = PureCluster(known).wanted(files), PureCluster().wanted(files)
 
-    assert there
-    assert there == silent
-    assert desired(files, known).assignment != desired(files).assignment
+    assert there != silent
+    assert {oid: unsized(made) for oid, made in there.items()} == silent
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_nothing_is_planned_when_a_hub_falls_silent_or_is_back(
+def test_nothing_restarts_when_a_hub_falls_silent_or_is_back(
     shape: str, known: CachedFacts
 ) -> None:
     files = SHAPES[shape]
-    for before, after in ((PureCluster(known), PureCluster()), (PureCluster(), PureCluster(known))):
-        before.bring_to(files)
-        after.live, after.stood = before.live, before.stood
+    answering, silent = PureCluster(known), PureCluster()
+    answering.bring_to(files)
+    silent.live, silent.stood = dict(answering.live), answering.stood
 
-        assert parts(before.plan(files)) == []
-        assert parts(after.plan(files)) == []
-        assert after.plan(files).blocked == ()
+    assert parts(answering.plan(files)) == []
+    assert parts(silent.plan(files)) == []
+    assert silent.plan(files).blocked == ()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_memory_that_becomes_known_is_noted_beside_pods_that_stay(
+    shape: str, known: CachedFacts
+) -> None:
+    files = SHAPES[shape]
+    silent, answering = PureCluster(), PureCluster(known)
+    silent.bring_to(files)
+    answering.live, answering.stood = dict(silent.live), silent.stood
+
+    (noted,) = parts(answering.bring_to(files))
+
+    assert (noted.reason, noted.impact.restart) == ("MemoryKnown", Restart.NONE)
+    assert needs_of(answering.live) is not None
+    assert template_of(answering.live) == template_of(silent.live)
+    assert parts(answering.plan(files)) == []
+
+
+def test_a_change_of_inputs_beside_a_silent_hub_keeps_no_memory_of_other_inputs(
+    known: CachedFacts,
+) -> None:
+    answering, silent = PureCluster(known), PureCluster()
+    answering.bring_to(in_pods(contextSize=8192))
+    silent.live, silent.stood = answering.live, answering.stood
+
+    silent.bring_to(in_pods(contextSize=512))
+
+    assert needs_of(silent.live) is None
+    assert "resources" not in template_of(silent.live)["spec"]["containers"][0]
+
+
+def test_another_drain_time_beside_a_silent_hub_restarts_nothing(known: CachedFacts) -> None:
+    answering, silent = PureCluster(known), PureCluster()
+    answering.bring_to(in_pods())
+    silent.live, silent.stood = answering.live, answering.stood
+
+    plan = silent.plan(in_pods(replicas=2))
+
+    assert {change.impact.restart for change in parts(plan)} == {Restart.NONE}
 
 
 def test_a_new_model_for_pods_has_its_memory_and_its_download_in_the_plan(
@@ -122,23 +191,88 @@ def test_a_new_model_for_pods_has_its_memory_and_its_download_in_the_plan(
     assert memory.after_bytes > 200 << 20
 
 
-def test_pods_whose_model_is_known_to_be_too_large_are_made_and_the_plan_says_so(
+def test_pods_that_no_node_of_their_pool_could_hold_are_refused_by_the_header(
     known: CachedFacts,
 ) -> None:
+    plan = PureCluster(known).plan(in_pods(contextSize=HUGE))
+
+    (blocked,) = plan.blocked
+    assert blocked.reason == "MemoryFits"
+    assert (
+        "of host memory, 5.4 GiB are free (8.0 GiB x 0.67 = 5.4 GiB budget); contextSize: "
+        in blocked.message
+    )
+    assert [o for c in plan.changes if (o := c.object) and o.kind == "Deployment"] == []
+
+
+def test_pods_that_run_stay_when_their_next_setting_is_refused(known: CachedFacts) -> None:
+    cluster = PureCluster(known)
+    cluster.bring_to(in_pods())
+    before = template_of(cluster.live)
+
+    plan = cluster.bring_to(in_pods(contextSize=HUGE))
+
+    assert [blocked.reason for blocked in plan.blocked] == ["MemoryFits"]
+    assert template_of(cluster.live) == before
+
+
+def test_what_was_refused_stays_so_while_the_hub_is_silent(known: CachedFacts) -> None:
+    """Else a reconciler that has just started would start it after all."""
     files = in_pods(contextSize=HUGE)
+    answering, silent = PureCluster(known), PureCluster()
+    answering.bring_to(files)
+    answering.report(files)
+    silent.live, silent.stood = answering.live, answering.stood
 
-    plan = PureCluster(known).plan(files)
+    (first,) = silent.bring_to(files).blocked
+    silent.report(files)
+    (again,) = silent.plan(files).blocked
 
-    (warning,) = (
-        w for w in desired(files, known).assignment.warnings if w.rule == "MemoryOverridden"
+    stands = "this stands until the header of its model can be read again"
+    assert first.reason == "MemoryFits"
+    assert first.message.endswith(f"contextSize: 8192 fits (288 MiB); {stands}")
+    assert again == first
+    assert silent.plan(in_pods(contextSize=512)).blocked == ()
+    assert silent.plan(in_pods(contextSize=HUGE, suspend=True)).blocked == ()
+
+
+def test_what_runs_has_its_memory_in_the_next_plan(known: CachedFacts) -> None:
+    cluster = PureCluster(known)
+    cluster.bring_to(in_pods(contextSize=512))
+
+    plan = cluster.plan(in_pods(contextSize=8192))
+
+    (memory,) = of_the_service(plan).impact.memory
+    assert memory.before_bytes is not None
+    assert memory.after_bytes is not None
+    assert memory.after_bytes > memory.before_bytes > 200 << 20
+
+
+def test_the_extender_filters_by_the_memory_of_a_remote_model(known: CachedFacts) -> None:
+    cluster = PureCluster(known)
+    cluster.bring_to(SHAPES["a device"])
+    (deployment,) = (o for o in cluster.live.values() if o["kind"] == "Deployment")
+
+    wanted = service_facts(deployment).gpu_bytes
+
+    (memory,) = (
+        need
+        for w in desired(SHAPES["a device"], known).assignment.workloads
+        for need in w.needs
+        if need.pool == "device0"
     )
-    assert plan.blocked == ()
-    assert "MemoryOverridden: needs" in of_the_service(plan).message
-    assert warning.message in of_the_service(plan).message
-    assert warning.message.endswith(
-        "started all the same, as only the header of its model is known"
-    )
-    assert warning.field == "spec.contextSize"
+    assert wanted == memory.bytes
+
+
+def test_a_request_for_memory_that_was_let_through_is_one_that_a_node_can_grant(
+    known: CachedFacts,
+) -> None:
+    cluster = PureCluster(known)
+
+    cluster.bring_to(SHAPES["more than a node, by memory.mode"])
+
+    (engine,) = template_of(cluster.live)["spec"]["containers"]
+    assert engine["resources"]["requests"]["memory"] == "5489Mi"
 
 
 def test_a_change_of_pods_says_how_they_are_changed_and_not_how_a_header_would_have_it(
@@ -158,11 +292,13 @@ def test_a_change_of_pods_says_how_they_are_changed_and_not_how_a_header_would_h
 def test_a_condition_says_what_the_header_says(known: CachedFacts) -> None:
     said = {}
     for name, files in (("fits", in_pods()), ("over", in_pods(contextSize=HUGE))):
-        status = service_status(view(desired(files, known)), live_service(), "now")
+        want = desired(files, known)
+        seen = view(want, plan=PureCluster(known).plan(files))
+        status = service_status(seen, live_service(), "now")
         (said[name],) = (c for c in status["conditions"] if c["type"] == "MemoryFits")
 
     assert (said["fits"]["status"], said["fits"]["reason"]) == ("True", "Fits")
-    assert (said["over"]["status"], said["over"]["reason"]) == ("False", "MemoryOverridden")
+    assert (said["over"]["status"], said["over"]["reason"]) == ("False", "MemoryFits")
 
 
 @pytest.fixture

@@ -180,17 +180,18 @@ def test_a_model_in_the_place_of_a_projector_is_not_served() -> None:
     assert "Model m spec.mmproj is a model (llama)" in held.finding.message
 
 
-def test_what_a_hub_says_of_a_projector_holds_back_no_pod_and_is_in_none() -> None:
+def test_what_a_hub_says_of_a_projector_holds_back_pods_and_is_no_input_of_any() -> None:
     pool = node(agent=None, kubernetes={"cluster": "prod"})
     right, wrong = (
         assign(fleet(pool, seeing(), service()), k) for k in (KNOWN, {**KNOWN, ITS: facts()})
     )
 
     (pods,) = right.workloads
-    assert (rules(wrong), pods.memory is not None) == ({}, True)
+    assert rules(wrong) == {"chat": "ProjectorMismatch"}
+    assert pods.memory is not None
     unknown = assign(fleet(pool, seeing(), service()), {}).workloads[0]
     assert pods.as_pods.model_files == unknown.model_files
-    assert (pods.as_pods.memory, pods.as_pods.needs) == (None, ())
+    assert (pods.as_pods.memory, pods.as_pods.needs) == (None, pods.needs)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ OF_PLACEMENT = {  # what only a node can decide: reconciler.placement
     "HostCacheRefused",
     "DefaultTaken",  # by test_defaults
     "ImageMismatch",
+    "DevicesUnknown",  # by test_gpus
 }
 IN_CODE = {
     "FileUnreadable",  # shown by test_documents and test_load: no YAML file

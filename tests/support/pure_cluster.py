@@ -12,11 +12,14 @@ from reconciler.core.observation import Location, Observation, TargetState
 from reconciler.core.plan import Action, Plan
 from reconciler.kube.apply.objects import object_id
 from reconciler.kube.diff.planning import Scope, plan_objects
+from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.running.instances import instances
+from reconciler.kube.status.refusals import memory_refusals
+from reconciler.kube.status.status import service_status
 from reconciler.loop.desired import CachedFacts, no_facts
-from tests.support.cluster_views import CLUSTER, desired
+from tests.support.cluster_views import CLUSTER, desired, view
 from tests.support.kube_live import as_applied
 
 TARGET = f"cluster/{CLUSTER}"
@@ -43,7 +46,11 @@ class PureCluster:
         wanted = ObjectRenderer(CLUSTER).wanted(want)
         meant = {w.ref: w for w in want.assignment.workloads if w.target == TARGET}
         state = TargetState(
-            TARGET, reachable=reachable, renders=wanted.renders, incomplete=wanted.incomplete
+            TARGET,
+            reachable=reachable,
+            renders=wanted.renders,
+            incomplete=wanted.incomplete,
+            refused=memory_refusals(meant, ObjectSet.of(self.live), wanted.objects),
         )
         running = instances(TARGET, self.live, meant, self.stood) if reachable else ()
         services = want.plan(Observation({TARGET: state}, running), confirmed)
@@ -71,6 +78,15 @@ class PureCluster:
         origins = desired(files, self.known).fleet.origins
         self.stood = {ref: Location(o.path, o.line, None) for ref, o in origins.items()}
         return plan
+
+    def report(self, files: Files) -> None:
+        """Write the statuses of services, as the reconciler does after a pass."""
+        seen = view(desired(files, self.known), plan=self.plan(files))
+        for oid, live in self.live.items():
+            if oid.kind == "InferenceService":
+                metadata = {"generation": 1, **live["metadata"]}
+                there = {**live, "metadata": metadata}
+                self.live[oid] = {**there, "status": service_status(seen, there, "now")}
 
     def annotate(self, oid: ObjectId, name: str, value: str) -> None:
         """As a person does with kubectl."""

@@ -18,8 +18,8 @@ from reconciler.kube.objects import INPUTS_DIGEST_ANNOTATION, Manifest, service_
 from reconciler.kube.render.containers import ENGINE
 from reconciler.kube.render.labels import COMPONENT_LABEL, SERVER
 from reconciler.kube.render.placed import PlacedService
-from reconciler.kube.render.resources import DEVICES
 from reconciler.kube.running.readiness import conditions_of
+from reconciler.placement.gpus import DEVICES
 from reconciler.runtimes import RUNTIMES
 
 _MOST_BUILD = 512  # characters, as a key takes them

@@ -36,44 +36,56 @@ def without(manifest: Manifest, live: Manifest, left: Iterable[Difference]) -> d
 
 
 def as_sized(manifest: Manifest, live: Manifest) -> Manifest:
-    """With the memory that its pods were sized for when its inputs last changed: a better estimate
-    for the same pods is not a reason to change them."""
+    """With the memory that its pods were sized for when they were last replaced: a better estimate
+    is not a reason to replace them, nor is a hub that is silent. Where nothing was known of them,
+    what is known now is noted beside them."""
     said, now = (m["metadata"].get("annotations") or {} for m in (manifest, live))
-    inputs, needs = INPUTS_DIGEST_ANNOTATION, NEEDS_ANNOTATION
-    same_inputs = said.get(inputs) is not None and said.get(inputs) == now.get(inputs)
-    if not same_inputs or said.get(needs) == now.get(needs):
+    needs, renders = NEEDS_ANNOTATION, RENDER_DIGEST_ANNOTATION
+    if manifest["kind"] != "Deployment" or _made_from(manifest) != _made_from(live):
         return manifest
-    told = {k: v for k, v in said.items() if k != needs}
-    told |= {needs: now[needs]} if needs in now else {}
-    return {**manifest, "metadata": {**manifest["metadata"], "annotations": told}}
+    made = dict(manifest)
+    if said.get(needs) != now.get(needs):
+        annotations = {**said, needs: now.get(needs) or said.get(needs)}
+        made |= {"metadata": {**manifest["metadata"], "annotations": annotations}}
+    same_render = said.get(renders) == now.get(renders)
+    if same_render and _memory_requests(manifest) != _memory_requests(live):
+        return _as_applied(made, live) or made
+    return made
+
+
+def _memory_requests(deployment: Manifest) -> list[object]:
+    spec = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
+    resources = (c.get("resources") or {} for c in spec.get("containers") or ())
+    return [(of_one.get("requests") or {}).get("memory") for of_one in resources]
 
 
 def as_before(manifest: Manifest, live: Manifest) -> dict[str, Any]:
     """The manifest with the part in which only our rendering changed as it was last applied; the
     same manifest if nothing waits."""
-    where = _WAITING.get(manifest["kind"])
     said, now = (m["metadata"].get("annotations") or {} for m in (manifest, live))
     inputs, renders = INPUTS_DIGEST_ANNOTATION, RENDER_DIGEST_ANNOTATION
     is_waiting = (
-        where is not None
-        and said.get(inputs) is not None
+        said.get(inputs) is not None
         and _made_from(manifest) == _made_from(live)
         and said.get(renders) != now.get(renders)
         and now.get(renders) is not None
     )
-    if where is None or not is_waiting:
-        return dict(manifest)
-    outer, inner = where
-    applied = owned(live)
-    if inner not in applied.get(outer, {}):
+    if not is_waiting:
         return dict(manifest)
     annotations = {**said, renders: now[renders]}
-    made = {
-        **manifest,
-        "metadata": {**manifest["metadata"], "annotations": annotations},
-        outer: {**manifest[outer], inner: applied[outer][inner]},
-    }
-    # Fields that others took from us are no longer in what we own: they keep their current value.
+    made = {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
+    return _as_applied(made, live) or dict(manifest)
+
+
+def _as_applied(manifest: dict[str, Any], live: Manifest) -> dict[str, Any]:
+    """With the part that waits as it was last applied. Fields that others took from us are no
+    longer in what we own: they keep their current value. Empty: nothing of it is ours."""
+    where = _WAITING.get(manifest["kind"])
+    applied = owned(live)
+    if where is None or where[1] not in applied.get(where[0], {}):
+        return {}
+    outer, inner = where
+    made = {**manifest, outer: {**manifest[outer], inner: applied[outer][inner]}}
     lost = (d for d in compare(manifest, live) if d.cause is Cause.DRIFT)
     for difference in lost:
         if difference.path[:2] == (f"f:{outer}", f"f:{inner}") and difference.after is not None:

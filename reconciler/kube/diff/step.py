@@ -164,6 +164,8 @@ def _taking(
     more |= _who(found.drifted)
     if not found.declared:
         return at.change(Action.DRIFT, "DriftedByOther", **more)
+    if [d.path[-1] for d in found.takes] == [f"f:{NEEDS_ANNOTATION}"]:
+        return at.change(Action.UPDATE, "MemoryKnown", **more)
     if found.drifted:
         more["message"] = "; ".join(map(_taken, found.drifted))
     return at.change(Action.UPDATE, "ObjectChanged", **more)

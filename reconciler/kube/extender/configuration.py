@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.kube.objects import SYSTEM_NAMESPACE
-from reconciler.kube.render.resources import DEVICES
+from reconciler.placement.gpus import DEVICES
 
 NAME = "fleet-extender"  # of the Deployment, its Service and its ServiceAccount
 PORT = 8888

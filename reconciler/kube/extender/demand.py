@@ -23,7 +23,7 @@ from reconciler.kube.objects import (
     SERVICE_LABEL,
 )
 from reconciler.kube.render.labels import COMPONENT_LABEL, SERVER
-from reconciler.kube.render.resources import vendor_of
+from reconciler.placement.gpus import vendor_of
 from reconciler.placement.nodefit import CandidateNode, PodDemand
 
 ServiceKey = tuple[str, str]  # namespace, name

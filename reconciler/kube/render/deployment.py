@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from reconciler.api.digest import digest
@@ -34,7 +35,7 @@ def deployment(subject: Subject) -> Manifest:
     annotations = {
         INPUTS_DIGEST_ANNOTATION: workload.inputs_digest,
         INPUTS_ANNOTATION: _told(workload.inputs),
-        RENDER_DIGEST_ANNOTATION: digest(template),
+        RENDER_DIGEST_ANNOTATION: digest(_unsized(subject, template)),
         **_needs(workload),
     }
     return {
@@ -50,6 +51,16 @@ def deployment(subject: Subject) -> Manifest:
             "template": template,
         },
     }
+
+
+def _unsized(subject: Subject, template: dict[str, Any]) -> dict[str, Any]:
+    """The template without the memory that only the header of a remote model says."""
+    workload = subject.placed.workload
+    if not (workload.has_remote_models and workload.needs):
+        return template
+    placed = replace(subject.placed, workload=replace(workload, needs=()))
+    unsized = engine(replace(subject, placed=placed))
+    return {**template, "spec": {**template["spec"], "containers": [unsized]}}
 
 
 def _needs(workload: Workload) -> dict[str, str]:

@@ -6,35 +6,12 @@ only if the fleet states one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from reconciler.capacity.pools import HOST, UNIFIED
 from reconciler.kube.render.quantity import canonical, mebibytes, value_of
 from reconciler.kube.render.subject import Subject
-from reconciler.placement.pods import ACCELERATOR_OF
-
-DEVICES: Mapping[str, str] = MappingProxyType(
-    {
-        "cuda": "nvidia.com/gpu",
-        "rocm": "amd.com/gpu",
-        "intel": "gpu.intel.com/i915",
-    }
-)
-"""Accelerator -> its resource name in the vendor's device plugin, which is also the usual taint's
-key."""
-_VENDORS = {
-    DEVICES[accelerator].partition("/")[0]: vendor
-    for vendor, accelerator in ACCELERATOR_OF.items()
-    if accelerator in DEVICES
-}
-
-
-def vendor_of(resource: str) -> str | None:
-    """Whose GPUs, or parts of them (`nvidia.com/mig-1g.5gb`), a resource stands for."""
-    domain, slash, _ = resource.partition("/")
-    return _VENDORS.get(domain) if slash else None
+from reconciler.placement.gpus import DEVICES
 
 
 def resources(subject: Subject) -> dict[str, Any]:
@@ -74,9 +51,10 @@ def is_extended(name: str) -> bool:
 
 
 def _memory(subject: Subject) -> str | None:
-    """What it takes of the node's own memory; None: not known. Device memory is not a resource."""
+    """What it takes of the node's own memory; None: not known. Device memory is not a resource.
+    More than the budget is let through by the fleet only, and no node could grant it."""
     needs = subject.placed.workload.needs
-    taken = [need.bytes for need in needs if need.pool in (HOST, UNIFIED)]
+    taken = [min(n.bytes, n.budget_bytes) for n in needs if n.pool in (HOST, UNIFIED)]
     return mebibytes(sum(taken)) if taken else None
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from reconciler.kube.render.affinity import label_terms, required
 from reconciler.kube.render.labels import selector
-from reconciler.kube.render.resources import DEVICES, asked_devices, device_name
+from reconciler.kube.render.resources import asked_devices, device_name
 from reconciler.kube.render.subject import Subject
+from reconciler.placement.gpus import DEVICES
 
 
 def onto_pool(subject: Subject) -> dict[str, Any]:

@@ -1,0 +1,46 @@
+"""Which services were refused for their memory, read from the statuses that said so. Pure.
+
+What a model takes is known from its header, and a hub may be silent when a reconciler has just
+started: a service that was refused a moment ago would then be started after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reconciler.api.meta import ObjectRef
+from reconciler.fleet.workload import Workload
+from reconciler.kube.diff.untouched import is_untouched
+from reconciler.kube.object_set import ObjectSet
+from reconciler.kube.objects import Manifest, document_id
+from reconciler.kube.status.conditions import MEMORY_FITS
+
+_STANDS = "this stands until the header of its model can be read again"
+
+
+def memory_refusals(
+    meant: Mapping[ObjectRef, Workload], documents: ObjectSet, wanted: ObjectSet
+) -> Mapping[ObjectRef, str]:
+    """Why each service, whose memory is not known now, was refused as it is declared. `documents`
+    are the live ones, `wanted` those that this fleet applies."""
+    found = {}
+    for ref, workload in meant.items():
+        if workload.needs or workload.suspended or not workload.has_remote_models:
+            continue
+        live = documents.get(document_id(ref))
+        if live is not None and (why := _refusal(live, wanted.get(document_id(ref)))):
+            found[ref] = why if why.endswith(_STANDS) else f"{why}; {_STANDS}"
+    return found
+
+
+def _refusal(live: Manifest, declared: Manifest | None) -> str:
+    """What the condition says; empty: nothing, or it is about another generation."""
+    if declared is not None and not is_untouched(declared, live):
+        return ""
+    status = live.get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == MEMORY_FITS and condition.get("reason") == "MemoryFits":
+            is_current = condition.get("observedGeneration") == live["metadata"].get("generation")
+            refused = condition.get("status") == "False" and is_current
+            return str(condition.get("message", "")) if refused else ""
+    return ""

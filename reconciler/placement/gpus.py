@@ -1,0 +1,102 @@
+"""The GPUs that a service asks for, by their resource's name or by number, and whether a machine
+states them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from reconciler.api.fleetnode import Device, FleetNode
+from reconciler.api.inferenceservice import InferenceService
+from reconciler.api.problem import Finding
+from reconciler.capacity.admission import Admission
+from reconciler.placement.pods import ACCELERATOR_OF
+
+DEVICES: Mapping[str, str] = MappingProxyType(
+    {
+        "cuda": "nvidia.com/gpu",
+        "rocm": "amd.com/gpu",
+        "intel": "gpu.intel.com/i915",
+    }
+)
+"""Accelerator -> its resource name in the vendor's device plugin, which is also the usual taint's
+key."""
+_VENDORS = {
+    DEVICES[accelerator].partition("/")[0]: vendor
+    for vendor, accelerator in ACCELERATOR_OF.items()
+    if accelerator in DEVICES
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AskedGpus:
+    """`text` is as its author wrote it; `vendor` None: any."""
+
+    field: str
+    text: str
+    count: int
+    vendor: str | None
+
+
+def vendor_of(resource: str) -> str | None:
+    """Whose GPUs, or parts of them (`nvidia.com/mig-1g.5gb`), a resource stands for."""
+    domain, slash, _ = resource.partition("/")
+    return _VENDORS.get(domain) if slash else None
+
+
+def gpu_misfit(service: InferenceService, node: FleetNode) -> tuple[str, str, str] | None:
+    """(rule, field, message) of a machine that states too few GPUs; None if it states enough, or
+    states nothing of its devices. A pool's are Kubernetes' to count."""
+    if node.spec.kubernetes is not None or not _states_devices(node):
+        return None
+    for asked in _asked(service):
+        found = sum(_is_of(device, asked) for device in node.spec.hardware.devices)
+        if found < asked.count:
+            whose = f"{asked.vendor} device" if asked.vendor else "device"
+            states = f"{found} {whose}{'' if found == 1 else 's'}" if found else f"no {whose}"
+            message = (
+                f"`{asked.text}` asks for {asked.count}, and node {node.metadata.name} states"
+                f" {states}; name another node, or take the request out"
+            )
+            return "NodeCapability", asked.field, message
+    return None
+
+
+def unstated_gpus(admissions: Iterable[Admission]) -> Iterator[Finding]:
+    """Services that ask a machine for GPUs which does not say what it has: they run on what is
+    there."""
+    for admission in admissions:
+        node = admission.node
+        if admission.is_pool or _states_devices(node):
+            continue
+        for asked_for in admission.asked:
+            for asked in _asked(asked_for.service):
+                name = node.metadata.name
+                message = (
+                    f"`{asked.text}` is not checked: node {name} does not state its devices, and"
+                    " without one the service runs on the processor; `fleet-agent probe` there"
+                    " prints the `hardware` block to add"
+                )
+                yield Finding("DevicesUnknown", asked_for.service.ref, asked.field, message)
+
+
+def _asked(service: InferenceService) -> Iterator[AskedGpus]:
+    spec = service.spec
+    if "devices" in spec.model_fields_set:
+        yield AskedGpus("spec.devices", f"devices: {spec.devices}", spec.devices, None)
+    for part, values in (("limits", spec.resources.limits), ("requests", spec.resources.requests)):
+        for name, value in sorted(values.items()):
+            vendor, text = vendor_of(name), str(value)
+            if vendor and text.isdecimal() and int(text) > 0:
+                yield AskedGpus(f"spec.resources.{part}", f"{name}: {text}", int(text), vendor)
+
+
+def _states_devices(node: FleetNode) -> bool:
+    """Whether the fleet says what devices it has: a list, or the whole hardware without one."""
+    hardware = node.spec.hardware
+    return "devices" in hardware.model_fields_set or hardware.os is not None
+
+
+def _is_of(device: Device, asked: AskedGpus) -> bool:
+    return asked.vendor is None or device.vendor == asked.vendor
