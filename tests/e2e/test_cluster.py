@@ -91,6 +91,33 @@ def test_a_hub_that_is_there_or_silent_changes_the_plans_figures_and_nothing_els
     assert "memory and size of default/phi are not known yet" in silent.err
 
 
+def test_pods_that_no_node_could_hold_are_refused_also_while_the_hub_is_silent(
+    home: ClusterFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FLEET_OFFLINE")
+    with FileServer(tiny_llama(tmp_path / "tiny.gguf").read_bytes()) as hub:
+        home.push(chat=chat(contextSize=512), phi=model("phi", source=hub.url))
+        home.once()
+        small = home.cluster.json("get", "deployment", "chat")
+        home.push(chat=chat(contextSize=9_999_999))
+        before, applied, after = home.dry_run(), home.once(), home.dry_run()
+    (home.machine.root / "cache" / "fleet-reconciler" / "headers").rename(tmp_path / "headers")
+    silent = home.dry_run()
+    home.once()
+
+    (engine,) = small["spec"]["template"]["spec"]["containers"]
+    assert engine["resources"]["requests"]["memory"].endswith("Mi")
+    assert "inference.llmkube.dev/needs" in small["metadata"]["annotations"]
+    assert [run.code for run in (before, applied, after, silent)] == [BLOCKED] * 4
+    assert "MemoryFits: needs" in before.out
+    assert "this stands until the header of its model can be read again" in silent.out
+    now = home.cluster.json("get", "deployment", "chat")
+    assert now["spec"]["template"] == small["spec"]["template"]
+    conditions = home.cluster.json("get", "isvc", "chat")["status"]["conditions"]
+    (fits,) = (c for c in conditions if c["type"] == "MemoryFits")
+    assert fits["status"] == "False"
+
+
 def _of_the_service(changes: list[dict[str, Any]]) -> tuple[int | None, list[dict[str, Any]]]:
     """What it downloads, and its memory."""
     impacts = [c["impact"] for c in changes if c["object"]["kind"] == "InferenceService"]
