@@ -61,13 +61,13 @@ def arrivals(
     running: dict[str, dict[ObjectRef, Instance]] = {target: {} for target in observed.targets}
     for instance in observed.instances:
         running[instance.target][instance.ref] = instance
-    going = _going(changes)
+    going, blocked = _going(changes), tuple(blocked)
     kept = {(item.target, item.ref) for item in blocked if item.reason == "StoppedByHand"}
     found = []
     for target, state in sorted(observed.targets.items()):
         leaving = {**going.get(target, {}), **state.leaving}
         staying = frozenset(ref for of, ref in kept if of == target)
-        verdict = verdicts.get(target, {})
+        verdict = {**_in_cluster(target, blocked), **verdicts.get(target, {})}
         seen = _NodeSeen(state, running[target], verdict, lasting, leaving, staying)
         found.append(replace(_arrival(revision, wanted[target], seen), target=target))
     return tuple(found)
@@ -83,6 +83,18 @@ class _NodeSeen:
     lasting: Collection[str]
     leaving: Mapping[ObjectRef, str]
     staying: frozenset[ObjectRef]  # of those, who go only when a person says so
+
+
+def _in_cluster(target: str, blocked: Iterable[Blocked]) -> Verdicts:
+    """What the plan holds back in a cluster, which has no agent that would say so."""
+    if not target.startswith("cluster/"):
+        return {}
+    return {
+        ref: (item.reason, item.message)
+        for item in blocked
+        if item.target in (None, target)
+        for ref in (item.ref, *item.holds)
+    }
 
 
 def _going(changes: Iterable[Change]) -> Mapping[str, Mapping[ObjectRef, str]]:

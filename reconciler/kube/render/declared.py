@@ -48,7 +48,11 @@ def concerns(node: FleetNode, cluster: str) -> bool:
 
 
 def _services(desired: Desired, nodes: frozenset[str]) -> list[InferenceService]:
-    placed = {w.ref for w in desired.assignment.workloads if w.node in nodes}
+    assignment = desired.assignment
+    placed = {w.ref for w in assignment.workloads if w.node in nodes}
+    for admission in assignment.admissions:  # also those that do not fit
+        if admission.node.metadata.name in nodes:
+            placed.update(candidate.service.ref for candidate in admission.asked)
     return [
         service
         for service in desired.fleet.all(InferenceService)
