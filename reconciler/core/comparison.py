@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from reconciler.api.digest import digest
 from reconciler.api.meta import ObjectRef
+from reconciler.core.declared import MODEL_PREFIX, NODE_PREFIX, DeclaredField, declared_in
 from reconciler.core.download import download_bytes
 from reconciler.core.observation import DriftKind, Instance, Location, TargetState
 from reconciler.core.plan import Action, Blocked, Change, FieldChange, Impact, Restart
@@ -17,12 +18,16 @@ from reconciler.runtimes import RUNTIMES
 
 
 class Causes(Protocol):
-    """Where things stand, with the commit that put them there."""
+    """Where things stand, with the commit that made them so."""
 
     def where(self, ref: ObjectRef, field: str = "") -> Location | None:
         """The line of a field of a declared object, or of the object."""
 
-    def removal(self, last: Location | None) -> Location | None:
+    def declared(self, fields: Sequence[DeclaredField]) -> Location | None:
+        """The one of these that was changed last: its line, or where it was until it was taken
+        away. None: none of them was ever stated."""
+
+    def removal(self, ref: ObjectRef, last: Location | None) -> Location | None:
         """The line that an object last stood on, with the commit that removed it."""
 
 
@@ -115,7 +120,7 @@ def _remove(have: Instance, home: Workload | None, causes: Causes) -> Change | B
             desired=home,
             home=there,
         )
-    where = causes.removal(have.source)
+    where = causes.removal(have.ref, have.source)
     said = have.inputs.get("lifecycle", {}).get("prune")
     if "disabled" in (said, have.by_hand.get("prune")):
         message = "no longer declared, kept by its prune annotation; stop it by hand"
@@ -135,7 +140,10 @@ def _compare(
     fields = _field_changes(
         public_inputs(have.inputs), public_inputs(want.inputs), process_changes=not keeps_process
     )
-    cause = _first_cause(want, fields, causes)
+    fields = tuple(
+        replace(field, source=causes.declared(declared_in(want, field.path))) for field in fields
+    )
+    cause = _cause_of(fields) or causes.where(want.ref)
     if keeps_process:
         return Change(
             Action.UPDATE,
@@ -152,7 +160,9 @@ def _compare(
     if not want.takes_new and _pool_name(want.inputs) != _pool_name(have.inputs):
         return _takes_nothing_new(want, cause)
     reason = (
-        "ModelChanged" if any(f.path.startswith("model.") for f in fields) else "SettingsChanged"
+        "ModelChanged"
+        if any(f.path.startswith(MODEL_PREFIX) for f in fields)
+        else "SettingsChanged"
     )
     if _is_hot(want, have):
         impact = Impact(restart=Restart.HOT, download_bytes=download_bytes(want, state))
@@ -279,9 +289,6 @@ def _field_changes(
     )
 
 
-_NODE = "node."  # how fields of the FleetNode's spec are shown
-
-
 _POOL = {
     "accelerator": "hardware.accelerator",
     "nodeSelector": "kubernetes.nodeSelector",
@@ -306,27 +313,31 @@ def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
         **inputs.get("lifecycle", {}),
     }
     listen = inputs.get("listen", {"expose": LOOPBACK.expose, "host": LOOPBACK.host})
-    flat |= {f"{_NODE}agent.expose": listen["expose"], f"{_NODE}agent.hostIP": listen["host"]}
+    flat |= {
+        f"{NODE_PREFIX}agent.expose": listen["expose"],
+        f"{NODE_PREFIX}agent.hostIP": listen["host"],
+    }
     if pool := inputs.get("pool"):
-        flat |= {f"{_NODE}{_POOL[key]}": value for key, value in pool.items() if key != "name"}
+        flat |= {
+            f"{NODE_PREFIX}{_POOL[key]}": value for key, value in pool.items() if key != "name"
+        }
         flat["placement.nodes"] = [pool["name"]]
     for model in models:
-        flat |= {f"model.{model['name']}.{k}": v for k, v in model.items() if k != "name"}
+        flat |= {f"{MODEL_PREFIX}{model['name']}.{k}": v for k, v in model.items() if k != "name"}
     return flat
 
 
-def _first_cause(
-    want: Workload, fields: tuple[FieldChange, ...], causes: Causes
-) -> Location | None:
-    """The line of the first changed field; a Model's field is in the Model's document, a
-    node's in its FleetNode."""
-    own = [f for f in fields if not f.path.startswith(("model.", _NODE))]
-    if own or not fields:
-        path = own[0].path if own else ""
-        path = "modelRef" if path == "models" and len(want.models) == 1 else path
-        return causes.where(want.ref, f"spec.{path}" if path else "")
-    if fields[0].path.startswith(_NODE):
-        field = fields[0].path.removeprefix(_NODE)
-        return causes.where(ObjectRef("FleetNode", "", want.node), f"spec.{field}")
-    _, name, field = fields[0].path.split(".", 2)[0], *fields[0].path[6:].rsplit(".", 1)
-    return causes.where(ObjectRef("Model", want.ref.namespace, name), f"spec.{field}")
+def _cause_of(fields: Iterable[FieldChange]) -> Location | None:
+    """The place of the first field that is declared: the service's own before its Model's and its
+    node's, and a digest last, since it follows from what names the file."""
+    ranked = sorted((field for field in fields if field.source), key=_rank)
+    return ranked[0].source if ranked else None
+
+
+def _rank(field: FieldChange) -> tuple[bool, bool, bool]:
+    path = field.path
+    return (
+        path.lower().endswith("sha256"),
+        path.startswith(NODE_PREFIX),
+        path.startswith(MODEL_PREFIX),
+    )

@@ -39,12 +39,14 @@ SENSITIVE = "(sensitive, changed)"  # in the place of values that come from secr
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """`path` is below `spec` of the service; `model.NAME.source` and the like are the Model's."""
+    """`path` is below `spec` of the service; `model.NAME.source` and the like are the Model's.
+    `source` is where it is declared; None: nowhere, as it follows from something else."""
 
     path: str
     before: Any
     after: Any
     forces_restart: bool
+    source: Location | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from reconciler.api.fleet import FleetPolicy
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model, origin
 from reconciler.capacity.admission import Facts, Others, Sized
+from reconciler.core.declared import THE_FLEET, DeclaredField
 from reconciler.core.observation import Instance, Location, Observation
 from reconciler.core.plan import Blocked, Plan
 from reconciler.core.planner import Policy, make_plan
 from reconciler.core.prune import Before, limits_of
-from reconciler.fleet.fleet import Fleet
+from reconciler.fleet.fleet import Fleet, Origin
 from reconciler.placement import Assignment, Hold, assign, beside_others
 from reconciler.placement.pods import target_of
 from reconciler.source.checkout import Checkout
+from reconciler.source.field_history import ChangedBy
+from reconciler.source.field_value import counted, value_at
 from reconciler.source.load import Loaded
 
 CachedFacts = Callable[[Fleet, Sequence[Model]], Facts]
@@ -111,7 +116,7 @@ class Desired:
                 inputs=workload.inputs,
                 inputs_digest=workload.inputs_digest,
                 render_digest=None,
-                source=self.where(workload.ref),
+                source=Location(workload.origin.path, workload.origin.line, None),
                 ready=True,
                 reason="Declared",
                 needs=workload.needs,
@@ -126,10 +131,54 @@ class Desired:
         origin = self.fleet.origins.get(ref)
         if origin is None:
             return None
+        return self._at(ref, origin, field, self._changed_by(origin, ref, field))
+
+    def declared(self, fields: Sequence[DeclaredField]) -> Location | None:
+        """The one of these that was changed last, of those that are stated or were."""
+        found: Location | None = None
+        for ref, field in fields:
+            place = self._declared(self._the_fleet() if ref == THE_FLEET else ref, field)
+            if place and (found is None or self._is_newer(place, found)):
+                found = place
+        return found
+
+    def _declared(self, ref: ObjectRef, field: str) -> Location | None:
+        origin = self.fleet.origins.get(ref)
+        if origin is None:
+            return None
         if field in _DIGESTS and (file := self._model_file(ref, field)):
             return Location(file, 1, self.checkout.commit_of(file))
-        line = self.loaded.line(ref, field) if field else origin.line
-        return Location(origin.path, line, self.checkout.commit_of(origin.path))
+        by = self._changed_by(origin, ref, field)
+        return self._at(ref, origin, field, by) if by or self._states(ref, field) else None
+
+    def _changed_by(self, origin: Origin, ref: ObjectRef, field: str) -> ChangedBy | None:
+        history = self.checkout.history
+        return history.changed_by(origin.path, ref, field) if history else None
+
+    def _at(self, ref: ObjectRef, origin: Origin, field: str, by: ChangedBy | None) -> Location:
+        """Its line, with the commit: where that of the field is not known, that of the object."""
+        line = self.loaded.line(ref, self._counted(ref, field)) if field else origin.line
+        by = by or self._changed_by(origin, ref, "")
+        return Location(origin.path, line, by.commit if by else None)
+
+    def _is_newer(self, place: Location, than: Location) -> bool:
+        history = self.checkout.history
+        if history is None or than.commit is None or place.commit == than.commit:
+            return False
+        return place.commit is None or history.is_newer(place.commit, than.commit)
+
+    def _states(self, ref: ObjectRef, field: str) -> bool:
+        return value_at(self._document(ref), field) is not None
+
+    def _counted(self, ref: ObjectRef, field: str) -> str:
+        return counted(self._document(ref), field) if '["' in field else field
+
+    def _document(self, ref: ObjectRef) -> dict[str, Any]:
+        found = self.fleet.objects[ref]
+        return found.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+    def _the_fleet(self) -> ObjectRef:
+        return next((policy.ref for policy in self.fleet.all(FleetPolicy)), THE_FLEET)
 
     def _sized(self, node: str, ref: ObjectRef) -> Sized | None:
         """A service as it was sized for the node that takes it."""
@@ -148,11 +197,13 @@ class Desired:
                 return stored.path if stored else None
         return None
 
-    def removal(self, last: Location | None) -> Location | None:
+    def removal(self, ref: ObjectRef, last: Location | None) -> Location | None:
         """The line that an object last stood on, with the commit that removed it."""
         if last is None:
             return None
-        return Location(last.file, last.line, self.checkout.commit_of(last.file))
+        history = self.checkout.history
+        by = history.removed_by(last.file, ref) if history else None
+        return Location(last.file, last.line, by.commit if by else None)
 
     def _concerns(self, held: Hold, observed: Observation) -> bool:
         """Whether a hold is any business of the targets that are looked at. What runs there stays

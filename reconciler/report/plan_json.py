@@ -46,6 +46,7 @@ def change_json(change: Change) -> dict[str, Any]:
                 "before": field.before,
                 "after": field.after,
                 "forcesRestart": field.forces_restart,
+                "source": _source_json(field.source),
             }
             for field in change.fields
         ],

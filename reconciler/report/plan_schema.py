@@ -52,7 +52,7 @@ _MAYBE_TIME = {"type": ["number", "null"]}  # seconds since the epoch
 _REF = _closed(kind=_TEXT, namespace=_TEXT, name=_TEXT)
 _SOURCE = _or_null(_closed(file=_TEXT, line=_WHOLE, commit=_MAYBE_TEXT))
 _OBJECT = _or_null(_closed(apiVersion=_TEXT, kind=_TEXT, namespace=_TEXT, name=_TEXT))
-_FIELD = _closed(path=_TEXT, before={}, after={}, forcesRestart={"type": "boolean"})
+_FIELD = _closed(path=_TEXT, before={}, after={}, forcesRestart={"type": "boolean"}, source=_SOURCE)
 _POOL = _closed(
     pool=_TEXT,
     beforeBytes=_MAYBE_WHOLE,

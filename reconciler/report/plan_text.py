@@ -140,7 +140,8 @@ def _change_lines(change: Change, state: TargetState, now: float, style: Style) 
         yield "        " + "; ".join(part for part in (plainly, impact, message, since) if part)
         return
     for field in change.fields:
-        yield f"        {printable(field.path):<18} {shown_change(field)}"
+        place = where(field.source) if field.source not in (None, change.source) else ""
+        yield f"        {printable(field.path):<18} {shown_change(field):<21} {place}".rstrip()
     if impact:
         yield f"        {impact}"
 

@@ -19,6 +19,7 @@ class AddedFiles:
         self._files = {path: text.encode() for path, text in files.items()}
         self.revision = base.revision
         self.commit = base.commit
+        self.history = base.history
 
     def yaml_files(self, held: Collection[str] = ()) -> Iterator[YamlFile]:
         added = [

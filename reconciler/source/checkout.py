@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, runtime_checkable
 
 from reconciler.fleet.fleet import RepositoryFile
+from reconciler.source.field_history import FieldHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,10 @@ class Checkout(Protocol):
     @property
     def commit(self) -> str | None:
         """None if there is none: a plain directory, a cluster."""
+
+    @property
+    def history(self) -> FieldHistory | None:
+        """Who gave each field its value; None where there are no commits."""
 
     def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
         """The files to parse, sorted by path; reconciler.source.tree decides which count.

@@ -93,12 +93,14 @@ def read_git(
         return _finish(process, _answer(process, stdin, MOST_BYTES, deadline_s, what), what)
 
 
-def read_beginning(folder: Path, *argv: str, most_bytes: int, deadline_s: float) -> Finished:
+def read_beginning(
+    folder: Path, *argv: str, most_bytes: int, deadline_s: float, stdin: bytes | None = None
+) -> Finished:
     """Run git in a local repository for the first bytes of its output. Raises SourceError if it is
     too slow."""
     what = f"git {_subcommand(argv)} in {folder}"
-    with start_git(folder, *argv) as process:
-        answer = _answer(process, None, most_bytes, deadline_s, what)
+    with start_git(folder, *argv, stdin=stdin is not None) as process:
+        answer = _answer(process, stdin, most_bytes, deadline_s, what)
     return _finished(0 if answer.is_cut else process.returncode, answer)
 
 

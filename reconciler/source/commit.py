@@ -17,6 +17,7 @@ from reconciler.atomic import atomic_write
 from reconciler.fleet.fleet import RepositoryFile
 from reconciler.source.authorship import Authorship
 from reconciler.source.checkout import YamlFile
+from reconciler.source.field_history import FieldHistory
 from reconciler.source.mark import may_be_ours
 from reconciler.source.tree import (
     IGNORE_FILE,
@@ -102,6 +103,25 @@ class YamlBlobs:
         if batch:
             yield from self._cat(batch)
 
+    def present(self, oids: Iterable[str]) -> Mapping[str, bytes]:
+        """Those of these blobs that this copy has, as far as they fit into one answer, and that are
+        no longer than a fleet's file."""
+        asked = "".join(f"{oid}\n" for oid in oids).encode()
+        done = self._objects.git_beginning(
+            "cat-file", "--batch", most_bytes=_BATCH_BYTES, stdin=asked
+        )
+        found: dict[str, bytes] = {}
+        out, at = done.stdout, 0
+        while done.code == 0 and (end_of_header := out.find(b"\n", at)) >= 0:
+            header = out[at:end_of_header].split()  # <oid> blob <size>, or <oid> missing
+            start = at = end_of_header + 1
+            if len(header) == 3 and header[1] == b"blob":
+                end = start + int(header[2])
+                if end <= len(out) and end - start <= MAX_FILE_BYTES:
+                    found[header[0].decode("ascii")] = out[start:end]
+                at = end + 1
+        return found
+
     def _cat(self, oids: list[str]) -> Iterable[tuple[str, bytes]]:
         asked = "".join(f"{oid}\n" for oid in oids).encode()
         out = self._objects.checked("cat-file", "--batch", stdin=asked).stdout
@@ -137,6 +157,7 @@ class GitCheckout:
         self._subdir = subdir
         self._rows = list_tree(mirror, revision, root)
         self._authors = Authorship(mirror, revision, root)
+        self.history: FieldHistory | None = FieldHistory(self._authors, blobs.present)
         if subdir and not self._below(subdir):
             raise SourceError(f"--path {subdir}: no such folder in commit {revision[:12]}")
 

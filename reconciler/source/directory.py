@@ -13,6 +13,7 @@ from typing import NamedTuple
 from reconciler.api.errors import SourceError
 from reconciler.source.checkout import YamlFile
 from reconciler.source.disk import Digests, DiskFiles
+from reconciler.source.field_history import FieldHistory
 from reconciler.source.folders import NOT_FOLLOWED, Folders, Stamp, stamp
 from reconciler.source.texts import Text, ignore_text, read_text
 from reconciler.source.tree import (
@@ -94,6 +95,7 @@ class DirectoryCheckout(DiskFiles):
                 whole.update(f"{path}\0{text.identity}\0".encode("utf-8", errors="surrogateescape"))
         self.revision = f"dir:{whole.hexdigest()[:8]}"
         self.commit: str | None = None
+        self.history: FieldHistory | None = None
 
     def yaml_files(self, held: Collection[str] = ()) -> Iterator[YamlFile]:
         for path in sorted({*self._texts, *(self._links & set(held))}):

@@ -45,7 +45,7 @@ class GitObjects:
         """Run a command that reads."""
         return read_git(self.folder, "--git-dir=.", *argv, stdin=stdin)
 
-    def git_beginning(self, *argv: str, most_bytes: int) -> Finished:
+    def git_beginning(self, *argv: str, most_bytes: int, stdin: bytes | None = None) -> Finished:
         """Run a command that reads, for the first bytes of its output."""
         return read_beginning(
             self.folder,
@@ -53,6 +53,7 @@ class GitObjects:
             *argv,
             most_bytes=most_bytes,
             deadline_s=LOCAL_DEADLINE_S,
+            stdin=stdin,
         )
 
     def checked(self, *argv: str, stdin: bytes | None = None) -> Finished:

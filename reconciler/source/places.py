@@ -12,7 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from reconciler.api.plain_json import parse_json
+
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_$-]+")
+_PART = re.compile(
+    r"""\.?(?P<key>[^.\[\]"]+)|\[(?P<index>[0-9]+)\]|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]"""
+)
 _LAST_PART = re.compile(r"""(\.?[^.\[\]"]+|\[[0-9]+\]|\["(?:[^"\\]|\\.)*"\])$""")
 _MARKER = re.compile(r"^(---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
 ALIAS = re.compile(r"\*[\w-]")  # or something like one
@@ -62,6 +67,15 @@ def field_path(parts: Iterable[str | int]) -> str:
         else:
             text += f"[{json.dumps(part, ensure_ascii=False)}]"
     return text
+
+
+def field_parts(field: str) -> Iterator[str | int]:
+    """What `field_path` joined."""
+    for part in _PART.finditer(field):
+        if part["index"]:
+            yield int(part["index"])
+        else:
+            yield part["key"] or str(parse_json(part["quoted"].encode()))
 
 
 def locate(text: str) -> tuple[FieldPlaces, ...]:

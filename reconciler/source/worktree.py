@@ -19,6 +19,7 @@ from reconciler.source.checkout import YamlFile
 from reconciler.source.command import read_git
 from reconciler.source.commit import TreeEntry, YamlBlobs, list_tree, parse_entry
 from reconciler.source.disk import Digests, DiskFiles
+from reconciler.source.field_history import Edited, FieldHistory
 from reconciler.source.folders import NOT_FOLLOWED, Folders, is_settled, stamp
 from reconciler.source.mark import may_be_ours
 from reconciler.source.objects import GitObjects
@@ -105,6 +106,7 @@ class WorktreeCheckout(DiskFiles):
         self._tree = files
         self._base = base
         self._dirty = base.differences(files) if base else frozenset(files.oids)
+        self.history: FieldHistory | None = base.history(files, self._dirty) if base else None
         self.commit = base.head if base else None
         self.revision = self._name_revision()
 
@@ -195,6 +197,7 @@ class _Committed:
         self._objects = GitObjects(git_dir)
         self._blobs = YamlBlobs(self._objects)
         self.authors = Authorship(self._objects, head, root)
+        self._fields = FieldHistory(self.authors, self._blobs.present)
         self._subdir = subdir
         self._entries = self._list(root)
 
@@ -210,6 +213,19 @@ class _Committed:
         before = self._blobs.read([committed[p] for p in changed - mine if p in committed])
         was_ours = {p for p in changed if p in committed and before.get(committed[p].oid)}
         return frozenset((changed & mine) | was_ours | self._changed_models(files))
+
+    def history(self, files: _WorktreeFiles, dirty: frozenset[str]) -> FieldHistory:
+        """Who changed what, with what is not committed as the latest change."""
+        edited = {
+            path: Edited(
+                entry.oid if (entry := self._entries.get(path)) else None, files.yaml.get(path)
+            )
+            for path in dirty
+            if is_candidate(path, self._subdir)
+        }
+        if not edited:
+            return self._fields  # which keeps what it was asked
+        return FieldHistory(self.authors, self._blobs.present, edited)
 
     def _differs(
         self, path: str, files: _WorktreeFiles, committed: Mapping[str, TreeEntry]

@@ -1,8 +1,8 @@
 """What several tests share: builders, and real parts that misbehave on request. An index:
 
 Values      builders (objects with defaults), fleets and random_fleets (fleets as text), manifests
-            (fleets as Kubernetes objects), slices, cluster_views, scheduling, gguf_models,
-            mlx_models, memory, schema_probes, bombs (a few KB that say gigabytes)
+            (fleets as Kubernetes objects), field_histories (in git), slices, cluster_views,
+            scheduling, gguf_models, mlx_models, memory, schema_probes, bombs (a few KB that say gigabytes)
 Our programs
             reconciler (a machine with both commands), forked and fork_server (how they start),
             owner, served_node, agents (an agent as seen from the network), pods, engines, routers;

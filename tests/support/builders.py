@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from reconciler.api.meta import ObjectRef
+from reconciler.core.declared import DeclaredField
 from reconciler.core.observation import Instance, Location, Observation, TargetState
 from reconciler.fleet.fleet import Origin
 from reconciler.fleet.model_file import ModelFile
@@ -79,5 +81,8 @@ class FixedCauses:
     def where(self, ref: ObjectRef, field: str = "") -> Location | None:
         return Location(f"services/{ref.name}.yaml", 7 if field else 1, self.commit)
 
-    def removal(self, last: Location | None) -> Location | None:
+    def declared(self, fields: Sequence[DeclaredField]) -> Location | None:
+        return self.where(*fields[0])
+
+    def removal(self, ref: ObjectRef, last: Location | None) -> Location | None:
         return last and Location(last.file, last.line, self.commit)

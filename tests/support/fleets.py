@@ -19,6 +19,7 @@ from reconciler.fleet.fleet import RepositoryFile
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import YamlFile
 from reconciler.source.directory import DirectorySource
+from reconciler.source.field_history import FieldHistory
 from reconciler.source.load import LoadCache, Loaded, load
 
 
@@ -73,6 +74,7 @@ class MemoryCheckout:
 
     revision = "dir:00000000"
     commit: str | None = None
+    history: FieldHistory | None = None
 
     def __init__(self, files: Mapping[str, str | bytes]) -> None:
         data = {p: c.encode() if isinstance(c, str) else c for p, c in files.items()}

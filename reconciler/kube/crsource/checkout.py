@@ -22,6 +22,10 @@ class ObjectsCheckout:
     def commit(self) -> str | None:
         return None
 
+    @property
+    def history(self) -> None:
+        return None
+
     def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
         """One file per object. None can have lost its header: the API checks it."""
         return self.files

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.core.comparison import Causes
+from reconciler.core.declared import DeclaredField
 from reconciler.core.observation import Location
 from reconciler.core.plan import Action, Blocked, Change, Plan, Restart
 from reconciler.core.planner import Policy
@@ -200,7 +201,7 @@ class _ChangeSources:
         change = self.changes.get(ref)
         if change is not None and change.source is not None:
             return change.source
-        return self.causes.where(ref) or self.causes.removal(self.stood.get(ref))
+        return self.causes.where(ref) or self.causes.removal(ref, self.stood.get(ref))
 
     def is_new(self, ref: ObjectRef, oid: ObjectId) -> bool:
         """Whether what an object represents was not there before. A document that was applied and
@@ -211,11 +212,15 @@ class _ChangeSources:
         return is_document(oid) and ref not in self.stood
 
     def by_field(self, change: Change) -> Change:
-        """A document's change, with the line of the first field that changed."""
+        """A document's change, with the lines of the fields that changed."""
         if change.action is not Action.UPDATE or change.ref in self.changes or not change.fields:
             return change
-        source = self.causes.where(change.ref, change.fields[0].path)
-        return replace(change, source=source or change.source)
+        fields = tuple(
+            replace(f, source=self.causes.declared((DeclaredField(change.ref, f.path),)))
+            for f in change.fields
+        )
+        first = next((field.source for field in fields if field.source), None)
+        return replace(change, fields=fields, source=first or change.source)
 
 
 def _is_as_it_should_be(manifest: Manifest, have: Manifest) -> bool:
