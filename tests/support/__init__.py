@@ -2,7 +2,8 @@
 
 Values      builders (objects with defaults), fleets and random_fleets (fleets as text), manifests
             (fleets as Kubernetes objects), field_histories (in git), slices, cluster_views,
-            scheduling, gguf_models, mlx_models, memory, schema_probes, bombs (a few KB that say gigabytes)
+            scheduling, gguf_models, mlx_models, memory, schema_probes, bombs (a few KB that say
+            gigabytes)
 Our programs
             reconciler (a machine with both commands), forked and fork_server (how they start),
             owner, served_node, agents (an agent as seen from the network), pods, engines, routers;
