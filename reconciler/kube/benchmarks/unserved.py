@@ -26,10 +26,11 @@ from reconciler.kube.benchmarks.subjects import (
 )
 from reconciler.kube.objects import Manifest, service_of
 from reconciler.kube.render.labels import COMPONENT_LABEL, SERVER
-from reconciler.kube.render.resources import resources, vendor_of
+from reconciler.kube.render.resources import resources
 from reconciler.kube.render.scheduling import onto_pool
 from reconciler.kube.render.subject import Subject
 from reconciler.kube.running.readiness import conditions_of
+from reconciler.placement.gpus import vendor_of
 from reconciler.placement.nodefit import CandidateNode, PodDemand, node_misfit
 
 _OF_A_CLASS = tuple(DEFAULT_PREFIX + key for key in ("gpu.vendor", "gpu.arch", "gpu.vram"))
