@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from agent.process.launch import ProcessSnapshot
 
 _WATCH_POLL_S = 30.0  # should the watcher miss something
+_SETTLE_S = 1.0  # several saves within a moment are one change
 _STILL_THERE_MS = 1000  # how often the watched folder is looked for
 _REWATCH_S = 1.0
 
@@ -77,6 +78,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
         LoopTiming(
             poll_s=_WATCH_POLL_S if args.watch else service.interval_s,
             quiet_s=service.debounce_s if args.watch else 0.0,
+            settle_s=_SETTLE_S if args.watch else 0.0,
         ),
         confirmed=frozenset(args.confirm),
         busy=_busy(source) if args.watch else lambda: None,
@@ -98,6 +100,14 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
     with hangups(wake.fetch), node as here:
         if here.journal.damage:
             screen.say(here.journal.damage)
+        if args.watch and service.on_ready is None:
+            ends = (
+                "the watch and the models" if args.stop_on_exit else "the watch, the models go on"
+            )
+            screen.say(
+                f"watching the files in {source.location}: what is saved is applied once they have"
+                f" been still for {_SETTLE_S:g} s; Ctrl-C ends {ends}"
+            )
         progress = ProgressLine(screen, here.agent.store.downloads, here.agent.store.stored_bytes)
         alarm = threading.Timer(service.deadline_s or 0.0, wake.stop)
         try:

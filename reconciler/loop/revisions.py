@@ -31,6 +31,7 @@ class LoopTiming:
     resync_s: float = 10.0  # look at the targets at least so often
     quiet_s: float = 0.0  # removals wait until the source has not moved for so long
     busy_s: float = 0.5  # look again so soon while the source is in the middle of something
+    settle_s: float = 0.0  # a new revision is followed once the source has been still for so long
     still_s: float = 1.0  # a model file is followed once it has not changed for so long
 
 
@@ -56,6 +57,8 @@ class Revisions:
     _is_lost: bool = False
     _changes: Mapping[str, object] = field(default_factory=dict)  # of model files, seen last
     _changed_at: float = 0.0
+    _moving: str | None = None  # the revision that waits for the source to be still
+    _moving_since: float = 0.0
     _again: threading.Timer | None = None
     _told: frozenset[str] = frozenset()
 
@@ -104,6 +107,8 @@ class Revisions:
             self.report.source_back()
         if checkout.revision == self._seen and not self._has_other_files(checkout.revision):
             return
+        if self._is_moving(checkout.revision):
+            return
         self._seen = None  # until it is followed: if not, it comes again, or the one before it does
         verdict = self.journal.accept(checkout)
         if verdict.message:
@@ -114,6 +119,18 @@ class Revisions:
             self._examine(checkout)
             self._seen = checkout.revision
         self._resume()
+
+    def _is_moving(self, revision: str) -> bool:
+        """Whether somebody is still saving: several saves within a moment are one change, and start
+        a model once. The first revision is followed at once."""
+        now = time.monotonic()
+        if revision != self._moving:
+            self._moving, self._moving_since = revision, now
+        left_s = self._moving_since + self.timing.settle_s - now
+        if self._seen is None or left_s <= 0:
+            return False
+        self._fetch_in(left_s)
+        return True
 
     def _has_other_files(self, revision: str) -> bool:
         """Whether what is followed names model files that are not as they were. One that is being

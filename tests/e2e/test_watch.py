@@ -68,10 +68,12 @@ def test_what_was_saved_before_the_watch_began_is_read(tmp_path: Path) -> None:
     watching.join(PATIENCE_S)
 
 
-def test_two_saves_in_a_row_end_in_the_last_one(
+def test_many_saves_in_a_row_are_one_change_and_end_in_the_last_one(
     machine: Machine, fleet: Fleet, watching: Running
 ) -> None:
-    fleet.repo.write("services/chat.yaml", _chat(2048))
+    watching.wait_said("watching the files in")
+    for step in range(12):
+        fleet.repo.write("services/chat.yaml", _chat(2048 + step))
     fleet.repo.write("services/chat.yaml", _chat(3072))
 
     chat = machine.wait_instance("chat", lambda i: i.ready and _setting(i.inputs) == 3072)
@@ -79,6 +81,7 @@ def test_two_saves_in_a_row_end_in_the_last_one(
     assert chat.endpoint
     assert context_size(chat.endpoint) == 3072
     assert watching.process.poll() is None
+    assert watching.out.count("-/+") <= 2  # a slow machine may pause between two saves
 
 
 def _setting(inputs: object) -> object:

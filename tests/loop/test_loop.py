@@ -190,6 +190,25 @@ def test_removals_wait_for_quiet_and_everything_else_does_not(tmp_path: Path) ->
     assert 0 < again_s <= 3600
 
 
+def test_several_saves_within_a_moment_are_one_change(tmp_path: Path) -> None:
+    root = write_fleet(tmp_path, small_fleet())
+    target = InMemoryTarget()
+    loop, said = make_loop(root, target, timing=LoopTiming(settle_s=3600))
+    one_pass(loop)  # the first is followed at once
+    first = target.pid("chat")
+
+    for size in (1024, 2048, 3072):
+        write_fleet(root, {"service.yaml": service("chat", contextSize=size)})
+        one_pass(loop)
+        assert target.pid("chat") == first
+    loop.revisions.timing = LoopTiming(settle_s=0)
+    one_pass(loop)
+
+    assert target.pid("chat") != first
+    replaced = [c.fields[0].after for plan in said.plans for c in plan.changes if c.fields]
+    assert replaced == [3072]
+
+
 def test_a_busy_source_is_not_read(tmp_path: Path) -> None:
     class Rebasing(LoopDelegate):
         def source_busy_reason(self) -> str:
