@@ -51,6 +51,7 @@ ELSEWHERE_FIELDS = (
     "imagePullSecrets",
     "priority",
     "benchmark.enabled",
+    "benchmark.everyClass",
 )
 # In a cluster these count as well, by the names that plans show: what pods are made from beside
 # what their processes are, and what changes without a new pod.
