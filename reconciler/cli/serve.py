@@ -106,7 +106,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
             )
             screen.say(
                 f"watching the files in {source.location}: what is saved is applied once they have"
-                f" been still for {_SETTLE_S:g} s; Ctrl-C ends {ends}"
+                f" been still for {_SETTLE_S:g} s; Ctrl-C ends {ended}"
             )
         progress = ProgressLine(screen, here.agent.store.downloads, here.agent.store.stored_bytes)
         alarm = threading.Timer(service.deadline_s or 0.0, wake.stop)
