@@ -101,7 +101,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
         if here.journal.damage:
             screen.say(here.journal.damage)
         if args.watch and service.on_ready is None:
-            ends = (
+            ended = (
                 "the watch and the models" if args.stop_on_exit else "the watch, the models go on"
             )
             screen.say(
