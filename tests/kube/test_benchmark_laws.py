@@ -197,8 +197,22 @@ def test_measuring_comes_to_an_end(world: World) -> None:
     last = decided(wanted, known, tried, now)
     assert (last.create, last.failed, last.waiting) == ((), {}, {})
     keys = {e.result.key for e in known if e.result is not None}
-    assert {n.key for n in wanted} <= keys
+    assert {n.key for n in wanted if isinstance(n.place, ServingPod)} <= keys
+    assert {_without_build(n.key) for n in wanted} <= {_without_build(key) for key in keys}
     assert not any(a.progress is JobProgress.DONE for a in tried)
+
+
+def _without_build(key: BenchmarkKey) -> BenchmarkKey:
+    return key.model_copy(update={"build": "any"})
+
+
+def test_a_new_image_is_measured_where_it_serves_and_downloads_nothing_elsewhere() -> None:
+    known, new = need("a", "image@sha256:1"), "image@sha256:2"
+
+    assert [n.place.name for n, _ in decided([need("a", new)], [evidence(known)], []).create]
+    assert decided([need("a", new, serves=False)], [evidence(known)], []).create == ()
+    asked = need("a", new, serves=False, asked="now")
+    assert [n for n, _ in decided([asked], [evidence(known)], []).create] == [asked]
 
 
 def test_a_failure_is_tried_again_after_a_pause_that_grows_to_a_day() -> None:

@@ -164,8 +164,12 @@ def _by_key(needs: Iterable[NeededBenchmark]) -> dict[BenchmarkKey, NeededBenchm
 
 
 def _counts(evidence: KnownResult, need: NeededBenchmark, now: float) -> bool:
-    result = evidence.result
-    if result is None or result.stale(now, need.key) is not None:
+    """Of any build where nothing serves: a new image is not worth a download for each class, and
+    the extender takes the newest of them."""
+    result, key = evidence.result, need.key
+    if result is not None and isinstance(need.place, UnservedClass):
+        key = key.model_copy(update={"build": result.key.build})
+    if result is None or result.stale(now, key) is not None:
         return False
     return need.asked is None or evidence.asked == need.asked
 

@@ -19,7 +19,7 @@ from reconciler.kube.benchmarks.subjects import (
     served,
     serving_pods,
 )
-from reconciler.kube.benchmarks.unserved import UnservedClass, unserved_classes
+from reconciler.kube.benchmarks.unserved import PodWants, UnservedClass, unserved_classes
 from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId, document_id
@@ -67,6 +67,7 @@ class BenchmarkObserver:
         self._reader = PodsAndNodesReader(api)
         self._judged = Memo[ObjectRef, MeasurableService | str]()
         self._evidence = Memo[ObjectId, KnownResult]()
+        self._wants = Memo[ObjectRef, PodWants]()
         self._needs = Memo[str, tuple[NeededBenchmark, ...]]()
 
     def __call__(
@@ -81,9 +82,10 @@ class BenchmarkObserver:
         seen = found or _NOTHING
         attempts = (read_attempt(objects[oid], seen.pods) for oid in jobs)
         needs = self._needs.find(
-            "all", (services, seen), lambda: tuple(_unasked_needs(services, seen))
+            "all", (services, seen), lambda: tuple(self._unasked_needs(services, seen))
         )
         self._judged.keep(judged)
+        self._wants.keep(services)
         self._evidence.keep(objects)
         return BenchmarkLook(
             services=services,
@@ -95,6 +97,20 @@ class BenchmarkObserver:
             needs=tuple(_asked(need, documents) for need in needs),
             is_known=found is not None,
         )
+
+    def _unasked_needs(
+        self, services: Mapping[ObjectRef, MeasurableService], seen: PodsAndNodes
+    ) -> Iterator[NeededBenchmark]:
+        current = {ref: s.placed.workload.process_digest for ref, s in services.items()}
+        serving = tuple(serving_pods(seen.pods, seen.nodes, current))
+        elsewhere = unserved_classes(services, seen.pods, seen.nodes, serving, self._wants_of)
+        places: tuple[ServingPod | UnservedClass, ...] = (*serving, *elsewhere)
+        for place in places:
+            service = services[place.service]
+            yield NeededBenchmark(service.key(place.build, place.device), service, place)
+
+    def _wants_of(self, service: MeasurableService) -> PodWants:
+        return self._wants.find(service.ref, (service,), partial(PodWants.of, service))
 
     def _judge(self, placed: PlacedService) -> MeasurableService | str:
         return self._judged.find(placed.workload.ref, (placed,), partial(measurable, placed))
@@ -113,18 +129,6 @@ def _states(objects: ObjectSet, own: Iterable[ObjectId]) -> tuple[object, ...]:
     """What changes whenever pods that serve or measure come, go, or become ready."""
     serving = (oid for oid in sorted(objects) if oid.kind == "Deployment")
     return tuple(objects.state(oid) for oid in (*serving, *own))
-
-
-def _unasked_needs(
-    services: Mapping[ObjectRef, MeasurableService], seen: PodsAndNodes
-) -> Iterator[NeededBenchmark]:
-    current = {ref: s.placed.workload.process_digest for ref, s in services.items()}
-    serving = tuple(serving_pods(seen.pods, seen.nodes, current))
-    elsewhere = unserved_classes(services, seen.pods, seen.nodes, serving)
-    places: tuple[ServingPod | UnservedClass, ...] = (*serving, *elsewhere)
-    for place in places:
-        service = services[place.service]
-        yield NeededBenchmark(service.key(place.build, place.device), service, place)
 
 
 def _asked(need: NeededBenchmark, documents: Documents) -> NeededBenchmark:

@@ -8,9 +8,8 @@ they could not have. Any author of an object may write nonsense: what makes no s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from reconciler.api.benchmark import DeviceClass
 from reconciler.api.meta import ObjectRef
@@ -37,9 +36,6 @@ _OF_A_CLASS = tuple(DEFAULT_PREFIX + key for key in ("gpu.vendor", "gpu.arch", "
 _OVER = ("Succeeded", "Failed")
 _HOLDS_BACK = ("NoSchedule", "NoExecute")
 
-Taken = Mapping[tuple[str, str], int]
-"""(node, resource) -> how many our pods have there."""
-
 
 @dataclass(frozen=True, slots=True)
 class UnservedClass:
@@ -57,101 +53,154 @@ class UnservedClass:
         return str(self.device)
 
 
+@dataclass(frozen=True, slots=True)
+class PodWants:
+    """What a pod of a service wants of a node, and which nodes it may have: those with the labels
+    of `selector`, and no other taints than `tolerated`."""
+
+    demand: PodDemand
+    selector: tuple[tuple[str, str], ...] = ()
+    tolerated: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, service: MeasurableService) -> PodWants:
+        placed, subject = service.placed, Subject.of(service.placed)
+        resource, gpus = gpus_of({"containers": [{"resources": resources(subject)}]})
+        node, workload = placed.node.spec, placed.workload
+        on_devices = [need.bytes for need in workload.needs if need.pool.startswith("device")]
+        demand = PodDemand(
+            service=service.ref.label,
+            gpus=gpus,
+            resource=resource or None,
+            vendor=vendor_of(resource),
+            archs=archs_of([device.arch for device in node.hardware.devices]),
+            int4=any(map(is_of_4_bits, workload.inputs["models"])),
+            gpu_bytes=max(on_devices, default=None),
+            share=node.memory.devices.fraction,
+        )
+        chosen = onto_pool(subject)
+        tolerated = frozenset(each["key"] for each in chosen.get("tolerations", ()))
+        return cls(demand, tuple(chosen.get("nodeSelector", {}).items()), tolerated)
+
+
 def unserved_classes(
     services: Mapping[ObjectRef, MeasurableService],
     pods: Iterable[Manifest],
     nodes: Mapping[str, Manifest],
     serving: Iterable[ServingPod],
+    wants_of: Callable[[MeasurableService], PodWants] = PodWants.of,
 ) -> Iterator[UnservedClass]:
-    """`serving`: what is measured where it serves."""
-    pods, taken = tuple(pods), _taken(pods)
+    """`serving`: what is measured where it serves. `wants_of` may keep what it found before."""
+    pods = tuple(pods)
+    hardware = _Hardware.of(nodes, pods)
     late = {service_of(pod) for pod in pods if _is_late(pod)}
     by_service: dict[ObjectRef, list[ServingPod]] = {}
     for pod in sorted(serving, key=lambda p: p.name):
         by_service.setdefault(pod.service, []).append(pod)
     for ref, own in by_service.items():
         service = services[ref]
-        if ref not in late and service.placed.service.spec.benchmark.every_class:
-            yield from _classes(service, own, nodes, taken)
+        if ref in late or not service.placed.service.spec.benchmark.every_class:
+            continue
+        others = hardware.beside({pod.device for pod in own}, own[0].device.count)
+        if others:
+            yield from _classes(service, own[0].build, hardware, others, wants_of(service))
+
+
+Kinds = Mapping[DeviceClass, Iterable[NodeLabels]]
 
 
 def _classes(
-    service: MeasurableService, own: list[ServingPod], nodes: Mapping[str, Manifest], taken: Taken
+    service: MeasurableService, build: str, hardware: _Hardware, others: Kinds, wants: PodWants
 ) -> Iterator[UnservedClass]:
-    demand, pod = _wanted(service)
-    served = {each.device for each in own}
-    found: dict[DeviceClass, UnservedClass] = {}
-    for name, node in sorted(nodes.items()):
-        device = _device(demand, pod, name, node)
-        if device is None or device in served:
-            continue
-        labels = node["metadata"]["labels"]
-        resource = demand.resource or ""
-        left = offered_gpus(node, resource) - taken.get((name, resource), 0)
-        is_free = left >= demand.gpus
-        known = found.get(device)
-        if known is None:
-            chosen = tuple((key, labels[key]) for key in _OF_A_CLASS)
-            known = UnservedClass(service.ref, own[0].build, device, chosen, is_free)
-        found[device] = replace(known, is_free=known.is_free or is_free)
-    yield from found.values()
+    demand = wants.demand
+    for device, kinds in others.items():
+        found: _Room | None = None
+        for labels in kinds:
+            is_other = labels.vendor != demand.vendor  # of a node with those of two vendors
+            if is_other or node_misfit(demand, CandidateNode("", labels)) is not None:
+                continue
+            room = hardware.room(labels, wants)
+            if room is not None and (found is None or room.is_free):
+                found = room
+        if found is not None:
+            yield UnservedClass(service.ref, build, device, found.labels, found.is_free)
 
 
-def _wanted(service: MeasurableService) -> tuple[PodDemand, Mapping[str, Any]]:
-    """What a pod of the service wants of its node, and where it may go."""
-    placed, subject = service.placed, Subject.of(service.placed)
-    resource, gpus = gpus_of({"containers": [{"resources": resources(subject)}]})
-    node, workload = placed.node.spec, placed.workload
-    on_devices = [need.bytes for need in workload.needs if need.pool.startswith("device")]
-    demand = PodDemand(
-        service=service.ref.label,
-        gpus=gpus,
-        resource=resource or None,
-        vendor=vendor_of(resource),
-        archs=archs_of([device.arch for device in node.hardware.devices]),
-        int4=any(map(is_of_4_bits, workload.inputs["models"])),
-        gpu_bytes=max(on_devices, default=None),
-        share=node.memory.devices.fraction,
-    )
-    return demand, onto_pool(subject)
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """A node that pods could have, by the labels of its class."""
+
+    labels: tuple[tuple[str, str], ...]
+    is_free: bool
 
 
-def _device(
-    demand: PodDemand, pod: Mapping[str, Any], name: str, node: Manifest
-) -> DeviceClass | None:
-    """The class of a node that a pod of the service could have; None: it could not."""
-    metadata, resource = node["metadata"], demand.resource or ""
-    texts = metadata.get("labels") or {}
-    labels = NodeLabels.read(texts, metadata.get("annotations") or {})
-    offered = offered_gpus(node, resource)
-    if not 0 < demand.gpus <= offered or is_shared(labels, offered):
-        return None
-    if not _is_open(pod, node) or any(key not in texts for key in _OF_A_CLASS):
-        return None
-    if labels.vendor != demand.vendor:  # of a node with two vendors, its labels are of the other
-        return None
-    candidate = CandidateNode(name, labels, ((resource, offered),))
-    if node_misfit(demand, candidate) is not None:
-        return None
-    return DeviceClass.labelled(labels, demand.gpus)
+@dataclass(slots=True)
+class _Hardware:
+    """The nodes of a cluster by what their labels say of their GPUs, and what of these our pods
+    have: (node, resource) -> how many. Many services ask for the same room."""
+
+    kinds: Mapping[NodeLabels, list[tuple[str, Manifest]]]
+    taken: Mapping[tuple[str, str], int]
+    _rooms: dict[tuple[object, ...], _Room | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nodes: Mapping[str, Manifest], pods: Iterable[Manifest]) -> _Hardware:
+        kinds: dict[NodeLabels, list[tuple[str, Manifest]]] = {}
+        for name, node in sorted(nodes.items()):
+            texts = node["metadata"].get("labels") or {}
+            if all(key in texts for key in _OF_A_CLASS):
+                said = NodeLabels.read(texts, node["metadata"].get("annotations") or {})
+                kind = replace(said, count=None, avx512=None)
+                kinds.setdefault(kind, []).append((name, node))
+        return cls(kinds, _taken(pods))
+
+    def beside(self, served: Container[DeviceClass], gpus: int) -> Kinds:
+        """The classes that a pod with so many GPUs could be on, and is not."""
+        found: dict[DeviceClass, list[NodeLabels]] = {}
+        for labels in self.kinds:
+            device = DeviceClass.labelled(labels, gpus)
+            if device is not None and device not in served:
+                found.setdefault(device, []).append(labels)
+        return found
+
+    def room(self, labels: NodeLabels, wants: PodWants) -> _Room | None:
+        """None: no such node takes the pod."""
+        demand = wants.demand
+        key = (labels, wants.selector, wants.tolerated, demand.resource, demand.gpus)
+        if key not in self._rooms:
+            self._rooms[key] = self._find(labels, wants)
+        return self._rooms[key]
+
+    def _find(self, labels: NodeLabels, wants: PodWants) -> _Room | None:
+        resource, gpus = wants.demand.resource or "", wants.demand.gpus
+        found: _Room | None = None
+        for name, node in self.kinds[labels]:
+            texts = node["metadata"]["labels"]
+            offered = offered_gpus(node, resource)
+            said = NodeLabels.read(texts)
+            if not 0 < gpus <= offered or is_shared(said, offered) or not _is_open(wants, node):
+                continue
+            is_free = offered - self.taken.get((name, resource), 0) >= gpus
+            found = _Room(tuple((key, texts[key]) for key in _OF_A_CLASS), is_free)
+            if is_free:
+                break
+        return found
 
 
-def _is_open(pod: Mapping[str, Any], node: Manifest) -> bool:
+def _is_open(wants: PodWants, node: Manifest) -> bool:
     """Whether it is of the pool, up, and takes the pod."""
     labels, spec = node["metadata"].get("labels") or {}, node.get("spec") or {}
     ready = conditions_of(node.get("status") or {}).get("Ready", {}).get("status", "True")
-    tolerated = {each["key"] for each in pod.get("tolerations", ())}
     held = (
         taint.get("effect") in _HOLDS_BACK
-        and not (taint.get("key") in tolerated and taint.get("effect") == "NoSchedule")
+        and not (taint.get("key") in wants.tolerated and taint.get("effect") == "NoSchedule")
         for taint in spec.get("taints") or ()
     )
-    chosen = pod.get("nodeSelector", {}).items()
-    is_chosen = all(labels.get(key) == text for key, text in chosen)
+    is_chosen = all(labels.get(key) == text for key, text in wants.selector)
     return is_chosen and ready == "True" and not spec.get("unschedulable") and not any(held)
 
 
-def _taken(pods: Iterable[Manifest]) -> Taken:
+def _taken(pods: Iterable[Manifest]) -> Mapping[tuple[str, str], int]:
     found = Counter[tuple[str, str]]()
     for pod in pods:
         spec, phase = pod.get("spec") or {}, (pod.get("status") or {}).get("phase")
