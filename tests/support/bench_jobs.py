@@ -58,7 +58,7 @@ def run_as_kubelet(home: ClusterFleet, job: dict[str, Any], port: int, log: Path
     words = list(container["args"])
     words[words.index("--host") + 1] = "127.0.0.1"
     words[words.index("--port") + 1] = str(port)
-    _measure(home, job, words, log, {})
+    _measure(home, job, words, log, {"FLEET_NODE": "one-of-its-class"})
 
 
 def run_alone_as_kubelet(home: ClusterFleet, job: dict[str, Any], folder: Path) -> None:
