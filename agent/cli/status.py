@@ -73,6 +73,7 @@ def _status(state: StateDir, node: str) -> Status:
     from agent.server.here import asked, revision_of
     from agent.state.benchmarks import read_results
     from agent.state.suspended import read_suspended
+    from agent.state.undone import read_undone, with_undone
     from reconciler.core.observation import Observation, TargetState, starts_again
     from reconciler.report.nodestate import read_node_state
     from reconciler.report.status import DeclaredService, Status
@@ -84,6 +85,9 @@ def _status(state: StateDir, node: str) -> Status:
     own = asked(state)
     if own is not None:
         instances = tuple(_as_measured(instances, own))
+    # What is blocked an agent says itself.
+    undone = [u for u in read_undone(state) if own is None or not u.is_blocked]
+    instances = with_undone(instances, undone)
     seen = TargetState(
         target,
         reachable=True,
@@ -103,6 +107,10 @@ def _status(state: StateDir, node: str) -> Status:
     else:
         suspended = [ref for ref in read_suspended(state) if ref not in stopped]
         declared += [DeclaredService(ref, "Suspended", "", node) for ref in suspended]
+        known = {i.ref for i in instances} | {d.ref for d in declared}
+        declared += [
+            DeclaredService(u.ref, u.reason, u.message, node) for u in undone if u.ref not in known
+        ]
     states = {target: own} if own else {}
     return Status(
         Observation({target: seen}, instances),

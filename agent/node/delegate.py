@@ -8,10 +8,12 @@ from agent.node.local import LocalAgent
 from agent.node.overlay import Overlay
 from agent.node.view import RecordedNode
 from agent.state.suspended import note_suspended
+from agent.state.undone import note_undone, undone_of
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
-from reconciler.core.target import Target
+from reconciler.core.plan import Plan
+from reconciler.core.target import Outcome, Target
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.model_file import model_file, with_projectors
 from reconciler.loop import LoopDelegate
@@ -91,6 +93,13 @@ class AgentDelegate(NodeDelegate):
                 beside=self._source.beside if isinstance(self._source, BundleSource) else None,
             )
         )
+
+    def apply(self, plan: Plan, *, hold_removals: bool) -> tuple[Outcome, ...]:
+        outcomes = super().apply(plan, hold_removals=hold_removals)
+        undone = undone_of(plan.blocked, outcomes)
+        self._agent.target.undone = tuple(u for u in undone if not u.is_blocked)
+        note_undone(self._agent.state, undone)
+        return outcomes
 
     def on_converged(self, desired: Desired) -> None:
         fleet = desired.fleet

@@ -89,7 +89,8 @@ class Handover:
             return None
         at = time.strftime("%H:%M:%S", time.localtime(ends))
         whom = f"node {home}" if kind == "node" else home
-        return f"stays until {whom} answers for it, at most until {at} ({leaving.why})"
+        remedy = ": see to the agent there, or take the move back" if kind == "node" else ""
+        return f"stays until {whom} answers for it, at most until {at} ({leaving.why}){remedy}"
 
     def over(self, ref: ObjectRef) -> None:
         """It is gone from here, or it stays after all."""

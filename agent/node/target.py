@@ -22,6 +22,7 @@ from agent.node.overlay import is_ours
 from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.owner import Processes
 from agent.process.ports import not_local, taken_by
+from agent.state.undone import Undone, with_undone
 from reconciler.api.errors import ApplyError
 from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import Instance, Location, Observation
@@ -76,6 +77,7 @@ class ProcessTarget:
         self._memory = memory
         self._drift = drift
         self._handover = handover
+        self.undone: tuple[Undone, ...] = ()  # by the last pass, of what was not blocked
         self._namespace = namespace
         self._headers = headers
         self._expected_file = expected_file  # for commands that read this node's files
@@ -107,6 +109,7 @@ class ProcessTarget:
         self._ask_again()
         meant = still_meant(self._wait_for_models(), workloads, self._node)
         shown, waiting = beside(live.values(), meant)
+        shown = with_undone(shown, self.undone)
         instances = sorted((*shown, *waiting), key=lambda i: i.ref)
         state = self._by_hand.shown(state, workloads, instances)
         return Observation({state.target: state}, tuple(instances))

@@ -22,6 +22,7 @@ from agent.process.records import ProcessRecord, Records
 from agent.process.stopping import describe_wait
 from agent.state.directory import StateDir
 from agent.state.drift_file import Known, drift_file, read_drifts
+from agent.state.undone import read_undone, with_undone
 from reconciler.api.errors import ReconcilerError
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
@@ -69,6 +70,7 @@ class RecordedNode:
         started = tuple(replace(i, measured=seen.measured_of(i.pid)) for i in started)
         meant = still_meant(read_noted(self._state, state.target), workloads, self._node)
         shown = beside_owned(self._state, started, meant)
+        shown = with_undone(shown, (u for u in read_undone(self._state) if not u.is_blocked))
         return Observation({state.target: state}, shown)
 
     def command(self, workload: Workload) -> Command | None:

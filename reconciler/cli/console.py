@@ -166,6 +166,8 @@ class Console:
                 words = f"{instance.reason}: {message}" if message else instance.reason
                 self._screen.say(f"{instance.ref.label}  {words}")
         for instance, pending in self._news.pending(observed.instances):
+            if pending.reason == "NotApplied":  # said when it was tried
+                continue
             words = f"update pending: {pending.reason}: {pending.message}".removesuffix(": ")
             self._screen.say(printable(f"{instance.ref.label}  {words}"), Tone.BAD)
         for ref in gone:

@@ -8,14 +8,16 @@ import logging
 import shlex
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
+from reconciler.api.meta import ObjectRef
 from reconciler.api.problem import Problem
+from reconciler.api.quantity import format_duration
 from reconciler.cli import local
 from reconciler.cli.ahead import headers_of
 from reconciler.cli.console import Console, Screen, ScreenLog
@@ -28,7 +30,7 @@ from reconciler.core.target import Outcome
 from reconciler.loop import Loop, LoopTiming, PlannedRevision, Wake
 from reconciler.loop.desired import Desired
 from reconciler.report.plan_json import change_json, plan_json
-from reconciler.report.terminal import Tone
+from reconciler.report.terminal import Tone, printable
 from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import Source
 from reconciler.source.directory import DirectorySource
@@ -41,6 +43,12 @@ _WATCH_POLL_S = 30.0  # should the watcher miss something
 _SETTLE_S = 1.0  # several saves within a moment are one change
 _STILL_THERE_MS = 1000  # how often the watched folder is looked for
 _REWATCH_S = 1.0
+
+# Of what a run waited for, and what goes on without it.
+_GOES_ON = {
+    "Downloading": "; what was fetched is kept, and the next run goes on from there",
+    "Loading": "; it goes on loading: `fleet-agent status` says when it is ready",
+}
 
 log = logging.getLogger(__name__)
 
@@ -224,6 +232,22 @@ class _Recorder(Console):
         self.observed = observed
         super().looked(observed)
 
+    def say_missing(self, waiting: _Waiting, timeout_s: float) -> None:
+        """At the end of a run that waited in vain: what for, a line a service."""
+        said = {o.change.ref: o.message for o in self.outcomes if o.message}
+        for ref, instance in waiting.items():
+            why = said.get(ref) or "not there yet"
+            if instance is not None:
+                why = ": ".join(filter(None, (instance.reason, instance.message)))
+            more = _GOES_ON.get(instance.reason if instance else "", "")
+            self._screen_out.say(
+                printable(
+                    f"{ref.label}  not as declared after {format_duration(round(timeout_s))}"
+                    f" (--timeout): {why}{more}"
+                ),
+                Tone.BAD,
+            )
+
     def print_once(self) -> None:
         """The plan with what became of its changes, as `--once -o json` promises."""
         if self._hold_json and self.first is not None:
@@ -253,7 +277,10 @@ def _once(loop: Loop, console: _Recorder, timeout_s: float) -> int:
         assert console.last is not None
         assert console.observed is not None
         waiting = _waiting(loop.desired, console.last, console.observed)
-        if not waiting or monotonic() >= deadline or all(map(_is_final, waiting)):
+        is_over = monotonic() >= deadline
+        if not waiting or is_over or all(map(_is_final, waiting.values())):
+            if is_over:
+                console.say_missing(waiting, timeout_s)
             console.print_once()
             if console.failed:
                 return Exit.FAILED
@@ -264,7 +291,10 @@ def _once(loop: Loop, console: _Recorder, timeout_s: float) -> int:
     return Exit.INTERRUPTED
 
 
-def _waiting(desired: Desired, plan: Plan, observed: Observation) -> list[Instance | None]:
+_Waiting = Mapping[ObjectRef, Instance | None]
+
+
+def _waiting(desired: Desired, plan: Plan, observed: Observation) -> _Waiting:
     """What is not as it should be yet: an instance that is not ready, None for one to come."""
     held = {ref for item in plan.blocked for ref in (item.ref, *item.holds)}
     wanted = {
@@ -274,17 +304,18 @@ def _waiting(desired: Desired, plan: Plan, observed: Observation) -> list[Instan
         and not (w.suspended or w.ref in held or state.keeps_stopped(w))
     }
     there = {i.ref: i for i in observed.instances}
-    late = [there.get(ref) for ref in wanted]
-    waiting: list[Instance | None] = [i for i in late if i is None or not i.ready]
-    pending = [there.get(c.ref) for c in plan.changes if not c.is_shown_only]
-    return waiting or [i and _as_it_comes(i) for i in pending]
+    late = {ref: there.get(ref) for ref in wanted}
+    waiting = {ref: i for ref, i in late.items() if i is None or not i.ready}
+    pending = {c.ref: there.get(c.ref) for c in plan.changes if not c.is_shown_only}
+    return waiting or {ref: i and _as_it_comes(i) for ref, i in pending.items()}
 
 
 def _as_it_comes(instance: Instance) -> Instance | None:
     """Its successor, which waits for something; None where nothing is known of that."""
     if instance.pending is None:
         return None
-    return replace(instance, ready=False, reason=instance.pending.reason)
+    pending = instance.pending
+    return replace(instance, ready=False, reason=pending.reason, message=pending.message)
 
 
 def _is_final(instance: Instance | None) -> bool:

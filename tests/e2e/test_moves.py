@@ -210,3 +210,42 @@ def test_a_move_that_is_taken_back_restarts_nothing(homes: tuple[Home, Home], fl
     assert before.pid
     assert alive(before.pid)
     assert b.machine.instance("chat") is None
+
+
+def test_a_move_to_a_silent_node_says_for_whom_it_waits_everywhere_and_at_the_end(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    here = ("-C", fleet.url, "--local=here")
+    assert machine.reconcile(*here, "--once").code == 0
+    silent = f"http://127.0.0.1:{own_port()}"
+    fleet.repo.publish({"nodes/b.yaml": node("b", agent={"url": silent})}, "Another node")
+    fleet.push_service("chat", placement={"nodes": ["b"]})
+
+    done = machine.reconcile(*here, "--once", "--timeout", "3s")
+
+    says = "stays until node b answers for it, at most until "
+    assert done.code == 3
+    assert f"update pending: MovedAway: {says}" in done.err  # while it waits
+    assert "default/chat  not as declared after 3s (--timeout): MovedAway: stays until" in done.err
+    assert "see to the agent there, or take the move back" in done.err
+    assert silent in done.err
+    for view in (machine.reconcile("status", *here), machine.agent("status")):
+        assert f"update pending: MovedAway: {says}" in view.out.replace("\n", " ")
+
+
+def test_a_blocked_change_is_seen_where_no_agent_runs_until_it_is_gone(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    here = ("-C", fleet.url, "--local=here", "--once")
+    assert machine.reconcile(*here).code == 0
+    fleet.push_service("chat", contextSize=99_999_999)
+
+    assert machine.reconcile(*here).code == 3
+    blocked = machine.agent("status").out
+    fleet.push_service("chat", contextSize=512)
+    assert machine.reconcile(*here).code == 0
+
+    assert "update pending: MemoryFits: " in blocked
+    assert "pending" not in machine.agent("status").out
