@@ -1,0 +1,1 @@
+"""How well memory is estimated."""
