@@ -21,6 +21,7 @@ from reconciler.gguf.limits import (
     GENERAL,
     INTEGERS,
     KEY,
+    LIMITS,
     MAX_ALIGNMENT,
     MAX_ARRAY_KEPT,
     MAX_KEY_BYTES,
@@ -101,6 +102,7 @@ class _HeaderWalk:
         self._window = window
         self._architecture: str | None = None
         self._kept: dict[str, FactValue] = {}
+        self._wrong: dict[str, str] = {}  # what is wrong with a key, if it is the architecture's
         self._seen: set[bytes] = set()
         self._vocabulary: int | None = None
         self._strings = 0
@@ -117,7 +119,11 @@ class _HeaderWalk:
         weights, repackable = self._tensors(tensors, alignment)
         prefix = f"{architecture}."
         known = GENERAL | {"general.type"}
-        keys_kept = {k: v for k, v in self._kept.items() if k in known or k.startswith(prefix)}
+        keys_kept = {
+            key: value
+            for key, value in self._kept.items()
+            if key in known or (key.startswith(prefix) and key.removeprefix(prefix) in LIMITS)
+        }
         vocabulary = self._vocabulary
         if vocabulary is None:
             size = keys_kept.get(f"{prefix}vocab_size", 0)
@@ -177,8 +183,8 @@ class _HeaderWalk:
             self._array(name, limits)
         elif kind in NUMBERS:
             (value,) = window.unpack(NUMBERS[kind], "a value")
-            if limits is not None:
-                self._keep(name, self._in_range(name, kind, (value,), limits)[0], 1)
+            if limits is not None and self._in_range(name, kind, (value,), limits):
+                self._keep(name, value, 1)
         else:
             raise HeaderError(f"the key {shown(raw)} has the unknown type {kind}")
 
@@ -186,7 +192,7 @@ class _HeaderWalk:
         window = self._window
         (length,) = window.unpack(_U64, "a string's length")
         if limits is not None:
-            raise HeaderError(f"the key {shown(name)} must be a number, not text")
+            self._refuse(name, f"the key {shown(name)} must be a number, not text")
         if name not in ("general.architecture", "general.type"):
             window.skip(length, f"the text of {shown(name)}")
             return
@@ -215,7 +221,7 @@ class _HeaderWalk:
             if self._strings > MAX_STRINGS:
                 raise HeaderError(f"{what} makes more than {MAX_STRINGS} strings in one header")
             if limits is not None:
-                raise HeaderError(f"the key {shown(name)} must be a list of numbers, not of texts")
+                self._refuse(name, f"the key {shown(name)} must be a list of numbers, not of texts")
             window.skip_strings(count, what)
             return
         if kind == ARRAY:
@@ -228,10 +234,13 @@ class _HeaderWalk:
             window.skip(count * form.size, what)
             return
         if count > MAX_ARRAY_KEPT:
-            raise HeaderError(f"{what} is too long; at most {MAX_ARRAY_KEPT} are allowed")
+            self._refuse(name, f"{what} is too long; at most {MAX_ARRAY_KEPT} are allowed")
+            window.skip(count * form.size, what)
+            return
         data = window.take(count * form.size, what)
         values = tuple(value for (value,) in form.iter_unpack(data))
-        self._keep(name, self._in_range(name, kind, values, limits), count)
+        if self._in_range(name, kind, values, limits):
+            self._keep(name, values, count)
 
     def _keep(self, name: str, value: FactValue, count: int) -> None:
         self._numbers += count
@@ -241,20 +250,32 @@ class _HeaderWalk:
 
     def _in_range(
         self, name: str, kind: int, values: tuple[Number, ...], limits: tuple[int, int]
-    ) -> tuple[Number, ...]:
+    ) -> bool:
         if kind not in INTEGERS:
-            raise HeaderError(f"the key {shown(name)} must be a whole number")
+            self._refuse(name, f"the key {shown(name)} must be a whole number")
+            return False
         low, high = limits
         for value in values:
             if not low <= value <= high:
-                raise HeaderError(f"{shown(name)} is {value}; {low} to {high} are allowed")
-        return values
+                self._refuse(name, f"{shown(name)} is {value}; {low} to {high} are allowed")
+                return False
+        return True
+
+    def _refuse(self, name: str, why: str) -> None:
+        """At once, or once the architecture is known: only its own keys must make sense.
+        llama.cpp writes `llama.posnet.block_count` = 0 into every file that it saves."""
+        if name in GENERAL:
+            raise HeaderError(why)
+        self._wrong[name] = why
 
     def _checked_architecture(self) -> str:
         if self._architecture is None:
             if self._kept.get("split.no"):
                 return ""  # only the first file of a split model has the model's keys
             raise HeaderError("general.architecture is missing")
+        for name, why in self._wrong.items():
+            if name.removeprefix(f"{self._architecture}.") in LIMITS:
+                raise HeaderError(why)
         heads = self._kept.get(f"{self._architecture}.attention.head_count")
         if heads == 0 and not is_recurrent(self._architecture):
             raise HeaderError(

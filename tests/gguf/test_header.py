@@ -334,6 +334,22 @@ def test_the_parts_of_a_split_model_add_up() -> None:
         combine([second])
 
 
+def test_only_the_architectures_own_keys_must_make_sense() -> None:
+    """llama.cpp saves every model with a network of another kind that has no blocks."""
+    posnet = raw_key("llama.posnet.block_count", 0)
+    foreign = raw_key("other.block_count", "many")
+    data = with_keys(BLOCKS, HEADS, posnet, foreign)
+
+    facts = read_header(io.BytesIO(data), len(data))
+
+    assert facts.block_count == 2
+    assert "llama.posnet.block_count" not in facts.keys
+    for own in (raw_key("llama.block_count", 0), raw_key("llama.block_count", "many")):
+        wrong = raw_header([own, ARCHITECTURE_KEY], [raw_tensor()])
+        with pytest.raises(HeaderError, match="block_count"):
+            read_header(io.BytesIO(wrong), len(wrong))
+
+
 def facts_or_refusal(file: BinaryIO, size: int) -> None:
     """What every input must end in; an accepted header must also be estimated."""
     facts: ModelFacts | None
