@@ -41,7 +41,7 @@ from reconciler.gguf.tensor import tensor
 from reconciler.gguf.window import Window
 from reconciler.memory import ModelFacts
 from reconciler.memory.architectures import is_recurrent
-from reconciler.memory.layers import FactValue, Number
+from reconciler.memory.keys import FactValue, Number
 
 
 def read_path(path: Path) -> ModelFacts:
@@ -80,6 +80,7 @@ def combine(parts: Sequence[ModelFacts]) -> ModelFacts:
         tensor_count=sum(part.tensor_count for part in parts),
         vocabulary=first.vocabulary,
         keys=first.keys,
+        merges=first.merges,
     )
 
 
@@ -105,6 +106,7 @@ class _HeaderWalk:
         self._wrong: dict[str, str] = {}  # what is wrong with a key, if it is the architecture's
         self._seen: set[bytes] = set()
         self._vocabulary: int | None = None
+        self._merges = 0
         self._strings = 0
         self._numbers = 0
 
@@ -136,6 +138,7 @@ class _HeaderWalk:
             tensor_count=tensors,
             vocabulary=vocabulary,
             keys=MappingProxyType(keys_kept),
+            merges=self._merges,
         )
 
     def _counts(self) -> tuple[int, int]:
@@ -215,6 +218,8 @@ class _HeaderWalk:
         what = f"the array {shown(name)} of {count} elements"
         if name == "tokenizer.ggml.tokens":
             self._vocabulary = count
+        if name == "tokenizer.ggml.merges":
+            self._merges = count
         if kind == STRING:
             window.require(count * 8, what)
             self._strings += count

@@ -56,7 +56,9 @@ LIMITS: dict[str, tuple[int, int]] = {
             "attention.value_length_swa", "attention.key_length_mla", "attention.value_length_mla",
             "attention.sliding_window", "attention.sliding_window_pattern",
             "attention.shared_kv_layers", "attention.kv_lora_rank", "attention.recurrent_layers",
-            "attention.indexer.key_length", "attention.indexer.head_count", "ssm.conv_kernel",
+            "attention.indexer.key_length", "attention.indexer.head_count",
+            "attention.indexer.top_k", "expert_shared_count", "expert_shared_feed_forward_length",
+            "embedding_length_per_layer_input", "hyper_connection.count", "ssm.conv_kernel",
             "ssm.inner_size", "ssm.state_size", "ssm.group_count", "ssm.time_step_rank",
             "wkv.head_size", "token_shift_count", "shortconv.l_cache", "kda.head_dim",
         ),
@@ -66,7 +68,8 @@ LIMITS: dict[str, tuple[int, int]] = {
 
 
 def limits_of(name: str) -> tuple[int, int] | None:
-    """The range of a key that is kept, None for any other."""
+    """The range of a key that is kept, None for any other. A key that only ends like one of the
+    architecture's own is read as well: the architecture may be named after it."""
     if name in GENERAL:
         return _ANY
     if len(name) > 160 or not name[0].islower():

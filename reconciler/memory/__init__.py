@@ -3,13 +3,8 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from reconciler.memory.estimate import (
-    CACHE_TYPES,
-    MemoryEstimate,
-    MemorySettings,
-    ModelFacts,
-    estimate_llamacpp,
-)
+from reconciler.memory.estimate import estimate_llamacpp
+from reconciler.memory.facts import CACHE_TYPES, MemoryEstimate, MemorySettings, ModelFacts
 from reconciler.memory.folders import MLX, VLLM, estimate_mlx, estimate_vllm
 from reconciler.memory.projector import beside_projector, is_projector
 

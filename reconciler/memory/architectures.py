@@ -51,42 +51,53 @@ class Architecture:
     # likewise; attention.shared_kv_layers is the number of layers that reuse
     shares_kv: bool = False
     square_state: bool = False  # state = heads x key length squared (MiniMax-01)
+    indexed: bool = False  # each layer keeps the keys of an indexer beside its own
+    gated: bool = True  # False: a layer's feed-forward is one matrix in and one out
+    # False: where embeddings are asked for, logits have room and are not computed
+    embeddings_with_logits: bool = True
+    keeps_input: bool = False  # a layer holds its input to the end, as where its parts are parallel
 
 
 _PLAIN = """
-    llama deci falcon grok gpt2 gptj gptneox mpt baichuan starcoder refact bloom stablelm qwen qwen2
-    qwen2moe qwen2vl qwen3 qwen3moe qwen3vl qwen3vlmoe phi2 phi3 phimoe plamo codeshell orion
-    internlm2 minicpm minicpm3 gemma starcoder2 xverse command-r dbrx olmo olmoe openelm arctic
-    deepseek chatglm glm4 glm4moe bitnet jais jais2 nemotron exaone granite granitemoe chameleon plm
-    bailingmoe bailingmoe2 dots1 arcee ernie4_5 ernie4_5-moe hunyuan-moe hunyuan-dense hunyuan_vl
-    hy_v3 smollm3 seed_oss grovemoe apertus minimax-m2 cogvlm pangu-embedded mistral3 paddleocr
-    llama-embed maincoder talkie
+    llama deci grok gptj baichuan refact stablelm qwen qwen2 qwen2moe qwen2vl qwen3 qwen3moe
+    qwen3vl qwen3vlmoe phi3 phimoe plamo orion internlm2 minicpm minicpm3 gemma xverse command-r
+    dbrx olmo olmoe openelm arctic deepseek chatglm glm4 glm4moe bitnet jais exaone granite
+    granitemoe chameleon bailingmoe bailingmoe2 dots1 ernie4_5 ernie4_5-moe hunyuan-moe
+    hunyuan-dense hunyuan_vl hy_v3 smollm3 seed_oss grovemoe minimax-m2 cogvlm pangu-embedded
+    mistral3 paddleocr llama-embed maincoder talkie
+"""
+_UNGATED = """
+    apertus arcee bloom codeshell falcon gpt2 gptneox jais2 mpt nemotron phi2 plm starcoder
+    starcoder2
 """
 _UNCACHED = """
-    bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert
+    modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 eurobert
     gemma-embedding dream llada llada-moe rnd1
 """
 
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     dict.fromkeys(_PLAIN.split(), Architecture())
+    | dict.fromkeys(_UNGATED.split(), Architecture(gated=False))
     | dict.fromkeys(_UNCACHED.split(), Architecture(cached=False))
+    | dict.fromkeys(("bert", "jina-bert-v3"), Architecture(cached=False, gated=False))
     | dict.fromkeys(("deepseek2", "deepseek2-ocr", "mistral4"), Architecture(mla=True))
     | dict.fromkeys(
         ("mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"),
         Architecture(recurrent=Recurrent.ALL),
     )
     | dict.fromkeys(
-        ("jamba", "granitehybrid", "plamo2"), Architecture(recurrent=Recurrent.NO_KV_HEADS)
+        ("jamba", "granitehybrid"), Architecture(recurrent=Recurrent.NO_KV_HEADS)
     )
     | dict.fromkeys(
-        ("lfm2", "lfm2moe"), Architecture(Sliding(0), recurrent=Recurrent.NO_KV_HEADS)
+        ("lfm2", "lfm2moe"),
+        Architecture(
+            Sliding(0), recurrent=Recurrent.NO_KV_HEADS, embeddings_with_logits=False
+        ),
     )
     | dict.fromkeys(
         ("kimi-linear", "bailingmoe3"), Architecture(recurrent=Recurrent.NO_KV_HEADS, mla=True)
     )
-    | dict.fromkeys(
-        ("nemotron_h", "nemotron_h_moe"), Architecture(recurrent=Recurrent.NO_KV_HEADS_NO_FF)
-    )
+    | dict.fromkeys(("deepseek32", "glm-dsa"), Architecture(mla=True, indexed=True))
     | dict.fromkeys(
         ("qwen3next", "qwen35", "qwen35moe"), Architecture(recurrent=Recurrent.INTERVAL)
     )
@@ -95,8 +106,9 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
     )
     | {
         "afmoe": Architecture(Sliding(4)),
-        "cohere2": Architecture(Sliding(4)),
-        "cohere2moe": Architecture(Sliding(4, dense_first=True)),
+        "cohere2": Architecture(Sliding(4), keeps_input=True),
+        "command-r": Architecture(keeps_input=True),
+        "cohere2moe": Architecture(Sliding(4, dense_first=True), keeps_input=True),
         "exaone-moe": Architecture(Sliding(4, window=128)),
         "exaone4": Architecture(Sliding(4, window=4096, blocks=64)),
         "falcon-h1": Architecture(recurrent=Recurrent.BOTH),
@@ -112,8 +124,11 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
             recurrent=Recurrent.INTERVAL, interval=8, square_state=True
         ),
         "muse-glimmer": Architecture(Sliding(4)),
+        "nemotron_h": Architecture(recurrent=Recurrent.NO_KV_HEADS_NO_FF, gated=False),
+        "nemotron_h_moe": Architecture(recurrent=Recurrent.NO_KV_HEADS_NO_FF),
         "olmo2": Architecture(Sliding(4)),
-        "plamo3": Architecture(Sliding(8)),
+        "plamo2": Architecture(recurrent=Recurrent.NO_KV_HEADS, keeps_input=True),
+        "plamo3": Architecture(Sliding(8), keeps_input=True),
         "smallthinker": Architecture(Sliding(4, dense_first=True, fixed=4096)),
     }
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from reconciler.memory.estimate import ModelFacts
+from reconciler.memory.facts import ModelFacts
 
 CONFIG = "config.json"
 LARGEST_CONFIG_BYTES = 2**20

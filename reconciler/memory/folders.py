@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconciler.api.quantity import show_bytes
-from reconciler.memory.estimate import MemoryEstimate, MemorySettings, ModelFacts
+from reconciler.memory.facts import MemoryEstimate, MemorySettings, ModelFacts
 from reconciler.memory.layers import shape
 
 _ELEMENT_BYTES = 2  # both use 16 bits by default

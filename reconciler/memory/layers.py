@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reconciler.memory.architectures import ARCHITECTURES, Architecture, Recurrent, Sliding
-
-Number = int | float | bool
-FactValue = Number | str | tuple[Number, ...]
+from reconciler.memory.keys import FactValue, Keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +32,20 @@ class Shape:
     window: int  # cells that a sliding layer attends to; 0: none slides
     state_layers: int
     state_elements: int  # of one recurrent layer and one slot
-    state_width: int  # elements per token in a recurrent layer's inner projection
     cached: bool  # False: an encoder, which sees one batch only
     widest_values: int  # elements of V of the widest layer: the row of V without flash attention
+    widest_keys: int  # likewise of K
     index_elements: int  # of an indexer's key in each layer; 0: none
     heads: int
     widest_head: int
+    gated_attention: bool  # queries come with a gate as wide
     embedding: int
-    feed_forward: int
     bound: str
 
 
 def shape(architecture: str, keys: Mapping[str, FactValue]) -> Shape:
     """Apply the architecture's rules, or the bound for an unknown one, to a header's keys."""
-    read = _Keys(architecture, keys)
+    read = Keys(architecture, keys)
     row = ARCHITECTURES.get(architecture)
     blocks = read.number("block_count")
     trunk = blocks - read.number("nextn_predict_layers")  # the rest only drafts tokens
@@ -81,56 +79,19 @@ def shape(architecture: str, keys: Mapping[str, FactValue]) -> Shape:
         window=window,
         state_layers=sum(recurs),
         state_elements=state,
-        state_width=max(read.number("ssm.inner_size"), read.number("kda.head_dim") * most_heads),
         cached=row is None or row.cached,
         widest_values=max((e.kv_heads * e.value for e in every), default=0),
-        index_elements=read.number("attention.indexer.key_length") if row is None else 0,
+        widest_keys=max((e.kv_heads * e.key for e in every), default=0),
+        index_elements=_index_elements(row, read),
         heads=most_heads,
         widest_head=max(key, value, swa_key, swa_value),
+        gated_attention=row is None or row.recurrent is Recurrent.INTERVAL,
         embedding=embedding,
-        feed_forward=max(
-            read.number("feed_forward_length"),
-            read.number("expert_feed_forward_length") * read.number("expert_used_count"),
-        ),
         bound=_bound(architecture, row, blocks, embedding),
     )
 
 
-class _Keys:
-    """The header's keys below the architecture's name, as whole numbers."""
-
-    def __init__(self, architecture: str, keys: Mapping[str, FactValue]) -> None:
-        self._prefix = architecture + "."
-        self._keys = keys
-
-    def get(self, name: str) -> FactValue | None:
-        return self._keys.get(self._prefix + name)
-
-    def number(self, name: str, default: int = 0) -> int:
-        """One number; the largest if the header has one per layer."""
-        match self.get(name):
-            case tuple() as values:
-                return int(max(values, default=default))
-            case int() | float() as value:
-                return int(value)
-            case _:
-                return default
-
-    def per_layer(
-        self, name: str, layers: int, default: tuple[int, ...] | None = None
-    ) -> tuple[int, ...]:
-        """One number per layer; a list that is too short continues with its largest."""
-        match self.get(name):
-            case tuple() as values:
-                numbers = [int(value) for value in values[:layers]]
-                return tuple(numbers + [max(numbers, default=0)] * (layers - len(numbers)))
-            case int() | float() as value:
-                return (int(value),) * layers
-            case _:
-                return default if default is not None else (0,) * layers
-
-
-def _sliding(rule: Sliding | None, layers: int, read: _Keys) -> tuple[int, tuple[bool, ...]]:
+def _sliding(rule: Sliding | None, layers: int, read: Keys) -> tuple[int, tuple[bool, ...]]:
     """The window, and which layers slide."""
     none = (False,) * layers
     if rule is None or rule.blocks not in (None, layers):
@@ -151,7 +112,7 @@ def _sliding(rule: Sliding | None, layers: int, read: _Keys) -> tuple[int, tuple
 
 
 def _kinds(
-    row: Architecture | None, layers: int, kv_heads: tuple[int, ...], state: int, read: _Keys
+    row: Architecture | None, layers: int, kv_heads: tuple[int, ...], state: int, read: Keys
 ) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
     """Which layers have keys and values, and which keep a recurrent state."""
     yes, no = (True,) * layers, (False,) * layers
@@ -182,7 +143,7 @@ def _kinds(
     return tuple(not flag for flag in recurs), recurs
 
 
-def _state_elements(row: Architecture | None, read: _Keys, heads: int, key: int) -> int:
+def _state_elements(row: Architecture | None, read: Keys, heads: int, key: int) -> int:
     """Elements that one recurrent layer keeps for one slot (llama_hparams::n_embd_r + n_embd_s)."""
     embedding = read.number("embedding_length")
     if wkv := read.number("wkv.head_size"):
@@ -199,7 +160,14 @@ def _state_elements(row: Architecture | None, read: _Keys, heads: int, key: int)
     return moving + size * inner
 
 
-def _own_kv(row: Architecture | None, blocks: int, read: _Keys) -> int:
+def _index_elements(row: Architecture | None, read: Keys) -> int:
+    """Of an indexer's keys in a cell; an architecture that is not known may keep some of them
+    twice."""
+    length = read.number("attention.indexer.key_length")
+    return 2 * length if row is None else length if row.indexed else 0
+
+
+def _own_kv(row: Architecture | None, blocks: int, read: Keys) -> int:
     """How many layers, from the first, have keys and values of their own."""
     if row is not None and row.kv_layers is not None:
         return row.kv_layers

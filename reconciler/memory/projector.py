@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconciler.api.quantity import show_bytes
-from reconciler.memory.estimate import MemoryEstimate, ModelFacts
+from reconciler.memory.facts import MemoryEstimate, ModelFacts
 
 _ARCHITECTURE = "clip"  # general.architecture of every projector that llama.cpp loads
 _UNKNOWN = "the projector's buffers for an image"

@@ -94,6 +94,12 @@ class HeaderCache:
                 count, size = count - 1, size - length
 
 
+_COUNTS = (
+    *("file_bytes", "weights_bytes", "repackable_bytes", "tensor_count"),
+    *("vocabulary", "merges"),
+)
+
+
 def dump_facts(facts: ModelFacts) -> dict[str, Any]:
     return {f.name: getattr(facts, f.name) for f in fields(facts)} | {"keys": dict(facts.keys)}
 
@@ -107,7 +113,7 @@ def parse_facts(values: Mapping[str, Any]) -> ModelFacts:
     }
     known = {f.name: values[f.name] for f in fields(ModelFacts)}
     facts = ModelFacts(**known | {"keys": MappingProxyType(keys)})
-    for name in ("file_bytes", "weights_bytes", "repackable_bytes", "tensor_count", "vocabulary"):
+    for name in _COUNTS:
         if not isinstance(getattr(facts, name), int):
             raise TypeError(name)
     return facts

@@ -180,12 +180,19 @@ def memory_settings(settings: Mapping[str, Any], prefix: str) -> MemorySettings:
         flash_attention=settings["flashAttention"] is not False,
         kv_unified=True,
         prompt_cache_bytes=_prompt_cache(settings),
-        embeddings=settings["runtimeOptions.embeddings"] or settings["runtimeOptions.reranking"],
+        embeddings=_puts_out_every_token(settings),
         repack=settings["runtimeOptions.repack"],
         swa_full=settings["runtimeOptions.swaFull"],
         gpu_layers=settings[prefix + "gpuLayers"],
         devices=settings["devices"],
     )
+
+
+def _puts_out_every_token(settings: Mapping[str, Any]) -> bool:
+    """llama-server makes room for it wherever vectors are pooled, also without `--embeddings`."""
+    options = ("runtimeOptions.embeddings", "runtimeOptions.reranking")
+    pooled = settings["runtimeOptions.pooling"] not in (None, "none")
+    return pooled or any(settings[option] for option in options)
 
 
 _FLASH_ATTENTION: Mapping[bool | str, str] = {True: "on", False: "off", "auto": "auto"}

@@ -259,7 +259,7 @@ def test_a_refusal_shows_the_arithmetic_and_remedies() -> None:
     text = refusal(asked(told()), mac("32Gi", embed(int(0.5 * GIB))))
 
     assert text == (
-        "needs 22.5 GiB of unified memory, 20.9 GiB are free"
+        "needs 22.6 GiB of unified memory, 20.9 GiB are free"
         " (32.0 GiB x 0.67 = 21.4 GiB budget, 512 MiB taken by default/embed);"
         " contextSize: 9728 fits (20.9 GiB);"
         " or cacheTypeK: q8_0 with cacheTypeV: q8_0 fits (20.7 GiB);"
@@ -275,7 +275,7 @@ def test_the_budget_is_shown_as_the_share_less_what_is_in_use() -> None:
 
     assert text is not None
     assert text.startswith(
-        "needs 22.5 GiB of unified memory, 18.0 GiB are free"
+        "needs 22.6 GiB of unified memory, 18.0 GiB are free"
         " (32.0 GiB x 0.67 = 21.4 GiB budget, 3.4 GiB in use by other processes); "
     )
     assert "a smaller quantisation fits" in text
@@ -324,7 +324,7 @@ def test_a_shared_file_makes_room_for_a_second_process() -> None:
     second = mac("36Gi", first)
 
     assert shortfall(request.needs_in(mac("36Gi").pools), mac("36Gi")) is None
-    assert "needs 4.5 GiB of unified memory" in (refusal(request, second) or "")
+    assert "needs 4.6 GiB of unified memory" in (refusal(request, second) or "")
 
 
 def test_fewer_bits_are_offered_where_a_head_is_made_of_whole_blocks() -> None:
@@ -357,9 +357,9 @@ def test_a_router_is_offered_fewer_models_at_a_time_or_smaller_ones() -> None:
 
     text = refusal(router, mac(budget=str(needed - 2**20))) or ""
 
-    assert text.startswith("needs 43.1 GiB of unified memory, 43.0 GiB are free (")
+    assert text.startswith("needs 43.1 GiB of unified memory, 43.1 GiB are free (")
     assert "; contextSize: 16128 of each model fits (43.0 GiB)" in text
-    assert "; or router.resident: 1 fits (22.5 GiB)" in text
+    assert "; or router.resident: 1 fits (22.6 GiB)" in text
 
 
 OFFERS = {  # a setting as it is offered -> the request with that much of it

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bench.memory.comparison import of_model
+from bench.memory.libllama import Llama
+from bench.memory.live import peak
+from bench.memory.shapes import models
 from reconciler.fleet.command import Command
 from reconciler.gguf.header import read_path
 from reconciler.memory import MemorySettings, estimate
 from tests.support.engines import Server
+from tests.support.gemma import gemma_path
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
 from tests.support.ports import own_port
@@ -64,6 +69,44 @@ def test_the_real_server_allocates_what_the_estimate_says(
     assert logged(log, "output buffer size") == pytest.approx(found.logits_bytes / MIB, abs=0.01)
     compute = logged(log, "compute buffer size")
     assert compute <= found.compute_bytes / MIB < compute + 3
+
+
+# A model of each kind whose buffer has a step of its own; `python -m bench.memory` has them all.
+SHAPES = (
+    *("gemma-3-270m", "falcon-7b", "mixtral-8x7b", "deepseek-v3.2"),
+    *("rwkv7-1.5b", "bge-reranker-v2-m3"),
+)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", SHAPES)
+def test_memory_is_never_said_too_low_for_the_shapes_of_real_models(
+    name: str, tmp_path: Path
+) -> None:
+    (model,) = (model for model in models() if model.name == name)
+
+    found = list(of_model(Llama(llama_server().parent), tmp_path, model))
+
+    assert found
+    for one in found:
+        assert -0.01 < one.error < (0.1 if one.group in ("generation", "experts") else 0.2), one
+        assert one.said.kv_bytes / MIB == pytest.approx(one.true.kv, abs=0.05), one
+        assert one.said.state_bytes / MIB == pytest.approx(one.true.state, abs=0.05), one
+        assert one.said.logits_bytes / MIB == pytest.approx(one.true.logits, abs=0.05), one
+
+
+@pytest.mark.e2e
+def test_a_server_that_embeds_a_text_as_long_as_its_context_takes_what_was_said() -> None:
+    spec = {
+        "contextSize": 512,
+        "batchSize": 512,
+        "runtimeOptions": {"embeddings": True, "pooling": "mean"},
+    }
+
+    found = peak(gemma_path(), spec)
+
+    assert found.taken > 1300  # 512 rows of logits, and as many again while they are computed
+    assert -0.02 < found.error < 0.05
 
 
 def logged(log: str, what: str) -> float:

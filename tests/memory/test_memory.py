@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from reconciler.gguf.limits import LIMITS
 from reconciler.memory import CACHE_TYPES, MemorySettings, ModelFacts, estimate
 from reconciler.memory.architectures import ARCHITECTURES
-from reconciler.memory.layers import FactValue, shape
+from reconciler.memory.keys import FactValue
+from reconciler.memory.layers import shape
 
 MIB = 2**20
 
@@ -98,18 +99,21 @@ def test_gemma_270m_takes_what_was_measured(
     assert found.exact
     assert found.kv_bytes / MIB == pytest.approx(kv_mib, abs=0.05)
     if rss_mib is not None:
-        error = found.total_bytes / MIB / rss_mib - 1
-        assert -0.04 < error < 0.04
-        if context == 8192 and not changes:
-            assert abs(error) < 0.015
+        assert -0.01 < found.total_bytes / MIB / rss_mib - 1 < 0.05
 
 
-def test_without_repacking_the_estimate_is_the_published_formula() -> None:
-    formula = {2048: 345.3, 8192: 370.6, 32768: 471.8}
+def test_without_repacking_there_is_one_copy_of_the_weights() -> None:
+    twice, once = estimate(GEMMA, told()), estimate(GEMMA, told(repack=False))
 
-    for context, mib in formula.items():
-        found = estimate(GEMMA, told(context, repack=False))
-        assert found.total_bytes / MIB == pytest.approx(mib, abs=0.5)
+    assert twice.total_bytes - once.total_bytes == GEMMA.repackable_bytes
+
+
+def test_a_tokenizer_with_merges_keeps_both_halves_of_each() -> None:
+    merged = replace(GEMMA, merges=100_000)
+
+    more = estimate(merged, told()).overhead_bytes - estimate(GEMMA, told()).overhead_bytes
+
+    assert 12 < more / MIB < 16  # 137 bytes each, measured with 149,000 of them
 
 
 def test_grouped_heads_count_once_a_group() -> None:
@@ -131,8 +135,26 @@ def test_slots_share_the_cells_or_have_their_own() -> None:
     assert shared.logits_bytes == apart.logits_bytes == 3 * 1000 * 4
 
 
-def test_embedding_servers_keep_logits_of_a_whole_batch() -> None:
-    assert estimate(model("llama"), told(embeddings=True)).logits_bytes == 512 * 1000 * 4
+def test_embedding_servers_keep_logits_of_a_whole_batch_where_they_are_put_out_and_computed() -> (
+    None
+):
+    facts = replace(model("llama"), vocabulary=100_000)
+
+    found = estimate(facts, told(embeddings=True))
+    encoder = estimate(replace(model("bert"), vocabulary=100_000), told(embeddings=True))
+
+    assert found.logits_bytes == encoder.logits_bytes == 512 * (100_000 + 512) * 4
+    assert found.compute_bytes > 512 * 100_000 * 4
+    assert encoder.compute_bytes < 512 * 100_000  # it has no matrix for logits
+
+
+def test_experts_count_with_the_width_of_the_layer_where_they_have_none_of_their_own() -> None:
+    dense = estimate(model("llama"), told()).compute_bytes
+    own = model("llama", expert_count=8, expert_used_count=4, expert_feed_forward_length=1024)
+    plain = model("llama", expert_count=8, expert_used_count=4)
+
+    assert estimate(own, told()).compute_bytes == estimate(plain, told()).compute_bytes
+    assert estimate(plain, told()).compute_bytes >= dense + 512 * 3 * 3 * 1024 * 4
 
 
 def test_the_pattern_key_wins_over_the_architectures_period() -> None:
@@ -172,7 +194,10 @@ def test_compressed_attention_keeps_keys_only() -> None:
     mla = {"attention__key_length_mla": 192, "attention__value_length_mla": 128}
     new = model("deepseek2", **lengths, **mla, attention__head_count_kv=1)
     old = model("deepseek2", attention__key_length=192, attention__value_length=128)
+    index = {"attention__indexer__key_length": 128}
+    indexed = model("deepseek32", **lengths, **mla, **index, attention__head_count_kv=1)
 
+    assert estimate(indexed, told()).kv_bytes == 4 * 8192 * (576 + 128) * 2
     assert estimate(new, told()).kv_bytes == 4 * 8192 * 576 * 2
     assert estimate(old, told()).kv_bytes == 4 * 8192 * 2 * (192 + 128) * 2
 
@@ -253,10 +278,12 @@ def test_an_unknown_architecture_is_bounded_from_above_and_says_so() -> None:
     facts = model("brand-new", **keys, **SSM, attention__indexer__key_length=128)
 
     found = estimate(facts, told())
+    known = estimate(model("llama", **keys), told())
 
     assert not found.exact
+    assert found.compute_bytes > known.compute_bytes
     assert found.weights_bytes == facts.weights_bytes
-    assert found.kv_bytes == 4 * 8192 * (4 * HEAD + 128 * 2)
+    assert found.kv_bytes == 4 * 8192 * (4 * HEAD + 2 * 128 * 2)
     assert found.state_bytes == 4 * STATE
     assert "brand-new is not in our table" in found.arithmetic[-1]
 

@@ -230,7 +230,7 @@ def test_what_was_refused_stays_so_while_the_hub_is_silent(known: CachedFacts) -
 
     stands = "this stands until the header of its model can be read again"
     assert first.reason == "MemoryFits"
-    assert first.message.endswith(f"contextSize: 8192 fits (288 MiB); {stands}")
+    assert first.message.endswith(f"contextSize: 8192 fits (293 MiB); {stands}")
     assert again == first
     assert silent.plan(in_pods(contextSize=512)).blocked == ()
     assert silent.plan(in_pods(contextSize=HUGE, suspend=True)).blocked == ()

@@ -243,6 +243,25 @@ def test_memory_settings_are_the_ones_that_are_rendered() -> None:
     assert memory.gpu_layers is None
 
 
+@pytest.mark.parametrize(
+    ("options", "every_token"),
+    [
+        ({}, False),
+        ({"embeddings": True}, True),
+        ({"pooling": "mean"}, True),
+        ({"pooling": "none"}, False),
+    ],
+)
+def test_memory_counts_an_output_a_token_wherever_a_server_pools(
+    options: dict[str, Any], every_token: bool
+) -> None:
+    row = RUNTIMES["llama-server"]
+    made = workload(service(runtimeOptions=options))
+    assert row.memory_settings is not None
+
+    assert row.memory_settings(made, made.models[0]).embeddings is every_token
+
+
 def test_every_model_of_a_router_has_its_own_memory_settings() -> None:
     row = RUNTIMES["llamacpp-router"]
     made = workload(

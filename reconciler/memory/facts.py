@@ -1,0 +1,125 @@
+"""What an estimate is made from, and what it says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from reconciler.memory.keys import FactValue
+
+# cache type -> (elements in a block, bytes of a block)
+CACHE_TYPES: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "f32": (1, 4),
+        "f16": (1, 2),
+        "bf16": (1, 2),
+        "q8_0": (32, 34),
+        "q5_1": (32, 24),
+        "q5_0": (32, 22),
+        "q4_1": (32, 20),
+        "q4_0": (32, 18),
+        "iq4_nl": (32, 18),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The facts of a GGUF header that memory depends on; for a model in another format those of its
+    config.json (reconciler.memory.config), under the keys of a header.
+
+    `keys` are the header's scalar and small numeric-array values by full name
+    (`gemma3.block_count`, `general.file_type`); `vocabulary` and `merges` are the lengths of
+    the tokenizer's lists;
+    `weights_bytes` the sum of all tensors; `repackable_bytes` the part of it in types that the CPU
+    backend repacks into a second, anonymous copy.
+    """
+
+    architecture: str
+    file_bytes: int
+    weights_bytes: int
+    repackable_bytes: int
+    tensor_count: int
+    vocabulary: int
+    keys: Mapping[str, FactValue]
+    merges: int = 0
+
+    @property
+    def block_count(self) -> int:
+        """Layers of the model, 0 if the header does not have the number."""
+        count = self.keys.get(f"{self.architecture}.block_count")
+        return count if isinstance(count, int) else 0
+
+    @property
+    def trained_context(self) -> int | None:
+        """Tokens that the model was trained with; None if unknown."""
+        length = self.keys.get(f"{self.architecture}.context_length")
+        return length if isinstance(length, int) and length > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """The settings that memory depends on. Sizes in tokens, `prompt_cache_bytes` in bytes; a
+    `context` of 0 is unlimited."""
+
+    context: int
+    slots: int
+    u_batch: int
+    cache_type_k: str
+    cache_type_v: str
+    flash_attention: bool  # `auto` counts as on
+    kv_unified: bool
+    prompt_cache_bytes: int
+    embeddings: bool = False
+    repack: bool = True
+    swa_full: bool = False
+    gpu_layers: int | None = None  # None: all, if there is a device
+    devices: int = 1
+    checkpoints: int = 0  # a slot's saved copies of sliding and recurrent state (--ctx-checkpoints)
+    engine: Literal["llama.cpp", "mlx", "vllm"] = "llama.cpp"
+    kv_bytes: int | None = None  # on each device, if stated explicitly
+    device_fraction: float | None = None  # of each device, allocated at the start
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Bytes by purpose.
+
+    `exact` is False if a part is only an upper bound, or if the architecture is not in the table;
+    `arithmetic` has one line per part, for `explain`. `unknown` names what is in no sum because it
+    cannot be predicted. `largest_layer_bytes` is what the largest layer keeps (part of kv and
+    state). `projector_bytes` are weights as well, which each process reads into memory of its own
+    (llama.cpp b11434).
+    """
+
+    weights_bytes: int
+    kv_bytes: int
+    state_bytes: int
+    logits_bytes: int
+    compute_bytes: int
+    overhead_bytes: int
+    prompt_cache_bytes: int
+    exact: bool
+    arithmetic: tuple[str, ...]
+    largest_layer_bytes: int = 0
+    unknown: tuple[str, ...] = ()
+    projector_bytes: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return self.weights_bytes + self.beside_weights_bytes
+
+    @property
+    def beside_weights_bytes(self) -> int:
+        """Everything that a second process of the same file needs again."""
+        return (
+            self.kv_bytes
+            + self.state_bytes
+            + self.logits_bytes
+            + self.compute_bytes
+            + self.overhead_bytes
+            + self.prompt_cache_bytes
+            + self.projector_bytes
+        )
