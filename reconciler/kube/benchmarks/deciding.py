@@ -19,6 +19,7 @@ from reconciler.kube.benchmarks.unserved import UnservedClass
 from reconciler.kube.objects import ObjectId
 
 MOST_AT_ONCE = 4  # in a cluster; of each class of devices: one
+MOST_STARTED = 2  # of these; they download, and may wait long for a GPU that somebody else has
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 600.0, 86_400.0
 _FORGET_S = 2 * _LONGEST_PAUSE_S
 
@@ -58,7 +59,7 @@ class JobProgress(Enum):
 @dataclass(frozen=True, slots=True)
 class JobAttempt:
     """One Job. `key` is None where nobody can read any more what it is for; `ended_at` in epoch
-    seconds; `result` is of one that is done, `why` of one that failed."""
+    seconds; `result` is of one that is done, `why` of one that failed. `starts` an engine."""
 
     oid: ObjectId
     service: ObjectRef
@@ -69,6 +70,7 @@ class JobAttempt:
     result: BenchmarkResult | None = None
     why: str = ""
     asked: str | None = None
+    starts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ def decide(
             failed[ref] = _failure(last, need, due)
         elif isinstance(need.place, UnservedClass) and not need.place.is_free:
             waiting[ref] = f"its pods and others of the fleet have every GPU of {need.key.device}"
-        elif not turns.take(need.key):
+        elif not turns.take(need):
             waiting[ref] = "another measurement is to end first"
         else:
             create.append((need, last.number + 1 if last is not None else 1))
@@ -141,15 +143,22 @@ class _Turns:
     """Who measures: on devices of one class one at a time, as they may share a node."""
 
     busy: Counter[str]
+    started: int
 
     @classmethod
     def of(cls, running: Iterable[JobAttempt]) -> _Turns:
-        return cls(Counter(str(a.key.device) if a.key else "" for a in running))
+        running = tuple(running)
+        busy = Counter(str(a.key.device) if a.key else "" for a in running)
+        return cls(busy, sum(a.starts for a in running))
 
-    def take(self, key: BenchmarkKey) -> bool:
-        if self.busy[str(key.device)] or self.busy.total() >= MOST_AT_ONCE:
+    def take(self, need: NeededBenchmark) -> bool:
+        device, starts = str(need.key.device), isinstance(need.place, UnservedClass)
+        if self.busy[device] or self.busy.total() >= MOST_AT_ONCE:
             return False
-        self.busy[str(key.device)] += 1
+        if starts and self.started >= MOST_STARTED:
+            return False
+        self.busy[device] += 1
+        self.started += starts
         return True
 
 

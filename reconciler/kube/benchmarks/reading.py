@@ -70,8 +70,10 @@ def read_attempt(job: Manifest, pods: Iterable[Manifest]) -> JobAttempt | None:
     is_number = number.isascii() and number.isdecimal() and len(number) < 6
     ended_at, why = _end(job)
     oid, at = id_of(job), int(number) if is_number else 1
+    starts = bool(job["spec"]["template"]["spec"].get("initContainers"))
     if ended_at is None:
-        return JobAttempt(oid, ref, key, at, JobProgress.RUNNING, asked=asked_of(job))
+        asked = asked_of(job)
+        return JobAttempt(oid, ref, key, at, JobProgress.RUNNING, asked=asked, starts=starts)
     found = _of_key(_left(job, pods), key)
     return JobAttempt(
         *(oid, ref, key, at, JobProgress.DONE if found.result else JobProgress.FAILED),
@@ -79,6 +81,7 @@ def read_attempt(job: Manifest, pods: Iterable[Manifest]) -> JobAttempt | None:
         result=found.result,
         why=found.why or why,
         asked=asked_of(job),
+        starts=starts,
     )
 
 
