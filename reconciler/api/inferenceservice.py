@@ -151,6 +151,13 @@ class InferenceServiceSpec(ModelSettings):
         Bytes, Field(description="Memory for the prompts of earlier requests. Default 256Mi.")
     ] = 2**28
     jinja: bool = True
+    chat: Annotated[
+        bool,
+        Field(
+            description="false: clients have text completed, and do not chat. Its model then needs"
+            " no chat template, and status says completions only. Nothing is refused."
+        ),
+    ] = True
     sleep_idle: Duration | None = None
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64)] = ()
     devices: Annotated[int, Field(ge=1, le=64)] = 1

@@ -82,6 +82,9 @@ _RULES = (
     Rule("DevicesUnknown", Severity.WARNING, "GPUs are asked of a node that states no devices."),
     Rule("SizeUnknown", Severity.NOTE, "What a model takes is not known yet."),
     Rule("ContextTooLong", Severity.WARNING, "More context than the model was trained with."),
+    Rule(
+        "NoChatTemplate", Severity.WARNING, "Clients will chat with a model that was not taught to."
+    ),
     Rule("MemoryOverridden", Severity.WARNING, "Over budget, and started all the same."),
     Rule("VersionRequired", Severity.WARNING, "The Fleet asks for another version of us."),
     Rule("AgentTooOld", Severity.BLOCKED, "A field, a word or a kind that only newer agents know."),

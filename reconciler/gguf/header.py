@@ -18,6 +18,7 @@ from reconciler.api.errors import HeaderError
 from reconciler.gguf.limits import (
     ARCHITECTURE,
     ARRAY,
+    CHAT_TEMPLATES,
     GENERAL,
     INTEGERS,
     KEY,
@@ -81,6 +82,7 @@ def combine(parts: Sequence[ModelFacts]) -> ModelFacts:
         vocabulary=first.vocabulary,
         keys=first.keys,
         merges=first.merges,
+        has_chat_template=first.has_chat_template,
     )
 
 
@@ -107,6 +109,7 @@ class _HeaderWalk:
         self._seen: set[bytes] = set()
         self._vocabulary: int | None = None
         self._merges = 0
+        self._has_chat_template = False
         self._strings = 0
         self._numbers = 0
 
@@ -139,6 +142,7 @@ class _HeaderWalk:
             vocabulary=vocabulary,
             keys=MappingProxyType(keys_kept),
             merges=self._merges,
+            has_chat_template=self._has_chat_template,
         )
 
     def _counts(self) -> tuple[int, int]:
@@ -196,6 +200,8 @@ class _HeaderWalk:
         (length,) = window.unpack(_U64, "a string's length")
         if limits is not None:
             self._refuse(name, f"the key {shown(name)} must be a number, not text")
+        if name in CHAT_TEMPLATES and length > 0:
+            self._has_chat_template = True
         if name not in ("general.architecture", "general.type"):
             window.skip(length, f"the text of {shown(name)}")
             return

@@ -40,6 +40,9 @@ ARCHITECTURE = re.compile(r"[a-z0-9._-]{1,64}")
 KEY = re.compile(rb"[\x20-\x7e]+")
 GENERAL = frozenset({"general.alignment", "general.file_type", "split.no", "split.count",
                       "split.tensors.count"})  # fmt: skip
+# What llama.cpp formats a chat with. Without either it takes ChatML, whatever the model was taught
+# (b11434, common_chat_templates_init).
+CHAT_TEMPLATES = frozenset({"tokenizer.chat_template", "tokenizer.chat_template.tool_use"})
 _ANY = (0, 2**31)
 # key below the architecture's name -> smallest and largest value of each of its numbers
 LIMITS: dict[str, tuple[int, int]] = {

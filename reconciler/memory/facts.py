@@ -27,14 +27,15 @@ CACHE_TYPES: Mapping[str, tuple[int, int]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The facts of a GGUF header that memory depends on; for a model in another format those of its
-    config.json (reconciler.memory.config), under the keys of a header.
+    """The facts of a GGUF header that memory depends on, and what a model can be asked for; for a
+    model in another format those of its config.json (reconciler.memory.config), under the keys of a
+    header.
 
     `keys` are the header's scalar and small numeric-array values by full name
     (`gemma3.block_count`, `general.file_type`); `vocabulary` and `merges` are the lengths of
     the tokenizer's lists;
     `weights_bytes` the sum of all tensors; `repackable_bytes` the part of it in types that the CPU
-    backend repacks into a second, anonymous copy.
+    backend repacks into a second, anonymous copy. `has_chat_template`: None where nothing says it.
     """
 
     architecture: str
@@ -45,6 +46,7 @@ class ModelFacts:
     vocabulary: int
     keys: Mapping[str, FactValue]
     merges: int = 0
+    has_chat_template: bool | None = None
 
     @property
     def block_count(self) -> int:

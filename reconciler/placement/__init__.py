@@ -18,6 +18,7 @@ from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import Workload
 from reconciler.placement.candidate import candidate as made_for
 from reconciler.placement.candidate import model_ref, turn
+from reconciler.placement.chat import without_template
 from reconciler.placement.defaults import notes
 from reconciler.placement.draining import Guest, take_in
 from reconciler.placement.gpus import unstated_gpus
@@ -90,6 +91,7 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
     workloads = [sized.workload for admission in admissions for sized in admission.admitted]
     draft.warnings += notes(fleet, workloads)
     draft.warnings += unfitting_images(workloads)
+    draft.warnings += without_template((c for a in admissions for c in a.asked), facts)
     return Assignment(
         tuple(sorted(workloads, key=lambda w: (w.node, w.ref))),
         tuple(sorted(draft.held, key=lambda h: (h.finding.ref, h.finding.rule))),

@@ -8,6 +8,7 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
+from reconciler.api.problem import Severity
 from reconciler.capacity.admission import NOBODY, Admission, Facts, Others, admit, reason
 from reconciler.capacity.estimates import Estimates
 from reconciler.fleet.fleet import Fleet
@@ -33,8 +34,8 @@ class NodeFit:
 class Explanation:
     """`workloads` are its places; empty while it is blocked, with the reason in `held`.
 
-    `sized` is the service on its node, or on the first that could take it. `image`, of pods, is the
-    image and who states it.
+    `warnings` hold nothing back. `sized` is the service on its node, or on the first that could
+    take it. `image`, of pods, is the image and who states it.
     """
 
     service: InferenceService
@@ -43,6 +44,7 @@ class Explanation:
     held: tuple[str, ...]
     sized: Workload | None
     image: tuple[str, str] | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def explain_service(
@@ -65,7 +67,12 @@ def explain_service(
     )
     sized = workloads[0] if workloads else _as_it_would_be(service, fleet, facts)
     image = _image(service, sized, fleet) if sized else None
-    return Explanation(service, verdicts, workloads, held, sized, image)
+    warnings = tuple(
+        f"{finding.rule}: {finding.message}"
+        for finding in assignment.warnings
+        if finding.ref == service.ref and finding.severity is Severity.WARNING
+    )
+    return Explanation(service, verdicts, workloads, held, sized, image, warnings)
 
 
 def _image(service: InferenceService, sized: Workload, fleet: Fleet) -> tuple[str, str] | None:

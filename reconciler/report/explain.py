@@ -42,12 +42,13 @@ _PLACEHOLDERS = {  # what NodeFacts leaves open
 
 
 def explain_json(explanation: Explanation, command: Command | None) -> dict[str, Any]:
-    """`{ref, placement, memory, image, command}`; memory is null until the model's header is known,
-    and image where the service runs in no pods."""
+    """`{ref, warnings, placement, memory, image, command}`; memory is null until the model's header
+    is known, and image where the service runs in no pods."""
     sized = explanation.sized
     placed = explanation.workloads
     return {
         "ref": ref_json(explanation.service.ref),
+        "warnings": list(explanation.warnings),
         "placement": {
             "node": placed[0].node if placed else None,
             "held": list(explanation.held),
@@ -100,6 +101,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     placed = ", ".join(w.node for w in explanation.workloads)
     yield f"{explanation.service.ref}  {f'on {placed}' if placed else 'on no node'}"
     yield from (f"  blocked: {printable(reason)}" for reason in explanation.held)
+    yield from (f"  warning: {printable(warning)}" for warning in explanation.warnings)
     yield "nodes"
     for verdict in explanation.verdicts:
         mark = "yes" if verdict.fits else "no"

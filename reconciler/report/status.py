@@ -16,6 +16,9 @@ from reconciler.report.nodestate import read_ref
 from reconciler.report.plan_json import ref_json
 from reconciler.report.speeds import of_instance, speed_json
 from reconciler.report.terminal import natural
+from reconciler.runtimes import RUNTIMES
+from reconciler.runtimes.apis import apis
+from reconciler.runtimes.runtime import CHAT, Api
 
 MEANT = {  # not to run
     "Suspended": "suspended",
@@ -233,7 +236,8 @@ def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
         "placements": [_placement_json(i, status) for i in found]
         + [
             {
-                **dict.fromkeys(("pid", "port", "endpoint", "since")),
+                **dict.fromkeys(("pid", "port", "endpoint", "baseUrl", "since")),
+                "apis": [],
                 "node": d.node,
                 "target": d.target,
                 "ready": False,
@@ -266,6 +270,8 @@ def _placement_json(instance: Instance, status: Status) -> dict[str, Any]:
         "pid": instance.pid,
         "port": instance.port,
         "endpoint": instance.endpoint,
+        "baseUrl": base_url(instance),
+        "apis": [{"name": api.name, "path": api.path} for api in speaks(instance)],
         "since": instance.since,
         "models": [
             {"name": m.name, "state": m.state, "reason": m.reason or None, "message": m.message}
@@ -312,5 +318,18 @@ def is_asleep(instance: Instance) -> bool:
     return bool(instance.served) and all(m.state == "sleeping" for m in instance.served)
 
 
+def speaks(instance: Instance) -> tuple[Api, ...]:
+    """What clients may ask of it, as it was started."""
+    row = RUNTIMES.get(instance.runtime)
+    found = (instance.inputs.get(part) for part in ("settings", "lifecycle"))
+    settings, lifecycle = (part if isinstance(part, Mapping) else {} for part in found)
+    return apis(row, settings, lifecycle) if row else ()
+
+
+def base_url(instance: Instance) -> str | None:
+    """What clients of OpenAI's API take as their address."""
+    return f"{instance.endpoint}/v1" if instance.endpoint else None
+
+
 def _chat_url(instance: Instance) -> str:
-    return f"{instance.endpoint}/v1/chat/completions"
+    return f"{instance.endpoint}{CHAT.path}"

@@ -23,8 +23,10 @@ from reconciler.report.status import (
     DeclaredService,
     Status,
     advertised,
+    base_url,
     is_asleep,
     is_well,
+    speaks,
 )
 from reconciler.report.terminal import PLAIN, Style, Tone, natural, printable
 
@@ -169,10 +171,22 @@ def _row(
         span(view.now - instance.since) if instance.since else "-",
     )
     below = (
+        *_address_words(instance),
         *_words_below(instance, declared, view),
         *_speed_words(instance, status, view),
     )
     return _Row(tuple(map(printable, cells)), tone, below, is_well(instance, declared))
+
+
+def _address_words(instance: Instance) -> Iterator[Fact]:
+    """What clients are given, to paste, and what they may ask of it there."""
+    found = speaks(instance) if instance.ready and instance.endpoint else ()
+    parts = (
+        ("", [api.name for api in found if api.below_v1]),
+        ("without /v1 for Anthropic's ", [api.name for api in found if not api.below_v1]),
+    )
+    if said := "; ".join(f"{where}{', '.join(names)}" for where, names in parts if names):
+        yield Tone.QUIET, f"base_url {base_url(instance)} for {said}"
 
 
 def _words_below(

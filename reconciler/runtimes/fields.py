@@ -38,6 +38,8 @@ BENCHMARK_FIELDS = (
     "benchmark.iterations",
     "benchmark.minDuration",
 )
+# What clients ask it for: left out where it is not stated, and a change of it restarts nothing.
+CLIENT_FIELDS = ("chat",)
 CARRIED_FIELDS = ("runtime", "modelRef", "models", "suspend", "endpoint.port")
 ELSEWHERE_FIELDS = (
     "replicas",

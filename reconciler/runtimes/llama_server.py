@@ -89,6 +89,7 @@ RUNTIME = Runtime(
     ),
     command=command,
     memory_settings=memory_settings,
+    apis=llamacpp_model.apis,
     effective=Effective(differs),
     asleep=asleep,
     check_args=llamacpp_flags.check_args,

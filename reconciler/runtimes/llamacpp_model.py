@@ -14,7 +14,16 @@ from pydantic import Field
 from reconciler.api.meta import Spec
 from reconciler.memory import MemorySettings
 from reconciler.runtimes.llamacpp_flags import flags_of
-from reconciler.runtimes.runtime import PodImages
+from reconciler.runtimes.runtime import (
+    CHAT,
+    COMPLETIONS,
+    EMBEDDINGS,
+    MESSAGES,
+    RERANK,
+    RESPONSES,
+    Api,
+    PodImages,
+)
 
 if TYPE_CHECKING:
     from reconciler.fleet.model_file import ModelFile
@@ -193,6 +202,14 @@ def _puts_out_every_token(settings: Mapping[str, Any]) -> bool:
     options = ("runtimeOptions.embeddings", "runtimeOptions.reranking")
     pooled = settings["runtimeOptions.pooling"] not in (None, "none")
     return pooled or any(settings[option] for option in options)
+
+
+def apis(settings: Mapping[str, Any]) -> tuple[Api, ...]:
+    """Of one that serves embeddings or reranking llama.cpp answers the others too (b11434), without
+    what makes a conversation fast."""
+    single = (("runtimeOptions.embeddings", EMBEDDINGS), ("runtimeOptions.reranking", RERANK))
+    found = tuple(api for option, api in single if settings.get(option))
+    return found or (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
 
 
 _FLASH_ATTENTION: Mapping[bool | str, str] = {True: "on", False: "off", "auto": "auto"}

@@ -231,6 +231,7 @@ RUNTIME = Runtime(
     ),
     command=command,
     memory_settings=memory_settings,
+    apis=llamacpp_model.apis,
     check_args=check_args,
     check_env=llamacpp_flags.check_env,
     key_variable=llamacpp_model.KEY_VARIABLE,

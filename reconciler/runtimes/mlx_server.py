@@ -10,7 +10,7 @@ from reconciler.api.meta import Spec
 from reconciler.fleet.command import Command, Probe
 from reconciler.memory import MLX, MemorySettings
 from reconciler.runtimes import arguments
-from reconciler.runtimes.runtime import EngineProgram, NodeFacts, Runtime
+from reconciler.runtimes.runtime import CHAT, EngineProgram, NodeFacts, Runtime
 
 if TYPE_CHECKING:
     from reconciler.fleet.model_file import ModelFile
@@ -70,6 +70,7 @@ RUNTIME = Runtime(
     ),
     command=command,
     memory_settings=memory_settings,
+    apis=lambda _: (CHAT,),
     check_args=check_args,
     check_env=arguments.unlisted_variable,
     fields=frozenset({"parallelSlots", "runtimeOptions"}),

@@ -57,6 +57,26 @@ class EngineProgram:
 
 
 @dataclass(frozen=True, slots=True)
+class Api:
+    """One thing that clients can ask of a service, and where below its address."""
+
+    name: str
+    path: str
+    # Anthropic's clients add the whole path to an address, OpenAI's what comes after `/v1`.
+    below_v1: bool = True
+
+
+CHAT = Api("chat", "/v1/chat/completions")
+COMPLETIONS = Api("completions", "/v1/completions")
+RESPONSES = Api("responses", "/v1/responses")
+MESSAGES = Api("messages", "/v1/messages", below_v1=False)
+EMBEDDINGS = Api("embeddings", "/v1/embeddings")
+RERANK = Api("rerank", "/v1/rerank")
+CHATS = frozenset({CHAT, RESPONSES, MESSAGES})
+"""Those that need a chat template."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodImages:
     """The default images of a runtime; a Fleet may name others. `program` is its path or name
     within each of them, `by_accelerator` an image for each kind of device, or `cpu`."""
@@ -135,6 +155,8 @@ class Runtime:
     `timings` is for an engine that times its own answers; a benchmark of any other is timed from
     outside.
 
+    `apis` are what a process with these settings is for; an engine may answer more.
+
     `asleep` returns whether a process has put its model to sleep, given a function that GETs a path
     as parsed JSON, without waking it. None: unknown, or `serving` tells it.
     """
@@ -146,6 +168,7 @@ class Runtime:
     engine: EngineProgram
     command: Callable[[Workload, NodeFacts], Command]
     memory_settings: Callable[[Workload, ModelFile], MemorySettings] | None = None
+    apis: Callable[[Mapping[str, Any]], tuple[Api, ...]] = lambda _: (CHAT, COMPLETIONS)
     check_args: Callable[[tuple[str, ...]], tuple[tuple[int, str], ...]] = lambda _: ()
     check_env: Callable[[str], str | None] = lambda _: None
     check: Callable[[InferenceService], tuple[Finding, ...]] = lambda _: ()

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec, ModelSettings
 from reconciler.runtimes.fields import (
     BENCHMARK_FIELDS,
+    CLIENT_FIELDS,
     LIFECYCLE_FIELDS,
     POD_FIELDS,
     PROCESS_FIELDS,
@@ -60,8 +61,8 @@ def lifecycle(service: InferenceService, runtime: Runtime) -> dict[str, Any]:
     What the runtime does render from (a router's `rollout.drainTimeout`) is in `settings` instead.
     """
     values = _read(service.spec, (f for f in LIFECYCLE_FIELDS if f not in runtime.fields))
-    measured = _read(service.spec, BENCHMARK_FIELDS)
-    return values | {path: v for path, v in measured.items() if v != _BENCHMARK_DEFAULTS[path]}
+    stated = _read(service.spec, _LEFT_OUT)
+    return values | {path: v for path, v in stated.items() if v != _LEFT_OUT[path]}
 
 
 def pod_settings(service: InferenceService) -> dict[str, Any]:
@@ -152,4 +153,5 @@ def _attributes(part: type[BaseModel]) -> Mapping[str, str]:
     return {field.alias or key: key for key, field in part.model_fields.items()}
 
 
-_BENCHMARK_DEFAULTS = _read(InferenceServiceSpec.model_construct(), BENCHMARK_FIELDS)
+# By path what they are where nothing is stated; they are left out then.
+_LEFT_OUT = _read(InferenceServiceSpec.model_construct(), (*BENCHMARK_FIELDS, *CLIENT_FIELDS))

@@ -14,6 +14,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 
 from agent.cli import main as agent_main
 from agent.node.delegate import unknown_node
@@ -323,6 +324,30 @@ def test_a_machine_whose_memory_the_fleet_does_not_state_starts_nothing_that_is_
     assert "is held to the " in said[0][2]
     _, half, _ = run(capsys, "--dry-run", *words, "--memory-fraction", "0.5")
     assert " GiB x 0.5 = " in half
+
+
+def test_a_model_that_cannot_chat_is_a_warning_everywhere_until_a_remedy_is_typed(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny_llama(fleet / "tiny.gguf", chat_template="")
+    declared = model("gemma", source="tiny.gguf")
+
+    def said(**spec: Any) -> list[tuple[int, bool]]:
+        write_fleet(fleet, {"model.yaml": declared, "service.yaml": service(**spec)})
+        commands = (("validate",), ("--dry-run", "--local"), ("explain", "chat"))
+        shown = [run(capsys, *command, "-C", fleet) for command in commands]
+        return [(code, "has no chat template" in out + err) for code, out, err in shown]
+
+    assert said() == [(0, True), (2, True), (0, True)]
+    _, out, _ = run(capsys, "validate", "-C", fleet)
+    assert re.search(r"spec\.modelRef: gemma has no .* \(warning NoChatTemplate\)", out)
+    _, out, _ = run(capsys, "explain", "chat", "-C", fleet, "-o", "json")
+    assert json.loads(out)["warnings"][0].startswith("NoChatTemplate: gemma has no chat template")
+    for remedy in re.findall(r"`(\w+: .+?)`", out):
+        typed = yaml.safe_load(remedy.replace("NAME", "chatml"))
+        assert said(**typed) == [(0, False), (2, False), (0, False)], remedy
+    tiny_llama(fleet / "tiny.gguf")
+    assert said() == [(0, False), (2, False), (0, False)]
 
 
 def test_agents_elsewhere_are_unknown_and_not_asked(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import tracemalloc
+from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
 
 import pytest
@@ -78,6 +79,26 @@ def test_a_small_model_has_the_facts_that_the_writer_wrote(tmp_path: Path) -> No
     assert facts.keys["llama.block_count"] == facts.block_count == 3
     assert facts.keys["llama.attention.head_count_kv"] == 2
     assert facts.keys["llama.context_length"] == 2048
+
+
+@pytest.mark.parametrize(
+    ("keys", "there"),
+    [
+        ([raw_key("tokenizer.chat_template", "{{ messages }}")], True),
+        ([raw_key("tokenizer.chat_template.tool_use", "{{ tools }}")], True),
+        ([raw_key("tokenizer.chat_template", "")], False),
+        ([raw_key("tokenizer.chat_template.rag", "{{ documents }}")], False),  # for who names it
+        ([], False),
+    ],
+)
+def test_a_model_has_a_chat_template_where_llama_cpp_finds_one(
+    keys: list[bytes], there: bool
+) -> None:
+    first = replace(read_facts(with_keys(*keys)), keys={"split.count": 2, "split.no": 0})
+    other = replace(first, architecture="", keys={"split.no": 1}, has_chat_template=False)
+
+    assert first.has_chat_template is there
+    assert combine([first, other]).has_chat_template is there
 
 
 @settings(

@@ -398,6 +398,45 @@ def test_more_context_than_the_model_was_trained_with_is_a_warning_with_both_num
     assert homes(found) == {"chat": "mac"}
 
 
+@pytest.mark.parametrize(
+    ("has_template", "spec", "fields"),
+    [
+        (False, {}, ["spec.modelRef"]),
+        (True, {}, []),
+        (None, {}, []),  # nothing says it: of safetensors for instance
+        (False, {"chat": False}, []),
+        (False, {"runtimeOptions": {"embeddings": True}}, []),
+        (False, {"runtimeOptions": {"reranking": True}}, []),
+        (False, {"extraArgs": ["--chat-template", "gemma"]}, []),
+        (False, {"extraArgs": ["--chat-template=gemma"]}, []),
+        (False, {"extraArgs": ["--chat-template-kwargs", "{}"]}, ["spec.modelRef"]),
+        (False, {"placement": {"nodes": ["mac", "other"]}, "replicas": 2}, ["spec.modelRef"]),
+        (
+            False,
+            {
+                "runtime": "llamacpp-router",
+                "models": [{"name": "b", "extraArgs": ["--chat-template", "gemma"]}, {"name": "m"}],
+                "modelRef": None,
+            },
+            ["spec.models[1].name"],
+        ),
+    ],
+)
+def test_a_model_without_a_chat_template_is_warned_of_where_clients_will_chat(
+    has_template: bool | None, spec: dict[str, Any], fields: list[str]
+) -> None:
+    (its,) = known().values()
+    facts = dict.fromkeys(
+        (model("m").ref, model("b").ref), replace(its, has_chat_template=has_template)
+    )
+
+    found = assign(fleet(node(), node("other"), model(), model("b"), service(**spec)), facts)
+
+    warned = [f for f in found.warnings if f.rule == "NoChatTemplate"]
+    assert [(f.ref.name, f.field) for f in warned] == [("chat", field) for field in fields]
+    assert len(found.workloads) == max(1, spec.get("replicas", 1))
+
+
 def test_models_that_are_not_known_yet_are_one_note_for_the_fleet_and_no_refusal() -> None:
     names = [f"m{number}" for number in range(7)]
     services = [service(f"s{name}", modelRef=name) for name in names]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,7 @@ mac  on aaaaaaa, refuses bbbbbbb  memory [###-------] 6.0 GiB of 24.0 GiB  other
       x.yaml:3:1: no such field
       download qwen: 25 %, 1.0 GiB of 4.0 GiB
   default/chat    Ready               http://127.0.0.1:20014  41   2 h
+      base_url http://127.0.0.1:20014/v1 for chat, completions, responses; without /v1 for Anthropic's messages
       ! foreign: pid 7 listens on our port, first seen 60 s ago
   default/rerank  Downloading         -                       -    9 s
       https://x
@@ -311,6 +313,30 @@ def test_the_json_has_every_node_and_every_service() -> None:
     assert services["router"]["advertisedModels"] == ["gemma"]
     assert services["chat"]["endpoint"] == "http://127.0.0.1:20014/v1/chat/completions"
     assert services["huge"]["reason"] == "MemoryFits"
+    (its,) = services["chat"]["placements"]
+    assert its["baseUrl"] == "http://127.0.0.1:20014/v1"
+    assert {"name": "messages", "path": "/v1/messages"} in its["apis"]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "inputs", "words"),
+    [
+        ("llama-server", {"lifecycle": {"chat": False}}, "for completions"),
+        ("llama-server", {"settings": {"runtimeOptions.embeddings": True}}, "for embeddings"),
+        ("llamacpp-router", {"settings": {"runtimeOptions.reranking": True}}, "for rerank"),
+        ("mlx-lm", {}, "for chat, completions"),
+        ("mlx-server", {"settings": ["of another version"]}, "for chat"),
+        ("of-tomorrow", {}, None),
+    ],
+)
+def test_a_status_says_what_an_address_is_for(
+    runtime: str, inputs: dict[str, Any], words: str | None
+) -> None:
+    runs = instance(endpoint="http://127.0.0.1:20014", runtime=runtime, inputs=inputs)
+    lines = status_text(Status(observed(runs)), StatusStyle(NOW)).splitlines()
+
+    said = [line.strip() for line in lines if "base_url" in line]
+    assert said == ([f"base_url http://127.0.0.1:20014/v1 {words}"] if words else [])
 
 
 def test_a_service_of_two_nodes_is_ready_when_both_answer() -> None:

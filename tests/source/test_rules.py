@@ -30,6 +30,7 @@ OF_PLACEMENT = {  # what only a node can decide: reconciler.placement
     "MemoryUnknown",
     "MemoryOverridden",
     "ContextTooLong",
+    "NoChatTemplate",
     "SizeUnknown",
     "PoolFull",
     "ObjectName",

@@ -39,6 +39,7 @@ def tiny_llama(
     name: str = "tiny",
     seed: int = 0,
     split_max_tensors: int = 0,
+    chat_template: str = CHAT_TEMPLATE,
 ) -> Path:
     """Write a random llama with grouped heads and a 512-token vocabulary; returns `path`.
 
@@ -60,6 +61,8 @@ def tiny_llama(
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(VOCABULARY)
     _add_tokenizer(writer)
+    if chat_template:
+        writer.add_chat_template(chat_template)
     kv_width = embedding // heads * kv_heads
     shapes = {"token_embd.weight": (VOCABULARY, embedding), "output_norm.weight": (embedding,)}
     for i in range(layers):
@@ -133,7 +136,6 @@ def _add_tokenizer(writer: GGUFWriter) -> None:
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.add_unk_token_id(0)
-    writer.add_chat_template(CHAT_TEMPLATE)
 
 
 def _add_random_tensors(writer: GGUFWriter, shapes: dict[str, tuple[int, ...]], seed: int) -> None:
