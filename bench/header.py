@@ -29,9 +29,9 @@ def rows(models: Iterable[Path] = ()) -> Iterator[Row]:
 
 
 def _gemma() -> Path:
-    from tests.support.gemma import gemma_path  # imports the agent
+    from tests.support.real_models import GEMMA, model_path  # imports the agent
 
-    return gemma_path()
+    return model_path(GEMMA)
 
 
 def _peak(path: Path) -> float:

@@ -24,9 +24,9 @@ from agent.process.health import EngineAddress
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.runtime import NodeFacts
 from tests.support.engines import Server, render, service
-from tests.support.gemma import gemma_path
 from tests.support.llama_server import llama_server
 from tests.support.ports import own_port
+from tests.support.real_models import GEMMA, model_path
 
 ROUNDS = 5
 THREADS = "1"
@@ -44,7 +44,7 @@ _ONCE = ("-r", "1", "-o", "json")
 
 
 def main() -> None:
-    model, program = gemma_path(), llama_server()
+    model, program = model_path(GEMMA), llama_server()
     timings = RUNTIMES["llama-server"].timings
     assert timings is not None
     ours: dict[str, list[float]] = {"read": [], "write": []}

@@ -18,9 +18,9 @@ from reconciler.console.shared import OFFLINE
 from reconciler.report.terminal import printable
 
 EXAMPLES = {
-    "reconcile deploy gemma-270m --local": "one of the catalogue, if it fits",
+    "reconcile deploy smollm2-135m --local": "one of the catalogue, if it fits",
     "reconcile deploy mini --source hf://org/mini/mini.gguf": "any other",
-    "reconcile deploy gemma-270m --dry-run": "only show the two files",
+    "reconcile deploy smollm2-135m --dry-run": "only show the two files",
 }
 
 

@@ -131,6 +131,8 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
             running = here.agent.processes.snapshot()
             if args.stop_on_exit and running:
                 names = ", ".join(state.ref.label for state in running)
+                if screen.live:
+                    screen.say("")  # the terminal has shown ^C
                 screen.say(
                     f"stops {names}: requests in flight may finish first;"
                     " Ctrl-C leaves them running"

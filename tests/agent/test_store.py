@@ -24,9 +24,9 @@ from agent.models.store import DownloadPhase, ModelStore
 from reconciler.fleet.model_file import ModelFile
 from reconciler.gguf.header import read_path
 from reconciler.models import FetchContext
-from tests.support.gemma import GEMMA, gemma_store
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
+from tests.support.real_models import GEMMA, store_of
 from tests.support.wait import PATIENCE_S, wait_for
 
 
@@ -558,7 +558,7 @@ def test_two_processes_share_one_store_and_one_download(tmp_path: Path, tiny: by
 
 @pytest.mark.e2e
 def test_gemma_comes_out_of_its_packages() -> None:
-    root = gemma_store()
+    root = store_of(GEMMA)
 
     store = ModelStore(root)
     found = store.lookup(GEMMA)

@@ -19,10 +19,11 @@ from pathlib import Path
 
 import pytest
 
+from reconciler.cli.demo import QUESTION, private_copy, without_engine
 from tests.support.client import complete, context_size
 from tests.support.fleets import model
-from tests.support.gemma import link_gemma
 from tests.support.http import FileServer
+from tests.support.real_models import SMOLLM2, link_model
 from tests.support.reconciler import Fleet, Machine
 from tests.support.wait import PATIENCE_S, wait_for
 
@@ -32,7 +33,7 @@ PROGRAM = Path(sys.executable).parent / "reconcile"
 
 def _with_model(folder: Path) -> Path:
     """A demo folder whose store has the model, as after an earlier demo."""
-    link_gemma(folder / "state/models")
+    link_model(SMOLLM2, folder / "state/models")
     return folder
 
 
@@ -41,12 +42,14 @@ def test_without_a_terminal_it_asks_both_services_stops_everything_and_ends_with
 ) -> None:
     folder = _with_model(machine.root / "demo")
 
-    done = machine.reconcile("demo", "--state-dir", str(folder))
+    done = machine.reconcile("demo", "--state-dir", str(folder), env={"PATH": os.defpath})
 
     assert done.code == 0, done.err
-    assert "> What is the capital of France?" in done.out
+    assert "EngineMissing" not in done.out
+    assert done.err.count("left out: services/switch.yaml: ") == 1
+    assert f"> {QUESTION}" in done.out
     assert re.search(r"^chat: .*Paris", done.out, re.MULTILINE)
-    assert re.search(r"^search: a vector of 640 numbers, ", done.out, re.MULTILINE)
+    assert re.search(r"^search: a vector of 576 numbers, ", done.out, re.MULTILINE)
     assert "2 to create" in done.out
     for service in ("default/chat", "default/search"):
         assert f"{service}  ready at http://127.0.0.1:" in done.err
@@ -57,7 +60,7 @@ def test_without_a_terminal_it_asks_both_services_stops_everything_and_ends_with
     search.write_text(large)
     blocked = machine.reconcile("demo", "--state-dir", str(folder))
     assert "MemoryFits" in blocked.out
-    assert (blocked.code, "chat: Paris" in blocked.out) == (0, True)
+    assert (blocked.code, "Paris" in blocked.out) == (0, True)
 
     search.write_text(search.read_text().replace("contextSize: 1", "contextSize: none"))
     refused = machine.reconcile("demo", "--state-dir", str(folder))
@@ -66,8 +69,20 @@ def test_without_a_terminal_it_asks_both_services_stops_everything_and_ends_with
     search.unlink()  # as in a copy of an earlier version
     again = machine.reconcile("demo", "--state-dir", str(folder))
     assert again.code == 0
-    assert "chat: Paris" in again.out
+    assert "Paris" in again.out
     assert "download" not in again.out.lower()
+
+
+def test_what_has_no_engine_here_is_left_out_of_a_copy_until_there_is_one(tmp_path: Path) -> None:
+    router = "services/switch.yaml"
+    missing = without_engine({"llama-server": "/nope"})
+    copy = private_copy(tmp_path / "fleet", fresh=False, without=missing)
+
+    assert [*missing] == [router]
+    assert without_engine({"llama-server": sys.executable}) == {}
+    assert not (copy / router).exists()
+    assert not (private_copy(copy, fresh=False) / router).exists()
+    assert (private_copy(copy, fresh=True) / router).exists()
 
 
 def test_two_demos_run_at_once_and_beside_an_agent_that_is_at_work(
@@ -82,7 +97,7 @@ def test_two_demos_run_at_once_and_beside_an_agent_that_is_at_work(
 
     for demo in demos:
         assert demo.process.wait(timeout=PATIENCE_S) == 0, demo.err
-        assert "chat: Paris" in demo.out
+        assert "Paris" in demo.out
     after = machine.instance("chat")
     assert after
     assert (after.pid, after.ready) == (chat.pid, True)
@@ -160,24 +175,27 @@ def test_on_a_terminal_it_shows_plan_and_address_follows_an_edit_and_ctrl_c_stop
         assert "default/search  ready at http://127.0.0.1:" in shown
         assert "default/chat  ready at http://127.0.0.1:" in shown
         assert "\x1b[" in terminal.shown  # with colours
-        curl = re.search(r"curl (http://\S+)/v1/completions -d '(.+)'", shown)
-        assert curl
-        endpoint = curl[1]
+        pasted = re.search(r"  (curl (\S+)/v1/chat/completions -d '\r\n.+?')\r\n", shown, re.DOTALL)
+        assert pasted
+        endpoint = pasted[2]
+        assert f"chat: base_url {endpoint}/v1\r\n" in shown
+        assert [line for line in pasted[0].splitlines() if len(line) > 60] == []
         answer = subprocess.run(
-            ["curl", "-sS", f"{endpoint}/v1/completions", "-d", curl[2].replace("\r\n", "")],
+            pasted[1].replace("curl", "curl -sS"),
+            shell=True,
             capture_output=True,
             text=True,
             check=False,
         )
-        assert "Tokyo" in answer.stdout, answer
+        assert "Paris" in answer.stdout, answer
 
         file = folder / "fleet/services/chat.yaml"
         text = file.read_text()
-        assert "contextSize: 8192" in text
-        file.write_text(text.replace("contextSize: 8192", "contextSize: 4096"))
-        terminal.wait_shown("8192 -> 4096")
-        wait_for(lambda: _context(endpoint) == 4096)
-        assert re.search(r"contextSize\s+8192 -> 4096\s+restart", terminal.plain)
+        assert "contextSize: 4096" in text
+        file.write_text(text.replace("contextSize: 4096", "contextSize: 8192"))
+        terminal.wait_shown("4096 -> 8192")
+        wait_for(lambda: _context(endpoint) == 8192)
+        assert re.search(r"contextSize\s+4096 -> 8192\s+restart", terminal.plain)
 
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.process.wait(timeout=PATIENCE_S) == 0

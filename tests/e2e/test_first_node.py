@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gemma import link_gemma
 from tests.support.pids import alive
 from tests.support.ports import own_port
+from tests.support.real_models import SMOLLM2, link_model
 from tests.support.reconciler import Machine
 from tests.support.typed_pages import Line, Page, Shell, shape, shell
 from tests.support.wait import wait_for
@@ -26,13 +26,13 @@ pytestmark = pytest.mark.e2e
 PAGE = Page.read("docs/first-node.md")
 PROGRAMS = Path(sys.executable).parent
 (STATE_PORT,) = set(re.findall(r"127\.0\.0\.1:(\d+)/readyz", PAGE.text))
-(MODEL_PORT,) = set(re.findall(r"127\.0\.0\.1:(\d+)/v1/completions", PAGE.text))
+(MODEL_PORT,) = set(re.findall(r"127\.0\.0\.1:(\d+)/v1/chat/completions", PAGE.text))
 
 
 @contextmanager
 def _shell(machine: Machine, port: int) -> Iterator[Shell]:
     """A shell in the checkout, on a machine with the model in its store and nothing else."""
-    link_gemma(machine.state / "models")
+    link_model(SMOLLM2, machine.state / "models")
     environment = machine.environment | {
         "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}",
         "FLEET_PORT": str(port),
@@ -69,8 +69,8 @@ def test_every_command_of_the_first_node_does_what_the_page_says(machine: Machin
 
     assert re.search(r"^fleet-agent \d", _answer(said, "fleet-agent --version"), re.MULTILINE)
     assert "valid: " in _answer(said, "reconcile validate")
-    reply = _answer(said, "curl -s -f http://127.0.0.1:[0-9]+/v1/completions")
-    assert "Paris" in json.loads(reply)["choices"][0]["text"]
+    reply = _answer(said, "curl -s -f http://127.0.0.1:[0-9]+/v1/chat/completions")
+    assert "Paris" in json.loads(reply)["choices"][0]["message"]["content"]
     assert str(machine.root / "home/fleet.git") in _answer(said, "fleet-agent install")
     assert "nothing runs here" in _answer(said, "fleet-agent status")
     assert machine.processes() == []
@@ -84,7 +84,7 @@ def _answer(said: list[tuple[str, str]], line: str) -> str:
 
 
 def _model_port(machine: Machine) -> int:
-    instance = machine.instance("gemma-270m")
+    instance = machine.instance("smollm2-135m")
     assert instance
     assert instance.endpoint
     return int(instance.endpoint.rpartition(":")[2])

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.client import complete
 from tests.support.fleets import model
-from tests.support.gemma import GEMMA, link_gemma
+from tests.support.real_models import GEMMA, link_model
 from tests.support.reconciler import Fleet, Machine
 from tests.support.wait import PATIENCE_S
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 def test_a_pushed_gemma_answers_a_question_token_by_token(machine: Machine, fleet: Fleet) -> None:
     """Its bytes came through `pypi://` when this machine ran these tests first, and are kept."""
-    link_gemma(machine.state / "models")
+    link_model(GEMMA, machine.state / "models")
     fleet.repo.write(
         "models/gemma-270m.yaml", model("gemma-270m", source=GEMMA.source, sha256=GEMMA.sha256)
     )

@@ -25,12 +25,12 @@ from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import ClusterFleet
 from tests.support.cluster_wipe import SYSTEM
 from tests.support.fleets import service
-from tests.support.gemma import link_gemma
 from tests.support.git_http import git_server
 from tests.support.installed import kubeconfig_of
 from tests.support.llmkube import NAMESPACE as LLMKUBE
 from tests.support.llmkube import install_llmkube, start_controller
 from tests.support.ports import own_port
+from tests.support.real_models import GEMMA, link_model
 from tests.support.reconciler import Machine, Running
 from tests.support.repos import run_git
 from tests.support.typed_pages import File, Page, Shell, shape, shell
@@ -144,7 +144,7 @@ def ours(cluster: Cluster) -> set[str]:
 
 
 def test_from_nothing_to_a_cluster_and_a_mac_and_back_to_nothing(typist: Typist) -> None:
-    link_gemma(typist.machine.state / "models")
+    link_model(GEMMA, typist.machine.state / "models")
 
     typist.follow("Install")
     program = typist.start_program()

@@ -23,24 +23,22 @@ from tests.support.wait import PATIENCE_S
 REPOSITORY = Path(__file__).parents[2]
 RECONCILE = Path(sys.executable).parent / "reconcile"
 CHANGES, BLOCKED = 2, 3
-GEMMA_270M = ModelFacts(  # as its header says, so that no download is needed to know that it fits
-    architecture="gemma3",
-    file_bytes=253_100_000,
-    weights_bytes=232_800_000,
-    repackable_bytes=13_300_000,
-    tensor_count=236,
-    vocabulary=262_144,
+SMOLLM2 = ModelFacts(  # as its header says, so that no download is needed to know that it fits
+    architecture="llama",
+    file_bytes=98_362_432,
+    weights_bytes=96_576_768,
+    repackable_bytes=0,
+    tensor_count=272,
+    vocabulary=49_152,
     keys={
-        "gemma3.block_count": 18,
-        "gemma3.context_length": 32_768,
-        "gemma3.embedding_length": 640,
-        "gemma3.feed_forward_length": 2048,
-        "gemma3.attention.head_count": 4,
-        "gemma3.attention.head_count_kv": 1,
-        "gemma3.attention.key_length": 256,
-        "gemma3.attention.value_length": 256,
-        "gemma3.attention.sliding_window": 512,
+        "llama.block_count": 30,
+        "llama.context_length": 8192,
+        "llama.embedding_length": 576,
+        "llama.feed_forward_length": 1536,
+        "llama.attention.head_count": 9,
+        "llama.attention.head_count_kv": 3,
     },
+    has_chat_template=True,
 )
 
 
@@ -66,8 +64,10 @@ def test_every_service_of_the_example_fits_the_memory_of_its_node(
     fleet = load(checkout, RUNTIMES).fleet
     assert fleet
 
-    placed = assign(fleet, {model.ref: GEMMA_270M for model in fleet.all(Model)}).workloads
+    found = assign(fleet, {model.ref: SMOLLM2 for model in fleet.all(Model)})
+    placed = found.workloads
 
+    assert [finding.rule for finding in found.warnings] == []
     assert {(w.ref.name, w.node) for w in placed} == {
         ("chat", "laptop"),
         ("search", "laptop"),
@@ -103,7 +103,7 @@ def test_a_change_of_one_service_is_planned_for_that_service_only(
     _git(example, "add", ".")
     _git(example, "commit", "--quiet", "--message", "Add the fleet")
     chat = example / "services/chat.yaml"
-    chat.write_text(chat.read_text().replace("contextSize: 8192", "contextSize: 16384"))
+    chat.write_text(chat.read_text().replace("contextSize: 4096", "contextSize: 8192"))
 
     run = _reconcile(example, "--dry-run", "--from", "HEAD", "-o", "json", home=tmp_path / "home")
 
@@ -112,7 +112,7 @@ def test_a_change_of_one_service_is_planned_for_that_service_only(
     assert change["action"] == "replace"
     assert change["ref"]["name"] == "chat"
     assert change["source"]["file"] == "services/chat.yaml"
-    assert ("contextSize", 8192, 16384) in {
+    assert ("contextSize", 4096, 8192) in {
         (field["path"].removeprefix("spec."), field["before"], field["after"])
         for field in change["fields"]
     }

@@ -14,8 +14,8 @@ import pytest
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.llamacpp_flags import ALLOWED
 from reconciler.runtimes.runtime import Runtime
-from tests.support.gemma import link_gemma
 from tests.support.ports import own_port
+from tests.support.real_models import SMOLLM2, link_model
 from tests.support.reconciler import Machine
 from tests.support.repos import git_env
 from tests.support.systemctl import end_service, install_manager
@@ -47,7 +47,7 @@ def test_the_first_fleet_is_valid(first_fleet: Path) -> None:
 def test_the_mistake_is_met_with_the_words_shown(first_fleet: Path) -> None:
     (shown,) = re.findall(r"^chat\.yaml:.*$", README, re.MULTILINE)
     chat = first_fleet / "chat.yaml"
-    chat.write_text(chat.read_text().replace("gemma-270m", "gemma-270"))
+    chat.write_text(chat.read_text().replace("smollm2-135m", "smollm2-135"))
 
     run = _reconcile("validate", "-C", str(first_fleet))
 
@@ -60,7 +60,9 @@ def test_the_five_minutes_end_with_an_answer(first_fleet: Path, tmp_path: Path) 
     """Every line of the block, typed as it stands by somebody with an empty home."""
     (block,) = re.findall(r"^Then, line by line.*?```\n(.*?)```", README, re.MULTILINE | re.DOTALL)
     home, port = tmp_path / "home", str(own_port())
-    link_gemma(home / ".local/state/fleet-reconciler/models")  # so that 240 MB are not fetched
+    link_model(
+        SMOLLM2, home / ".local/state/fleet-reconciler/models"
+    )  # it is not fetched each time
     chat = first_fleet / "chat.yaml"
     chat.write_text(chat.read_text().replace("8088", port))
     env = git_env() | {"HOME": str(home), "PATH": f"{RECONCILE.parent}:{os.environ['PATH']}"}
@@ -73,7 +75,7 @@ def test_the_five_minutes_end_with_an_answer(first_fleet: Path, tmp_path: Path) 
             env=env,
             capture_output=True,
             text=True,
-            timeout=3 * PATIENCE_S,  # a model of 240 MB is read and warmed up
+            timeout=3 * PATIENCE_S,  # a model of 94 MiB is read and warmed up
             check=False,
         )
         return done.returncode, done.stdout + done.stderr
@@ -96,7 +98,7 @@ def test_the_block_of_an_agent_goes_from_a_doctor_to_a_model_and_back(tmp_path: 
     """Every line, typed as it stands in the clone of an empty repository."""
     manager = install_manager(tmp_path / "manager")
     with Machine(tmp_path) as machine:
-        link_gemma(machine.state / "models")
+        link_model(SMOLLM2, machine.state / "models")
         found = {"PATH": f"{manager}:{RECONCILE.parent}:{os.environ['PATH']}", "FLEET_PORT": "0"}
         said: dict[str, tuple[int, str]] = {}
         with shell(machine.environment | found, tmp_path) as opened:
@@ -105,7 +107,7 @@ def test_the_block_of_an_agent_goes_from_a_doctor_to_a_model_and_back(tmp_path: 
                 for line in _block("An agent on every machine"):
                     said[line] = opened.type(line.replace(GIT_URL, f"{tmp_path}/fleet.git"))
                     if "install --fleet" in line:
-                        machine.wait_ready("gemma-270m")
+                        machine.wait_ready("smollm2-135m")
             finally:
                 end_service(manager)
         left = machine.processes()
@@ -114,7 +116,7 @@ def test_the_block_of_an_agent_goes_from_a_doctor_to_a_model_and_back(tmp_path: 
     told = {line.split("#")[0].strip(): text for line, (_, text) in said.items()}
     assert " works " in told["fleet-agent doctor"]
     assert "1 of 1 services ready" in told["fleet-agent status"]
-    assert "listening" in told["fleet-agent logs gemma-270m -n 20"]
+    assert "listening" in told["fleet-agent logs smollm2-135m -n 20"]
     assert left == []
 
 
