@@ -30,7 +30,7 @@ from tests.support.installed import kubeconfig_of
 from tests.support.llmkube import NAMESPACE as LLMKUBE
 from tests.support.llmkube import install_llmkube, start_controller
 from tests.support.ports import own_port
-from tests.support.real_models import GEMMA, link_model
+from tests.support.real_models import SMOLLM2, link_model
 from tests.support.reconciler import Machine, Running
 from tests.support.repos import run_git
 from tests.support.typed_pages import File, Page, Shell, shape, shell
@@ -144,7 +144,7 @@ def ours(cluster: Cluster) -> set[str]:
 
 
 def test_from_nothing_to_a_cluster_and_a_mac_and_back_to_nothing(typist: Typist) -> None:
-    link_model(GEMMA, typist.machine.state / "models")
+    link_model(SMOLLM2, typist.machine.state / "models")
 
     typist.follow("Install")
     program = typist.start_program()
@@ -174,7 +174,7 @@ def test_the_block_of_the_readme_puts_a_reconciler_there_which_serves(pushed: Ty
     install, plan, *waits = (
         line.replace("https://git.example/fleet.git", URL)
         .replace("ADDRESS", "registry.test/fleet:1")
-        .replace("inferenceservice/chat", "inferenceservice/gemma-270m")
+        .replace("inferenceservice/chat", "inferenceservice/smollm2-135m")
         for line in block.splitlines()
     )
 
@@ -185,7 +185,7 @@ def test_the_block_of_the_readme_puts_a_reconciler_there_which_serves(pushed: Ty
         pushed.type(wait)
 
     assert len(waits) == 2
-    assert "InferenceService default/gemma-270m" in planned
+    assert "InferenceService default/smollm2-135m" in planned
     assert "registry.test/fleet:1" in pushed.cluster.kubectl("get", "deploy", "-A", "-o", "yaml")
     assert program.end() == 0
 
@@ -205,17 +205,17 @@ def test_rendered_files_are_another_programs_and_have_no_difference_after_it(
 
     apply_as(typist, manager, typist.folder / "rendered/prod")
 
-    cluster.wait("--for=condition=Available", "deployment/gemma-270m")
+    cluster.wait("--for=condition=Available", "deployment/smollm2-135m")
     again = typist.type("reconcile render -o rendered")
     assert "0 written" in again
     words = ("diff", "--server-side", f"--field-manager={manager}", "-R", "-f")
     assert cluster.kubectl(*words, str(typist.folder / "rendered/prod")) == ""
-    managers = {e["manager"] for e in managed_fields(cluster, "deployment", "gemma-270m")}
+    managers = {e["manager"] for e in managed_fields(cluster, "deployment", "smollm2-135m")}
     assert "fleet-reconciler" not in managers
     typist.type("reconcile install --cluster prod")
     said = typist.type("reconcile --cluster prod --once --timeout 20s", BLOCKED)
-    assert f"NotOurs: Deployment default/gemma-270m is there and was made by {manager}" in said
-    assert managers == {e["manager"] for e in managed_fields(cluster, "deployment", "gemma-270m")}
+    assert f"NotOurs: Deployment default/smollm2-135m is there and was made by {manager}" in said
+    assert managers == {e["manager"] for e in managed_fields(cluster, "deployment", "smollm2-135m")}
 
 
 @pytest.mark.parametrize(
@@ -247,23 +247,23 @@ def test_documents_that_another_program_applies_stay_its_own_and_are_served(
 
     applied = apply_as(typist, manager, typist.folder, mark)
 
-    cluster.wait("--for=condition=Ready", "inferenceservice/gemma-270m")
+    cluster.wait("--for=condition=Ready", "inferenceservice/smollm2-135m")
     for kind in ("inferenceservice", "model"):
-        entries = managed_fields(cluster, kind, "gemma-270m")
+        entries = managed_fields(cluster, kind, "smollm2-135m")
         writers = {(e["manager"], e.get("subresource", "")) for e in entries}
         assert (manager, "") in writers
         assert ("fleet-reconciler", "") not in writers
     words = ("diff", "--server-side", f"--field-manager={manager}", "-f", "-")
     assert cluster.kubectl(*words, text=applied) == ""
-    live = cluster.json("get", "inferenceservice", "gemma-270m")["metadata"]
-    made = cluster.json("get", "deployment", "gemma-270m")["metadata"]
+    live = cluster.json("get", "inferenceservice", "smollm2-135m")["metadata"]
+    made = cluster.json("get", "deployment", "smollm2-135m")["metadata"]
     for field_name, marks in mark.items():
         assert marks.items() <= live[field_name].items()
         assert not marks.keys() & made.get(field_name, {}).keys()  # its prune leaves ours alone
 
-    cluster.kubectl("delete", "inferenceservice", "gemma-270m")  # as its prune would
+    cluster.kubectl("delete", "inferenceservice", "smollm2-135m")  # as its prune would
 
-    cluster.wait("--for=delete", "deployment/gemma-270m")
+    cluster.wait("--for=delete", "deployment/smollm2-135m")
     assert program.process.poll() is None
 
 
