@@ -411,6 +411,7 @@ def test_more_context_than_the_model_was_trained_with_is_a_warning_with_both_num
         (False, {"extraArgs": ["--chat-template=gemma"]}, []),
         (False, {"extraArgs": ["--chat-template-kwargs", "{}"]}, ["spec.modelRef"]),
         (False, {"placement": {"nodes": ["mac", "other"]}, "replicas": 2}, ["spec.modelRef"]),
+        (False, {"placement": {"nodes": ["pool"]}}, ["spec.modelRef"]),  # pods of a cluster
         (
             False,
             {
@@ -430,7 +431,8 @@ def test_a_model_without_a_chat_template_is_warned_of_where_clients_will_chat(
         (model("m").ref, model("b").ref), replace(its, has_chat_template=has_template)
     )
 
-    found = assign(fleet(node(), node("other"), model(), model("b"), service(**spec)), facts)
+    pool = node("pool", agent=None, kubernetes={"cluster": "prod"})
+    found = assign(fleet(node(), node("other"), pool, model(), model("b"), service(**spec)), facts)
 
     warned = [f for f in found.warnings if f.rule == "NoChatTemplate"]
     assert [(f.ref.name, f.field) for f in warned] == [("chat", field) for field in fields]
