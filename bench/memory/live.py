@@ -110,6 +110,6 @@ def show(peaks: Iterator[Peak]) -> None:
 
 
 if __name__ == "__main__":
-    from tests.support.gemma import gemma_path  # imports the agent
+    from tests.support.real_models import GEMMA, model_path  # imports the agent
 
-    show(rows((gemma_path(), *map(Path, sys.argv[1:]))))
+    show(rows((model_path(GEMMA), *map(Path, sys.argv[1:]))))

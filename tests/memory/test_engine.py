@@ -15,10 +15,10 @@ from reconciler.fleet.command import Command
 from reconciler.gguf.header import read_path
 from reconciler.memory import MemorySettings, estimate
 from tests.support.engines import Server
-from tests.support.gemma import gemma_path
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
 from tests.support.ports import own_port
+from tests.support.real_models import GEMMA, model_path
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def test_a_server_that_embeds_a_text_as_long_as_its_context_takes_what_was_said(
         "runtimeOptions": {"embeddings": True, "pooling": "mean"},
     }
 
-    found = peak(gemma_path(), spec)
+    found = peak(model_path(GEMMA), spec)
 
     assert found.taken > 1300  # 512 rows of logits, and as many again while they are computed
     assert -0.02 < found.error < 0.05
