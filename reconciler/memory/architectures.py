@@ -89,12 +89,6 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         ("jamba", "granitehybrid"), Architecture(recurrent=Recurrent.NO_KV_HEADS)
     )
     | dict.fromkeys(
-        ("lfm2", "lfm2moe"),
-        Architecture(
-            Sliding(0), recurrent=Recurrent.NO_KV_HEADS, embeddings_with_logits=False
-        ),
-    )
-    | dict.fromkeys(
         ("kimi-linear", "bailingmoe3"), Architecture(recurrent=Recurrent.NO_KV_HEADS, mla=True)
     )
     | dict.fromkeys(("deepseek32", "glm-dsa"), Architecture(mla=True, indexed=True))
@@ -118,6 +112,12 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         "gemma4": Architecture(Sliding(None), shares_kv=True),
         "gpt-oss": Architecture(Sliding(2)),
         "laguna": Architecture(Sliding(4, dense_first=True)),
+        "lfm2": Architecture(
+            Sliding(0), recurrent=Recurrent.NO_KV_HEADS, embeddings_with_logits=False
+        ),
+        "lfm2moe": Architecture(
+            recurrent=Recurrent.NO_KV_HEADS, embeddings_with_logits=False
+        ),
         "llama4": Architecture(Sliding(4, window=8192, fixed=8192)),
         "mellum": Architecture(Sliding(4)),
         "minimax-01": Architecture(

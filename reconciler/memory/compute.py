@@ -1,7 +1,7 @@
 """The buffer in which llama.cpp computes one micro-batch, at the step that takes most. Pure.
 
 A step keeps so many numbers of four bytes for each token. The counts are read off the buffers that
-llama.cpp b11434 reserves for some 70 true shapes (`python -m bench.memory`); where its allocator
+llama.cpp b11434 reserves for 76 true shapes (`python -m bench.memory`); where its allocator
 leaves holes that depend on the shape, they are the most that was seen.
 """
 
@@ -93,6 +93,10 @@ def _steps(facts: ModelFacts, model: Shape, settings: MemorySettings) -> tuple[S
     ]
     if model.state_layers:
         steps.append(Step("recurrent layers", wide + _recurrent(read, model), mask, states=2))
+    if row and row.square_state:  # its linear attention weighs every token against every other
+        heads, batch = model.heads, _batch(facts, model, settings)
+        numbers = 5 * heads * model.widest_head + 3 * heads * batch
+        steps.append(Step("linear attention", wide + numbers, mask))
     logits = model.cached and (row is None or row.embeddings_with_logits)
     if settings.embeddings and logits:  # every token is put out
         kept = 0 if settings.flash_attention else model.widest_keys + model.widest_values

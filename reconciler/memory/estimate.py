@@ -14,6 +14,7 @@ from reconciler.memory.layers import Layer, Shape, shape
 # on Linux: the program with a chat template, a token and a merge of the tokenizer, a cell of the
 # cache, and what a number of the widest product is converted to.
 _PROCESS_BYTES = 23 * 2**20
+_BYTES_PER_SLOT = 512 * 2**10  # after the first
 _BYTES_PER_TOKEN = 183
 _BYTES_PER_MERGE = 140
 _BYTES_PER_CELL = 220
@@ -138,7 +139,8 @@ def _logits(facts: ModelFacts, model: Shape, settings: MemorySettings) -> tuple[
 def _overhead(
     facts: ModelFacts, model: Shape, settings: MemorySettings, cells: Cells
 ) -> tuple[int, str]:
-    process = _PROCESS_BYTES + (_HYBRID_BYTES if model.layers and model.state_layers else 0)
+    process = _PROCESS_BYTES + _BYTES_PER_SLOT * max(settings.slots - 1, 0)
+    process += _HYBRID_BYTES if model.layers and model.state_layers else 0
     tokens, merges, in_use = facts.vocabulary, facts.merges, cells.in_use
     tokenizer = _BYTES_PER_TOKEN * tokens + _BYTES_PER_MERGE * merges
     converted, size = converted_numbers(facts, model, settings, cells)

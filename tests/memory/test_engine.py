@@ -71,10 +71,11 @@ def test_the_real_server_allocates_what_the_estimate_says(
     assert compute <= found.compute_bytes / MIB < compute + 3
 
 
-# A model of each kind whose buffer has a step of its own; `python -m bench.memory` has them all.
+# Models of which each is fullest at another step, the last in no table of ours; `python -m
+# bench.memory` has them all.
 SHAPES = (
     *("gemma-3-270m", "falcon-7b", "mixtral-8x7b", "deepseek-v3.2"),
-    *("rwkv7-1.5b", "bge-reranker-v2-m3"),
+    *("rwkv7-1.5b", "bge-reranker-v2-m3", "minimax-m3"),
 )
 
 
@@ -90,7 +91,8 @@ def test_memory_is_never_said_too_low_for_the_shapes_of_real_models(
     assert found
     for one in found:
         assert -0.01 < one.error < (0.1 if one.group in ("generation", "experts") else 0.2), one
-        assert one.said.kv_bytes / MIB == pytest.approx(one.true.kv, abs=0.05), one
+        bound = 0.0 if one.said.exact else 0.01 * one.true.kv
+        assert -0.05 < one.said.kv_bytes / MIB - one.true.kv < bound + 0.05, one
         assert one.said.state_bytes / MIB == pytest.approx(one.true.state, abs=0.05), one
         assert one.said.logits_bytes / MIB == pytest.approx(one.true.logits, abs=0.05), one
 
