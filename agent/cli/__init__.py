@@ -28,6 +28,7 @@ COMMANDS = {
     "bench": "measure how fast the models that run here answer",
     "probe": "print this machine as a FleetNode",
     "status": "what this machine's records say, and whether it answers",
+    "leftovers": "what else of ours runs on this machine, and the command that ends it",
     "logs": "print what a service's engine writes",
     "stop": "drain and stop services that were started here",
 }
@@ -45,7 +46,8 @@ _ELSEWHERE = {
     "apply": "reconcile --once --local",
     **{word: f"reconcile {word}" for word in ("validate", "explain", "render", "deploy", "schema")},
 }
-_PRINTS_JSON = ("bench", "doctor", "fetch", "logs", "probe", "status", "store")  # logs says why not
+# logs says why it does not
+_PRINTS_JSON = ("bench", "doctor", "fetch", "leftovers", "logs", "probe", "status", "store")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -55,7 +55,7 @@ def recorded_node(node: str, settings: Settings) -> RecordedNode:
     models = settings.model_store or state.models
     store = ModelStore(models, read_only=True)
     return RecordedNode(
-        node, state, _renderer(state, store, settings, read_only=True), MachineMemory()
+        node, state, _renderer(node, state, store, settings, read_only=True), MachineMemory()
     )
 
 
@@ -91,7 +91,7 @@ class LocalAgent:
             refuses=self.memory.refusal,
         )
         self._kept = KeptModels(self.state.desired / "models.json")
-        renderer = _renderer(self.state, self.store, settings)
+        renderer = _renderer(node, self.state, self.store, settings)
         self._headers = headers
         self._renderer = renderer
         self._doubted: tuple[str, ...] = ()
@@ -192,6 +192,7 @@ def _timing(settings: Settings) -> ProcessTiming:
 
 
 def _renderer(
+    node: str,
     state: StateDir,
     store: ModelStore,
     settings: Settings,
@@ -201,7 +202,7 @@ def _renderer(
     return CommandRenderer(
         state,
         store,
-        PortBook(state, settings.service_ports, read_only=read_only),
+        PortBook(state, settings.service_ports, node=node, read_only=read_only),
         performance_cores(),
         programs=settings.programs,
         only=settings.runtimes,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from agent.engines.engine import EngineFound
 from agent.engines.render import CommandRenderer
+from agent.process.holders import taken_ports
 from reconciler.api.errors import ApplyError, EngineError
 from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import ObservedPool, TargetState
@@ -17,19 +18,21 @@ def target_state(
     renderer: CommandRenderer,
     workloads: Iterable[Workload],
     seen_at: float | None,
+    own_ports: Collection[int],
     pools: tuple[ObservedPool, ...] = (),
 ) -> TargetState:
-    """What this machine offers to the workloads: engines, models, memory, and how each would be
-    started."""
+    """What this machine offers to the workloads: engines, models, memory, ports, and how each would
+    be started. `own_ports` are those of its own processes."""
+    mine = [workload for workload in workloads if workload.node == node]
+    ports = renderer.ports.follow({w.ref: w.port for w in mine if not w.suspended})
+    listens = [(w.listen.host, ports[w.ref]) for w in mine if w.ref in ports]
     engines: dict[
         str, EngineFound
     ] = {}  # once a look: for each of 50 services it was a third of it
     missing: dict[str, str] = {}
     renders: dict[ObjectRef, str] = {}
     cached: set[str] = set()
-    for workload in workloads:
-        if workload.node != node:
-            continue
+    for workload in mine:
         cached |= {
             known
             for model in workload.model_files
@@ -56,4 +59,6 @@ def target_state(
         cached=frozenset(cached),
         pools=pools,
         runtimes=renderer.runtimes(),
+        ports=ports,
+        ports_taken=taken_ports(renderer.state, listens, own_ports),
     )

@@ -19,9 +19,10 @@ from agent.node.drift import DriftWatch
 from agent.node.handover import Handover
 from agent.node.offer import target_state
 from agent.node.overlay import is_ours
+from agent.process.holders import stranger_on
 from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.owner import Processes
-from agent.process.ports import not_local, taken_by
+from agent.process.ports import not_local
 from agent.state.undone import Undone, with_undone
 from reconciler.api.errors import ApplyError
 from reconciler.api.meta import ObjectRef
@@ -87,7 +88,8 @@ class ProcessTarget:
         workloads = tuple(workloads)
         processes = self._processes.snapshot()
         seen = self._memory.look(ours_of(processes))
-        state = target_state(self._node, self._renderer, workloads, self._clock(), seen.pools)
+        own = {i.launch.port for i in processes if i.pid is not None}
+        state = target_state(self._node, self._renderer, workloads, self._clock(), own, seen.pools)
         live = {
             i.ref: replace(
                 i.to_instance(state.target),
@@ -145,6 +147,10 @@ class ProcessTarget:
         rendered = self._renderer.render(workload, keep_port=True)
         if rendered is None:
             return self._send_for_models(change, workload)
+        if change.impact.waits:
+            others = ", ".join(ref.label for ref in change.impact.after)
+            why = f"waits until {others}, whose model has to come first, has left its port"
+            return Outcome(change, Result.SKIPPED, why)
         self._check_room(change.ref)
         self._forget(change.ref)
         launch = _launch(workload, rendered, change.source)
@@ -191,19 +197,19 @@ class ProcessTarget:
             self._processes.run(launch)
 
     def _check_port(self, workload: Workload) -> None:
-        """ApplyError where a service would leave its address or port for one that it cannot get."""
+        """ApplyError where a service would leave its address or port for one that it cannot get:
+        a program may have taken it since the plan was made. What is ours leaves it by the plan."""
         ports = {state.ref: state.launch.port for state in self._processes.snapshot()}
         now = ports.pop(workload.ref, None)
         new = self._renderer.ports.port_for(workload.ref, workload.port, keep=False)
         if now is not None and (why := not_local(workload.listen.host)):
             raise ApplyError(workload.ref, f"HostIPNotLocal: {why}; left as it is")
-        if now is None or new == now:
+        if now is None or new == now or new in ports.values():
             return
-        owner = next((ref.label for ref, port in ports.items() if port == new), None)
-        taken = f"port {new} is {owner}'s" if owner else taken_by(workload.listen.host, new)
-        if taken:
-            remedy = f"left as it is on port {now}; state another endpoint.port, or free that one"
-            raise ApplyError(workload.ref, f"{taken}: {remedy}")
+        if held := stranger_on(self._renderer.state, workload.listen.host, new):
+            raise ApplyError(
+                workload.ref, f"PortInUse: {held.message}; left as it is on port {now}"
+            )
 
     def _check_room(self, ref: ObjectRef) -> None:
         """ApplyError where a service would be stopped for a successor that cannot be recorded."""

@@ -59,7 +59,14 @@ class RecordedNode:
         workloads = tuple(workloads)
         started = _recorded(self._state, f"node/{self._node}")
         seen = self.memory.look({i.pid: i.needs for i in started if i.pid is not None})
-        state = target_state(self._node, self._renderer, workloads, time.time(), seen.pools)
+        state = target_state(
+            self._node,
+            self._renderer,
+            workloads,
+            time.time(),
+            _ports_in_use(self._state),
+            seen.pools,
+        )
         leaving = recorded_leaving(self._state)
         state = replace(
             state,
@@ -73,8 +80,11 @@ class RecordedNode:
         shown = with_undone(shown, (u for u in read_undone(self._state) if not u.is_blocked))
         return Observation({state.target: state}, shown)
 
-    def command(self, workload: Workload) -> Command | None:
-        """How the workload is, or would be, started here; None while something is missing."""
+    def command(self, workload: Workload, workloads: Iterable[Workload]) -> Command | None:
+        """How one of these workloads is, or would be, started here; None while something is
+        missing."""
+        mine = (w for w in workloads if w.node == self._node and not w.suspended)
+        self._renderer.ports.follow({w.ref: w.port for w in mine})
         try:
             rendered = self._renderer.render(workload, keep_port=False)
         except ReconcilerError:
@@ -101,6 +111,12 @@ def recorded_leaving(state: StateDir) -> dict[ObjectRef, str]:
         for record in (Records(state).read_all() if state.records.is_dir() else ())
         if not record.wanted and record.child is not None and is_ours(record.child)
     }
+
+
+def _ports_in_use(state: StateDir) -> frozenset[int]:
+    """The ports of processes that live, also of those that are to go."""
+    found = Records(state).read_all() if state.records.is_dir() else ()
+    return frozenset(r.launch.port for r in found if r.child is not None and is_ours(r.child))
 
 
 def _ending(launch: Launch, child: Child, *, is_owned: bool) -> str:

@@ -16,10 +16,11 @@ from dataclasses import replace
 from agent.process import events, health, logs, many
 from agent.process.events import Effect, Event
 from agent.process.exits import classify
+from agent.process.holders import holder_of
 from agent.process.identity import boot_id, find_marked, identity_of, is_ours
 from agent.process.launch import Child, Launch
 from agent.process.pidwatch import PidWatch, kill_leftovers
-from agent.process.ports import not_local, taken_by
+from agent.process.ports import not_local
 from agent.process.records import ProcessRecord, Records
 from agent.process.spawn import spawn, write_files
 from agent.process.unit import Unit
@@ -38,7 +39,8 @@ class Effects:
     """Processes, records and probes of one state directory.
 
     `answer` takes a probe result from any thread; `note` takes one line for the notices; `refuses`
-    returns why the machine has not enough memory for a process now, or None.
+    returns why the machine has not enough memory for a process now, or None; `neighbour` which
+    other service here still has its port.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Effects:
         answer: Callable[[ObjectRef, Event], None],
         note: Callable[[ObjectRef, str], None],
         refuses: Callable[[Launch], str | None] = lambda _: None,
+        neighbour: Callable[[Launch], str | None] = lambda _: None,
     ) -> None:
         self._state = state
         self._clock = clock
@@ -58,6 +61,7 @@ class Effects:
         self._answer = answer
         self._note = note
         self._refuses = refuses
+        self._neighbour = neighbour
         self._records = Records(state)
         self._probers = ThreadPoolExecutor(_PROBERS, thread_name_prefix="probe")
         self._rotating = threading.Lock()  # against the owner and a probe of the same service
@@ -159,9 +163,10 @@ class Effects:
         """Write the intent to disk, then spawn: a crash between the two loses no child."""
         if why := not_local(launch.host):
             return events.SpawnFailed("HostIPNotLocal", why)
-        taken = taken_by(launch.host, launch.port)
-        if taken is not None:
-            return events.SpawnFailed("PortInUse", taken)
+        if why := self._neighbour(launch):
+            return events.SpawnFailed("WaitsForPort", why)
+        if (holder := holder_of(self._state, launch.host, launch.port)) is not None:
+            return events.SpawnFailed("PortInUse", holder.message)
         if why := self._refuses(launch):
             return events.SpawnFailed("MemoryFits", why)
         marker = uuid.uuid4().hex

@@ -24,7 +24,9 @@ PERMANENT = frozenset(
 )
 
 # Nothing was started, so a retry costs nothing; and no event tells when the cause is gone.
-REFUSED = frozenset({"MemoryFits", "PortInUse", "HostIPNotLocal", "StateUnwritable"})
+REFUSED = frozenset(
+    {"MemoryFits", "PortInUse", "WaitsForPort", "HostIPNotLocal", "StateUnwritable"}
+)
 
 # Log patterns, with the reason and the advice. The first row that matches any line wins.
 _TELLTALES = tuple(

@@ -32,8 +32,8 @@ def is_ours(child: Child) -> bool:
 
 def find_marked(marker: str) -> Identity | None:
     """The session leader that was started with this marker, whatever its pid."""
-    for pid in _pids():
-        if _session_of(pid) == pid and marker_of(pid) == marker:
+    for pid in process_ids():
+        if session_of(pid) == pid and marker_of(pid) == marker:
             return identity_of(pid)
     return None
 
@@ -42,31 +42,44 @@ def members_of(session: int, marker: str) -> tuple[Identity, ...]:
     """Processes of a session that carry the marker: children that outlived their parent."""
     found = (
         identity_of(pid)
-        for pid in _pids()
-        if _session_of(pid) == session and marker_of(pid) == marker
+        for pid in process_ids()
+        if session_of(pid) == session and marker_of(pid) == marker
     )
     return tuple(identity for identity in found if identity is not None)
 
 
 def describe(pid: int | None) -> str:
     """`pid 123 (nginx)` for messages, or less where the name is not visible."""
-    import psutil
-
     if pid is None:
         return "another program"
+    name = program_of(pid)
+    return f"pid {pid}" if name is None else f"pid {pid} ({name})"
+
+
+def program_of(pid: int) -> str | None:
+    """The name of a process; None where it is not visible."""
+    import psutil
+
     try:
-        return f"pid {pid} ({psutil.Process(pid).name()})"
+        return psutil.Process(pid).name()
     except psutil.Error:
-        return f"pid {pid}"
+        return None
 
 
-def _pids() -> Iterator[int]:
+def marker_of(pid: int) -> str | None:
+    """Our marker in a process's environment; None if there is none or it may not be read."""
+    return variable_of(pid, MARKER_VARIABLE)
+
+
+def process_ids() -> Iterator[int]:
+    """Of everything that runs on this machine."""
     import psutil
 
     return iter(psutil.pids())
 
 
-def _session_of(pid: int) -> int | None:
+def session_of(pid: int) -> int | None:
+    """The leader of its session; None where there is none, or it may not be seen."""
     try:
         return os.getsid(pid)
     except OSError:
@@ -79,13 +92,13 @@ if sys.platform == "linux":
         """The id of this boot of the machine."""
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
-    def marker_of(pid: int) -> str | None:
-        """Our marker in a process's environment; None if there is none or it may not be read."""
+    def variable_of(pid: int, name: str) -> str | None:
+        """A variable of a process's environment; None if there is none or it may not be read."""
         try:
             block = Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
             return None
-        wanted = f"{MARKER_VARIABLE}=".encode()
+        wanted = f"{name}=".encode()
         for entry in block.split(b"\0"):
             if entry.startswith(wanted):
                 return entry[len(wanted) :].decode(errors="replace")
@@ -116,12 +129,12 @@ else:  # macOS
 
         return str(int(psutil.boot_time()))
 
-    def marker_of(pid: int) -> str | None:
-        """Our marker in a process's environment; None if there is none or it may not be read."""
+    def variable_of(pid: int, name: str) -> str | None:
+        """A variable of a process's environment; None if there is none or it may not be read."""
         import psutil
 
         try:
-            return psutil.Process(pid).environ().get(MARKER_VARIABLE)
+            return psutil.Process(pid).environ().get(name)
         except psutil.Error:
             return None
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import ipaddress
 import json
 import logging
 import socket
 import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.process.identity import describe
+from agent.process.port_choice import choose_ports
 from agent.process.records import Records
-from agent.process.sockets import listener
 from agent.state.directory import StateDir, set_aside
 from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
@@ -39,24 +38,40 @@ class PortBook:
     """The ports of one state directory. Thread-safe.
 
     If the file is lost, the ports come from the records of this node's services, so that none
-    changes. New ports are taken from the range `among`; existing ones stay. `read_only` is for
-    commands that only inspect a node: a damaged file stays where it is.
+    changes. New ports of `node` are chosen from the range `among`; existing ones stay. `read_only`
+    is for commands that only inspect a node: a damaged file stays where it is.
     """
 
     def __init__(
-        self, state: StateDir, among: PortRange = ALL_SERVICE_PORTS, *, read_only: bool = False
+        self,
+        state: StateDir,
+        among: PortRange = ALL_SERVICE_PORTS,
+        *,
+        node: str = "",
+        read_only: bool = False,
     ) -> None:
         self._path = state.ports
+        self._node = node
         self._among = among
+        self._wanted: Mapping[str, int | None] = {}  # by the revision that was looked at last
         self._read_only = read_only
         self._lock = threading.Lock()
         self._on_disk = self._load()
         self._book = _recorded(state) if self._on_disk is None else self._on_disk.copy()
 
-    def port_for(self, ref: ObjectRef, stated: int | None, *, keep: bool = True) -> int:
-        """The stated port, else the one allocated before, else a free one, which is then kept.
+    def follow(self, wanted: Mapping[ObjectRef, int | None]) -> dict[ObjectRef, int]:
+        """The services that a revision wants on this node, with the ports that they state: no other
+        is given one of these. Returns the port that each has or would have."""
+        with self._lock:
+            self._wanted = {ref.label: port for ref, port in wanted.items()}
+            found = choose_ports(self._node, self._wanted, self._book.allocated, self._among)
+        return {ref: found[ref.label] for ref in wanted if ref.label in found}
 
-        `keep` False returns the same and stores nothing: for a plan. StateError if no port is free
+    def port_for(self, ref: ObjectRef, stated: int | None, *, keep: bool = True) -> int:
+        """The stated port, else the one chosen before, else the one that follows from its name and
+        from what the revision wants; it is then kept.
+
+        `keep` False returns the same and stores nothing: for a plan. StateError if no port is left
         or the file cannot be written.
         """
         with self._lock:
@@ -73,27 +88,17 @@ class PortBook:
             self._book.stated[label] = stated
             return stated
         self._book.stated.pop(label, None)
-        if label not in self._book.allocated:
-            self._book.allocated[label] = self._free_port(label)
-        return self._book.allocated[label]
-
-    def _free_port(self, label: str) -> int:
-        first, last = self._among.first, self._among.last
-        count = last - first + 1
-        taken = {*self._book.allocated.values(), *self._book.stated.values()}
-        # Start the search at a place that depends on the state directory: two agents that start at
-        # once (two demos) would otherwise find the same port free, and one would wait for it for
-        # ever.
-        whose = f"{self._path.absolute()} {label}".encode()
-        start = int.from_bytes(hashlib.sha256(whose).digest()[:8], "big") % count
-        for offset in range(count):
-            port = first + (start + offset) % count
-            if port not in taken and can_bind("127.0.0.1", port):
-                return port
-        raise StateError(
-            f"{label}: no port between {first} and {last} is free;"
-            " set one as spec.endpoint.port, or allow more with --service-ports"
-        )
+        kept = self._book.allocated
+        if label not in kept:
+            wanted = {**self._wanted, label: None}
+            chosen = choose_ports(self._node, wanted, kept, self._among).get(label)
+            if chosen is None:
+                raise StateError(
+                    f"{label}: no port between {self._among.first} and {self._among.last} is left;"
+                    " set one as spec.endpoint.port, or allow more with --service-ports"
+                )
+            kept[label] = chosen
+        return kept[label]
 
     def _load(self) -> _Book | None:
         """The ports in the file; None if it is missing or damaged."""
@@ -144,7 +149,7 @@ def can_bind(host: str, port: int) -> bool:
                 return False
             raise
     # macOS allows binding a specific address beside a wildcard listener
-    return not (sys.platform == "darwin" and _answers(host, port))
+    return not (sys.platform == "darwin" and answers(host, port))
 
 
 def not_local(host: str) -> str | None:
@@ -160,19 +165,8 @@ def not_local(host: str) -> str | None:
     return None
 
 
-def taken_by(host: str, port: int) -> str | None:
-    """Why a server cannot listen there: `port 8080 is taken by pid 123 (nginx)`; None if it can."""
-    try:
-        if can_bind(host, port):
-            return None
-    except OSError as error:
-        return f"cannot listen on {host}:{port}: {error.strerror}"
-    if port < 1024 and not _answers(host, port):
-        return f"port {port} may not be used without privileges; set one above 1023"
-    return f"port {port} is taken by {describe(listener(port))}"
-
-
-def _answers(host: str, port: int) -> bool:
+def answers(host: str, port: int) -> bool:
+    """Whether something listens there."""
     try:
         with socket.create_connection((host, port), timeout=0.2):
             return True

@@ -16,6 +16,8 @@ from agent.state.directory import StateDir
 from reconciler.api.errors import ApplyError, EngineError, words_of
 from reconciler.atomic import atomic_write
 
+CONFIG_VARIABLE = "XDG_CONFIG_HOME"  # of a child: its own folder, below the state directory
+
 # Everything that a child inherits. LLAMA_ARG_* and the user's configuration would change what runs.
 INHERITED = (
     "CUDA_DEVICE_ORDER",
@@ -128,7 +130,7 @@ def _environment(
 ) -> dict[str, str]:
     return {
         **inherited(environ),
-        "XDG_CONFIG_HOME": str(directory),
+        CONFIG_VARIABLE: str(directory),
         **launch.command.env,
         MARKER_VARIABLE: marker,
     }

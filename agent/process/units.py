@@ -21,6 +21,7 @@ from agent.system.clock import Clock, Moment
 from reconciler.api.meta import ObjectRef
 
 _SLEPT_S = 5.0  # if the clocks differ by more than this, the machine slept or one of them was set
+_WAITS_FOR_OURS = ("MemoryFits", "WaitsForPort")  # until another process of this node has ended
 _log = logging.getLogger(__name__)
 
 
@@ -48,7 +49,9 @@ class Units:
         self._timing = timing
         self._note = note
         self._refuses = refuses
-        self._effects = Effects(state, clock, environ, watch, answer, note, self._refused)
+        self._effects = Effects(
+            state, clock, environ, watch, answer, note, self._refused, self._neighbour
+        )
         self._units: dict[ObjectRef, Unit] = {}
         self._shown: dict[ObjectRef, tuple[Unit, ProcessSnapshot]] = {}
         self._clock_gap = 0.0
@@ -98,7 +101,7 @@ class Units:
                 end = self._effects.collect_exit(ref, unit.child)
                 if end is not None:
                     self.feed(ref, end)
-                    self._memory_came_free()
+                    self._something_came_free()
 
     def stop_each(self) -> None:
         for ref in tuple(self._units):
@@ -201,6 +204,14 @@ class Units:
         )
         return replace(unit, quarantined=record.quarantined)
 
+    def _neighbour(self, launch: Launch) -> str | None:
+        """The service here whose process still has the port of a launch, in words."""
+        for ref, unit in self._units.items():
+            if ref != launch.ref and unit.child is not None and unit.launch.port == launch.port:
+                doing = "is leaving" if unit.phase.is_stopping else "has"
+                return f"{ref.label} {doing} port {launch.port}"
+        return None
+
     def _refused(self, launch: Launch) -> str | None:
         """Why there is not enough memory for a launch. A service that waits for a restart after a
         crash keeps its memory; one that was refused memory holds none."""
@@ -208,8 +219,8 @@ class Units:
         has_memory = (u for u in beside if u.child is not None or u.reason != "MemoryFits")
         return self._refuses(launch, tuple(supervisor.show(u, self._timing) for u in has_memory))
 
-    def _memory_came_free(self) -> None:
+    def _something_came_free(self) -> None:
         now = self._clock.monotonic()
         for ref, unit in tuple(self._units.items()):
-            if unit.reason == "MemoryFits" and unit.wake_at is not None:
+            if unit.reason in _WAITS_FOR_OURS and unit.wake_at is not None:
                 self._units[ref] = replace(unit, wake_at=now)

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from agent.machine.sensors import Sensors
-from agent.process.ports import taken_by
+from agent.process.holders import taken_by
 from agent.server import SERVED_FILE, ListenSettings, ServerAddress
 from agent.server.answer import Answers
 from agent.server.app import make_app

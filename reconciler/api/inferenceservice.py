@@ -80,7 +80,8 @@ class ResourceRequirements(Spec):
 
 class Endpoint(Spec):
     port: Annotated[
-        Port | None, Field(description="Unset on an agent node: allocated once and kept.")
+        Port | None,
+        Field(description="Unset on an agent node: follows from the names of node and service."),
     ] = None
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
 

@@ -209,6 +209,21 @@ class NodeOverrides(WireModel):
     ] = None
 
 
+class PortState(WireModel):
+    ref: Ref
+    port: Whole
+
+
+class PortHolderState(WireModel):
+    port: Whole
+    message: Annotated[str, Field(description="Who has it, and what ends that.")]
+    pid: Whole | None = None
+    program: str | None = None
+    state_dir: Annotated[
+        str | None, Field(description="It was started by a fleet-agent from this one.")
+    ] = None
+
+
 class NodeState(WireModel):
     format_version: Annotated[int, Field(ge=1)] = FORMAT_VERSION
     node: str
@@ -231,6 +246,13 @@ class NodeState(WireModel):
     ] = ()
     leaving: Annotated[
         tuple[LeavingState, ...], Field(description="Not to run any more, and their process lives.")
+    ] = ()
+    ports: Annotated[
+        tuple[PortState, ...], Field(description="Stated, or chosen by the agent and kept.")
+    ] = ()
+    ports_taken: Annotated[
+        tuple[PortHolderState, ...],
+        Field(description="Ports of these that somebody else has."),
     ] = ()
     downloads: tuple[DownloadState, ...] = ()
     models: Annotated[tuple[StoredState, ...], Field(description="What the store holds.")] = ()

@@ -80,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
     found = explain_service(service, fleet, desired.facts, desired.assignment, others)
     command = None
     if found.sized is not None and found.sized.node == at.node:
-        command = local.look_at(args, at.node, desired.fleet).command(found.sized)
+        here = local.look_at(args, at.node, desired.fleet)
+        command = here.command(found.sized, desired.assignment.workloads)
     command = command or commands_in_pods(desired).get(ref) or _placeholders(found)
     if args.output == "json":
         print(json.dumps(explain_json(found, command), indent=2))

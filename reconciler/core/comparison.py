@@ -175,7 +175,7 @@ def _compare(
 
 def _compare_process(
     want: Workload, have: Instance, state: TargetState, causes: Causes, *, same_render: bool
-) -> Change | None:
+) -> Change | Blocked | None:
     """The inputs are the same: what became of the process, or would be started from them now."""
     if want.ref in state.restarts:
         cause = causes.where(want.ref)
@@ -206,23 +206,31 @@ def _compare_process(
 
 def _only_shown(
     want: Workload, have: Instance, state: TargetState, causes: Causes
-) -> Change | None:
-    """What differs and is not ours to mend; a foreign process before anything else."""
-    for kind, reason in _SHOWN.items():
-        if found := [drift for drift in have.drifts if drift.kind is kind]:
-            return Change(
-                Action.DRIFT,
-                state.target,
-                want.ref,
-                reason,
-                causes.where(want.ref),
-                "; ".join(drift.message for drift in found),
-                since=min(drift.since for drift in found),
-            )
-    return None
+) -> Change | Blocked | None:
+    """What differs and is not ours to mend; a program in its way before anything else."""
+    cause = causes.where(want.ref)
+    if message := _in_its_way(have, state):
+        return Blocked(want.ref, "PortInUse", message, cause, state.target, (want.ref,))
+    shown = [drift for drift in have.drifts if drift.kind is DriftKind.COSMETIC]
+    if not shown:
+        return None
+    return Change(
+        Action.DRIFT,
+        state.target,
+        want.ref,
+        "DriftShown",
+        cause,
+        "; ".join(drift.message for drift in shown),
+        since=min(drift.since for drift in shown),
+    )
 
 
-_SHOWN = {DriftKind.FOREIGN: "ForeignProcess", DriftKind.COSMETIC: "DriftShown"}
+def _in_its_way(have: Instance, state: TargetState) -> str:
+    """Who has the port of a service that has no process; empty: nobody."""
+    holder = state.ports_taken.get(have.port) if have.port is not None else None
+    if have.pid is None and holder is not None:
+        return holder.message
+    return "; ".join(d.message for d in have.drifts if d.kind is DriftKind.FOREIGN)
 
 
 def _is_hot(want: Workload, have: Instance) -> bool:

@@ -110,6 +110,17 @@ class RuntimeFound:
 
 
 @dataclass(frozen=True, slots=True)
+class PortHolder:
+    """A program that has a port and is no service of that node. `message` says who, and what ends
+    it. `state_dir`: it is a service of ours all the same, of another state directory."""
+
+    message: str
+    pid: int | None = None
+    program: str = ""
+    state_dir: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RevisionState:
     """How far a node's agent is. Revisions are as Plan.revision; None: none yet."""
 
@@ -132,8 +143,10 @@ class TargetState:
     are services that a person wants to be restarted. `incomplete`: why absence from the revision
     proves nothing here; empty: it does. `leaving`: what is still there of services that were taken
     away, in words. `refused`: why services, as they are declared now, were refused for their
-    memory; it stands while what they take is not known. `state_option`: what a person who sits at
-    the target must add to `fleet-agent`, mostly nothing; None: the target may be another machine.
+    memory; it stands while what they take is not known. `ports` are those of the services that are
+    wanted, stated or chosen there, and `ports_taken` which of them somebody else has.
+    `state_option`: what a person who sits at the target must add to `fleet-agent`, mostly nothing;
+    None: the target may be another machine.
     """
 
     target: str
@@ -151,6 +164,8 @@ class TargetState:
     incomplete: str = ""
     leaving: Mapping[ObjectRef, str] = field(default_factory=dict)
     refused: Mapping[ObjectRef, str] = field(default_factory=dict)
+    ports: Mapping[ObjectRef, int] = field(default_factory=dict)
+    ports_taken: Mapping[int, PortHolder] = field(default_factory=dict)
     state_option: str | None = None
 
     def keeps_stopped(self, meant: Workload | Instance) -> bool:

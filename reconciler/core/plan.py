@@ -51,12 +51,19 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
+    """What a change does. `after`: the services that have to leave what this one takes. Where each
+    of several waits for the next, one `stops_for` another: before it can have its own. `waits`:
+    one of those before it cannot leave yet, as a model has to come first."""
+
     restart: Restart = Restart.NONE
     download_bytes: int | None = 0  # None: something is downloaded, its size is not known
     memory: tuple[MemoryImpact, ...] = ()
     downtime_seconds: float | None = None
     downtime_basis: str = "unknown"  # or measured
     order: int = 0
+    after: tuple[ObjectRef, ...] = ()
+    stops_for: ObjectRef | None = None
+    waits: bool = False
 
 
 class ObjectName(NamedTuple):
@@ -115,7 +122,7 @@ _GRAVITY = (
     Action.UNKNOWN,
 )
 _SHOWN_ACTIONS = (Action.UNKNOWN, Action.DEFERRED)
-_SHOWN_REASONS = ("DriftReported", "DriftShown", "ForeignProcess", "Fight")
+_SHOWN_REASONS = ("DriftReported", "DriftShown", "Fight")
 
 
 def standing(changes: Iterable[Change]) -> dict[tuple[str, ObjectRef], Action]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from reconciler.api.errors import ReconcilerError
+from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import Observation
 from reconciler.core.plan import Action, Change, Plan
 from reconciler.fleet.workload import Workload
@@ -55,8 +56,24 @@ def changes_to_apply(plan: Plan, *, hold_removals: bool = False) -> tuple[Change
 def apply_plan(plan: Plan, target: Target, *, hold_removals: bool = False) -> tuple[Outcome, ...]:
     """Carry out every change of a plan that may be carried out; one that fails does not stop the
     others."""
-    changes = changes_to_apply(plan, hold_removals=hold_removals)
-    return tuple(_applied(change, target) for change in changes)
+    outcomes: list[Outcome] = []
+    left: set[tuple[str, ObjectRef]] = set()
+    for change in changes_to_apply(plan, hold_removals=hold_removals):
+        outcome = _waiting(change, left) or _applied(change, target)
+        if outcome.result is Result.APPLIED:
+            left.add((change.target, change.ref))
+        outcomes.append(outcome)
+    return tuple(outcomes)
+
+
+def _waiting(change: Change, left: Collection[tuple[str, ObjectRef]]) -> Outcome | None:
+    """A change whose place somebody still has. One that waits for a model of theirs is tried: its
+    own may come meanwhile."""
+    impact = change.impact
+    stay = [ref.label for ref in impact.after if (change.target, ref) not in left]
+    if not stay or impact.waits or impact.stops_for is not None:
+        return None
+    return Outcome(change, Result.SKIPPED, f"waits until {', '.join(stay)} has left its port")
 
 
 def _applied(change: Change, target: Target) -> Outcome:

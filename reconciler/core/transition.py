@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from reconciler.api.meta import ObjectRef
 from reconciler.core.node_memory import NodeMemory
+from reconciler.core.node_ports import NodePorts
 from reconciler.core.observation import Observation
 from reconciler.core.plan import Action, Blocked, Change, Restart
 from reconciler.core.resource import After, FindSized, Key, Row, Situation, nothing_sized
 
-RESOURCES: tuple[Row, ...] = (NodeMemory,)
+RESOURCES: tuple[Row, ...] = (NodePorts, NodeMemory)
 """What the changes of a node take and free."""
 
 _PLACE = {Action.DELETE: 0, Action.STOP: 0, Action.UPDATE: 1, Action.REPLACE: 2, Action.DRIFT: 2}
@@ -30,6 +31,7 @@ def order_changes(
     order = _Order(Situation(changes, observed, sized))
     for change in sorted(changes, key=order.turn):
         order.settle(change)
+    order.break_rings()
     return order.placed, order.refused
 
 
@@ -42,6 +44,7 @@ class _Order:
         self._resources = [row(situation) for row in RESOURCES]
         self._to_come = {_key(c): c for c in situation.changes if not c.is_shown_only}
         self._behind: defaultdict[Key, list[Change]] = defaultdict(list)  # whom they wait for
+        self._late: set[Key] = set()  # cannot begin in this pass: a model has to come first
 
     def turn(self, change: Change) -> tuple[bool, str, int, tuple[int, ...], ObjectRef]:
         """What frees comes first: of those that run, the ones that shrink. What moves away waits
@@ -55,33 +58,86 @@ class _Order:
 
     def settle(self, change: Change) -> None:
         """Place or refuse a change, and then those that waited for it."""
-        if change.is_shown_only:
-            self.placed.append(change)
-            return
         due = deque([change])
         while due:
-            change = due.popleft()
-            if _key(change) not in self._to_come:  # went at once
-                continue
+            due += self._settle(due.popleft())
+
+    def break_rings(self) -> None:
+        """What is left waits for each other: one of them stops first, and starts last."""
+        while self._behind:
+            ring = self._ring()
+            found = self._reserve_ring(ring)
+            due = self._hold_back(found) if isinstance(found, Blocked) else self._place(found)
+            for change in (*ring, *due):
+                self.settle(change)
+
+    def _settle(self, change: Change) -> list[Change]:
+        """Those that waited for it."""
+        if change.is_shown_only:
+            self.placed.append(change)
+        elif _key(change) in self._to_come:  # else it went at once
             match self._reserve(change):
                 case After((first, *_)):
-                    self._behind[(change.target, first)].append(change)
-                    continue
+                    self._behind[change.target, first].append(change)
                 case Blocked() as refused:
-                    self.refused.append(refused)
-                    settled = [change]
+                    return self._hold_back(refused)
                 case [*steps]:
-                    settled = self._place(steps)
-            for key in map(_key, settled):
-                self._to_come.pop(key, None)
-                due.extend(self._behind.pop(key, ()))
+                    return self._place(steps)
+        return []
 
     def _place(self, steps: Iterable[Change]) -> list[Change]:
-        found = []
+        found: list[Change] = []
         for step in steps:
-            found.append(replace(step, impact=replace(step.impact, order=len(self.placed))))
-            self.placed.append(found[-1])
+            waits = any((step.target, ref) in self._late for ref in step.impact.after)
+            if waits or step.impact.waits or step.impact.download_bytes != 0:
+                self._late.add(_key(step))
+            impact = replace(step.impact, order=len(self.placed), waits=step.impact.waits or waits)
+            self.placed.append(replace(step, impact=impact))
+            del self._to_come[_key(step)]
+            found += self._behind.pop(_key(step), ())
         return found
+
+    def _hold_back(self, refused: Blocked) -> list[Change]:
+        self.refused.append(refused)
+        key = (refused.target or "", refused.ref)
+        del self._to_come[key]
+        return self._behind.pop(key, [])
+
+    def _ring(self) -> list[Change]:
+        """Changes that each wait for the next, the last one for the first; they wait no more."""
+        waits_for = {_key(change): key for key, all_ in self._behind.items() for change in all_}
+        path = [min(waits_for)]
+        while waits_for[path[-1]] not in path:
+            path.append(waits_for[path[-1]])
+        keys = path[path.index(waits_for[path[-1]]) :]
+        start = keys.index(min(keys))
+        ring = [self._to_come[key] for key in (*keys[start:], *keys[:start])]
+        for change in ring:
+            behind = self._behind[waits_for[_key(change)]]
+            behind.remove(change)
+            if not behind:
+                del self._behind[waits_for[_key(change)]]
+        return ring
+
+    def _reserve_ring(self, ring: list[Change]) -> list[Change] | Blocked:
+        """The first one frees what it has, so that the last one can have it, and so on; all of
+        them, or who is refused."""
+        first, *others = ring
+        stops = replace(first, action=Action.STOP, desired=None)
+        done: list[Change] = []
+        for change in (stops, *reversed(others), first):
+            got = self._reserve(change)
+            assert not isinstance(got, After), "what it waited for is free"
+            if isinstance(got, Blocked):
+                self._undo(len(done))
+                return got
+            done += got
+        late = any(_key(c) in self._late or c.impact.download_bytes != 0 for c in ring)
+        first = replace(done[-1], impact=replace(done[-1].impact, stops_for=ring[-1].ref))
+        return [
+            replace(change, impact=replace(change.impact, waits=late))
+            for change in (first, *done[1:-1])
+        ]
 
     def _reserve(self, change: Change) -> list[Change] | After | Blocked:
         """The change with all that it takes, after moves that make room for it at once: such a move

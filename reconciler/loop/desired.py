@@ -12,11 +12,13 @@ from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model, origin
 from reconciler.capacity.admission import Facts, Others, Sized
 from reconciler.core.declared import THE_FLEET, DeclaredField
+from reconciler.core.node_ports import has_port
 from reconciler.core.observation import Instance, Location, Observation
 from reconciler.core.plan import Blocked, Plan
 from reconciler.core.planner import Policy, make_plan
 from reconciler.core.prune import Before, limits_of
 from reconciler.fleet.fleet import Fleet, Origin
+from reconciler.fleet.workload import Workload
 from reconciler.placement import Assignment, Hold, assign, beside_others
 from reconciler.placement.pods import target_of
 from reconciler.source.checkout import Checkout
@@ -78,13 +80,14 @@ class Desired:
     ) -> Plan:
         """What to change on the observed targets so that they become this revision. `before`: of
         the revision that was applied last."""
+        at_home = _with_their_port(self.assignment.contested, observed)
         return make_plan(
             self.fleet.revision,
-            self.assignment.workloads,
+            (*self.assignment.workloads, *at_home),
             [
                 self._blocked(held)
                 for held in beside_others(self.assignment, used_by_others(observed))
-                if self._concerns(held, observed)
+                if self._concerns(held, observed) and not _is_at_home(held, at_home)
             ],
             observed,
             self.policy(confirmed, before),
@@ -224,6 +227,20 @@ class Desired:
         finding = held.finding
         cause = self.where(finding.ref, finding.field)
         return Blocked(finding.ref, finding.rule, finding.message, cause, None, held.services)
+
+
+def _with_their_port(contested: Iterable[Workload], observed: Observation) -> tuple[Workload, ...]:
+    """Of services that state one port, those that have it."""
+    has = {(i.target, i.ref, i.port) for i in observed.instances if has_port(i)}
+    return tuple(w for w in contested if (w.target, w.ref, w.port) in has)
+
+
+def _is_at_home(held: Hold, workloads: Iterable[Workload]) -> bool:
+    """Whether it is held for a port that it has."""
+    return held.port is not None and any(
+        w.ref == held.finding.ref and w.port == held.port and w.node in held.nodes
+        for w in workloads
+    )
 
 
 def used_by_others(observed: Observation) -> Others:

@@ -34,21 +34,24 @@ class Hold:
     """A finding that keeps services running as they are; `services` are the ones it concerns.
 
     `nodes` are the ones that the services name; empty if they name none. `elsewhere`: does not
-    matter here unless the service runs here.
+    matter here unless the service runs here. `port`: it is not held where it has that one.
     """
 
     finding: Finding
     services: tuple[ObjectRef, ...]
     nodes: frozenset[str] = frozenset()
     elsewhere: bool = False
+    port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """What runs where. `held` is every blocked object with the services that stay as they are;
-    `warnings` change nothing; `facts` are what was known of models, `policy` is the fleet's."""
+    `contested` are those of them that state one port: who has it goes on with it. `warnings` change
+    nothing; `facts` are what was known of models, `policy` is the fleet's."""
 
     workloads: tuple[Workload, ...]
+    contested: tuple[Workload, ...]
     held: tuple[Hold, ...]
     warnings: tuple[Finding, ...]
     admissions: tuple[Admission, ...]
@@ -62,10 +65,18 @@ class _Draft:
     warnings: list[Finding] = field(default_factory=list)
     by_node: defaultdict[str, list[Candidate]] = field(default_factory=lambda: defaultdict(list))
     guests: list[Guest] = field(default_factory=list)
+    contested: set[tuple[str, ObjectRef]] = field(default_factory=set)  # with their nodes
 
     def hold(self, service: InferenceService, rule: str, path: str, message: str) -> None:
         nodes = frozenset(service.spec.placement.nodes)
         self.held.append(Hold(Finding(rule, service.ref, path, message), (service.ref,), nodes))
+
+    def contest(self, candidate: Candidate, message: str) -> None:
+        workload = candidate.workload
+        finding = Finding("PortConflict", workload.ref, "spec.endpoint.port", message)
+        nodes = frozenset({workload.node})
+        self.held.append(Hold(finding, (workload.ref,), nodes, port=workload.port))
+        self.contested.add((workload.node, workload.ref))
 
 
 def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assignment:
@@ -88,12 +99,14 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
         if not unusable or unusable.isdisjoint((service.ref, *models)):
             _place(service, fleet, nodes, facts, draft, earlier)
     admissions = _admit_all(nodes.values(), facts, draft, earlier)
-    workloads = [sized.workload for admission in admissions for sized in admission.admitted]
+    admitted = [sized.workload for admission in admissions for sized in admission.admitted]
+    workloads = [w for w in admitted if (w.node, w.ref) not in draft.contested]
     draft.warnings += notes(fleet, workloads)
     draft.warnings += unfitting_images(workloads)
     draft.warnings += without_template((c for a in admissions for c in a.asked), facts)
     return Assignment(
         tuple(sorted(workloads, key=lambda w: (w.node, w.ref))),
+        tuple(w for w in admitted if (w.node, w.ref) in draft.contested),
         tuple(sorted(draft.held, key=lambda h: (h.finding.ref, h.finding.rule))),
         tuple(sorted(draft.warnings, key=lambda f: (f.ref, f.rule))),
         tuple(admissions),
@@ -133,7 +146,8 @@ def _admit_all(
         candidates = [c for c in asked if c.service.ref not in conflicts]
         candidates.sort(key=turn)
         if node.spec.agent is not None:  # every pod has its own address
-            candidates = _without_port_conflicts(candidates, draft)
+            _contest_ports(candidates, draft)
+            candidates.sort(key=lambda c: (node.metadata.name, c.service.ref) in draft.contested)
         known = earlier.admission(node, candidates)
         admissions.append(known or admit(node, candidates, facts, estimates))
     admissions, nowhere = take_in(draft.guests, admissions, facts, estimates)
@@ -266,25 +280,31 @@ def _not_stated(
     return "NodeCapability", "spec", f"no node can take it ({reasons or 'none is selected'})"
 
 
-def _without_port_conflicts(candidates: list[Candidate], draft: _Draft) -> list[Candidate]:
-    """Give a port that several services of one node state to the most important one. Of several
-    equally important, none gets it: decided by name, a new service would take the port of a running
-    one."""
+def _contest_ports(candidates: Iterable[Candidate], draft: _Draft) -> None:
+    """Find ports that several services of one node state and that are not theirs by this revision.
+
+    Of one namespace the most important one is to have it; a namespace takes nothing from another by
+    its priority. By name a new service would take the port of a running one, so that of several
+    alike none is to have it. Where one of them has the port already, it keeps it.
+    """
     claims: defaultdict[int, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
-        if candidate.workload.port is not None:
+        if candidate.workload.port is not None and not candidate.workload.suspended:
             claims[candidate.workload.port].append(candidate)
-    lost: dict[ObjectRef, str] = {}
     for port, claimants in claims.items():
-        best = [c for c in claimants if turn(c)[0] == turn(claimants[0])[0]]
+        first = [c for c in claimants if turn(c)[0] == turn(claimants[0])[0]]
+        is_decided = len(first) == 1 and len({c.service.ref.namespace for c in claimants}) == 1
         for candidate in claimants:
-            rivals = ", ".join(c.workload.ref.label for c in best if c is not candidate)
+            before = first if is_decided else claimants
+            rivals = [c for c in before if c is not candidate]
             if rivals:
-                lost[candidate.workload.ref] = (
-                    f"port {port} on node {candidate.workload.node} is stated by {rivals} too;"
-                    " choose another, or leave it out to get one"
-                )
-    for candidate in candidates:
-        if why := lost.get(candidate.workload.ref):
-            draft.hold(candidate.service, "PortConflict", "spec.endpoint.port", why)
-    return [c for c in candidates if c.workload.ref not in lost]
+                draft.contest(candidate, _contested(port, candidate, rivals))
+
+
+def _contested(port: int, candidate: Candidate, rivals: Iterable[Candidate]) -> str:
+    origins = ((c.workload.ref.label, c.workload.origin) for c in rivals)
+    named = ", ".join(f"{label} ({origin.path}:{origin.line})" for label, origin in origins)
+    return (
+        f"port {port} on node {candidate.workload.node} is stated by {named} too;"
+        " choose another, or leave it out to get one"
+    )

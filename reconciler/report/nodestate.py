@@ -20,6 +20,7 @@ from reconciler.core.observation import (
     Location,
     ObservedPool,
     Pending,
+    PortHolder,
     RevisionState,
     RuntimeFound,
     TargetState,
@@ -85,6 +86,20 @@ def node_state(
             wire.LeavingState(ref=ref_state(ref), message=message)
             for ref, message in sorted(state.leaving.items())
         ),
+        ports=tuple(
+            wire.PortState(ref=ref_state(ref), port=port)
+            for ref, port in sorted(state.ports.items())
+        ),
+        ports_taken=tuple(
+            wire.PortHolderState(
+                port=port,
+                message=holder.message,
+                pid=holder.pid,
+                program=holder.program or None,
+                state_dir=holder.state_dir or None,
+            )
+            for port, holder in sorted(state.ports_taken.items())
+        ),
         downloads=tuple(downloads),
         models=tuple(models),
         benchmarks=tuple(benchmarks),
@@ -128,6 +143,11 @@ def read_node_state(state: wire.NodeState) -> tuple[TargetState, tuple[Instance,
             ),
             stopped={read_ref(s.ref): s.inputs_digest for s in state.stopped},
             leaving={read_ref(s.ref): s.message for s in state.leaving},
+            ports={read_ref(s.ref): s.port for s in state.ports},
+            ports_taken={
+                s.port: PortHolder(s.message, s.pid, s.program or "", s.state_dir or "")
+                for s in state.ports_taken
+            },
         ),
         tuple(_read_instance(i, target) for i in state.instances),
     )

@@ -103,4 +103,6 @@ def _impact_json(impact: Impact) -> dict[str, Any]:
         "downtimeSeconds": impact.downtime_seconds,
         "downtimeBasis": impact.downtime_basis,
         "order": impact.order,
+        "after": [ref_json(ref) for ref in impact.after],
+        "stopsFor": ref_json(impact.stops_for) if impact.stops_for else None,
     }

@@ -67,6 +67,8 @@ _IMPACT = _closed(
     downtimeSeconds={"type": ["number", "null"], "minimum": 0},
     downtimeBasis={"enum": ["measured", "unknown"]},
     order=_WHOLE,
+    after=_list_of(_REF),
+    stopsFor=_or_null(_REF),
 )
 _CHANGE = _closed(
     action={"enum": [str(a) for a in Action]},

@@ -157,7 +157,7 @@ def _impact_text(change: Change, state: TargetState) -> str:
     if change.is_shown_only:
         return ""
     impact = change.impact
-    parts = [_RESTARTS.get((change.action, impact.restart), "")]
+    parts = [_RESTARTS.get((change.action, impact.restart), ""), *_order_text(impact)]
     if change.action in _TAKES_MEMORY or impact.restart in (Restart.HOT, Restart.ROLL):
         pools = {pool.name for pool in state.pools} | {memory.pool for memory in impact.memory}
         parts += [_memory_text(memory, pools) for memory in impact.memory]
@@ -165,6 +165,17 @@ def _impact_text(change: Change, state: TargetState) -> str:
             parts.append(_memory_unknown(change.desired))
     parts += [_download_text(impact), _downtime_text(impact)]
     return "; ".join(part for part in parts if part)
+
+
+def _order_text(impact: Impact) -> Iterator[str]:
+    """Who has to leave first, where the order alone does not say it."""
+    before = ", ".join(ref.label for ref in impact.after)
+    if impact.stops_for is not None:
+        yield f"stops first, so that {impact.stops_for.label} can have its port, and starts last"
+    elif before:
+        yield f"once {before} has left that port"
+    if impact.waits:
+        yield "for which a model has to come first"
 
 
 def _memory_unknown(want: Workload) -> str:

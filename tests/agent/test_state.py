@@ -14,9 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent.process import logs
-from agent.process.ports import PortBook, can_bind, taken_by
+from agent.process.holders import taken_by
+from agent.process.port_choice import choose_ports
+from agent.process.ports import PortBook, can_bind
 from agent.process.records import ProcessRecord, Records
 from agent.state.directory import StateDir, default_root, slug
 from reconciler.api.errors import StateError
@@ -123,30 +127,37 @@ def test_a_service_keeps_its_port_for_good(state: StateDir) -> None:
     assert again == first
 
 
-def test_a_port_that_somebody_else_has_is_passed_over(state: StateDir) -> None:
+def test_a_port_follows_from_the_names_of_node_and_service_alone(tmp_path: Path) -> None:
     chat = service(uuid.uuid4().hex)
-    usual = PortBook(state).port_for(chat, None, keep=False)
+    one, two, other = (
+        PortBook(StateDir.open(tmp_path / name), node=name[:3]).port_for(chat, None)
+        for name in ("mac-1", "mac-2", "mini")
+    )
 
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", usual))
-        other.listen()
-        chosen = PortBook(state).port_for(chat, None)
-
-    assert chosen != usual
-    assert FIRST <= chosen <= LAST
+    assert one == two != other
+    assert FIRST <= one <= LAST
 
 
-def test_no_two_services_share_a_port(state: StateDir) -> None:
-    book = PortBook(state)
-    wanted = PortBook(state).port_for(service("chat"), None, keep=False)
+@settings(max_examples=50)
+@given(st.sets(st.sampled_from([f"s{n}" for n in range(12)])), st.data())
+def test_no_two_services_share_a_port_and_none_changes_when_others_come(
+    names: set[str], data: st.DataObject
+) -> None:
+    among = PortRange(30000, 30015)  # few, so that many meet
+    stated = {name: data.draw(st.sampled_from([None, None, 30003, 30007])) for name in names}
+    one_each = {n: p for n, p in stated.items() if p is None or [*stated.values()].count(p) == 1}
+    fewer = {name: port for name, port in one_each.items() if data.draw(st.booleans())}
 
-    stated = book.port_for(service("other"), wanted)
-    chosen = book.port_for(service("chat"), None)
-    many = {book.port_for(service(f"s{n}"), None) for n in range(200)}
+    before = choose_ports("mac", fewer, {}, among)
+    kept = {name: port for name, port in before.items() if fewer[name] is None}
+    free = {n: p for n, p in one_each.items() if p not in kept.values()}
+    after = choose_ports("mac", free, kept, among)
 
-    assert stated == wanted
-    assert chosen != wanted
-    assert len(many | {stated, chosen}) == 202
+    assert len({*after.values()}) == len(after) == len(free)
+    assert {name: after[name] for name in fewer if name in free} == {
+        name: port for name, port in before.items() if name in free
+    }
+    assert choose_ports("mac", dict(reversed(fewer.items())), {}, among) == before
 
 
 def test_a_person_may_say_where_ports_are_taken_from(state: StateDir) -> None:
@@ -155,7 +166,7 @@ def test_a_person_may_say_where_ports_are_taken_from(state: StateDir) -> None:
         few = PortBook(state, PortRange(row[0], row[1]))
 
         assert {few.port_for(service(name), None) for name in "ab"} == {row[0], row[1]}
-        with pytest.raises(StateError, match=f"no port between {row[0]} and {row[1]} is free; .*"):
+        with pytest.raises(StateError, match=f"no port between {row[0]} and {row[1]} is left; .*"):
             few.port_for(service("c"), None)
         assert few.port_for(service("old"), None) == kept
 

@@ -135,14 +135,13 @@ def test_a_foreign_process_on_the_port_is_named_everywhere_and_never_ended(
     pid, port = stranger
     fleet.push_service("chat", endpoint={"port": port})
     follow(machine, fleet)
-    machine.wait_instance("chat", lambda i: i.reason == "PortInUse")
 
-    wait_for(lambda: bool(drift_of(machine, "chat")), "the drift in NodeState")
+    wait_for(lambda: bool(machine.node_state().get("blocked")), "what is blocked, in NodeState")
 
-    (drift,) = drift_of(machine, "chat")
-    assert drift["kind"] == "foreign"
+    (blocked,) = machine.node_state()["blocked"]
+    assert blocked["reason"] == "PortInUse"
     named = f"pid {pid}"
-    assert named in drift["message"]
+    assert named in blocked["message"]
     plan = machine.reconcile("-C", fleet.url, "--dry-run", "--local")
     status = machine.agent("status")
     assert named in plan.out

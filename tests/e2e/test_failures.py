@@ -103,8 +103,8 @@ def test_a_taken_port_is_named_with_its_owner_and_taken_once_it_is_free(
         fleet.push_service("chat", endpoint={"port": port})
         running = machine.start("-C", fleet.url, "--local")
 
-        running.wait_said("PortInUse")
-        line = next(line for line in running.err.splitlines() if "PortInUse" in line)
+        running.wait_planned("PortInUse")
+        line = next(line for line in running.out.splitlines() if "PortInUse" in line)
         assert str(port) in line
         assert f"pid {os.getpid()}" in line
         assert machine.processes() == []

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.process.port_choice import choose_ports
+from reconciler.console.value import ALL_SERVICE_PORTS
 from tests.support.pids import alive
 from tests.support.ports import own_port
 from tests.support.real_models import SMOLLM2, link_model
@@ -46,6 +48,12 @@ def _shell(machine: Machine, port: int) -> Iterator[Shell]:
         yield opened
 
 
+def test_the_port_on_the_page_is_the_one_that_everybody_gets() -> None:
+    label = "default/smollm2-135m"
+
+    assert str(choose_ports("laptop", {label: None}, {}, ALL_SERVICE_PORTS)[label]) == MODEL_PORT
+
+
 @pytest.mark.skipif(
     sys.platform != "darwin" and shutil.which("systemctl") is None,
     reason="`fleet-agent install` needs systemd or launchd",
@@ -59,7 +67,7 @@ def test_every_command_of_the_first_node_does_what_the_page_says(machine: Machin
             for step in PAGE.steps:
                 assert isinstance(step, Line)
                 line = step.text
-                if f":{MODEL_PORT}/" in line:  # another program may have the usual one
+                if f":{MODEL_PORT}/" in line:  # this machine gives others
                     line = line.replace(f":{MODEL_PORT}/", f":{_model_port(machine)}/")
                 code, printed = opened.type(line.replace(f":{STATE_PORT}/", f":{port}/"))
                 assert code == step.code, f"{line}\nended with {code}:\n{printed}{_log(machine)}"

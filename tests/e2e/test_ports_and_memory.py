@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,36 @@ def test_a_service_keeps_its_allocated_port_and_moves_to_a_stated_one(
     assert third.port == stated
     assert third.endpoint
     assert get(third.endpoint, "/v1/models")["data"][0]["id"] == "tiny"
+
+
+def test_what_holds_a_port_from_another_state_directory_is_listed_and_ends_as_it_says(
+    machine: Machine, fleet: Fleet
+) -> None:
+    once = ("-C", fleet.url, "--once", "--local", "--timeout", "60s")
+    elsewhere = machine.root / "elsewhere"
+    fleet.push_service("chat")
+    assert machine.reconcile(*once, "--state-dir", str(elsewhere)).code == 0
+
+    refused = machine.reconcile(*once)
+    left = next(each for each in leftovers(machine) if each["stateDir"] == str(elsewhere))
+    status = machine.reconcile("status", "-C", fleet.url, "--local")
+
+    ends_with = f"fleet-agent stop default/chat --state-dir {elsewhere}"
+    assert refused.code == 3
+    assert f"`{ends_with}` ends it" in refused.out
+    assert left["endsWith"] == ends_with
+    assert status.code == 3
+    assert f"`{ends_with}` ends it" in status.out
+    assert f"    {ends_with}\n" in machine.agent("leftovers").out
+    assert machine.agent(*ends_with.split()[1:]).code == 0
+    assert machine.reconcile(*once).code == 0
+    assert str(elsewhere) not in {each["stateDir"] for each in leftovers(machine)}
+
+
+def leftovers(machine: Machine) -> list[dict[str, Any]]:
+    """Of the whole machine, and so of tests beside this one."""
+    found: list[dict[str, Any]] = machine.agent("leftovers", "-o", "json").json()
+    return found
 
 
 def test_a_service_over_budget_is_refused_with_the_arithmetic_before_anything_is_spawned(

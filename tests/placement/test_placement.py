@@ -227,8 +227,35 @@ def test_a_new_service_does_not_take_the_port_of_an_older_one_by_its_name() -> N
     assert homes(both) == {"x": "mac"}
     assert rules(both) == dict.fromkeys(("added", "chat", "low"), "PortConflict")
     message = {h.finding.ref.name: h.finding.message for h in both.held}
-    assert "stated by default/added too" in message["chat"]
-    assert "stated by default/added, default/chat too" in message["low"]
+    assert "stated by default/added (" in message["chat"]
+    assert "), default/chat (" in message["low"]
+
+
+def test_a_port_goes_to_no_other_namespace_by_priority_and_who_is_suspended_claims_none() -> None:
+    port = {"port": 8080}
+    more = {"endpoint": port, "priority": "high", "modelRef": "theirs"}
+    team = (
+        declared("Model", "theirs", namespace="team"),
+        declared("InferenceService", "more", more, namespace="team"),
+    )
+
+    across = assign(
+        fleet(node(), model(), service("chat", endpoint=port), *team),
+        {},
+    )
+    suspended = assign(
+        fleet(
+            node(), model(),
+            service("chat", endpoint=port, suspend=True), service("next", endpoint=port),
+        ),
+        {},
+    )  # fmt: skip
+
+    assert homes(across) == {}
+    assert rules(across) == dict.fromkeys(("chat", "more"), "PortConflict")
+    assert {w.ref.name for w in across.contested} == {"chat", "more"}
+    assert homes(suspended) == {"chat": "mac", "next": "mac"}
+    assert not rules(suspended)
 
 
 def test_replicas_run_on_distinct_nodes_in_the_stated_order() -> None:
