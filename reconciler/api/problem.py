@@ -89,6 +89,7 @@ _RULES = (
     Rule("VersionRequired", Severity.WARNING, "The Fleet asks for another version of us."),
     Rule("AgentTooOld", Severity.BLOCKED, "A field, a word or a kind that only newer agents know."),
     Rule("DefaultTaken", Severity.NOTE, "This process was told what the fleet leaves open."),
+    Rule("NotRead", Severity.WARNING, "A document of another project that says what ours say."),
     Rule("FieldIgnored", Severity.WARNING, "A field that has no effect where the service runs."),
 )
 RULES: Mapping[str, Rule] = MappingProxyType({rule.id: rule for rule in _RULES})

@@ -57,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     findings = [h.finding for h in assignment.held if h.finding not in known]
     problems += [loaded.problem(f) for f in (*findings, *assignment.warnings, *seen)]
     problems.sort(key=lambda p: (p.path, p.line, p.column, p.rule))
-    if not (loaded.counts.documents or problems or args.allow_empty):
+    is_read = loaded.counts.documents or any(p.rule != "NotRead" for p in problems)
+    if not (is_read or args.allow_empty):
         problems.append(_nothing(args))
     text = REPORTS[args.output](tuple(problems), loaded.counts)
     width = width_of(sys.stdout) if args.output == "text" else None

@@ -23,6 +23,7 @@ from reconciler.source.tree import (
     IGNORE_FILE,
     LFS_MARK,
     MAX_FILE_BYTES,
+    SUFFIXES,
     check_total,
     describe_lfs,
     ignore_matcher,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from reconciler.source.mirror import Mirror
     from reconciler.source.objects import GitObjects
 
+_SUFFIXES = tuple(map(str.encode, SUFFIXES))
 _BATCH_BYTES = 2**25  # of blobs from one run of cat-file
 _ROW_BYTES = 128  # of a batch, for each blob: its header
 _LFS_MAX_BYTES = 1024
@@ -194,7 +196,7 @@ class GitCheckout:
         return self._authors.commit_of(path)
 
     def _candidates(self) -> list[TreeEntry]:
-        rows = (row for row in self._rows if row.endswith((b".yaml", b".yml")))
+        rows = (row for row in self._rows if row.lower().endswith(_SUFFIXES))
         entries = (parse_entry(row) for row in rows)
         found = [e for e in entries if is_candidate(e.path, self._subdir)]
         return sorted(found, key=lambda e: e.path)

@@ -25,6 +25,7 @@ from git.refs import RemoteReference
 from git.remote import PushInfo
 
 from reconciler.api.errors import SourceError, UsageError
+from reconciler.source.tree import is_candidate
 
 # An operation in progress, by the file that git keeps meanwhile.
 _UNFINISHED = {
@@ -162,7 +163,7 @@ def _left(repo: Repo, root: Path) -> Iterator[str]:
     edited = {diff.a_path or diff.b_path for diff in repo.head.commit.diff(None)}
     top = Path(repo.working_tree_dir or root).resolve()
     for name in sorted({*repo.untracked_files, *filter(None, edited)}):
-        if (top / name).is_relative_to(root.resolve()) and name.endswith((".yaml", ".yml")):
+        if (top / name).is_relative_to(root.resolve()) and is_candidate(name):
             yield str((top / name).relative_to(root.resolve()))
 
 

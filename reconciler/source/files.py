@@ -55,7 +55,8 @@ class RefusedDocument:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """The content of one file. `problems` concern the file as a whole."""
+    """The content of one file. `problems` concern the file as a whole, `kin` are of documents in it
+    that are not read."""
 
     path: str
     items: tuple[Item, ...]
@@ -63,10 +64,15 @@ class File:
     problems: tuple[Problem, ...]
     count: int
     others: int
+    kin: tuple[Problem, ...] = ()
 
     @property
     def all_problems(self) -> tuple[Problem, ...]:
-        return (*self.problems, *(p for refused in self.refused for p in refused.problems))
+        return (
+            *self.problems,
+            *self.kin,
+            *(p for refused in self.refused for p in refused.problems),
+        )
 
 
 FileCache = dict[tuple[str, str], File]  # by path and identity
@@ -120,10 +126,11 @@ def _read(file: YamlFile) -> File:
     reading = _reading(file)
     is_meant = reading.unfit or any(problem.rule == "UnknownKind" for problem in reading.whole)
     if GROUP_MARK not in data and not is_meant:
-        return File(path, (), (), (), 0, 0)  # not ours, though it was in the last revision
+        return File(path, (), (), (), 0, 0, reading.kin)  # not ours, though it may have been
     count = len(reading.documents) + len(reading.unfit) + len(reading.whole)
     if not reading.documents and not reading.unfit:
-        return File(path, (), (), reading.whole, count, reading.others)
+        others = 0 if path.lower().endswith(".json") and not count else reading.others
+        return File(path, (), (), reading.whole, count, others, reading.kin)
     text = decode(data)
     lines = places.content_lines(text)
     items: list[Item] = []
@@ -137,7 +144,8 @@ def _read(file: YamlFile) -> File:
             continue
         located = located or places.locate(text)
         refused.append(_refuse(document, made, origin, located[document.index]))
-    return File(path, tuple(items), tuple(refused), reading.whole, count, reading.others)
+    whole, others = reading.whole, reading.others
+    return File(path, tuple(items), tuple(refused), whole, count, others, reading.kin)
 
 
 def _reading(file: YamlFile) -> Reading:

@@ -13,6 +13,7 @@ from reconciler.api.kinds import KINDS
 from reconciler.api.meta import API_VERSION, DEFAULT_NAMESPACE, GROUP, ObjectRef
 from reconciler.api.problem import RULES, Problem
 from reconciler.source import places
+from reconciler.source.kin import is_kin, not_read, renamed_kind
 from reconciler.source.mark import has_nearly_our_group, is_meant_as_ours
 from reconciler.source.places import Place, field_path
 from reconciler.source.suggest import closest, did_you_mean
@@ -45,16 +46,18 @@ class Unfit:
 @dataclass(frozen=True, slots=True)
 class Reading:
     """The content of a file. `others` counts documents of other groups; `whole` are problems of the
-    file, or of parts that are not our documents: they have no ref."""
+    file, or of parts that are not our documents: they have no ref. `kin` are warnings about
+    documents that say what ours say, and are not read."""
 
     documents: tuple[Document, ...]
     others: int
     whole: tuple[Problem, ...]
     unfit: tuple[Unfit, ...] = ()
+    kin: tuple[Problem, ...] = ()
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        return (*self.whole, *(p for unfit in self.unfit for p in unfit.problems))
+        return (*self.whole, *self.kin, *(p for unfit in self.unfit for p in unfit.problems))
 
 
 def select(path: str, text: str, loaded: list[Any]) -> Reading:
@@ -62,6 +65,7 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
     documents: list[Document] = []
     problems: list[Problem] = []
     unfit: list[Unfit] = []
+    kin: list[Problem] = []
     others = 0
     for index, content in enumerate(loaded):
         version = content.get("apiVersion") if isinstance(content, dict) else None
@@ -71,6 +75,8 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
             continue
         if not isinstance(version, str) or not version.startswith(f"{GROUP}/"):
             lists = list(_lists_of_ours(content))
+            if isinstance(content, dict) and is_kin(content):
+                kin += _placed(path, text, index, [("NotRead", "kind", not_read(content))], None)
             problems += _placed(path, text, index, lists, None)
             others += content is not None and not lists
             continue
@@ -81,7 +87,7 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
             unfit.append(Unfit(index, content, said, ref is not None and _is_newer(content)))
         else:
             documents.append(Document(index, content["kind"], content))
-    return Reading(tuple(documents), others, tuple(problems), tuple(unfit))
+    return Reading(tuple(documents), others, tuple(problems), tuple(unfit), tuple(kin))
 
 
 def ref_of(content: dict[Any, Any]) -> ObjectRef | None:
@@ -171,6 +177,7 @@ def _unfit(content: dict[Any, Any]) -> Iterator[tuple[str, str, str]]:
         yield "UnknownKind", "", f"kind is missing; write one of {', '.join(KINDS)}"
     elif not isinstance(kind, str) or kind not in KINDS:
         hint = did_you_mean(kind, KINDS) or f"; write one of {', '.join(KINDS)}"
+        hint = renamed_kind(kind) or hint
         yield "UnknownKind", "kind", f"no such kind{hint}"
     if not _is_json(content):
         odd = _odd_values(content, ())

@@ -26,14 +26,14 @@ _MOST_IGNORE_CHARACTERS = 2**16  # of IGNORE_FILE, which takes 0.3 s at worst to
 _MOST_STARS = 2  # in a name, or of ** in a pattern of IGNORE_FILE
 LFS_MARK = b"version https://git-lfs.github.com/spec/"
 
-_SUFFIXES = (".yaml", ".yml")
+SUFFIXES = (".yaml", ".yml", ".json")  # in any case; JSON is YAML
 _BOM = b"\xef\xbb\xbf"
 
 
 def is_candidate(path: str, subdir: str = "") -> bool:
-    """By its name alone: a YAML file below `subdir` and not in a folder whose name begins with a
-    dot."""
-    if not path.endswith(_SUFFIXES):
+    """By its name alone: a YAML or JSON file below `subdir` and not in a folder whose name begins
+    with a dot."""
+    if not path.lower().endswith(SUFFIXES):
         return False
     if "/." in f"/{path}" and "/." in f"/{posixpath.dirname(path)}":
         return False

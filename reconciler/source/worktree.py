@@ -154,10 +154,14 @@ class _WorktreeFiles:
         with Folders(root) as folders:
             self.ignored = ignore_matcher(ignore_text(folders))
             for path in paths:
-                if is_candidate(path, subdir) and not self.ignored(path):
+                is_of_fleet = is_candidate(path, subdir) and not self.ignored(path)
+                if is_of_fleet:
                     self._note_yaml(folders, path, known.get(path), cache)
-                elif path.endswith(_WEIGHTS) or posixpath.dirname(path) in homes:
-                    self._note_model(folders, path, known.get(path), cache)
+                is_beside = posixpath.dirname(path) in homes
+                if path.endswith(_WEIGHTS) or (
+                    is_beside and (not is_of_fleet or path.endswith(".json"))
+                ):
+                    self._note_model(folders, path, known.get(_as_model(path)), cache)
 
     def _note_yaml(self, folders: Folders, path: str, known: Text | None, cache: _Cache) -> None:
         try:
@@ -185,8 +189,13 @@ class _WorktreeFiles:
             if known is None or known.stamp != found or not is_settled(found):
                 oid = _blob_id(folders.read(path, _MOST_HASHED), cache.algorithm)
                 known = Text(found, b"", oid)
-            cache.texts[path] = known
+            cache.texts[_as_model(path)] = known
             self.oids[path] = known.identity
+
+
+def _as_model(path: str) -> str:
+    """The key of what is kept of a model's file; JSON beside weights may be a document as well."""
+    return f"{path}\0"
 
 
 class _Committed:

@@ -88,6 +88,7 @@ _GENERAL = (
     ("flow sequence", "; close the list with ]"),
     ("flow mapping", "; close the mapping with }"),
     ("unknown anchor", "; define it with & before, or quote the value that begins with *"),
+    ("invalid Unicode character escape", "; write the character itself"),
     ("expected any YAML value", "; quote a number that is longer than 64 bits"),
     ("cannot start any token", "; indent with spaces, or quote a value that begins with @ ` %"),
 )

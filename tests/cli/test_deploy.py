@@ -85,7 +85,7 @@ def test_a_model_that_does_not_fit_is_refused_with_the_arithmetic_and_a_way_out(
     assert lines[0] == "Error: insufficient memory for tiny on node mac"
     assert lines[1].startswith("  Estimated requirement: ")
     assert "64.0 MiB are free" in lines[2]
-    assert lines[3].startswith("  Suggestion: contextSize: ")
+    assert lines[3].startswith("  Suggestion: with contextSize: ")
     assert lines[-1] == "Nothing was written."
     assert not (folder / "models").exists()
 

@@ -22,13 +22,15 @@ def paths(root: Path, subdir: str | None = None, held: frozenset[str] = frozense
     return [file.path for file in DirectorySource(root, subdir).fetch().yaml_files(held)]
 
 
-def test_only_yaml_files_that_mention_our_group_count(tmp_path: Path) -> None:
+def test_only_yaml_and_json_files_that_mention_our_group_count(tmp_path: Path) -> None:
     text = model()
     files = {
         "a.yaml": text,
         "deep/er/b.yml": text,
         "c.json": text,
         "d.yaml.bak": text,
+        "d.json.bak": text,
+        "config.json": "{}",
         "helm.yaml": "{{ .Values.x }}: not YAML at all",
         ".hidden.yaml": text,
         ".github/e.yaml": text,
@@ -39,6 +41,7 @@ def test_only_yaml_files_that_mention_our_group_count(tmp_path: Path) -> None:
     assert paths(write_fleet(tmp_path, files)) == [
         ".hidden.yaml",
         "a.yaml",
+        "c.json",
         "crlf.yml",
         "deep/er/b.yml",
     ]
@@ -274,7 +277,9 @@ def test_held_files_are_yielded_whatever_they_hold(tmp_path: Path) -> None:
     [
         ("a.yaml", "", True),
         ("a.yml", "", True),
-        ("a.YAML", "", False),
+        ("a.YAML", "", True),
+        ("a.json", "", True),
+        ("a.jsonl", "", False),
         ("x/.y/a.yaml", "", False),
         (".x/a.yaml", "", False),
         ("x.d/a.yaml", "", True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -155,6 +156,38 @@ def test_documents_of_others_stay_out_of_it(make: Make, tmp_path: Path) -> None:
 def test_a_kind_that_only_begins_like_ours_is_not_ours() -> None:
     assert not may_be_ours(b"apiVersion: v1\nkind: ModelDeployment\n")
     assert not may_be_ours(b"apiVersion: v1\nkind: Model-x\n")
+
+
+@SOURCES
+def test_json_and_endings_in_capitals_are_read(make: Make, tmp_path: Path) -> None:
+    written = {"apiVersion": API_VERSION, "kind": "Model", "metadata": {"name": "j"}}
+    found = json.dumps(written | {"spec": {"source": "https://x.test/a.gguf"}}, indent="\t")
+    files = {"a.json": found, "B.YAML": model("b"), "c.Yml": model("c"), "package.json": "{}"}
+
+    loaded = read(make(tmp_path, FLEET | files))
+
+    assert loaded.problems == ()
+    assert loaded.counts.documents == 5
+    wrong = found.replace("source", "src")
+    (problem,) = read(folder(tmp_path / "wrong", FLEET | {"a.json": wrong})).errors
+    assert (problem.path, problem.line, problem.field) == ("a.json", 8, "spec.src")
+
+
+@SOURCES
+def test_a_document_of_kin_is_named_with_what_to_write_instead(make: Make, tmp_path: Path) -> None:
+    text = "apiVersion: flexinfer.ai/v1alpha1\nkind: ModelDeployment\nmetadata: {name: qwen}\n"
+
+    loaded = read(make(tmp_path, FLEET | {"a.yaml": text, "b.yaml": f"{model('b')}---\n{text}"}))
+
+    assert [(p.path, p.line, p.rule, p.severity) for p in loaded.problems] == [
+        ("a.yaml", 2, "NotRead", "warning"),
+        ("b.yaml", 8, "NotRead", "warning"),
+    ]
+    (said,) = {p.message for p in loaded.problems}
+    assert "`reconcile deploy qwen --source SOURCE`" in said
+    assert loaded.fleet is not None
+    under_ours = read(folder(tmp_path / "ours", {"a.yaml": text.replace("flexinfer.ai", GROUP)}))
+    assert "write a Model and an InferenceService" in under_ours.problems[0].message
 
 
 def test_a_held_file_whose_group_is_misspelt_says_the_right_one(tmp_path: Path) -> None:
