@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
         return Exit.OK
     here = handwork.Here.read(state)
     wanted = chosen(args, here, here.running)
+    if args.all and not wanted:
+        tell(f"{state.root}: nothing runs from here")
     if done := sorted(wanted & here.stopped.keys() - here.running):
         tell(f"{labels(done)}: stopped already")
     return _stop(state, wanted & here.running, keep=True)

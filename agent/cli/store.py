@@ -15,6 +15,7 @@ from reconciler.api.errors import StateError, UsageError
 from reconciler.console.edge import Exit, hangups, tell
 from reconciler.console.option import add
 from reconciler.console.shared import STATE_DIR
+from reconciler.report.terminal import counted
 
 if TYPE_CHECKING:
     from agent.models.store import ModelStore, StoredModel
@@ -85,7 +86,7 @@ def _list(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
             f"{m.digest[:_SHOWN_DIGITS]}  {show_bytes(m.size_bytes):>9}  {m.format:<11}  {sources}"
         )
     total = sum(s.model.size_bytes for s in stocked)
-    tell(f"{store.root}: {len(stocked)} models, {show_bytes(total)}")
+    tell(f"{store.root}: {counted('model', len(stocked))}, {show_bytes(total)}")
     return Exit.OK
 
 

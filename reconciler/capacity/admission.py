@@ -207,8 +207,10 @@ def _unstated(result: Admission) -> Iterator[Finding]:
         line = f"for plans without its agent add `memory: {format_bytes(hardware.memory)}`"
     elif pools(node):
         held = "is checked against the memory of its devices only"
-    else:
+    elif result.is_pool:
         held = "is not checked for memory"
+    else:
+        held = "is held to what the machine has by its agent, and not checked here"
     message = f"the fleet does not state its memory: what runs there {held}; {line}"
     yield Finding("MemoryUnknown", node.ref, "spec.hardware", message)
 

@@ -82,9 +82,9 @@ def offers(asked: Asked, fits: Fits) -> Iterator[str]:
     possible."""
     single = [offer for find in _SINGLE if (offer := find(asked, fits))]
     for words, smaller in single:
-        yield f"{words} fits ({show_bytes(smaller.total_bytes)})"
+        yield f"with {words} it fits ({show_bytes(smaller.total_bytes)} in all)"
     if not single and (together := _together(asked, fits)):
-        yield f"{together[0]} fit together ({show_bytes(together[1].total_bytes)})"
+        yield f"with {together[0]} it fits ({show_bytes(together[1].total_bytes)} in all)"
     if len(asked.requests) == 1:
         yield from _quantisation(asked, fits)
 
@@ -141,7 +141,7 @@ def _smaller_caches(asked: Asked) -> Iterator[tuple[str, Change]]:
         ]
         able = all(r.settings.flash_attention and _in_blocks(r, name) for r in asked.requests)
         if able and any(_bits(each) > bits for each in used):
-            yield f"cacheTypeK: {name} with cacheTypeV: {name}", _with_cache(name)
+            yield f"cacheTypeK: {name} and cacheTypeV: {name}", _with_cache(name)
 
 
 def _with_cache(name: str) -> Change:

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli.render import commands_in_pods
     from reconciler.loop.desired import used_by_others
     from reconciler.placement.explanation import explain_service
-    from reconciler.report.explain import explain_json, explain_text
+    from reconciler.report.explain import as_planned, explain_json, explain_text
 
     ref = parse_ref(args.object)
     source = open_planned(args)
@@ -78,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
     others = used_by_others(planned.observed) if at.node else NOBODY
     fleet = with_defaults(args)(desired.fleet)  # this machine's own view leaves them out
     found = explain_service(service, fleet, desired.facts, desired.assignment, others)
+    found = as_planned(found, planned.plan.blocked, at.node)
     command = None
     if found.sized is not None and found.sized.node == at.node:
         here = local.look_at(args, at.node, desired.fleet)

@@ -103,9 +103,14 @@ def _placed(
         reason, message = verdict
     elif state is not None and state.keeps_stopped(workload):
         reason, message = "StoppedByHand", starts_again(workload.ref, state)
-    elif state is not None and workload.runtime in state.missing:
+    elif state is not None and workload.runtime in state.missing and not _runs(workload, observed):
         reason, message = "EngineMissing", state.missing[workload.runtime]
     return DeclaredService(workload.ref, reason, message, workload.node, workload.cluster)
+
+
+def _runs(workload: Workload, observed: Observation) -> bool:
+    """Whether it is there: then an engine is, whether or not this command was told where."""
+    return any(i.ref == workload.ref and i.target == workload.target for i in observed.instances)
 
 
 def _cluster(desired: Desired, node: str | None) -> str | None:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from reconciler.api.quantity import show_bytes
 from reconciler.cli.console import Screen
+from reconciler.models import hosts_of
 from reconciler.report.spans import span
 from reconciler.report.terminal import Tone, printable
 
@@ -94,7 +95,8 @@ class ProgressLine:
         for source in self._coming.keys() - {download.source for download in moving}:
             ended = self._coming.pop(source)
             if size := self._stored_bytes(source):
-                words = f"downloaded, {show_bytes(size)} in {span(now - ended.began)}"
+                how = "downloaded" if hosts_of(source) else "copied into the store"
+                words = f"{how}, {show_bytes(size)} in {span(now - ended.began)}"
                 self._screen.say(f"{printable(ended.model)}  {words}", Tone.GOOD)
         for download in moving:
             coming = self._coming.setdefault(download.source, _Coming(download.model, now))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -23,6 +24,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--chart", metavar="DIR", help="write the parts of the Helm chart there that come from them"
     )
     parser.add_argument(
+        "--arguments",
+        action="store_true",
+        help="print which extraArgs and env each runtime takes, and write nothing",
+    )
+    parser.add_argument(
         "--check",
         action="store_true",
         help="only say whether they are current, and JSON Schemas at all",
@@ -31,6 +37,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 written or current, 1 stale or no schema with --check."""
+    if args.arguments:
+        return _arguments()
     from reconciler.kube.crd.definitions import crd_files
     from reconciler.kube.install.chart import chart_files
     from reconciler.report.plan_schema import plan_schema
@@ -57,6 +65,16 @@ def run(args: argparse.Namespace) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(wanted[path], encoding="utf-8")
     tell(f"{folder}: {len(wanted)} files, {len(stale)} written")
+    return Exit.OK
+
+
+def _arguments() -> int:
+    from reconciler.runtimes import RUNTIMES
+
+    for name, row in RUNTIMES.items():
+        print(f"{name}\n  extraArgs: {' '.join(row.arguments) or 'none'}")
+        names = re.split(r"\|(?![^()]*\))", row.variables)  # the alternatives, each a pattern
+        print(f"  env: {' '.join(names) or 'none'}")
     return Exit.OK
 
 

@@ -1,5 +1,6 @@
 """Check every file of the fleet, and every model file in it. Opens no connection, except that each
---cluster is asked whether it has a node that its pools select."""
+--cluster is asked whether it has a node that its pools select. Of other models counts what plans
+have read of them before."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ from reconciler.cli.options import check_output
 from reconciler.console.edge import Exit, tell, width_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.api.meta import ObjectRef
     from reconciler.fleet.fleet import Fleet
+    from reconciler.memory import ModelFacts
     from reconciler.source.load import Loaded
 
 
@@ -49,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
     problems = list(loaded.problems)
     fleet = loaded.fleet or _judged(loaded)
     fleet = (overrides_of if args.cluster else with_defaults)(args)(fleet)
-    assignment = assign(fleet, loaded.facts)
+    facts = {**loaded.facts, **_read_before(fleet, loaded.facts)}
+    assignment = assign(fleet, facts)
     pools, placed = fleet.all(FleetNode), assignment.workloads
     seen, unasked = pools_seen(args, pools, placed) if args.cluster else ((), ())
     # What the source found is in `problems` already; placement adds what only nodes can tell.
@@ -70,13 +76,28 @@ def run(args: argparse.Namespace) -> int:
     return Exit.BLOCKED if unasked else Exit.OK
 
 
+def _read_before(fleet: Fleet, known: Mapping[ObjectRef, object]) -> dict[ObjectRef, ModelFacts]:
+    """What this user's plans have read of models that are not in the repository."""
+    from reconciler.api.model import Model
+    from reconciler.models.header_cache import HeaderCache
+    from reconciler.models.headers import Headers
+    from reconciler.models.lookahead import Lookahead
+    from reconciler.source.open import cache_dir
+
+    lookahead = Lookahead(HeaderCache(cache_dir() / "headers"), offline=True)
+    headers = Headers(lookahead, None, here=False)
+    needed = [part for model in fleet.all(Model) for part, _, _ in model.parts]
+    return headers.facts(fleet, [model for model in needed if model.ref not in known])
+
+
 def _judged(loaded: Loaded) -> Fleet:
-    """What placement can tell of beside errors: of all that is valid, but not of services that
-    state no node while one may be in a document that is wrong."""
+    """What placement can tell of beside errors: of all that is valid, or only has a field too many,
+    but not of services that state no node while one may be in a document that is wrong."""
     from reconciler.api.inferenceservice import InferenceService
     from reconciler.source.slice import valid_part
 
-    fleet = valid_part(loaded)
+    rests = [refused.rest for refused in loaded.refused if refused.rest]
+    fleet = valid_part(loaded, {r.resource.ref: r.resource for r in rests if r.is_sure})
     if all(p.ref is not None and p.ref.kind != "FleetNode" for p in loaded.errors):
         return fleet
     stated = {

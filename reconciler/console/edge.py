@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import logging
 import os
@@ -53,6 +54,7 @@ def guarded(run: Callable[[], int], program: str) -> int:
         tell(f"{program}: {printable(redact_url(str(error)))}")
         return Exit.FAILED
     except KeyboardInterrupt:
+        _after_the_echo()
         return Exit.INTERRUPTED
     except BrokenPipeError:
         # The reader went away (`| head`): nothing is wrong, and nothing may be written any more.
@@ -185,6 +187,13 @@ def hangups(look: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
+def _after_the_echo() -> None:
+    """A terminal shows ^C where the cursor is: what follows begins on a line of its own."""
+    with contextlib.suppress(OSError):
+        if os.isatty(2):
+            os.write(2, b"\n")
+
+
 @contextmanager
 def endings(stop: Callable[[], None]) -> Iterator[list[int]]:
     """SIGINT and SIGTERM ask us to stop, a second one stops us at once; yields those received."""
@@ -194,6 +203,8 @@ def endings(stop: Callable[[], None]) -> Iterator[list[int]]:
         if received:
             raise KeyboardInterrupt
         received.append(number)
+        if number == signal.SIGINT:
+            _after_the_echo()
         stop()
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from reconciler.api.meta import ObjectRef
 from reconciler.api.reasons import REASONS
 from reconciler.core.comparison import Causes, decide, leave
 from reconciler.core.download import charged_once
@@ -72,8 +73,22 @@ def make_plan(
         blocked=tuple(held_back),
         unreachable=tuple(s for _, s in sorted(observed.targets.items()) if not s.reachable),
         unchanged=dict(sorted(unchanged.items())),
-        targets=observed.targets,
+        targets=_of_this_fleet(observed, {*homes, *held}),
     )
+
+
+def _of_this_fleet(
+    observed: Observation, declared: Collection[ObjectRef]
+) -> Mapping[str, TargetState]:
+    """The targets, without notes about services that the fleet does not declare: a machine may have
+    served another one."""
+    there = {*declared, *(instance.ref for instance in observed.instances)}
+    return {
+        name: replace(state, stopped={r: d for r, d in state.stopped.items() if r in there})
+        if not there.issuperset(state.stopped)
+        else state
+        for name, state in observed.targets.items()
+    }
 
 
 def _step(

@@ -28,7 +28,11 @@ def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[st
         return "NodeUnavailable", "spec.placement", message
     offered = node.spec.runtimes
     if offered is not None and not any(resolve(text) is runtime for text in offered):
-        message = f"node {name} offers {', '.join(offered) or 'no runtime'}, not {runtime.name}"
+        or_there = "" if node.spec.agent is None else ", or to --runtimes of its agent"
+        message = (
+            f"node {name} offers {', '.join(offered) or 'no runtime'}, not {runtime.name};"
+            f" add it to spec.runtimes of the FleetNode{or_there}"
+        )
         return "NodeCapability", "spec.runtime", message
     if why := _not_exposable(node, runtime):
         return "NodeCapability", "spec", why

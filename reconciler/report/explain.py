@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from reconciler.api.quantity import show_bytes
+from reconciler.core.plan import Blocked
 from reconciler.fleet.command import Command
 from reconciler.fleet.workload import PoolNeed
 from reconciler.memory import MemoryEstimate
-from reconciler.placement.explanation import Explanation
+from reconciler.placement.explanation import Explanation, NodeFit
 from reconciler.report.fields import pool_label
 from reconciler.report.flag_origins import argument_groups
 from reconciler.report.plan_json import ref_json
@@ -39,6 +41,23 @@ _PLACEHOLDERS = {  # what NodeFacts leaves open
     "threads": "the node's performance cores",
     "dir": "the service's own directory on the node",
 }
+
+
+def as_planned(
+    explanation: Explanation, blocked: Iterable[Blocked], node: str | None
+) -> Explanation:
+    """The same with what a plan finds when it looks at `node`: that an engine is missing, that a
+    port is taken."""
+    ref = explanation.service.ref
+    found = [f"{b.reason}: {b.message}" for b in blocked if ref in (b.ref, *b.holds)]
+    news = tuple(why for why in found if why not in explanation.held)
+    if not news or node is None:
+        return explanation
+    verdicts = tuple(
+        NodeFit(v.node, False, news) if v.node == node and v.fits else v
+        for v in explanation.verdicts
+    )
+    return replace(explanation, held=(*explanation.held, *news), verdicts=verdicts)
 
 
 def explain_json(explanation: Explanation, command: Command | None) -> dict[str, Any]:

@@ -50,13 +50,26 @@ def refused(
 
 def reason(reasons: Mapping[str, str], flag: str) -> str:
     """Why a flag is not allowed, by a runtime's table of flags that users try."""
-    why = reasons.get(flag, "it is not in the list of allowed arguments (docs/runtimes.md)")
-    return f"{flag} cannot be set: {why}"
+    why = reasons.get(flag)
+    return f"{flag} cannot be set: {why}" if why else unlisted(flag)
+
+
+def unlisted(flag: str) -> str:
+    """Why a flag is refused that the runtime does not list."""
+    return f"{flag} is not in the list of allowed arguments; {_ASK}"
 
 
 def unlisted_variable(name: str) -> str:
     """Why a variable is refused that the runtime does not list."""
-    return f"{name} is not in the list of allowed variables (docs/runtimes.md)"
+    return f"{name} is not in the list of allowed variables; {_ASK}"
+
+
+def names_of(allowed: Mapping[str, Allowed]) -> tuple[str, ...]:
+    """The long names of the arguments that may be set."""
+    return tuple(dict.fromkeys(f"--{row.key}" for row in allowed.values()))
+
+
+_ASK = "`reconcile schema --arguments` prints it"
 
 
 def flags_of(

@@ -92,7 +92,6 @@ _FIELD_OF: Mapping[str, str] = {
     **_each("--jinja --no-jinja", "jinja"),
     **_each("--sleep-idle-seconds", "sleepIdle"),
     **_each("--port", "endpoint.port"),
-    **_each("-dev --device -sm --split-mode -mg --main-gpu -ts --tensor-split", "devices"),
     **_each("--embedding --embeddings", "runtimeOptions.embeddings"),
     **_each("--rerank --reranking", "runtimeOptions.reranking"),
     **_each("--pooling", "runtimeOptions.pooling"),
@@ -104,6 +103,15 @@ _FIELD_OF: Mapping[str, str] = {
     **_each("--models-dir --models-preset", "models"),
 }
 _OURS: Mapping[str, str] = {
+    **_each(
+        "-dev --device -mg --main-gpu",
+        "devices says how many; which ones says env, with the name CUDA_VISIBLE_DEVICES (of AMD"
+        " HIP_VISIBLE_DEVICES) and their numbers as its value",
+    ),
+    **_each(
+        "-sm --split-mode -ts --tensor-split",
+        "memory is estimated for llama.cpp's own split over as many as the field devices says",
+    ),
     **_each("--host", "the node's FleetNode decides the address (spec.agent.expose)"),
     **_each(
         "-t --threads -tb --threads-batch",
@@ -124,7 +132,8 @@ _OURS: Mapping[str, str] = {
     **_each(
         "-ncmoe --n-cpu-moe -cmoe --cpu-moe -ot --override-tensor -nkvo --no-kv-offload -kvo"
         " --kv-offload --op-offload --no-op-offload",
-        "memory is estimated by whole layers, and this moves parts of them; set gpuLayers",
+        "memory is estimated by whole layers, and this moves parts of them; no field does the same,"
+        " and gpuLayers leaves whole layers to the processor",
     ),
     **_each(
         "--grammar --json-schema -j",
@@ -132,7 +141,8 @@ _OURS: Mapping[str, str] = {
     ),
     **_each(
         "--ui --webui --no-ui --no-webui --ui-config --webui-config",
-        "a service answers its API and serves no page",
+        "a service answers its API and serves no page; any chat page that speaks the OpenAI API can"
+        " use its URL",
     ),
     **_each(
         "--metrics --slots --no-slots --offline -to --timeout --warmup --no-warmup"
@@ -204,10 +214,10 @@ def _refusal(flag: str) -> str:
         return f"{flag} cannot be set: {_OURS[flag]}"
     if flag in _DANGEROUS:
         return f"{flag} is never allowed: {_DANGEROUS[flag]}"
-    return f"{flag} is not in the list of allowed arguments (docs/runtimes.md)"
+    return arguments.unlisted(flag)
 
 
-_ENV_ALLOWED = re.compile(
+VARIABLES = re.compile(
     r"GGML_(CUDA|HIP|VK|SYCL|METAL|CPU|OPENCL|CANN|SCHED)_[A-Z0-9_]+"
     r"|OMP_(PROC_BIND|PLACES|DYNAMIC)|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER)"
     r"|(HIP|ROCR)_VISIBLE_DEVICES|HSA_OVERRIDE_GFX_VERSION|ONEAPI_DEVICE_SELECTOR"
@@ -228,9 +238,9 @@ def check_env(name: str) -> str | None:
     """Why a variable is refused; None when it is fine."""
     for pattern, reason in _ENV_REFUSED:
         if re.fullmatch(pattern, name, re.IGNORECASE) and not (
-            name.startswith("OMP_") and _ENV_ALLOWED.fullmatch(name)
+            name.startswith("OMP_") and VARIABLES.fullmatch(name)
         ):
             return f"{name} cannot be set: {reason}"
-    if _ENV_ALLOWED.fullmatch(name):
+    if VARIABLES.fullmatch(name):
         return None
     return arguments.unlisted_variable(name)

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.api.problem import Finding
 from reconciler.fleet.command import Command, Probe, ServedModel
-from reconciler.runtimes import llamacpp_flags, llamacpp_log, llamacpp_model, llamacpp_timings
+from reconciler.runtimes import (
+    arguments,
+    llamacpp_flags,
+    llamacpp_log,
+    llamacpp_model,
+    llamacpp_timings,
+)
 from reconciler.runtimes.fields import PROCESS_FIELDS
 from reconciler.runtimes.many import ManyModels
 from reconciler.runtimes.runtime import (
@@ -234,6 +240,8 @@ RUNTIME = Runtime(
     apis=llamacpp_model.apis,
     check_args=check_args,
     check_env=llamacpp_flags.check_env,
+    arguments=arguments.names_of(llamacpp_flags.ALLOWED),
+    variables=llamacpp_flags.VARIABLES.pattern,
     key_variable=llamacpp_model.KEY_VARIABLE,
     timings=llamacpp_timings.TIMINGS,
     metrics_path=llamacpp_model.METRICS_PATH,

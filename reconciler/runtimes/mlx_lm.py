@@ -135,5 +135,6 @@ RUNTIME = Runtime(
     serving=serving,
     check_args=check_args,
     check_env=arguments.unlisted_variable,
+    arguments=arguments.names_of(ALLOWED),
     fields=frozenset({"parallelSlots", "promptCache", "extraArgs", "runtimeOptions"}),
 )

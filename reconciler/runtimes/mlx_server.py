@@ -49,7 +49,7 @@ def command(workload: Workload, node: NodeFacts) -> Command:
 
 def check_args(args: tuple[str, ...]) -> tuple[tuple[int, str], ...]:
     """It has no other flags: refuse them before the process does."""
-    reason = "mlx-server takes no extra arguments; see runtimeOptions in docs/runtimes.md"
+    reason = "mlx-server takes no extra arguments; remove it"
     return tuple((index, reason) for index in range(len(args)))
 
 

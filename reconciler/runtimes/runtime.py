@@ -137,7 +137,8 @@ class Runtime:
     `memory_settings` are the settings for the estimate, one per model; None if unknown.
 
     `check_args` returns why extra arguments are refused, as (index, reason) pairs; `check_env` does
-    it for one variable. `check` finds what no schema can express, such as more preloads than
+    it for one variable. `arguments` are the names of those that are not, `variables` a pattern of
+    them. `check` finds what no schema can express, such as more preloads than
     places.
 
     `serving` identifies a process: it compares the parsed JSON of its probe's `models_path` with
@@ -171,6 +172,8 @@ class Runtime:
     apis: Callable[[Mapping[str, Any]], tuple[Api, ...]] = lambda _: (CHAT, COMPLETIONS)
     check_args: Callable[[tuple[str, ...]], tuple[tuple[int, str], ...]] = lambda _: ()
     check_env: Callable[[str], str | None] = lambda _: None
+    arguments: tuple[str, ...] = ()
+    variables: str = ""
     check: Callable[[InferenceService], tuple[Finding, ...]] = lambda _: ()
     serving: Callable[[object, tuple[str, ...]], ServingState] = lists_all
     many: ManyModels | None = None

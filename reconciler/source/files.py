@@ -19,6 +19,7 @@ from reconciler.source.mistakes import Mistake, explain
 from reconciler.source.ours import Document, Reading, ref_of, select
 from reconciler.source.places import FieldPlaces, Place, field_path
 from reconciler.source.plain_place import plain_place
+from reconciler.source.rest import Rest, rest_of
 from reconciler.source.rules import check_one
 from reconciler.source.validators import validator
 
@@ -43,7 +44,7 @@ class Item:
 class RefusedDocument:
     """A document that is not an object, with its identity as far as that can be read.
 
-    `is_newer`: a later version of this program may know it.
+    `is_newer`: a later version of this program may know it. `rest` is what else it says.
     """
 
     origin: Origin
@@ -51,6 +52,7 @@ class RefusedDocument:
     content: Mapping[Any, Any]
     problems: tuple[Problem, ...]
     is_newer: bool
+    rest: Rest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,8 @@ def _refuse(
         for m in mistakes
     )
     is_newer = ref is not None and all(mistake.is_newer for mistake in mistakes)
-    return RefusedDocument(origin, ref, document.content, problems, is_newer)
+    rest = rest_of(validator(document.kind), document.kind, document.content)
+    return RefusedDocument(origin, ref, document.content, problems, is_newer, rest)
 
 
 def _make(document: Document) -> Resource | tuple[Mistake, ...]:

@@ -168,9 +168,10 @@ class GitSource:
     def _update_short(self) -> str:
         """An abbreviated id: searched for in every branch and tag."""
         if self._name == "HEAD":
+            make = "commit" if self._address.path is not None else "push"
             raise SourceError(
                 f"{self.location}: has no commits yet, or its default branch is gone; "
-                "push one, or name a branch with --ref"
+                f"{make} one, or name a branch with --ref"
             )
         if not _SHORT.fullmatch(self._name):
             raise SourceError(f"{self.location}: has no branch or tag named {self._name}")

@@ -27,7 +27,7 @@ from reconciler.source.files import (
 )
 from reconciler.source.model_files import FactsByDigest, read_model_files
 from reconciler.source.places import Place
-from reconciler.source.rules import check_all
+from reconciler.source.rules import check_all, check_one
 from reconciler.source.tree import check_total
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class Loaded:
 
     def problem(self, finding: Finding) -> Problem:
         """A finding, such as one of `assign`, with its position."""
-        origin = self.origins.get(finding.ref)
+        of_refused = (document.origin for document in self.refused if document.ref == finding.ref)
+        origin = self.origins.get(finding.ref) or next(of_refused, None)
         if origin is None:
             return problem_at(".", Place(1, 1), finding.rule, finding.field, finding.message)
         place = self._located.find(origin, finding.field)
@@ -207,9 +208,33 @@ def _load(
         _located=located,
     )
     problems += [loaded.problem(finding) for finding in (*findings, *models.findings)]
+    problems += _beside_mistakes(declared, refused, located)
     problems.sort(key=lambda p: (p.path, p.line, p.column, p.field, p.rule, p.message))
     loaded = replace(loaded, problems=tuple(problems))
     return replace(loaded, fleet=None) if loaded.errors else loaded
+
+
+def _beside_mistakes(
+    declared: DeclaredObjects, refused: tuple[RefusedDocument, ...], located: Located
+) -> Iterator[Problem]:
+    """What the rules say of documents that are refused, as far as these can be read."""
+    read = {
+        document.rest.resource.ref: (document, document.rest)
+        for document in refused
+        if document.rest and document.rest.resource.ref not in declared.objects
+    }
+    if not read:
+        return
+    objects = {**declared.objects, **{ref: rest.resource for ref, (_, rest) in read.items()}}
+    of_all = check_all(replace(declared, objects=objects))
+    of_each = (finding for _, rest in read.values() for finding in check_one(rest.resource))
+    for finding in (*of_all, *of_each):
+        document, rest = read.get(finding.ref, (None, None))
+        said = rest.said(finding) if rest else None
+        if document and said:
+            place = located.find(document.origin, said.field)
+            path, rule = document.origin.path, said.rule
+            yield problem_at(path, place, rule, said.field, said.message, said.ref)
 
 
 def _known(

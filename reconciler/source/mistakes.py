@@ -42,7 +42,7 @@ class Mistake(NamedTuple):
 def explain(validator: KindValidator, content: dict[str, Any]) -> tuple[Mistake, ...]:
     """Every mistake of a document that its kind's schema refuses."""
     errors = list(validator.violations(content))
-    excluded = _excluded(errors, content)
+    excluded = excluded_field(errors, content)
     meant = set(_intended_fields(validator, errors, excluded))
     mistakes = list(_exclusion(validator, errors, content, meant))
     for error in errors:
@@ -61,11 +61,14 @@ def _intended_fields(
     for error in errors:
         if error.keyword == "additionalProperties":
             for wrong in error.details["unexpected"][:MAX_MISTAKES]:
-                for right in _intended(validator, error, wrong, excluded).fields:
+                for right in intended_field(validator, error, wrong, excluded).fields:
                     yield from (right[:end] for end in range(1, len(right) + 1))
 
 
-def _intended(validator: KindValidator, error: Violation, name: str, excluded: str) -> Intended:
+def intended_field(
+    validator: KindValidator, error: Violation, name: str, excluded: str
+) -> Intended:
+    """What an unknown field of a mapping was meant to be."""
     known, there = _fields(validator, error), error.instance
     if not isinstance(there, dict) or _is_option(error):
         return misspelt(name, known, error.path)
@@ -78,7 +81,7 @@ def _intended(validator: KindValidator, error: Violation, name: str, excluded: s
     return meant
 
 
-def _excluded(errors: list[Violation], content: Mapping[str, Any]) -> str:
+def excluded_field(errors: list[Violation], content: Mapping[str, Any]) -> str:
     """Of the fields that exclude each other, the one that what else is written excludes."""
     rule = next((error for error in errors if _is_exclusion(error)), None)
     spec = content.get("spec")
@@ -148,7 +151,7 @@ def _mistakes(validator: KindValidator, error: Violation, excluded: str) -> Iter
     details = error.details
     if kind == "additionalProperties":
         for name in details["unexpected"][: MAX_MISTAKES + 1]:
-            meant = _intended(validator, error, name, excluded)
+            meant = intended_field(validator, error, name, excluded)
             yield Mistake(rule, _below(field, name), meant.message, not meant.fields)
     elif kind == "required":
         name = details["property"]

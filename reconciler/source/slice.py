@@ -81,11 +81,14 @@ def each_alone(loaded: Loaded, before: Applied | None) -> Loaded:
     return _followed(loaded, before, lambda _: None, frozenset({_POLICY}))
 
 
-def valid_part(loaded: Loaded) -> Fleet:
+def valid_part(
+    loaded: Loaded, readable: Mapping[ObjectRef, Resource] = MappingProxyType({})
+) -> Fleet:
     """The documents that are valid and refer only to existing objects: a revision with errors,
-    without them."""
-    wrong = {problem.ref for problem in loaded.errors}
-    objects = {r: thing for r, thing in loaded.standing.objects.items() if r not in wrong}
+    without them. What is `readable` of refused documents may count, too."""
+    wrong = {problem.ref for problem in loaded.errors} - readable.keys()
+    there = {**readable, **loaded.standing.objects}
+    objects = {ref: thing for ref, thing in there.items() if ref not in wrong}
     while lost := [
         ref
         for ref, thing in objects.items()

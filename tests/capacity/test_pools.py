@@ -261,8 +261,8 @@ def test_a_refusal_shows_the_arithmetic_and_remedies() -> None:
     assert text == (
         "needs 22.6 GiB of unified memory, 20.9 GiB are free"
         " (32.0 GiB x 0.67 = 21.4 GiB budget, 512 MiB taken by default/embed);"
-        " contextSize: 9728 fits (20.9 GiB);"
-        " or cacheTypeK: q8_0 with cacheTypeV: q8_0 fits (20.7 GiB);"
+        " with contextSize: 9728 it fits (20.9 GiB in all);"
+        " or with cacheTypeK: q8_0 and cacheTypeV: q8_0 it fits (20.7 GiB in all);"
         " or a smaller quantisation fits, with weights of 16.4 GiB at most (they are 18.0 GiB)"
     )
 
@@ -287,8 +287,8 @@ def test_a_smaller_prompt_cache_or_fewer_slots_are_remedies_where_they_help() ->
     each = told(kv_unified=False, slots=4, context=512, prompt_cache_bytes=0)
     tight_slots = mac(budget=str(estimate(LARGE, each).total_bytes - 2**20))
 
-    assert "promptCache: 255Mi fits" in (refusal(asked(told()), tight) or "")
-    assert "parallelSlots: 3 fits" in (refusal(asked(each), tight_slots) or "")
+    assert "with promptCache: 255Mi it fits" in (refusal(asked(told()), tight) or "")
+    assert "parallelSlots: 3 it fits" in (refusal(asked(each), tight_slots) or "")
 
 
 def test_settings_that_fit_only_together_are_offered_together() -> None:
@@ -298,7 +298,7 @@ def test_settings_that_fit_only_together_are_offered_together() -> None:
     text = refusal(asked(long), room)
 
     assert text is not None
-    assert "; contextSize: 4864, promptCache: 0 fit together (19.5 GiB)" in text
+    assert "; with contextSize: 4864, promptCache: 0 it fits (19.5 GiB in all)" in text
 
 
 def test_where_nothing_helps_the_text_says_so() -> None:
@@ -335,7 +335,7 @@ def test_fewer_bits_are_offered_where_a_head_is_made_of_whole_blocks() -> None:
     offered, none = (refusal(asked(long, f), mac("32Gi")) or "" for f in (LARGE, odd))
     slow = refusal(asked(replace(long, flash_attention=False)), mac("32Gi")) or ""
 
-    assert "cacheTypeK: q4_0 with cacheTypeV: q4_0 fits" in offered
+    assert "cacheTypeK: q4_0 and cacheTypeV: q4_0 it fits" in offered
     assert "cacheType" not in none
     assert "cacheType" not in slow
 
@@ -346,7 +346,7 @@ def test_no_context_is_offered_that_the_model_was_not_trained_with() -> None:
     text = refusal(asked(told(context=10**6), trained), mac("32Gi"))
 
     assert text is not None
-    assert "; contextSize: 4096 fits" in text
+    assert "; with contextSize: 4096 it fits" in text
 
 
 def test_a_router_is_offered_fewer_models_at_a_time_or_smaller_ones() -> None:
@@ -358,14 +358,14 @@ def test_a_router_is_offered_fewer_models_at_a_time_or_smaller_ones() -> None:
     text = refusal(router, mac(budget=str(needed - 2**20))) or ""
 
     assert text.startswith("needs 43.1 GiB of unified memory, 43.1 GiB are free (")
-    assert "; contextSize: 16128 of each model fits (43.0 GiB)" in text
-    assert "; or router.resident: 1 fits (22.6 GiB)" in text
+    assert "; with contextSize: 16128 of each model it fits (43.0 GiB in all)" in text
+    assert "; or with router.resident: 1 it fits (22.6 GiB in all)" in text
 
 
 OFFERS = {  # a setting as it is offered -> the request with that much of it
-    r"contextSize: (\d+) fits": lambda s, n: replace(s, context=min(s.context, 256 * n)),
-    r"parallelSlots: (\d+) fits": lambda s, n: replace(s, slots=n),
-    r"promptCache: (\w+) fits": lambda s, n: replace(s, prompt_cache_bytes=n * 2**20),
+    r"contextSize: (\d+) it fits": lambda s, n: replace(s, context=min(s.context, 256 * n)),
+    r"parallelSlots: (\d+) it fits": lambda s, n: replace(s, slots=n),
+    r"promptCache: (\w+) it fits": lambda s, n: replace(s, prompt_cache_bytes=n * 2**20),
 }
 STEP = {"contextSize": 256, "parallelSlots": 1, "promptCache": 2**20}
 
@@ -390,7 +390,7 @@ def test_everything_that_is_offered_fits_and_one_step_more_does_not(
         assert estimate(LARGE, wanted).total_bytes <= budget
         return
     for words, changed in OFFERS.items():
-        if offered := re.search(f"; (?:or )?{words}", text):
+        if offered := re.search(f"; (?:or )?with {words}", text):
             steps = parse_bytes(int(offered[1]) if offered[1].isdecimal() else offered[1])
             steps //= STEP[words.partition(":")[0]]
             assert estimate(LARGE, changed(wanted, steps)).total_bytes <= budget

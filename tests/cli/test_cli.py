@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -246,6 +247,33 @@ def test_what_is_blocked_is_told_beside_an_error_elsewhere(
     }
 
 
+def test_one_run_says_all_that_is_wrong_with_a_document(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside a field that does not exist, or has a wrong value: what does not follow from it."""
+    on_mac = {"placement": {"nodes": ["mac"]}}
+    other = {
+        "dangling.yaml": service("dangling", "gema", zzz=1, extraArgs=["--host", "x"]),
+        "meant.yaml": document("InferenceService", "meant", {"model": "gema", "contextSize": "8k"}),
+        "blocked.yaml": service("blocked", runtime="mlx-lm", zzz=1, **on_mac),
+        "unsure.yaml": service("unsure", runtime="mlx-lm", placement={"nodes": "mac"}),
+    }
+    write_fleet(fleet, {"node.yaml": node(runtimes=["llama-server"])} | other)
+
+    found = rules(capsys, fleet)
+
+    assert {(path, rule) for path, rule in found if path in other} == {
+        ("dangling.yaml", "Schema"),
+        ("dangling.yaml", "DanglingReference"),
+        ("dangling.yaml", "ForbiddenFlag"),
+        ("meant.yaml", "Schema"),
+        ("meant.yaml", "DanglingReference"),
+        ("blocked.yaml", "Schema"),
+        ("blocked.yaml", "NodeCapability"),
+        ("unsure.yaml", "Schema"),
+    }
+
+
 @pytest.mark.parametrize(
     "wrong", [node("b", oops=1), "kind: FleetNode  # inference.llmkube.dev/\n- "]
 )
@@ -428,6 +456,31 @@ def test_status_of_a_node_where_nothing_runs_exits_3(
     assert [(s["ref"]["name"], s["ready"], s["reason"]) for s in document["services"]] == [
         ("chat", False, "NotRunning")
     ]
+
+
+def test_an_explanation_says_what_the_plan_says(
+    fleet: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    git = shutil.which("git")
+    assert git is not None
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/git").symlink_to(git)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    mlx = model("mlx", source="hf://o/mlx", format="mlx")
+    write_fleet(fleet, {"mlx.yaml": mlx, "s.yaml": service("s", "mlx", runtime="mlx-server")})
+
+    _, plan, _ = run(capsys, "--dry-run", "-C", fleet, "--local", "--offline", "-o", "json")
+    _, found, _ = run(capsys, "explain", "s", "-C", fleet, "--local", "--offline", "-o", "json")
+
+    (blocked,) = [b for b in json.loads(plan)["blocked"] if b["ref"]["name"] == "s"]
+    why = f"{blocked['reason']}: {blocked['message']}"
+    placement = json.loads(found)["placement"]
+    assert blocked["reason"] == "EngineMissing"
+    assert placement["held"] == [why]
+    assert placement["candidates"] == [{"node": "mac", "fits": False, "reasons": [why]}]
 
 
 def test_status_of_a_node_is_shown_although_its_fleet_cannot_be_read(

@@ -287,8 +287,8 @@ def test_what_is_not_stated_of_the_node_is_said(
     err = capsys.readouterr().err
     assert code == 0
     assert (
-        "warning: the fleet does not state its memory: what runs there is not checked for memory"
-        in err
+        "warning: the fleet does not state its memory: what runs there is held to what the machine"
+        " has by its agent" in err
     )
     assert "warning: 9000 tokens, and tiny was trained with 8192: no more than 8192 are" in err
 

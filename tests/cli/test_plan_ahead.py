@@ -124,11 +124,20 @@ def test_offline_opens_no_connection_and_uses_what_was_read_before(
     assert server.requests == []
 
 
-def test_validate_opens_no_connection(tmp_path: Path, server: FileServer) -> None:
-    folder = write_fleet(tmp_path / "fleet", fleet(server.url))
-
+def test_validate_opens_no_connection_and_uses_what_plans_have_read(
+    tmp_path: Path, server: FileServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = fleet(server.url, contextSize=1_000_000)
+    folder = write_fleet(tmp_path / "fleet", files)
     assert main(["validate", "-C", str(folder)]) == 0
+    assert server.requests == []
+    assert "ContextTooLong" not in capsys.readouterr().out
+    plan(capsys, folder, *local(tmp_path))
+    server.requests.clear()
 
+    main(["validate", "-C", str(folder)])
+
+    assert "1000000 tokens, and tiny was trained with" in capsys.readouterr().out
     assert server.requests == []
 
 

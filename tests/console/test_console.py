@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import logging
-from dataclasses import dataclass
+import os
+import pty
+import subprocess
+import sys
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -27,10 +31,11 @@ class Coming:
     received_bytes: int = 60 * MIB
     total_bytes: int | None = 240 * MIB
     state: str = "downloading"
+    host: str = "https://models.test"
 
     @property
     def source(self) -> str:
-        return f"https://models.test/{self.model}"
+        return f"{self.host}/{self.model}"
 
 
 TWO = (Coming("gemma-270m"), Coming("qwen-coder-32b", total_bytes=None))
@@ -88,6 +93,37 @@ def test_a_download_that_is_done_leaves_a_line(capsys: pytest.CaptureFixture[str
 
     assert "gemma-270m  downloaded, 240 MiB in " in (said := capsys.readouterr().err)
     assert "qwen" not in said
+
+
+def test_a_file_of_the_fleet_is_copied_and_not_downloaded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    coming = [replace(TWO[0], host="models")]
+    progress = ProgressLine(Screen(), lambda: coming, lambda _: 240 * MIB)
+    wait_for(lambda: len(progress.on_their_way) == 1, "it is seen")
+
+    coming.clear()
+    wait_for(lambda: not progress.on_their_way, "it has come")
+    progress.close()
+
+    assert "gemma-270m  copied into the store, 240 MiB in " in capsys.readouterr().err
+
+
+def test_what_follows_an_interrupt_begins_on_a_line_of_its_own() -> None:
+    """A terminal has written ^C where the cursor was."""
+    program = (
+        "import sys; from reconciler.console.edge import guarded\n"
+        "def run(): raise KeyboardInterrupt\n"
+        "sys.exit(guarded(run, 'x'))"
+    )
+    ours, theirs = pty.openpty()
+
+    done = subprocess.run([sys.executable, "-c", program], stderr=theirs, check=False)
+
+    assert done.returncode == 130
+    assert os.read(ours, 100) == b"\r\n"
+    os.close(ours)
+    os.close(theirs)
 
 
 def desired() -> Desired:

@@ -59,10 +59,8 @@ def test_a_refusal_for_memory_in_use_has_the_arithmetic_and_the_smallest_ways_ou
     assert (
         "(4.0 GiB x 0.67 = 2.7 GiB budget, 2.0 GiB in use by other processes); " in refused.message
     )
-    assert (
-        "contextSize: 8192 fits (432 MiB); or cacheTypeK: q4_0 with cacheTypeV: q4_0 fits"
-        in refused.message
-    )
+    assert "; with contextSize: 8192 it fits (432 MiB in all); or with" in refused.message
+    assert "; or with cacheTypeK: q4_0 and cacheTypeV: q4_0 it fits" in refused.message
     assert refused.message.endswith("; or free 700 MiB of what others use there")
     assert named.message.endswith(" others use there (the largest: pid 71 (browser), 1.9 GiB)")
 
@@ -77,7 +75,7 @@ def test_beside_what_runs_the_neighbours_are_named_and_may_be_suspended(tmp_path
     assert refused.ref.name == "b"
     assert "846 MiB taken by default/a, 1.5 GiB in use by other processes); " in refused.message
     assert "; or suspend one of them; or free " in refused.message
-    assert "contextSize: 4608 fits (372 MiB); " in refused.message
+    assert "with contextSize: 4608 it fits (372 MiB in all); " in refused.message
 
 
 def test_what_no_budget_holds_is_refused_alike_by_plan_and_explain_with_others_counted_in(
@@ -93,7 +91,7 @@ def test_what_no_budget_holds_is_refused_alike_by_plan_and_explain_with_others_c
     elsewhere = explain_service(*asked)
 
     assert "696 MiB are free" in refused.message
-    assert "; contextSize: 8192 fits (432 MiB)" in refused.message
+    assert "; with contextSize: 8192 it fits (432 MiB in all)" in refused.message
     assert there.held == (f"MemoryFits: {refused.message}",)
     assert there.verdicts[0].reasons == (refused.message,)
     assert "2.7 GiB are free" in elsewhere.held[0]

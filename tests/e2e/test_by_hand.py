@@ -59,6 +59,8 @@ def test_a_stopped_service_comes_back_with_its_next_input_change(
     machine.daemon("--fleet", fleet.url, "--node", "here")
     machine.wait_ready("chat")
     assert machine.agent("stop", "--all").code == 0
+    again = machine.agent("stop", "--all")
+    assert (again.code, again.err) == (0, f"{machine.state}: nothing runs from here\n")
 
     fleet.push_service("chat", contextSize=1024)
     machine.wait_ready("chat")

@@ -143,7 +143,7 @@ def test_a_folder_in_the_repository_is_weighed_and_refused_where_it_does_not_fit
     (held,) = found.held
     (small,) = found.workloads
     assert "needs 258 MiB of host memory" in held.finding.message
-    assert "; promptCache: " in held.finding.message
+    assert "; with promptCache: " in held.finding.message
     assert "contextSize" not in held.finding.message
     assert [need.bytes for need in small.needs] == [3 * MIB]
     said = [finding.message for finding in found.warnings if finding.ref == small.ref]

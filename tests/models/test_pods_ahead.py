@@ -199,7 +199,7 @@ def test_pods_that_no_node_of_their_pool_could_hold_are_refused_by_the_header(
     (blocked,) = plan.blocked
     assert blocked.reason == "MemoryFits"
     assert (
-        "of host memory, 5.4 GiB are free (8.0 GiB x 0.67 = 5.4 GiB budget); contextSize: "
+        "of host memory, 5.4 GiB are free (8.0 GiB x 0.67 = 5.4 GiB budget); with contextSize: "
         in blocked.message
     )
     assert [o for c in plan.changes if (o := c.object) and o.kind == "Deployment"] == []
@@ -230,7 +230,7 @@ def test_what_was_refused_stays_so_while_the_hub_is_silent(known: CachedFacts) -
 
     stands = "this stands until the header of its model can be read again"
     assert first.reason == "MemoryFits"
-    assert first.message.endswith(f"contextSize: 8192 fits (293 MiB); {stands}")
+    assert first.message.endswith(f"with contextSize: 8192 it fits (293 MiB in all); {stands}")
     assert again == first
     assert silent.plan(in_pods(contextSize=512)).blocked == ()
     assert silent.plan(in_pods(contextSize=HUGE, suspend=True)).blocked == ()
@@ -361,5 +361,5 @@ def test_deploy_writes_no_service_whose_pods_would_not_fit(
     err = capsys.readouterr().err
     assert code == 3
     assert "Error: insufficient memory for tiny on node l4" in err
-    assert "Suggestion: contextSize: " in err
+    assert "Suggestion: with contextSize: " in err
     assert not (folder / "services").exists()

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from reconciler.api.errors import SourceError
+from reconciler.cli import main
+from reconciler.runtimes import RUNTIMES
 from reconciler.source.address import GitCredentials
 from reconciler.source.git import GitSource
 from reconciler.source.load import Loaded
@@ -237,3 +239,28 @@ def test_a_remote_that_refuses_is_read_when_the_options_that_it_names_are_given(
 def test_what_git_says_is_said_in_our_words(location: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=re.escape(said)):
         GitSource(location, cache_dir=tmp_path).fetch()
+
+
+@pytest.mark.parametrize("flag", ["--main-gpu", "--device"])
+def test_which_device_is_said_by_the_variable_that_the_refusal_names(flag: str) -> None:
+    (refused,) = load(service("talk", "gemma", extraArgs=[flag, "1"])).problems
+    (name,) = re.findall(r"env, with the name (\w+)", refused.message)
+
+    assert load(service("talk", "gemma", env=[{"name": name, "value": "1"}])).problems == ()
+
+
+def test_what_is_not_in_the_list_of_arguments_is_answered_with_the_command_that_prints_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    problems = load(
+        service("talk", "gemma", extraArgs=["--zzz"], env=[{"name": "ZZZ", "value": "1"}])
+    ).problems
+    for problem in problems:
+        assert problem.message.endswith("; `reconcile schema --arguments` prints it")
+
+    assert main(["schema", "--arguments"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert listed[0] == "llama-server"
+    flags = listed[1].removeprefix("  extraArgs: ").split()
+    assert not RUNTIMES["llama-server"].check_args((flags[0], "1"))
+    assert "CUDA_(VISIBLE_DEVICES|DEVICE_ORDER)" in listed[2].split()

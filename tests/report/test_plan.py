@@ -133,11 +133,13 @@ Plan: nothing to do, 1 unchanged.
 
 def test_a_service_that_was_stopped_by_hand_is_a_note_and_no_change() -> None:
     chat = workload("chat")
-    seen = observed(stopped={ref("chat"): chat.inputs_digest})
+    of_another_fleet = {ref("search"): "ab"}
+    seen = observed(stopped={ref("chat"): chat.inputs_digest} | of_another_fleet)
     made = make_plan("abc", [chat], [], seen, Policy(), FixedCauses())
 
     text = plan_text(made, 0.0)
 
+    assert "search" not in text
     assert "  .   default/chat\n        stopped by a person: on the node, `fleet-agent" in text
     assert made.exit_code == 0
     (stopped,) = plan_json(made)["stopped"]

@@ -211,7 +211,7 @@ def test_only_files_of_the_fleet_are_yielded(repo: Repo) -> None:
             "helm/values.yaml": "a: {{ .Values.x }}",
             ".github/c.yaml": model("c"),
             "x/.d/d.yaml": model("d"),
-            "e.json": model("e"),
+            "e.txt": model("e"),
             "off.yaml": "# fleet: ignore\n" + model("off"),
             "drafts/f.yaml": model("f"),
             ".fleetignore": "drafts/\n",
@@ -484,7 +484,7 @@ def fetch_once(location: str, cache: Path) -> tuple[str, int]:
 def test_a_repository_without_commits_says_so(tmp_path: Path) -> None:
     repo = Repo.create(tmp_path)
 
-    with pytest.raises(SourceError, match="no commits yet"):
+    with pytest.raises(SourceError, match=r"no commits yet.*; commit one, or name"):
         follow(repo).fetch()
 
 
