@@ -1,7 +1,7 @@
 """Measure how fast models answer on this machine, against the processes that serve them.
 
 Without names, everything that runs here, one after the other. The results are kept, and shown by
-`fleet-agent status`; `reconcile bench --write` makes evidence of them in the fleet's repository.
+`fleet-agent status`; `reconcile bench --write DIR` makes evidence of them in a clone of the fleet.
 """
 
 from __future__ import annotations

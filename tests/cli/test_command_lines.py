@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,9 @@ from tests.support.command_lines import all_commands, parser_for, read
 from tests.support.typed_pages import typed_lines
 
 PAGE = Path(__file__).parents[2] / "docs/commands.md"
+SOURCES = [
+    file for room in ("reconciler", "agent") for file in (PAGE.parents[1] / room).rglob("*.py")
+]
 OURS = {"llmkube": "reconcile", "llmkube-metal-agent": "fleet-agent run"}  # docs/metal-agent.md
 
 
@@ -38,6 +43,35 @@ def test_the_help_of_a_command_shows_lines_that_it_takes(command: str) -> None:
     assert 1 <= len(lines) <= 5
     assert max(map(len, text.splitlines())) <= 100
     assert {read(line)[0] for line in lines} == {command}
+
+
+def test_every_command_that_a_message_names_is_one_that_the_programs_take() -> None:
+    lines = {line for file in SOURCES for line in _named_in(file)}
+
+    assert len(lines) > 20
+    for line in sorted(lines):
+        program, command, *rest = line.split()
+        if not rest and not command.startswith("-"):  # the name of a command, and no line
+            assert f"{program} {command}" in all_commands(), line
+        elif "--help" not in rest:
+            read(line)
+
+
+def _named_in(file: Path) -> Iterator[str]:
+    """What stands in backticks in the texts of a module, with a word for each value."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        text = ""
+        for part in parts:
+            if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                text += part.value
+            elif isinstance(part, ast.FormattedValue):  # behind a word stand more options, or none
+                text += "" if text[-1:].isalnum() else "name"
+        yield from (
+            " ".join(found.replace("{name}", "name").split())
+            for found in re.findall(r"`((?:reconcile|fleet-agent)\s[^`]+)`", text)
+            if "--help" not in found
+        )
 
 
 def test_an_option_that_leaves_no_choice_is_not_in_a_help() -> None:
