@@ -16,7 +16,7 @@ from reconciler.cli.arrivals import ArrivalConsole, in_words, key_of
 from reconciler.cli.clusters import ClusterWiring, open_clusters
 from reconciler.cli.console import Screen
 from reconciler.cli.delegates import CentralDelegate
-from reconciler.cli.fleet import files_not_applied, journal_of, open_fleet, reader_of
+from reconciler.cli.fleet import beside_the_commit, journal_of, open_fleet, reader_of
 from reconciler.cli.overrides import overrides_of
 from reconciler.cli.serve import log_to
 from reconciler.console.edge import Exit, endings, hangups
@@ -37,8 +37,8 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
     log_to(screen)
     source = open_fleet(args, working_tree=False)
     agents = open_agents(args, source)
-    if differs := files_not_applied(args):
-        screen.say(differs, Tone.CHANGE)
+    for line in beside_the_commit(args):
+        screen.say(line, Tone.CHANGE)
     journal = journal_of(source)
     # No pod is made from a header, and an author of objects in a cluster must not hold up the loop.
     waits = args.once or not args.fleet.startswith("cluster://")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import InvalidFleet, ReconcilerError
@@ -96,19 +96,27 @@ def journal_of(source: Source, *, only_peeks: bool = False) -> SourceJournal:
     return SourceJournal(HistoryFile(path), source)
 
 
-def files_not_applied(args: argparse.Namespace) -> str:
-    """A line for who has uncommitted edits and applies the commit; empty: nothing differs."""
+def beside_the_commit(args: argparse.Namespace) -> Iterator[str]:
+    """A line for who has uncommitted edits and applies the commit, and one where that commit is on
+    no branch."""
     from reconciler.source.worktree import WorktreeSource
 
     if args.ref is not None or args.fleet.startswith("cluster://"):
-        return ""
+        return
     try:
         source = open_fleet(args, working_tree=True)
         checkout = source.fetch() if isinstance(source, WorktreeSource) else None
     except ReconcilerError:
-        return ""  # the command that applies says it
-    what = differing(checkout) if checkout else ""
-    return f"{what}: not applied, the commit is (`--watch` follows files)" if what else ""
+        return  # the command that applies says it
+    if checkout is None or checkout.commit is None or not isinstance(source, WorktreeSource):
+        return
+    if what := differing(checkout):
+        yield f"{what}: not applied, the commit is (`--watch` follows files)"
+    if source.is_detached:
+        yield (
+            f"HEAD is detached: commit {checkout.commit[:7]} is applied, and no branch is followed"
+            " (`git switch BRANCH` goes to one)"
+        )
 
 
 def differing(checkout: Checkout) -> str:

@@ -21,7 +21,7 @@ from reconciler.api.quantity import format_duration
 from reconciler.cli import local
 from reconciler.cli.ahead import headers_of
 from reconciler.cli.console import Console, Screen, ScreenLog
-from reconciler.cli.fleet import files_not_applied, open_fleet
+from reconciler.cli.fleet import beside_the_commit, open_fleet
 from reconciler.cli.progress import ProgressLine
 from reconciler.console.edge import Exit, endings, hangups
 from reconciler.core.observation import Instance, Observation
@@ -76,8 +76,8 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
 
     screen, wake = Screen(), Wake()
     log_to(screen)
-    if not args.watch and (differs := files_not_applied(args)):
-        screen.say(differs, Tone.CHANGE)
+    for line in () if args.watch else beside_the_commit(args):
+        screen.say(line, Tone.CHANGE)
     ready = _ready_line(service, screen, wake)
     refused = wake.stop if service.ends_refused else lambda: None
     ends = _end_of(service, wake)

@@ -72,6 +72,11 @@ class WorktreeSource:
         _, prefix, _ = _locate(self._path)
         return "/".join(part for part in (prefix, self._subdir) if part)
 
+    @property
+    def is_detached(self) -> bool:
+        """Whether HEAD names a commit and no branch."""
+        return read_git(self._path, "symbolic-ref", "--quiet", "HEAD").code != 0
+
     def knows(self, revision: str) -> bool:
         """Whether the repository has this commit."""
         git_dir, _, _ = _locate(self._path)

@@ -11,11 +11,13 @@ import pytest
 
 from reconciler.api.errors import SourceError
 from reconciler.cli import main
+from reconciler.cli.fleet import beside_the_commit
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.address import GitCredentials
 from reconciler.source.git import GitSource
 from reconciler.source.load import Loaded
 from tests.support.certificates import self_signed
+from tests.support.command_lines import read
 from tests.support.fleets import (
     document,
     load_folder,
@@ -264,3 +266,19 @@ def test_what_is_not_in_the_list_of_arguments_is_answered_with_the_command_that_
     flags = listed[1].removeprefix("  extraArgs: ").split()
     assert not RUNTIMES["llama-server"].check_args((flags[0], "1"))
     assert "CUDA_(VISIBLE_DEVICES|DEVICE_ORDER)" in listed[2].split()
+
+
+def test_a_commit_of_no_branch_is_said_with_the_way_back_to_one(tmp_path: Path) -> None:
+    repo = Repo.create(tmp_path)
+    commit = repo.publish({"node.yaml": NODE})
+    branch = repo.git("branch", "--show-current").strip()
+    _, args = read(f"reconcile --once --local -C {repo.work}")
+    assert list(beside_the_commit(args)) == []
+
+    repo.git("checkout", "-q", "--detach")
+    (said,) = beside_the_commit(args)
+    assert said.startswith(f"HEAD is detached: commit {commit[:7]} is applied")
+
+    (way,) = re.findall(r"`git (.+)`", said)
+    repo.git(*way.replace("BRANCH", branch).split())
+    assert list(beside_the_commit(args)) == []
