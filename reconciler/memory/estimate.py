@@ -18,6 +18,7 @@ _BYTES_PER_SLOT = 512 * 2**10  # after the first
 _BYTES_PER_TOKEN = 183
 _BYTES_PER_MERGE = 140
 _BYTES_PER_CELL = 220
+_BYTES_PER_ANSWERED = 64  # a number of a vector in an answer, as JSON and as text
 _HYBRID_BYTES = 26 * 2**20  # additional where layers with and without attention alternate
 
 
@@ -144,13 +145,17 @@ def _overhead(
     tokens, merges, in_use = facts.vocabulary, facts.merges, cells.in_use
     tokenizer = _BYTES_PER_TOKEN * tokens + _BYTES_PER_MERGE * merges
     converted, size = converted_numbers(facts, model, settings, cells)
+    # A decoder answers with a vector for each token, unless it pools them.
+    answered = settings.u_batch * model.embedding if settings.embeddings and model.cached else 0
     repacked = facts.repackable_bytes if settings.repack else 0
-    total = process + tokenizer + _BYTES_PER_CELL * in_use + converted * size + repacked
+    total = process + tokenizer + _BYTES_PER_CELL * in_use + converted * size
+    total += answered * _BYTES_PER_ANSWERED + repacked
     line = (
         f"overhead  {show_bytes(total)} = {show_bytes(process)} of the process"
         f" + {tokens} tokens x {_BYTES_PER_TOKEN} B"
         + (f" + {merges} merges x {_BYTES_PER_MERGE} B" if merges else "")
         + f" + {in_use} cells x {_BYTES_PER_CELL} B + {converted} numbers converted x {size} B"
+        + (f" + {answered} numbers answered x {_BYTES_PER_ANSWERED} B" if answered else "")
         + (f" + {show_bytes(repacked)} of weights repacked for the CPU" if repacked else "")
     )
     return total, line

@@ -145,6 +145,7 @@ def test_embedding_servers_keep_logits_of_a_whole_batch_where_they_are_put_out_a
 
     assert found.logits_bytes == encoder.logits_bytes == 512 * (100_000 + 512) * 4
     assert found.compute_bytes > 512 * 100_000 * 4
+    assert found.overhead_bytes - encoder.overhead_bytes > 512 * 512 * 64  # the answer itself
     assert encoder.compute_bytes < 512 * 100_000  # it has no matrix for logits
 
 
