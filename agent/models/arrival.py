@@ -6,7 +6,6 @@ whose bytes the server identifies (by digest or version) is not fetched again.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
@@ -15,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.models.disk import used_bytes
 from agent.models.downloads import DownloadPhase, Transfer
 from reconciler.api.digest import digest
 from reconciler.api.errors import DownloadFailed, HeaderError, ModelCorrupt
@@ -63,13 +63,13 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The inputs of one attempt. `expected` is the model's digest, if known; `room` raises DiskFull
-    if that many more bytes would fill the disk."""
+    """The inputs of one attempt. `expected` is the model's digest, if known; `room` reserves
+    what is still to come (None: not known), and raises DiskFull where there is too little."""
 
     transfer: Transfer
     place: Path
     expected: str | None
-    room: Callable[[int], None]
+    room: Callable[[int | None], None]
     hf_token_file: str | None = None
 
 
@@ -121,9 +121,8 @@ class _FetchedFiles:
         self.resumed = False
         sizes = [file.size_bytes for file in listing.files]
         self._total = sum(s for s in sizes if s is not None) if None not in sizes else None
-        if self._total is not None:
-            here = sum(self._here(file) for file in listing.files)
-            attempt.room(max(0, self._total - here))
+        if self._total is not None or attempt.transfer.model.arriving_bytes is not None:
+            self._reserve(self._total, used_bytes(attempt.place))  # else once its host states it
 
     def fetch(self, remote: RemoteFile) -> ArrivedFile:
         """The complete file, verified against what the server stated."""
@@ -160,17 +159,17 @@ class _FetchedFiles:
         known = self._total if self._total is not None else (total if self._alone else None)
         received_in_all = self._received + received
         self._attempt.transfer.progress(received_in_all, known)
-        whole = known if known is not None else self._received + (total or received)
-        self._attempt.room(max(0, whole - received_in_all))
+        whole = known if known is not None or total is None else self._received + total
+        self._reserve(whole, received_in_all)
+
+    def _reserve(self, total: int | None, here: int) -> None:
+        """Room for what is still to come. Until its host states the size: as its header said."""
+        total = self._attempt.transfer.model.arriving_bytes if total is None else total
+        self._attempt.room(None if total is None else max(0, total - here))
 
     def _path(self, remote: RemoteFile) -> Path:
         name = "data" if self._alone else hashlib.sha256(remote.path.encode()).hexdigest()[:24]
         return self._attempt.place / name
-
-    def _here(self, remote: RemoteFile) -> int:
-        with contextlib.suppress(OSError):
-            return self._path(remote).stat().st_size
-        return 0
 
     def _note(self, remote: RemoteFile, size: int, sha256: str) -> None:
         if self._alone:  # its Partial's own note has the same

@@ -230,6 +230,11 @@ class ContentStore:
                 note.unlink(missing_ok=True)
         return gone
 
+    def remove(self, digest: str) -> None:
+        """Remove one model; what is known of its sources stays, so that it comes back the same."""
+        self._forget(digest)
+        self._discard(self._models / digest)
+
     def set_aside(self, digest: str) -> Path:
         """Take a damaged model out of use; the latest one of each digest is kept for inspection."""
         aside = self._corrupt / digest

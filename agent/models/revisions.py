@@ -16,10 +16,12 @@ _log = logging.getLogger(__name__)
 
 
 class KeptModels:
-    """Digests by applied revision, the newest last, in one file. Used by one thread."""
+    """Digests by applied revision, the newest last, in one file. Used by one thread; `read_only` is
+    for inspecting it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
+        self._read_only = read_only
         self._entries = self._load()
 
     def note(self, revision: str, digests: Collection[str], keep: int) -> frozenset[str]:
@@ -39,6 +41,11 @@ class KeptModels:
         """The digests that the noted revisions need."""
         return frozenset(digest for _, found in self._entries for digest in found)
 
+    def beside(self, revision: str, keep: int) -> set[str]:
+        """The digests that revisions before this one still need, where `keep` keep their models."""
+        before = [found for noted, found in self._entries if noted != revision]
+        return {digest for found in before[max(0, len(before) - keep + 1) :] for digest in found}
+
     def _load(self) -> list[tuple[str, tuple[str, ...]]]:
         try:
             data = parse_json(self._path.read_bytes())
@@ -47,6 +54,8 @@ class KeptModels:
             return []
         except (OSError, ValueError, KeyError, TypeError) as error:
             # only later revisions are then known: models of older ones may be fetched again
+            if self._read_only:
+                return []
             with contextlib.suppress(OSError):
                 _log.warning("%s: %s; moved to %s", self._path, error, set_aside(self._path).name)
             return []

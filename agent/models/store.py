@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -17,17 +18,20 @@ from pathlib import Path
 
 from agent.models.arrival import Arrived, Attempt, bring
 from agent.models.content_store import ContentStore, Stocked, StoredModel
-from agent.models.disk import require_room
+from agent.models.disk import Reservations, free_space, used_bytes
 from agent.models.downloads import Download, DownloadPhase, Downloads, Transfer
 from agent.system.clock import Clock, SystemClock
 from reconciler.api.digest import digest
 from reconciler.api.errors import DownloadFailed
+from reconciler.api.quantity import show_bytes
+from reconciler.core.observation import ObservedDisk
 from reconciler.fleet.model_file import ModelFile
 from reconciler.memory import ModelFacts
 from reconciler.models import FetchContext
 
 __all__ = ["Download", "DownloadPhase", "ModelStore", "Stocked", "StoredModel"]
 
+_log = logging.getLogger(__name__)
 _LOCK_POLL_S = 0.25
 _NO_LOCKS = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK}
 _ABANDONED_S = 7 * 24 * 3600.0
@@ -59,7 +63,8 @@ class ModelStore:
     ) -> None:
         self.root = root
         self._arriving = root / "partial"
-        self._min_free_bytes = min_free_bytes
+        self._room = Reservations(root, min_free_bytes, self._make_room)
+        self._spare: frozenset[str] = frozenset()
         self._hf_token_file = hf_token_file
         self._pin = pin
         self._in_turn = in_turn
@@ -129,6 +134,36 @@ class ModelStore:
             shutil.rmtree(place, ignore_errors=True)
         return stored
 
+    def disk(
+        self, declared: Iterable[ModelFile], needed: Collection[str] | None
+    ) -> ObservedDisk | None:
+        """The file system of the store; None where it cannot be read. `declared` are the models
+        that are to be here, `needed` the digests that stay, None: not known. What is neither is
+        given up for a download that needs its room, and from now on for those of this store."""
+        try:
+            space = free_space(self.root, self._room.stated_keep)
+        except OSError:
+            return None
+        arriving = {self._place(m): m for m in declared if self.lookup(m) is None}
+        arrived, others = {}, 0
+        for place in self._places():
+            if place in arriving:
+                arrived[arriving[place].identities[0]] = used_bytes(place)
+            elif not _is_in_use(place):
+                others += used_bytes(place)
+        if needed is not None:
+            self._spare = frozenset(self.shelf.unneeded(self.kept(needed)))
+        found = (self.shelf.get(digest) for digest in self._spare)
+        spare = sum(model.size_bytes for model in found if model is not None)
+        return ObservedDisk(
+            str(self.root),
+            space.total_bytes,
+            space.free_bytes,
+            space.keep_bytes,
+            arrived=arrived,
+            given_up_bytes=others + spare,
+        )
+
     def close(self) -> None:
         """Stop all downloads; partial files stay for the next start."""
         self._downloads.close()
@@ -156,15 +191,42 @@ class ModelStore:
 
     def _arrive(self, place: Path, transfer: Transfer, expected: str | None) -> Arrived:
         place.mkdir(exist_ok=True)
-        return bring(
-            Attempt(
-                transfer,
-                place,
-                expected,
-                lambda missing: require_room(self.root, missing, self._min_free_bytes),
-                self._hf_token_file,
-            )
-        )
+        with self._room.of(f"model {transfer.model.name}") as room:
+            return bring(Attempt(transfer, place, expected, room, self._hf_token_file))
+
+    def _places(self) -> Iterator[Path]:
+        """The folders of partial files."""
+        return (path for path in self._arriving.glob("*") if path.suffix != ".lock")
+
+    def _make_room(self, least: int) -> None:
+        """Give up models that nothing needs, and then what has arrived of others than those that
+        are requested, the one that waits longest first, until so many bytes are freed."""
+        freed = 0
+        for spare in sorted(self._spare):
+            if freed < least and (model := self.shelf.get(spare)) is not None:
+                with self._shelving():
+                    if spare not in self._spare or spare in self.kept(()):
+                        continue
+                    self.shelf.remove(spare)
+                freed += model.size_bytes
+                _log.info(
+                    "model %s removed from the store: nothing needs it, and a download needs its"
+                    " %s",
+                    spare[:12],
+                    show_bytes(model.size_bytes),
+                )
+        if self._in_turn:  # another pod may be at work on them, without a lock
+            return
+        mine = {self._place(model) for model in self._downloads.models()}
+        idle = (place for place in self._places() if place not in mine)
+        for place in sorted(idle, key=_touched):
+            if freed < least and (gone := _give_up(place)):
+                freed += gone
+                _log.info(
+                    "%s: what had arrived of it is given up: a download needs its %s",
+                    place,
+                    show_bytes(gone),
+                )
 
     @contextmanager
     def _alone(self, place: Path, transfer: Transfer) -> Iterator[None]:
@@ -189,13 +251,52 @@ class ModelStore:
         oldest = self._clock.time() - _ABANDONED_S
         for place in self._arriving.glob("*"):  # folders, and the lock files of killed processes
             with contextlib.suppress(OSError):  # its owner removed it
-                touched = max(path.stat().st_mtime for path in (place, *place.glob("*")))
-                if place.with_suffix("") in mine or touched > oldest:
+                if place.with_suffix("") in mine or _touched(place) > oldest:
                     continue
                 if place.is_dir():
                     shutil.rmtree(place)
                 else:
                     place.unlink()
+
+
+def _touched(place: Path) -> float:
+    """When something in it was written last; 0 of what is gone."""
+    times = [0.0]
+    for path in (place, *place.glob("*")):
+        with contextlib.suppress(OSError):  # its owner removed it
+            times.append(path.stat().st_mtime)
+    return max(times)
+
+
+def _give_up(place: Path) -> int:
+    """Remove what has arrived of a model that nobody works on; the bytes that it took."""
+    lock = place.with_suffix(".lock")
+    with contextlib.suppress(OSError):
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            freed = used_bytes(place)
+            shutil.rmtree(place)
+            lock.unlink()
+            return freed
+        finally:
+            os.close(descriptor)
+    return 0
+
+
+def _is_in_use(place: Path) -> bool:
+    """Whether a process works on what has arrived there."""
+    try:
+        descriptor = os.open(place.with_suffix(".lock"), os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # the last user removes it
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 @contextmanager

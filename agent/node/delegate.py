@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from agent.node.disk import DeclaredModels
 from agent.node.local import LocalAgent
 from agent.node.overlay import Overlay
 from agent.node.view import RecordedNode
@@ -52,6 +53,7 @@ class RecordedDelegate(NodeDelegate):
         self._node = node
 
     def on_revision(self, desired: Desired) -> None:
+        self._node.disk.follow(_keeps(desired))
         if stated := self._stated(desired):
             self._node.memory.follow(stated)
 
@@ -82,6 +84,7 @@ class AgentDelegate(NodeDelegate):
             self._agent.by_hand.declared(desired.fleet.origins)  # also of what is held
         self._agent.handover.follow(desired.fleet)
         self._agent.stated(self._stated(desired))
+        self._agent.disk.follow(_keeps(desired))
         here = [w for w in desired.assignment.workloads if w.node == self._name]
         note_suspended(self._agent.state, (w.ref for w in here if w.suspended))
         self._agent.follow(
@@ -95,6 +98,7 @@ class AgentDelegate(NodeDelegate):
         )
 
     def apply(self, plan: Plan, *, hold_removals: bool) -> tuple[Outcome, ...]:
+        self._agent.target.admit(plan)
         outcomes = super().apply(plan, hold_removals=hold_removals)
         undone = undone_of(plan.blocked, outcomes)
         self._agent.target.undone = tuple(u for u in undone if not u.is_blocked)
@@ -102,13 +106,23 @@ class AgentDelegate(NodeDelegate):
         return outcomes
 
     def on_converged(self, desired: Desired) -> None:
-        fleet = desired.fleet
-        models = with_projectors(model_file(model, fleet) for model in fleet.all(Model))
-        self._agent.settled(fleet.revision, models, fleet.policy.keep_revisions)
+        self._agent.settled(_declared(desired))
 
     def on_pass(self, seconds: float) -> None:
         if self.watch_passes:
             self.watch_passes(seconds)
+
+
+def _declared(desired: Desired) -> DeclaredModels:
+    fleet = desired.fleet
+    models = with_projectors(model_file(model, fleet) for model in fleet.all(Model))
+    return DeclaredModels(fleet.revision, models, fleet.policy.keep_revisions)
+
+
+def _keeps(desired: Desired) -> DeclaredModels | None:
+    """None where what is held may need more than what is declared."""
+    incomplete = desired.fleet.incomplete or desired.loaded.errors
+    return None if incomplete else _declared(desired)
 
 
 def unknown_node(fleet: Fleet, node: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from agent.models.expected import ExpectedFile, read_noted
 from agent.models.headers_first import HeadersFirst
 from agent.models.revisions import KeptModels
 from agent.models.store import ModelStore
+from agent.node.disk import DeclaredModels, ModelsDisk
 from agent.node.drift import DriftWatch
 from agent.node.handover import Handover
 from agent.node.settings import Settings
@@ -53,10 +54,11 @@ def recorded_node(node: str, settings: Settings) -> RecordedNode:
     state = StateDir(settings.root.absolute())
     state.must_be_ours()
     models = settings.model_store or state.models
-    store = ModelStore(models, read_only=True)
-    return RecordedNode(
-        node, state, _renderer(node, state, store, settings, read_only=True), MachineMemory()
-    )
+    store = ModelStore(models, min_free_bytes=settings.downloads.keep_free_bytes, read_only=True)
+    kept = KeptModels(_kept_file(state), read_only=True)
+    disk = ModelsDisk(store, kept, lambda: _recorded_models(state))
+    renderer = _renderer(node, state, store, settings, read_only=True)
+    return RecordedNode(node, state, renderer, MachineMemory(), disk)
 
 
 class LocalAgent:
@@ -90,7 +92,8 @@ class LocalAgent:
             changed=changed,
             refuses=self.memory.refusal,
         )
-        self._kept = KeptModels(self.state.desired / "models.json")
+        self._kept = KeptModels(_kept_file(self.state))
+        self.disk = ModelsDisk(self.store, self._kept, self._running_models)
         renderer = _renderer(node, self.state, self.store, settings)
         self._headers = headers
         self._renderer = renderer
@@ -112,6 +115,7 @@ class LocalAgent:
             ExpectedFile(self.state, read_noted(self.state, f"node/{node}") * keeps_expected),
             self.by_hand,
             self.memory,
+            self.disk,
             self.drift,
             self.handover,
             settings.namespace,
@@ -150,20 +154,15 @@ class LocalAgent:
             for line in self.memory.budget_lines(ours_of(self.processes.snapshot())):
                 _log.info("%s", line)
 
-    def settled(self, revision: str, declared: Iterable[ModelFile], keep: int) -> None:
-        """Nothing is left to do for `revision`: remove models that neither it, nor the `keep` - 1
+    def settled(self, declared: DeclaredModels) -> None:
+        """Nothing is left to do for a revision: remove models that neither it, nor the `keep` - 1
         revisions before it, declares, and that no process here was started from.
 
         Declared counts, not served: the model of a service that does not fit is how we know that.
         """
-        running = [
-            model
-            for state in self.processes.snapshot()
-            for model in with_projectors(models_of(state.launch))
-        ]
-        digests = {d for m in (*declared, *running) if (d := self._digest(m))}
+        digests = self.disk.digests((*declared.models, *self._running_models()))
         try:
-            kept = self._kept.note(revision, digests, keep)
+            kept = self._kept.note(declared.revision, digests, declared.keep)
             gone = self.store.collect(kept | digests)
         except OSError as error:
             _log.warning("models are not cleaned up: %s", error)
@@ -171,9 +170,12 @@ class LocalAgent:
         for digest in gone:
             _log.info("model %s removed from the store: no revision needs it", digest[:12])
 
-    def _digest(self, model: ModelFile) -> str | None:
-        found = self.store.lookup(model)
-        return found.digest if found else None
+    def _running_models(self) -> list[ModelFile]:
+        return [
+            model
+            for state in self.processes.snapshot()
+            for model in with_projectors(models_of(state.launch))
+        ]
 
     def close(self, *, stop_children: bool) -> None:
         """Stop watching; the models go on answering unless they are to stop too."""
@@ -213,8 +215,17 @@ def _renderer(
 def needed_digests(state: StateDir, store: ModelStore) -> frozenset[str]:
     """What the last revisions declare, and what processes here were started from: as the state
     directory tells it, without an agent."""
-    started = [
+    running = {found.digest for model in _recorded_models(state) if (found := store.lookup(model))}
+    return KeptModels(_kept_file(state)).needed() | running
+
+
+def _recorded_models(state: StateDir) -> list[ModelFile]:
+    if not state.records.is_dir():
+        return []
+    return [
         m for found in Records(state).read_all() for m in with_projectors(models_of(found.launch))
     ]
-    running = {found.digest for model in started if (found := store.lookup(model))}
-    return KeptModels(state.desired / "models.json").needed() | running
+
+
+def _kept_file(state: StateDir) -> Path:
+    return state.desired / "models.json"

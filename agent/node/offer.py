@@ -9,8 +9,14 @@ from agent.engines.render import CommandRenderer
 from agent.process.holders import taken_ports
 from reconciler.api.errors import ApplyError, EngineError
 from reconciler.api.meta import ObjectRef
-from reconciler.core.observation import ObservedPool, TargetState
+from reconciler.core.observation import ObservedDisk, ObservedPool, TargetState
+from reconciler.fleet.model_file import ModelFile
 from reconciler.fleet.workload import Workload
+
+
+def wanted_models(node: str, workloads: Iterable[Workload]) -> list[ModelFile]:
+    """What is to be on the node's disk for the workloads that are to run there."""
+    return [m for w in workloads if w.node == node and not w.suspended for m in w.model_files]
 
 
 def target_state(
@@ -20,6 +26,7 @@ def target_state(
     seen_at: float | None,
     own_ports: Collection[int],
     pools: tuple[ObservedPool, ...] = (),
+    disk: ObservedDisk | None = None,
 ) -> TargetState:
     """What this machine offers to the workloads: engines, models, memory, ports, and how each would
     be started. `own_ports` are those of its own processes."""
@@ -58,6 +65,7 @@ def target_state(
         renders=renders,
         cached=frozenset(cached),
         pools=pools,
+        disk=disk,
         runtimes=renderer.runtimes(),
         ports=ports,
         ports_taken=taken_ports(renderer.state, listens, own_ports),

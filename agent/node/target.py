@@ -15,9 +15,10 @@ from agent.engines.render import CommandRenderer, Rendered, hot_change
 from agent.machine.memory import MachineMemory, ours_of
 from agent.models.expected import ExpectedFile, beside, still_meant
 from agent.models.headers_first import HeadersFirst
+from agent.node.disk import ModelsDisk
 from agent.node.drift import DriftWatch
 from agent.node.handover import Handover
-from agent.node.offer import target_state
+from agent.node.offer import target_state, wanted_models
 from agent.node.overlay import is_ours
 from agent.process.holders import stranger_on
 from agent.process.launch import Launch, ProcessSnapshot
@@ -27,7 +28,7 @@ from agent.state.undone import Undone, with_undone
 from reconciler.api.errors import ApplyError
 from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import Instance, Location, Observation
-from reconciler.core.plan import Action, Change, Restart
+from reconciler.core.plan import Action, Change, Plan, Restart
 from reconciler.core.target import Outcome, Result
 from reconciler.fleet.workload import Workload
 from reconciler.models.scheme import FetchContext
@@ -61,6 +62,7 @@ class ProcessTarget:
         expected_file: ExpectedFile,
         by_hand: ByHand,
         memory: MachineMemory,
+        disk: ModelsDisk,
         drift: DriftWatch,
         handover: Handover,
         namespace: str | None = None,
@@ -76,6 +78,7 @@ class ProcessTarget:
         self._expected: dict[ObjectRef, _Expected] = {}
         self._by_hand = by_hand
         self._memory = memory
+        self._disk = disk
         self._drift = drift
         self._handover = handover
         self.undone: tuple[Undone, ...] = ()  # by the last pass, of what was not blocked
@@ -89,7 +92,10 @@ class ProcessTarget:
         processes = self._processes.snapshot()
         seen = self._memory.look(ours_of(processes))
         own = {i.launch.port for i in processes if i.pid is not None}
-        state = target_state(self._node, self._renderer, workloads, self._clock(), own, seen.pools)
+        disk = self._disk.look(wanted_models(self._node, workloads))
+        state = target_state(
+            self._node, self._renderer, workloads, self._clock(), own, seen.pools, disk
+        )
         live = {
             i.ref: replace(
                 i.to_instance(state.target),
@@ -107,6 +113,9 @@ class ProcessTarget:
             running = live.get(workload.ref)
             if running and running.inputs_digest == workload.inputs_digest:
                 self._forget(workload.ref)  # a change that was taken back before its model came
+            expected = self._expected.get(workload.ref)
+            if expected and expected.workload.inputs_digest == workload.inputs_digest:
+                self._expected[workload.ref] = replace(expected, workload=workload)  # its sizes
         self._drop_refused({w.ref for w in workloads if w.node == self._node})
         self._ask_again()
         meant = still_meant(self._wait_for_models(), workloads, self._node)
@@ -115,6 +124,14 @@ class ProcessTarget:
         instances = sorted((*shown, *waiting), key=lambda i: i.ref)
         state = self._by_hand.shown(state, workloads, instances)
         return Observation({state.target: state}, tuple(instances))
+
+    def admit(self, plan: Plan) -> None:
+        """Before a plan is applied: what it has no room for is not fetched, and what else is
+        expected may begin. What has arrived of it stays until another needs its room."""
+        for item in plan.blocked:
+            if item.reason == "DiskFull":
+                self._forget(item.ref)
+        self._begin()
 
     def apply(self, change: Change) -> Outcome:
         """Start, replace, note or stop. Raises ApplyError, EngineError, StateError, for this change
@@ -173,7 +190,7 @@ class ProcessTarget:
         expected = _Expected(workload, change.source, since, failure, begun)
         self._expected[change.ref] = expected
         self._drop_downloads()
-        self._ask_again()
+        self._begin()
         why = next((w for w in self._wait_for_models() if w.ref == change.ref), None)
         if why and why.reason != _ON_ITS_WAY:
             failure = f": {why.reason}: {why.message}"
@@ -219,11 +236,17 @@ class ProcessTarget:
         if runs and (why := self._processes.why_unwritable()):
             raise ApplyError(ref, f"StateUnwritable: {why}; left as it is")
 
-    def _ask_again(self) -> None:
-        """Want every expected model: one whose download failed is tried again after its pause."""
+    def _begin(self) -> None:
+        """Let come what a plan with all that is known of it has room for."""
         for ref, expected in self._expected.items():
             if not expected.begun and self._may_begin(expected.workload):
-                self._expected[ref] = expected = replace(expected, begun=True)
+                self._expected[ref] = replace(expected, begun=True)
+        self._ask_again()
+
+    def _ask_again(self) -> None:
+        """Want every model that may come: one whose download failed is tried again after its
+        pause."""
+        for expected in self._expected.values():
             for model in expected.workload.model_files if expected.begun else ():
                 self._renderer.store.ensure(model, self.context)
 

@@ -13,7 +13,8 @@ from agent.byhand.stopped import read_stopped
 from agent.engines.render import CommandRenderer
 from agent.machine.memory import MachineMemory
 from agent.models.expected import beside_owned, read_noted, still_meant
-from agent.node.offer import target_state
+from agent.node.disk import ModelsDisk
+from agent.node.offer import target_state, wanted_models
 from agent.process import health, logs, many
 from agent.process.identity import is_ours
 from agent.process.launch import Child, Launch
@@ -42,11 +43,17 @@ class RecordedNode:
     """An Observer of one node, as a Target whose `apply` refuses: a dry run cannot change it."""
 
     def __init__(
-        self, node: str, state: StateDir, renderer: CommandRenderer, memory: MachineMemory
+        self,
+        node: str,
+        state: StateDir,
+        renderer: CommandRenderer,
+        memory: MachineMemory,
+        disk: ModelsDisk,
     ) -> None:
-        """`memory` comes from the caller that knows what the fleet states of this machine."""
+        """`memory` and `disk` follow what their caller knows that the fleet states."""
         self._node = node
         self.memory = memory
+        self.disk = disk
         self._state = state
         self._renderer = renderer
 
@@ -66,6 +73,7 @@ class RecordedNode:
             time.time(),
             _ports_in_use(self._state),
             seen.pools,
+            self.disk.look(wanted_models(self._node, workloads)),
         )
         leaving = recorded_leaving(self._state)
         state = replace(

@@ -69,6 +69,26 @@ class PoolState(WireModel):
     ] = None
 
 
+class Arrived(WireModel):
+    model: Annotated[str, Field(description="Its digest, else its source.")]
+    bytes: Bytes
+
+
+class DiskState(WireModel):
+    """The file system of the models."""
+
+    path: str
+    total_bytes: Bytes
+    free_bytes: Bytes
+    keep_bytes: Annotated[Bytes, Field(description="What of the free stays free.")]
+    arrived: Annotated[
+        tuple[Arrived, ...], Field(description="What is there of models that are not whole yet.")
+    ] = ()
+    given_up_bytes: Annotated[
+        Bytes, Field(description="What nothing needs: it makes room for a download.")
+    ] = 0
+
+
 class Weights(WireModel):
     file: Annotated[str, Field(description="Digest or source of a model file.")]
     bytes: Bytes
@@ -237,6 +257,7 @@ class NodeState(WireModel):
     ] = Field(default_factory=dict)
     runtimes: tuple[RuntimeState, ...] | None = None
     pools: tuple[PoolState, ...] = ()
+    disk: DiskState | None = None
     pressure: Pressure | None = None
     instances: tuple[InstanceState, ...] = ()
     blocked: tuple[BlockedState, ...] = ()

@@ -55,6 +55,15 @@ def show_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def show_at_least(count: int) -> str:
+    """Bytes -> as `show_bytes`, rounded up: who frees as much as that has freed enough."""
+    for size in (2**40, 2**30, 2**20, 2**10):
+        if count >= size:
+            parts = 10 if count < 100 * size and size > 2**10 else 1
+            return show_bytes(-(-count * parts // size) * size / parts)
+    return show_bytes(count)
+
+
 def parse_duration(value: object) -> float:
     """`60s`, `1m30s`, `500ms` -> seconds. Raises ValueError for anything else."""
     if isinstance(value, float):  # our own defaults

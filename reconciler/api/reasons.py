@@ -32,6 +32,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "DriftShown": "it differs in something that a restart would not mend",
         "MemoryFits": "it does not fit beside what runs",
         "PortInUse": "its port is another's",
+        "DiskFull": "the disk has no room for its model",
         "RevisionIncomplete": "a file of the fleet cannot be read, so that absence proves nothing",
         "StoppedByHand": "stopped by a person on the node, until `fleet-agent restart`",
         "RestartedByHand": "a person on the node asked for it",

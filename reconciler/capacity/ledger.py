@@ -94,6 +94,11 @@ class Ledger:
         """What `ref` takes now; empty if nothing."""
         return self._needs.get(ref, ())
 
+    def files(self, pool: str, ref: ObjectRef) -> tuple[str, ...]:
+        """The shared files that a service uses there."""
+        needs = self._needs.get(ref, ())
+        return tuple(file for need in needs if need.pool == pool for file, _ in need.weights)
+
     def replace(self, ref: ObjectRef, needs: Needs) -> tuple[MemoryImpact, ...]:
         """Set what `ref` takes to `needs`; empty needs remove it."""
         before_needs = self._needs.get(ref, ())

@@ -101,6 +101,27 @@ class ObservedPool:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedDisk:
+    """The file system that a node's models lie on, by their folder. Of what is free `keep_bytes`
+    stay so. `arrived` is what is there of models that are not whole yet, by what their bytes are
+    known by (`ModelFile.identities`); `given_up_bytes` what nothing needs: other models, and what
+    has arrived of them. It makes room for a download."""
+
+    path: str
+    total_bytes: int
+    free_bytes: int
+    keep_bytes: int
+    arrived: Mapping[str, int] = field(default_factory=dict)
+    given_up_bytes: int = 0
+
+    @property
+    def room_bytes(self) -> int:
+        """What models that are not whole yet may take in all, with what is there of them."""
+        there = sum(self.arrived.values()) + self.given_up_bytes
+        return self.free_bytes - self.keep_bytes + there
+
+
+@dataclass(frozen=True, slots=True)
 class RuntimeFound:
     """A runtime that a node can run: where its engine is, and which version it says it is."""
 
@@ -158,6 +179,7 @@ class TargetState:
     cached: frozenset[str] = frozenset()
     runtimes: tuple[RuntimeFound, ...] | None = None  # None: not known
     pools: tuple[ObservedPool, ...] = ()
+    disk: ObservedDisk | None = None  # None: not known
     revision: RevisionState | None = None
     stopped: Mapping[ObjectRef, str] = field(default_factory=dict)
     restarts: frozenset[ObjectRef] = frozenset()

@@ -50,6 +50,16 @@ class FieldChange:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskImpact:
+    """What is left for models of the file system of this folder, before and after a download. None:
+    its size is not known."""
+
+    path: str
+    before_bytes: int
+    after_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Impact:
     """What a change does. `after`: the services that have to leave what this one takes. Where each
     of several waits for the next, one `stops_for` another: before it can have its own. `waits`:
@@ -58,6 +68,7 @@ class Impact:
     restart: Restart = Restart.NONE
     download_bytes: int | None = 0  # None: something is downloaded, its size is not known
     memory: tuple[MemoryImpact, ...] = ()
+    disk: DiskImpact | None = None  # None: nothing is downloaded, or no file system is known
     downtime_seconds: float | None = None
     downtime_basis: str = "unknown"  # or measured
     order: int = 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from reconciler.api.meta import ObjectRef
 from reconciler.api.reasons import REASONS
 from reconciler.core.comparison import Causes, decide, leave
-from reconciler.core.download import charged_once
+from reconciler.core.download import charged_once, download_bytes
 from reconciler.core.observation import Instance, Observation, TargetState, starts_again
 from reconciler.core.plan import Action, Blocked, Change, Impact, Plan, Restart
 from reconciler.core.prune import PruneLimits, guard_removals
@@ -50,6 +50,7 @@ def make_plan(
     homes = {workload.ref: workload for workload in wanted.values()}
     unchanged: Counter[str] = Counter()
     changes: list[Change] = []
+    under_way: list[Change] = []
     for target, ref in sorted(wanted.keys() | live.keys()):
         state = observed.targets.get(target)
         if state is None:
@@ -59,13 +60,17 @@ def make_plan(
         match step:
             case None:
                 unchanged[target] += have is not None
+                under_way += _under_way(want, have, state)
             case Blocked():
                 held_back.append(step)
             case Change():
                 changes.append(step)
     kept, unconfirmed = guard_removals(changes, observed, policy.prune)
     held_back += unconfirmed
-    ordered, unfit = order_changes(kept, observed, sized)
+    ordered, unfit = order_changes(kept, observed, sized, under_way)
+    waiting = {(change.target, change.ref) for change in under_way}
+    for target, _ in waiting & {(item.target, item.ref) for item in unfit}:
+        unchanged[target] -= 1
     held_back += [*unfit, *_without_end(ordered, observed)]
     return Plan(
         revision=revision,
@@ -121,6 +126,19 @@ def _step(
     else:
         step = decide(want, have, state, home, causes)
     return _within(policy, policy.incomplete or state.incomplete, step, want, have)
+
+
+def _under_way(
+    want: Workload | None, have: Instance | None, state: TargetState
+) -> Iterator[Change]:
+    """A service that waits for its models, as the change that was made for it."""
+    if want is None or have is None or have.ready or have.gone or have.pid is not None:
+        return
+    if state.disk is not None and (missing := download_bytes(want, state)) != 0:
+        impact = Impact(download_bytes=missing)
+        yield Change(
+            Action.CREATE, state.target, want.ref, "Added", have.source, impact=impact, desired=want
+        )
 
 
 def _without_end(changes: Iterable[Change], observed: Observation) -> Iterator[Blocked]:

@@ -29,11 +29,13 @@ def nothing_sized(_: str, __: ObjectRef) -> Sized | None:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a resource starts from: all that a plan would change, and what is observed."""
+    """What a resource starts from: all that a plan would change, and what is observed. `under_way`
+    are changes that were made and wait for their models."""
 
     changes: Sequence[Change]
     observed: Observation
     sized: FindSized = nothing_sized
+    under_way: Sequence[Change] = ()
 
 
 @dataclass(frozen=True, slots=True)

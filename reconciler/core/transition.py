@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from reconciler.api.meta import ObjectRef
+from reconciler.core.node_disk import NodeDisk
 from reconciler.core.node_memory import NodeMemory
 from reconciler.core.node_ports import NodePorts
 from reconciler.core.observation import Observation
 from reconciler.core.plan import Action, Blocked, Change, Restart
 from reconciler.core.resource import After, FindSized, Key, Row, Situation, nothing_sized
 
-RESOURCES: tuple[Row, ...] = (NodePorts, NodeMemory)
+RESOURCES: tuple[Row, ...] = (NodePorts, NodeMemory, NodeDisk)
 """What the changes of a node take and free."""
 
 _PLACE = {Action.DELETE: 0, Action.STOP: 0, Action.UPDATE: 1, Action.REPLACE: 2, Action.DRIFT: 2}
@@ -21,14 +22,21 @@ _STARTS = 3
 
 
 def order_changes(
-    changes: list[Change], observed: Observation, sized: FindSized = nothing_sized
+    changes: list[Change],
+    observed: Observation,
+    sized: FindSized = nothing_sized,
+    under_way: Sequence[Change] = (),
 ) -> tuple[list[Change], list[Blocked]]:
     """Give every change its place in the order and what it does to its node's resources.
 
     Each resource is asked in turn; what one of them has too little for is held back, and nothing is
-    reserved for it. What frees comes before what takes.
+    reserved for it. What frees comes before what takes. `under_way` are changes that were made and
+    wait for their models: they are asked first, keep what they have while there is enough, and have
+    no place.
     """
-    order = _Order(Situation(changes, observed, sized))
+    order = _Order(Situation(changes, observed, sized, under_way))
+    for change in sorted(under_way, key=order.turn):
+        order.hold(change)
     for change in sorted(changes, key=order.turn):
         order.settle(change)
     order.break_rings()
@@ -55,6 +63,11 @@ class _Order:
             place = _PLACE[Action.REPLACE]
         grow = () if moves else tuple(resource.grows_by(change) for resource in self._resources)
         return (moves, change.target, place, grow, change.ref)
+
+    def hold(self, change: Change) -> None:
+        """Reserve what a change that was made before has, or refuse it."""
+        if isinstance(refused := self._reserve(change), Blocked):
+            self.refused.append(refused)
 
     def settle(self, change: Change) -> None:
         """Place or refuse a change, and then those that waited for it."""

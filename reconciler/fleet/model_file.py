@@ -19,7 +19,7 @@ class ModelFile:
     `name` is the public model name (the Model's metadata.name). `source` is its spec.source; a path
     inside the repository stays a path. `sha256` is None when nothing pins the bytes yet; of a model
     of several files it is models.tree.tree_digest. `files` are its spec.files. `projector` is what
-    an engine loads beside it.
+    an engine loads beside it. `packed_bytes` lie beside the model while it is unpacked from them.
     """
 
     name: str
@@ -29,6 +29,7 @@ class ModelFile:
     size_bytes: int | None = None
     files: tuple[str, ...] = ()
     projector: ModelFile | None = None
+    packed_bytes: int = 0
 
     def ref(self, namespace: str) -> ObjectRef:
         """The Model of the file; for a projector, the ref that represents it."""
@@ -38,6 +39,11 @@ class ModelFile:
     def origin(self) -> str:
         """What names its bytes while no digest does."""
         return origin(self.source, self.files)
+
+    @property
+    def arriving_bytes(self) -> int | None:
+        """What it takes of a disk until it is whole; None where its size is not known."""
+        return None if self.size_bytes is None else self.size_bytes + self.packed_bytes
 
     @property
     def identities(self) -> tuple[str, ...]:
@@ -115,4 +121,4 @@ def sized(file: ModelFile, facts: Mapping[ObjectRef, ModelFacts], namespace: str
     known = facts.get(file.ref(namespace))
     if file.size_bytes is not None or known is None:
         return file
-    return replace(file, size_bytes=known.file_bytes)
+    return replace(file, size_bytes=known.file_bytes, packed_bytes=known.packed_bytes)

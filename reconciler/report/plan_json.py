@@ -100,6 +100,12 @@ def _impact_json(impact: Impact) -> dict[str, Any]:
             }
             for m in impact.memory
         ],
+        "disk": impact.disk
+        and {
+            "path": impact.disk.path,
+            "beforeBytes": impact.disk.before_bytes,
+            "afterBytes": impact.disk.after_bytes,
+        },
         "downtimeSeconds": impact.downtime_seconds,
         "downtimeBasis": impact.downtime_basis,
         "order": impact.order,

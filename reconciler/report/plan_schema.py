@@ -60,10 +60,14 @@ _POOL = _closed(
     peakBytes=_MAYBE_WHOLE,
     budgetBytes=_MAYBE_WHOLE,
 )
+_DISK = _closed(
+    path=_TEXT, beforeBytes={"type": "integer"}, afterBytes={"type": ["integer", "null"]}
+)
 _IMPACT = _closed(
     restart={"enum": [str(r) for r in Restart]},
     downloadBytes=_MAYBE_WHOLE,
     memory=_list_of(_POOL),
+    disk=_or_null(_DISK),
     downtimeSeconds={"type": ["number", "null"], "minimum": 0},
     downtimeBasis={"enum": ["measured", "unknown"]},
     order=_WHOLE,

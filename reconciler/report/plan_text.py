@@ -10,7 +10,16 @@ from reconciler.api.quantity import format_duration, show_bytes
 from reconciler.api.reasons import REASONS
 from reconciler.capacity.ledger import MemoryImpact
 from reconciler.core.observation import TargetState, starts_again
-from reconciler.core.plan import Action, Blocked, Change, Impact, Plan, Restart, standing
+from reconciler.core.plan import (
+    Action,
+    Blocked,
+    Change,
+    DiskImpact,
+    Impact,
+    Plan,
+    Restart,
+    standing,
+)
 from reconciler.fleet.workload import Workload
 from reconciler.report.fields import pool_label, shown_change
 from reconciler.report.legend import BY_ACTION, LEGEND
@@ -194,9 +203,17 @@ def _memory_text(memory: MemoryImpact, pools: Collection[str]) -> str:
 
 
 def _download_text(impact: Impact) -> str:
-    if impact.download_bytes is None:
-        return "download, size not known yet"
-    return f"download {show_bytes(impact.download_bytes)}" if impact.download_bytes else ""
+    if impact.download_bytes == 0:
+        return ""
+    size, disk = impact.download_bytes, impact.disk
+    text = "download, size not known yet" if size is None else f"download {show_bytes(size)}"
+    return text if disk is None else f"{text}; {_disk_text(disk)}"
+
+
+def _disk_text(disk: DiskImpact) -> str:
+    unit, size = ("GiB", 2**30) if disk.before_bytes >= 2**30 else ("MiB", 2**20)
+    left = "?" if disk.after_bytes is None else f"{disk.after_bytes / size:.1f}"
+    return f"disk {disk.before_bytes / size:.1f} -> {left} {unit} left"
 
 
 def _downtime_text(impact: Impact) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent.models.revisions import KeptModels
+from agent.node.disk import DeclaredModels
 from agent.node.local import LocalAgent
 from agent.node.settings import Settings
 from reconciler.fleet.model_file import ModelFile
@@ -43,11 +44,16 @@ def test_a_model_leaves_the_disk_with_the_last_revision_that_is_kept(tmp_path: P
 
     for seed in (1, 2, 3):
         models.append(_stored(tmp_path, agent, seed))
-        agent.settled(f"revision {seed}", [models[-1]], keep=2)
+        declared = DeclaredModels(f"revision {seed}", (models[-1],), keep=2)
+        agent.disk.follow(declared)
+        seen = agent.disk.look(models)
+        agent.settled(declared)
     left = [agent.store.lookup(model) is not None for model in models]
     agent.close(stop_children=True)
 
     assert left == [False, True, True]
+    assert seen is not None
+    assert seen.given_up_bytes == (tmp_path / "1.gguf").stat().st_size, "or a download needs it"
 
 
 def _stored(folder: Path, agent: LocalAgent, seed: int) -> ModelFile:

@@ -15,18 +15,21 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from agent.models.store import DownloadPhase, ModelStore
+from reconciler.api.quantity import show_bytes
 from reconciler.fleet.model_file import ModelFile
 from reconciler.gguf.header import read_path
 from reconciler.models import FetchContext
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
 from tests.support.real_models import GEMMA, store_of
+from tests.support.small_disk import small_disk
 from tests.support.wait import PATIENCE_S, wait_for
 
 
@@ -98,6 +101,11 @@ def settle(store: ModelStore, wanted: ModelFile) -> str:
     download = store.download_of(wanted)
     assert download is not None
     return download.message
+
+
+def received(store: ModelStore, wanted: ModelFile) -> int:
+    download = store.download_of(wanted)
+    return download.received_bytes if download else 0
 
 
 def leftovers(root: Path) -> list[str]:
@@ -358,9 +366,72 @@ def test_no_download_starts_that_would_fill_the_disk(tmp_path: Path, tiny: bytes
         store.ensure(wanted)
         message = settle(store, wanted)
 
-        assert "free some space" in message
+        assert message.startswith(f"{show_bytes(len(tiny))} are still to come, ")
+        assert "1048576 TiB of that stay free: free " in message
         assert store.lookup(wanted) is None
         assert all(d.received_bytes == 0 for d in store.downloads())
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["of a known size", "of an unknown size"])
+def test_a_download_takes_nothing_of_what_another_still_needs(
+    tmp_path: Path, *, is_known: bool
+) -> None:
+    """A file system with room for one of two; the first stops after half of it."""
+    files = {name: name.encode() * 100_000 for name in ("one", "two")}
+    data = {f"/files/{name}": bytes_ for name, bytes_ in files.items()}
+    with (
+        small_disk(tmp_path / "disk", 500_000) as root,
+        FileServer(b"") as server,
+        opened(root) as store,
+    ):
+        server.files, server.stop_paths = data, {"/files/one": 150_000}
+        server.go_on.clear()
+        first, second = (
+            ModelFile(name, server.url.replace("model.gguf", name), "mlx") for name in files
+        )
+        store.ensure(replace(first, size_bytes=300_000))
+        wait_for(lambda: received(store, first) >= 100_000)
+        server.states_length = is_known
+        server.stop_paths = {"/files/two": 300_000}
+        store.ensure(second)
+        message = settle(store, second)
+        server.go_on.set()
+        settle(store, first)
+
+        assert "are reserved for model one: free " in message
+        assert store.lookup(first) is not None
+        assert store.lookup(second) is None
+
+
+def test_a_download_gets_the_room_of_what_nothing_needs(tmp_path: Path) -> None:
+    """First that of a stored model, then that of an unfinished one which nobody wants any more."""
+    with (
+        small_disk(tmp_path / "disk", 600_000) as root,
+        FileServer(b"") as server,
+        opened(root, min_free_bytes=60_000) as store,
+    ):
+        server.files = {f"/files/{n}": n.encode() * 220_000 for n in ("o", "h", "w")}
+        old, half, wanted = (
+            ModelFile(n, server.url.replace("model.gguf", n), "mlx") for n in ("o", "h", "w")
+        )
+        store.ensure(old)
+        settle(store, old)
+        server.cut_after = 50_000
+        store.ensure(half)
+        settle(store, half)
+        server.cut_after = None
+        store.keep_only([wanted])
+        seen = store.disk([wanted], needed=())
+        assert seen is not None
+        (root / "other").write_bytes(bytes(seen.free_bytes - 40_000))
+
+        store.ensure(wanted)
+        settle(store, wanted)
+
+        assert 270_000 <= seen.given_up_bytes <= 320_000
+        assert store.lookup(wanted) is not None
+        assert store.lookup(old) is None
+        assert leftovers(root) == []
 
 
 def test_only_so_many_run_at_once(tmp_path: Path, tiny: bytes) -> None:

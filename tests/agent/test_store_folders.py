@@ -164,7 +164,7 @@ def test_a_download_that_would_pass_the_watermark_is_refused_before_a_byte(tmp_p
     assert download is not None
     assert download.reason == "DiskFull"
     assert download.received_bytes == 0
-    assert "free some space" in message
+    assert "1048576 TiB of that stay free: free " in message
     assert not list((tmp_path / "store" / "partial").rglob("*.json"))
 
 

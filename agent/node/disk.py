@@ -1,0 +1,68 @@
+"""The file system of this node's models, as observations show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from agent.models.revisions import KeptModels
+from agent.models.store import ModelStore
+from reconciler.core.observation import ObservedDisk
+from reconciler.fleet.model_file import ModelFile
+
+# Logs grow, and a plan that differs by some bytes in each pass is noise: the share of the disk from
+# which on a change is news. Before each byte of a download the disk is looked at again.
+_STEADY_SHARE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredModels:
+    """All models of a revision, which `keep` revisions keep on disk."""
+
+    revision: str
+    models: tuple[ModelFile, ...]
+    keep: int
+
+
+class ModelsDisk:
+    """Used by one thread. `running` are the models that processes here were started from."""
+
+    def __init__(
+        self, store: ModelStore, kept: KeptModels, running: Callable[[], Iterable[ModelFile]]
+    ) -> None:
+        self._store, self._kept, self._running = store, kept, running
+        self._declared: DeclaredModels | None = None
+        self._last: ObservedDisk | None = None
+
+    def follow(self, declared: DeclaredModels | None) -> None:
+        """What is followed from now on. None, as before the first: nothing is known to be
+        needless."""
+        self._declared = declared
+
+    def look(self, wanted: Iterable[ModelFile]) -> ObservedDisk | None:
+        """The file system now; `wanted` are to be on it."""
+        fresh = self._store.disk(wanted, self._needed())
+        self._last = _steady(self._last, fresh)
+        return self._last
+
+    def digests(self, models: Iterable[ModelFile]) -> set[str]:
+        """Of those that are here."""
+        return {found.digest for model in models if (found := self._store.lookup(model))}
+
+    def _needed(self) -> set[str] | None:
+        if self._declared is None:
+            return None
+        before = self._kept.beside(self._declared.revision, self._declared.keep)
+        needed = before | self.digests(self._running())
+        if self._store.shelf.unneeded(needed):  # seldom: else thousands are not looked up
+            needed |= self.digests(self._declared.models)
+        return needed
+
+
+def _steady(said: ObservedDisk | None, fresh: ObservedDisk | None) -> ObservedDisk | None:
+    if said is None or fresh is None or said.total_bytes != fresh.total_bytes:
+        return fresh
+    moved = fresh.room_bytes - said.room_bytes
+    if abs(moved) > fresh.total_bytes // _STEADY_SHARE:
+        return fresh
+    return replace(fresh, free_bytes=fresh.free_bytes - moved)

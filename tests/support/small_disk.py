@@ -1,0 +1,37 @@
+"""A file system that is as small as a test wants it, real to whoever writes there.
+
+with small_disk(folder, 400 << 10): ...     # skips the test where this user may not mount one
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
+    """A tmpfs at `folder`. Needs root, or a sudo that asks for no password."""
+    if sys.platform != "linux":
+        pytest.skip("a small file system is a tmpfs here, which needs Linux")
+    sudo = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    if sudo and shutil.which("sudo") is None:
+        pytest.skip("mounting a small file system needs root, or sudo")
+    folder.mkdir(parents=True, exist_ok=True)
+    options = f"size={size_bytes},uid={os.getuid()},gid={os.getgid()},mode=700"
+    mount = [*sudo, "mount", "-t", "tmpfs", "-o", options, "fleet-test", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"mounting a small file system needs root, or sudo: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        # Lazily: an engine may still have a model of it mapped
+        subprocess.run([*sudo, "umount", "--lazy", str(folder)], check=True)
