@@ -70,7 +70,7 @@ def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, st
         )
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in an argument
         program = launch.command.argv[0]
-        why = error.strerror if isinstance(error, OSError) else str(error)
+        why = words_of(error, program)
         raise EngineError(f"{program} cannot be run: {why}; install it or give its path") from error
     finally:
         os.close(log)

@@ -57,7 +57,8 @@ def _listed_elsewhere(definition: Manifest) -> str:
     if owner.startswith("Helm"):
         return (
             f"{name}: {owner} still lists it: helm uninstall would delete it with every object;"
-            " make the release forget it first (docs/kubernetes-install.md#taking-over-definitions)"
+            " make Helm forget the release instead, `kubectl -n NAMESPACE delete secret -l"
+            " owner=helm,name=RELEASE`"
         )
     return f"{name} was {owner}"
 

@@ -22,6 +22,8 @@ _INSTEAD: Mapping[str, str] = {
     "ModelDeployment": _BOTH,
     "Model": _BOTH,
     "ModelCache": "write `cache` under spec.kubernetes of a FleetNode instead",
+    "ModelRouter": "write an InferenceService with `runtime: llamacpp-router` and `models` instead",
+    "LoRAAdapter": "merge the adapter into the weights, and declare these as a Model",
     "GPUGroup": "write a FleetNode for the pool, and its name in placement.nodes of each service",
 }
 

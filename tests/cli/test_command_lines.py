@@ -57,6 +57,31 @@ def test_every_command_that_a_message_names_is_one_that_the_programs_take() -> N
             read(line)
 
 
+def test_an_error_of_the_system_is_said_in_words_and_without_its_number() -> None:
+    """`[Errno 2] No such file or directory: '/nope'` names the file a second time, in quotes."""
+    found = {f"{file.name}:{line}" for file in SOURCES for line in _said_as_they_are(file)}
+
+    assert found == set()
+
+
+def _said_as_they_are(file: Path) -> Iterator[int]:
+    """Where the text of an OSError is put into a message, and not what `words_of` makes of it."""
+    for handler in ast.walk(ast.parse(file.read_text())):
+        if not isinstance(handler, ast.ExceptHandler) or not handler.name:
+            continue
+        if "OSError" not in ast.unparse(handler.type or ast.Constant("")):
+            continue
+        for node in ast.walk(handler):
+            is_hole = isinstance(node, ast.FormattedValue) and ast.unparse(node.value) in (
+                handler.name,
+                f"{handler.name} or type({handler.name}).__name__",
+            )
+            if is_hole or (
+                isinstance(node, ast.Call) and ast.unparse(node) == f"str({handler.name})"
+            ):
+                yield node.lineno
+
+
 def _named_in(file: Path) -> Iterator[str]:
     """What stands in backticks in the texts of a module, with a word for each value."""
     for node in ast.walk(ast.parse(file.read_text())):

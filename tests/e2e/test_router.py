@@ -93,6 +93,9 @@ def test_new_bytes_of_one_model_are_served_without_a_restart(
     before = machine.wait_ready("both")
     assert before.port
 
+    untold = machine.reconcile("status", "-C", fleet.url, "--local")
+    assert "EngineMissing" not in untold.out  # though the command was not told where it is
+
     new = tiny_llama(tmp_path / "new.gguf", seed=9).read_bytes()
     fleet.repo.publish({"models/tiny.gguf": new}, "Train it again")
 
