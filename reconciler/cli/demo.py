@@ -7,6 +7,7 @@ terminal it asks both one question, prints the answers, stops everything and exi
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 import sys
@@ -21,6 +22,7 @@ from reconciler.cli.options import add_fleet_options, add_node_options
 from reconciler.console.edge import Exit, Parser, tell
 from reconciler.console.option import add, programs_of
 from reconciler.console.shared import OFFLINE
+from reconciler.console.value import PortRange
 from reconciler.report.terminal import Tone
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from reconciler.core.observation import Instance
     from reconciler.core.plan import Plan
 
+_PORTS = 20  # of one demo
 _NODE = "laptop"
 _CHAT, _SEARCH = "default/chat", "default/search"
 # What the example's model answers well at its usual temperature: none of the ways that its first
@@ -80,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
             "stop_on_exit": True,
             "confirm": [],
             "state_dir": str(root / "state"),
+            "service_ports": ports_of(root, args.service_ports),
         }
     )
     left_out = {name: why for name, why in missing.items() if not (fleet / name).exists()}
@@ -93,6 +97,15 @@ def run(args: argparse.Namespace) -> int:
     )
     code = serve(words, service)
     return demo.code(code)
+
+
+def ports_of(root: Path, among: PortRange) -> PortRange:
+    """A part of the range that depends on the demo's folder: all demos have the same names of node
+    and services, and two may run at once."""
+    parts = max((among.last - among.first + 1) // _PORTS, 1)
+    part = int.from_bytes(hashlib.sha256(str(root).encode()).digest()[:8], "big") % parts
+    first = among.first + part * _PORTS
+    return PortRange(first, min(first + _PORTS - 1, among.last))
 
 
 def private_copy(folder: Path, *, fresh: bool, without: Iterable[str] = ()) -> Path:

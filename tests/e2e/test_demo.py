@@ -19,10 +19,12 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.demo import QUESTION, private_copy, without_engine
+from reconciler.cli.demo import QUESTION, ports_of, private_copy, without_engine
+from reconciler.console.value import ALL_SERVICE_PORTS
 from tests.support.client import complete, context_size
 from tests.support.fleets import model
 from tests.support.http import FileServer
+from tests.support.ports import own_row
 from tests.support.real_models import SMOLLM2, link_model
 from tests.support.reconciler import Fleet, Machine
 from tests.support.wait import PATIENCE_S, wait_for
@@ -93,11 +95,18 @@ def test_two_demos_run_at_once_and_beside_an_agent_that_is_at_work(
     chat = machine.wait_ready("chat")
 
     folders = [_with_model(machine.root / name) for name in ("one", "two")]
-    demos = [machine.start("demo", "--state-dir", str(folder)) for folder in folders]
-
-    for demo in demos:
-        assert demo.process.wait(timeout=PATIENCE_S) == 0, demo.err
-        assert "Paris" in demo.out
+    parts = {ports_of(folder, ALL_SERVICE_PORTS) for folder in map(Path, "abcdefgh")}
+    with own_row() as one, own_row() as two:
+        demos = [
+            machine.start(
+                "demo", "--state-dir", str(folder), "--service-ports", f"{row[0]}-{row[-1]}"
+            )
+            for folder, row in zip(folders, (one, two), strict=True)
+        ]
+        for demo in demos:
+            assert demo.process.wait(timeout=PATIENCE_S) == 0, demo.err
+            assert "Paris" in demo.out
+    assert len(parts) > 6  # each in ports of its own, of all that there are
     after = machine.instance("chat")
     assert after
     assert (after.pid, after.ready) == (chat.pid, True)
