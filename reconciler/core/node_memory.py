@@ -18,7 +18,7 @@ from reconciler.capacity.ledger import Ledger, MemoryImpact
 from reconciler.capacity.remedies import Occupancy, freed_by_others
 from reconciler.core.observation import Instance, Observation, TargetState
 from reconciler.core.plan import Action, Blocked, Change
-from reconciler.core.resource import After, FindSized, Situation, ToCome, nothing_sized
+from reconciler.core.resource import After, FindSized, Situation, ToCome, is_node, nothing_sized
 from reconciler.core.target import REMOVALS
 from reconciler.fleet.workload import PoolNeed
 
@@ -83,7 +83,7 @@ def _makes_room(
     to fit; the ledger, which holds this one, is as before it then. Nobody, and nothing changed,
     where that is not enough."""
     # In a cluster no pod makes room. Without its model the room would lie idle meanwhile.
-    if not _is_node(change.target) or change.impact.download_bytes != 0:
+    if not is_node(change.target) or change.impact.download_bytes != 0:
         return ()
     ledger.undo()
     gone: list[tuple[ObjectRef, _Needs]] = []
@@ -106,7 +106,7 @@ def _makes_room(
 def _room(thing: Change | Instance) -> _Room:
     """What is checked together for memory: all of a node; in a cluster each service for itself, as
     a pod has to fit on one node alone and Kubernetes finds which."""
-    return (thing.target, None if _is_node(thing.target) else thing.ref)
+    return (thing.target, None if is_node(thing.target) else thing.ref)
 
 
 def _ledgers(observed: Observation) -> dict[_Room, Ledger]:
@@ -126,10 +126,6 @@ def _leaving(changes: Iterable[Change]) -> defaultdict[str, list[Change]]:
         if change.action is Action.MOVE:
             found[change.target].append(change)
     return found
-
-
-def _is_node(target: str) -> bool:
-    return target.startswith("node/")
 
 
 def _with(change: Change, memory: Memory) -> Change:

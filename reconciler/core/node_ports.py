@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import Instance
 from reconciler.core.plan import Blocked, Change, Restart
-from reconciler.core.resource import After, Key, Situation, ToCome
+from reconciler.core.resource import After, Key, Situation, ToCome, is_node
 from reconciler.core.target import REMOVALS
 
 _Port = tuple[str, int]  # of a target
@@ -35,15 +35,12 @@ class NodePorts:
 
     def __init__(self, situation: Situation) -> None:
         self._targets = situation.observed.targets
+        # in a cluster every pod has an address of its own
+        instances = [i for i in situation.observed.instances if is_node(i.target)]
         self._has: dict[Key, int] = {
-            (i.target, i.ref): i.port
-            for i in situation.observed.instances
-            if i.port is not None and has_port(i)
+            (i.target, i.ref): i.port for i in instances if i.port is not None and has_port(i)
         }
-        self._stated = {
-            (i.target, i.ref): i.inputs.get("port") is not None
-            for i in situation.observed.instances
-        }
+        self._stated = {(i.target, i.ref): i.inputs.get("port") is not None for i in instances}
         self._owner: dict[_Port, ObjectRef] = {
             (target, port): ref for (target, ref), port in self._has.items()
         }
@@ -103,8 +100,8 @@ class NodePorts:
         """Which port the service has after the change; None: none, or which is not known."""
         key, want = (change.target, change.ref), change.desired
         state = self._targets.get(change.target)
-        if state is None or not change.target.startswith("node/"):
-            return None  # every pod has an address of its own
+        if state is None or not is_node(change.target):
+            return None
         if change.action in REMOVALS or want is None:
             return None
         if change.impact.restart in (Restart.NONE, Restart.HOT) and key in self._has:

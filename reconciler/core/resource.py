@@ -66,3 +66,8 @@ Key = tuple[str, ObjectRef]
 ToCome = Mapping[Key, Change]
 """What is neither placed nor refused yet, by target and service."""
 Row = Callable[[Situation], Resource]
+
+
+def is_node(target: str) -> bool:
+    """Whether a target is one machine; in a cluster each service has to fit for itself."""
+    return target.startswith("node/")

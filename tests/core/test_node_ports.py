@@ -17,7 +17,7 @@ from reconciler.core.target import REMOVALS
 from reconciler.fleet.workload import Workload
 from tests.support.builders import FixedCauses, instance, ref, workload
 
-MAC, MINI = "node/mac", "node/mini"
+MAC, MINI, PROD = "node/mac", "node/mini", "cluster/prod"
 SHA = "ab" * 32
 
 
@@ -28,7 +28,7 @@ def plan(
     chosen: Mapping[str, int] | None = None,
     cached: bool = True,
 ) -> Plan:
-    """Of the node `mac`, and of `mini`, where services move to and from."""
+    """Of the node `mac`, of `mini`, where services move to and from, and of a cluster."""
     state = {
         target: TargetState(
             target,
@@ -37,7 +37,7 @@ def plan(
             ports_taken=taken or {},
             ports={ref(name): port for name, port in (chosen or {}).items()},
         )
-        for target in (MAC, MINI)
+        for target in (MAC, MINI, PROD)
     }
     policy = Policy(prune=PruneLimits(max_count=100, max_share=1.0))
     return make_plan("rev", wanted, (), Observation(state, running), policy, FixedCauses())
@@ -182,6 +182,17 @@ def test_a_port_that_somebody_keeps_is_refused_with_who_has_it(
         assert refused[item.ref.name] in item.message
     assert made.exit_code == 3
     assert not made.changes
+
+
+def test_pods_of_a_cluster_may_all_have_the_same_port() -> None:
+    there = {"cluster": "prod", "node": "edge"}
+    running = [instance(name, wants(name, 8080, **there), target=PROD, port=8080) for name in "abc"]
+    wanted = [wants(name, port, **there) for name, port in (("b", 8080), ("c", 8081), ("d", 8080))]
+
+    made = plan(wanted, *running)
+
+    assert made.blocked == ()
+    assert steps(made) == ["a", "c", "d"]
 
 
 def test_one_that_waits_for_its_port_does_not_have_it() -> None:

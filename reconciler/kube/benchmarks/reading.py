@@ -70,7 +70,7 @@ def read_attempt(job: Manifest, pods: Iterable[Manifest]) -> JobAttempt | None:
     is_number = number.isascii() and number.isdecimal() and len(number) < 6
     ended_at, why = _end(job)
     oid, at = id_of(job), int(number) if is_number else 1
-    starts = bool(job["spec"]["template"]["spec"].get("initContainers"))
+    starts = _starts_an_engine(job)
     if ended_at is None:
         asked = asked_of(job)
         return JobAttempt(oid, ref, key, at, JobProgress.RUNNING, asked=asked, starts=starts)
@@ -83,6 +83,13 @@ def read_attempt(job: Manifest, pods: Iterable[Manifest]) -> JobAttempt | None:
         asked=asked_of(job),
         starts=starts,
     )
+
+
+def _starts_an_engine(job: Manifest) -> bool:
+    found: Any = job
+    for name in ("spec", "template", "spec", "initContainers"):
+        found = found.get(name) if isinstance(found, dict) else None
+    return bool(found)
 
 
 def _of_key(found: Measured, key: BenchmarkKey | None) -> Measured:
