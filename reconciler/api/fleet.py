@@ -11,7 +11,8 @@ from reconciler.api.meta import Resource, Spec
 
 class Prune(Spec):
     """A removal of more than `maxCount` services, or of more than `maxShare` of them when four
-    or more would go, waits for its confirm token."""
+    or more would go, waits for its confirm token. Counted over the whole fleet, since the revision
+    that was applied last."""
 
     max_count: Annotated[int, Field(ge=0)] = 10
     max_share: Annotated[float, Field(ge=0, le=1)] = 0.3

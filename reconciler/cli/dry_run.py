@@ -75,6 +75,15 @@ def _compared(args: argparse.Namespace, source: Source, planned: Pass, headers: 
     if failure is not None or held:
         _say_last_good(failure, desired)
     say_unknown(headers)
+    for name, services in desired.left_nodes(observed).items():
+        runs = ", ".join(services) or "what it runs"
+        tell(
+            printable(
+                f"node {name}, which this fleet no longer declares, keeps running {runs}:"
+                " `fleet-agent uninstall` there ends that, or `fleet-agent stop --all` where no"
+                " service was installed"
+            )
+        )
     code = _show(args, plan, desired, observed)
     if failure is not None:
         return Exit.FAILED

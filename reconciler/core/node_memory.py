@@ -180,6 +180,8 @@ def _refusal(
     else:
         text = over
         ways = [f"{suspend}, or lower what is asked" if suspend else "lower what is asked"]
+    if suspend:
+        ways.insert(0, "what runs keeps its memory, whatever its priority")
     state = targets.get(change.target)
     largest = {pool.name: pool.largest_other for pool in state.pools} if state else {}
     ways += ["or " + way for way in freed_by_others(ref, ledger, largest)]

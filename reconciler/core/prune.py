@@ -9,37 +9,55 @@ from reconciler.api.digest import digest
 from reconciler.core.observation import Observation
 from reconciler.core.plan import Action, Blocked, Change, Restart
 
+_LEAST = 4  # fewer are never a large share: a fleet of two may lose both
+
+
+@dataclass(frozen=True, slots=True)
+class SinceApplied:
+    """What became of the fleet since the revision that a target applied last: the names of the
+    services that are no longer declared, and how many were."""
+
+    gone: frozenset[str]
+    total: int
+
 
 @dataclass(frozen=True, slots=True)
 class PruneLimits:
     """The Fleet's limits, and the tokens that were confirmed. `foreign` says of services that
-    another fleet started where it is: to remove or replace one of them has to be confirmed."""
+    another fleet started where it is: to remove or replace one of them has to be confirmed.
+    `since` is by target, where its last revision is known."""
 
     max_count: int = 10
     max_share: float = 0.3
     confirmed: frozenset[str] = frozenset()
     foreign: Mapping[str, str] = field(default_factory=dict)
     are_lower: bool = False  # than what this revision states, since it raises them
+    since: Mapping[str, SinceApplied] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What the revision that was applied last has to do with removals: its limits, None where there
-    is none, and `foreign` as in PruneLimits."""
+    """What the revision that was applied last has to do with removals: its limits and the services
+    that it declared, None where there is none, and `foreign` as in PruneLimits."""
 
     foreign: Mapping[str, str] = field(default_factory=dict)
     limits: tuple[int, float] | None = None
+    services: frozenset[str] | None = None
 
 
 def limits_of(
-    max_count: int, max_share: float, before: Before, confirmed: Collection[str]
+    max_count: int,
+    max_share: float,
+    before: Before,
+    confirmed: Collection[str],
+    since: Mapping[str, SinceApplied],
 ) -> PruneLimits:
     """A revision's own limits, unless the one before has lower ones: the commit that removes, or
     loses the Fleet document itself, raises nothing for its own removals."""
     count, share = before.limits or (max_count, max_share)
     count, share = min(count, max_count), min(share, max_share)
     lower = (count, share) != (max_count, max_share)
-    return PruneLimits(count, share, frozenset(confirmed), before.foreign, lower)
+    return PruneLimits(count, share, frozenset(confirmed), before.foreign, lower, since)
 
 
 def prune_token(removals: Collection[Change]) -> str:
@@ -51,14 +69,85 @@ def guard_removals(
     changes: list[Change], observed: Observation, limits: PruneLimits
 ) -> tuple[list[Change], list[Blocked]]:
     """Hold back removals beyond the Fleet's limits, whatever would end what another fleet started,
-    and what a drained node would stop, until their token is confirmed."""
-    changes, stuck = _guard_drained([_placed(c, limits) for c in changes], limits)
-    ending = [c for c in changes if _is_removal(c) or _ends_foreign(c, limits)]
-    held = guard(ending, len({(i.target, i.ref) for i in observed.instances}), limits)
-    if held is None:
-        return changes, stuck
-    going = {(c.target, c.ref) for c in ending}
-    return [c for c in changes if (c.target, c.ref) not in going], [*stuck, held]
+    and what a drained node would stop, until their token is confirmed.
+
+    An agent sees its own node, a plan for all nodes sees each of them. Both count the whole fleet,
+    by the revisions alone: what was declared when the target applied one last, and is no longer.
+    """
+    changes, held = _guard_drained([_placed(c, limits) for c in changes], limits)
+    theirs = [c for c in changes if c.ref.label in limits.foreign and _ends(c)]
+    own = [c for c in changes if _is_removal(c) and c.ref.label not in limits.foreign]
+    staying: list[Change] = []
+    if stuck := guard(theirs, len({(i.target, i.ref) for i in observed.instances}), limits):
+        held.append(stuck)
+        staying += theirs
+    for together in _together(own, observed, limits).values():
+        if unconfirmed := _unconfirmed(together, limits):
+            held.append(unconfirmed)
+            staying += together.removals
+    stays = {(c.target, c.ref) for c in staying}
+    return [c for c in changes if (c.target, c.ref) not in stays], held
+
+
+@dataclass(slots=True)
+class _Together:
+    """Removals on targets for which the same services of the fleet go."""
+
+    since: SinceApplied
+    removals: list[Change]
+
+
+def _together(
+    removals: list[Change], observed: Observation, limits: PruneLimits
+) -> dict[str, _Together]:
+    """By their token, which targets that applied the same revision last share."""
+    found: dict[str, _Together] = {}
+    unknown = [c for c in removals if c.target not in limits.since]
+    for target in sorted({c.target for c in removals}):
+        here = [c for c in removals if c.target == target]
+        known = limits.since.get(target) or _as_seen(unknown, observed, limits)
+        labels = {c.ref.label for c in here}  # also of one that an earlier revision left behind
+        since = SinceApplied(known.gone | labels, known.total + len(labels - known.gone))
+        together = found.setdefault(removal_token(since.gone), _Together(since, []))
+        together.removals += here
+    return found
+
+
+def _unconfirmed(together: _Together, limits: PruneLimits) -> Blocked | None:
+    """Why these have to be confirmed; None: they have not."""
+    count, total, going = len(together.since.gone), together.since.total, together.removals
+    token = removal_token(together.since.gone)
+    large = count >= _LEAST and count > limits.max_share * total
+    if (count <= limits.max_count and not large) or token in limits.confirmed:
+        return None
+    refs = tuple(dict.fromkeys(c.ref for c in going))
+    part = "" if len(refs) == count else f", {len(refs)} of them here"
+    message = (
+        f"{count} of {total} services of this fleet would stop{part}; {_limits_text(limits)}."
+        f" {_if_meant(token)}"
+    )
+    first, targets = going[0], {c.target for c in going}
+    target = first.target if len(targets) == 1 else None
+    return Blocked(first.ref, "NeedsConfirmation", message, first.source, target, refs, token)
+
+
+def _as_seen(unknown: list[Change], observed: Observation, limits: PruneLimits) -> SinceApplied:
+    """Where no last revision is known: by what runs there and on others of which none is known."""
+    there = {i.ref.label for i in observed.instances if i.target not in limits.since}
+    return SinceApplied(frozenset(c.ref.label for c in unknown), len(there))
+
+
+def removal_token(labels: Collection[str]) -> str:
+    """The word that releases the end of exactly these services of a fleet, on every node."""
+    return "prune-" + digest(sorted(labels))[:8]
+
+
+def _limits_text(limits: PruneLimits) -> str:
+    words = (
+        f"the limits are {limits.max_count} services, and {limits.max_share:.0%} of all where"
+        f" {_LEAST} or more would go"
+    )
+    return f"{words}, as before: higher ones count once this is done" if limits.are_lower else words
 
 
 def _placed(change: Change, limits: PruneLimits) -> Change:
@@ -100,15 +189,13 @@ def guard(ending: Sequence[Change], total: int, limits: PruneLimits) -> Blocked 
     """Why the end of these, of `total` services, has to be confirmed; None: it has not."""
     removals = sum(map(_is_removal, ending))
     many = removals > limits.max_count
-    large = removals >= 4 and removals > limits.max_share * total
+    large = removals >= _LEAST and removals > limits.max_share * total
     foreign = sorted({limits.foreign[c.ref.label] for c in ending if c.ref.label in limits.foreign})
     token = prune_token(ending)
     if not (many or large or foreign) or token in limits.confirmed:
         return None
     would = "would stop" if removals == len(ending) else "would stop or be replaced"
-    why = f"the limits are {limits.max_count} and {limits.max_share:.0%}"
-    if limits.are_lower:
-        why += ", as before: higher ones count once this is done"
+    why = _limits_text(limits)
     if foreign:
         why = f"they were started from another fleet, {' and '.join(foreign)}"
     message = f"{len(ending)} of {total} services {would}; {why}. {_if_meant(token)}"
@@ -127,10 +214,10 @@ def _is_removal(change: Change) -> bool:
     return change.action is Action.DELETE and change.reason == "Removed"
 
 
-def _ends_foreign(change: Change, limits: PruneLimits) -> bool:
-    """Whether a process that another fleet started ends with it: it was declared here as well, and
-    otherwise."""
-    if change.ref.label not in limits.foreign or change.is_shown_only:
+def _ends(change: Change) -> bool:
+    """Whether a process ends with it: of one that another fleet started also where it is declared
+    here as well, and otherwise."""
+    if change.is_shown_only:
         return False
     ends = change.action in (Action.DELETE, Action.STOP, Action.REPLACE, Action.MOVE)
     return ends or change.impact.restart is not Restart.NONE

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from reconciler.api.fleet import FleetPolicy
@@ -16,7 +17,7 @@ from reconciler.core.node_ports import has_port
 from reconciler.core.observation import Instance, Location, Observation
 from reconciler.core.plan import Blocked, Plan
 from reconciler.core.planner import Policy, make_plan
-from reconciler.core.prune import Before, limits_of
+from reconciler.core.prune import Before, SinceApplied, limits_of
 from reconciler.fleet.fleet import Fleet, Origin
 from reconciler.fleet.workload import Workload
 from reconciler.placement import Assignment, Hold, assign, beside_others
@@ -24,6 +25,7 @@ from reconciler.placement.pods import target_of
 from reconciler.source.checkout import Checkout
 from reconciler.source.field_history import ChangedBy
 from reconciler.source.field_value import counted, value_at
+from reconciler.source.history import is_commit
 from reconciler.source.load import Loaded
 
 CachedFacts = Callable[[Fleet, Sequence[Model]], Facts]
@@ -32,6 +34,8 @@ that were read where they lie."""
 
 
 NOTHING_BEFORE = Before()
+NOTHING_SINCE: Mapping[str, SinceApplied] = MappingProxyType({})
+_STAYS = "it runs, and stays as it runs; were all started anew, others would come first: "
 _DIGESTS = ("spec.sha256", "spec.mmprojSha256")
 
 
@@ -85,17 +89,22 @@ class Desired:
             self.fleet.revision,
             (*self.assignment.workloads, *at_home),
             [
-                self._blocked(held)
+                self._blocked(held, observed)
                 for held in beside_others(self.assignment, used_by_others(observed))
                 if self._concerns(held, observed) and not _is_at_home(held, at_home)
             ],
             observed,
-            self.policy(confirmed, before),
+            self.policy(confirmed, before, self._since_applied(observed, before)),
             self,
             self._sized,
         )
 
-    def policy(self, confirmed: Iterable[str] = (), before: Before = NOTHING_BEFORE) -> Policy:
+    def policy(
+        self,
+        confirmed: Iterable[str] = (),
+        before: Before = NOTHING_BEFORE,
+        since: Mapping[str, SinceApplied] = NOTHING_SINCE,
+    ) -> Policy:
         """The Fleet's rules for carrying out a plan."""
         spec = self.fleet.policy
         return Policy(
@@ -105,9 +114,62 @@ class Desired:
                 target_of(n) for n in self.fleet.all(FleetNode) if n.spec.drain and n.spec.agent
             ),
             prune=limits_of(
-                spec.prune.max_count, spec.prune.max_share, before, (*spec.confirm, *confirmed)
+                spec.prune.max_count,
+                spec.prune.max_share,
+                before,
+                (*spec.confirm, *confirmed),
+                since,
             ),
         )
+
+    def _since_applied(self, observed: Observation, before: Before) -> dict[str, SinceApplied]:
+        """By target: what became of the fleet since the revision that it applied last, where that
+        is known. What an agent said that it applied is what its own journal has."""
+        declared = {ref.label for ref in self._services()}
+        found: dict[str, SinceApplied] = {}
+        for target, state in observed.targets.items():
+            applied = state.revision.applied if state.revision else None
+            services = self._services_at(applied) if applied else None
+            services = before.services if services is None else services
+            if services is not None:
+                found[target] = SinceApplied(services - declared, len(services))
+        return found
+
+    def _services(self) -> Iterator[ObjectRef]:
+        """Every service that has a document, also one with an error."""
+        documents = (ref for refs in self.loaded.files.values() for ref in refs)
+        refused = (document.ref for document in self.loaded.refused if document.ref)
+        held = (finding.ref for finding in self.fleet.held)
+        for ref in {*self.fleet.objects, *documents, *refused, *held}:
+            if ref.kind == "InferenceService":
+                yield ref
+
+    def _services_at(self, revision: str) -> frozenset[str] | None:
+        """The services that another commit declares; None: it is not here to be read."""
+        history = self.checkout.history
+        declared = frozenset(self._services())
+        if revision == self.checkout.revision:
+            return frozenset(ref.label for ref in declared)
+        changed = history.changed_since(revision) if history and is_commit(revision) else None
+        if changed is None:
+            return None
+        was, now = changed
+        there = (declared - (now.keys() - was.keys())) | was.keys()
+        return frozenset(ref.label for ref in there if ref.kind == "InferenceService")
+
+    def left_nodes(self, observed: Observation) -> dict[str, tuple[str, ...]]:
+        """Machines that an agent's last revision declared and this one does not, with the services
+        that it placed there by name. Nobody asks them any more, and they end nothing."""
+        states = (state.revision for state in observed.targets.values())
+        applied = {state.applied for state in states if state and state.applied}
+        history, found = self.checkout.history, dict[str, set[str]]()
+        for revision in sorted(filter(is_commit, applied)) if history else ():
+            was, _ = (history and history.changed_since(revision)) or ({}, {})
+            gone = [ref for ref in was if ref.kind == "FleetNode" and ref not in self.fleet.objects]
+            for ref in gone:
+                if value_at(was[ref], "spec.agent") is not None:
+                    found.setdefault(ref.name, set()).update(_placed_on(ref.name, was))
+        return {name: tuple(sorted(services)) for name, services in sorted(found.items())}
 
     def instances(self) -> tuple[Instance, ...]:
         """This revision in the place of an observation: what it declares, as if it all ran."""
@@ -223,10 +285,23 @@ class Desired:
         declared = self.fleet.get(FleetNode, ObjectRef("FleetNode", "", node))
         return target_of(declared) if declared else f"node/{node}"
 
-    def _blocked(self, held: Hold) -> Blocked:
+    def _blocked(self, held: Hold, observed: Observation) -> Blocked:
+        """Who runs where there is no room for all stays, whoever else comes first on paper."""
         finding = held.finding
+        nodes = {self.target(node) for node in held.nodes}
+        runs = any(i.ref == finding.ref and i.target in nodes for i in observed.instances)
+        stays = _STAYS if runs and finding.rule == "MemoryFits" else ""
         cause = self.where(finding.ref, finding.field)
-        return Blocked(finding.ref, finding.rule, finding.message, cause, None, held.services)
+        return Blocked(
+            finding.ref, finding.rule, stays + finding.message, cause, None, held.services
+        )
+
+
+def _placed_on(node: str, documents: Mapping[ObjectRef, Any]) -> Iterator[str]:
+    for ref, document in documents.items():
+        nodes = value_at(document, "spec.placement.nodes")
+        if ref.kind == "InferenceService" and isinstance(nodes, list) and node in nodes:
+            yield ref.label
 
 
 def _with_their_port(contested: Iterable[Workload], observed: Observation) -> tuple[Workload, ...]:

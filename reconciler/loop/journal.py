@@ -113,7 +113,7 @@ class SourceJournal:
         """Also the limits of the applied revision: they count for what removes beyond them."""
         if self.last is None:
             return Before(self.foreign)
-        return Before(self.foreign, _limits(self.last))
+        return Before(self.foreign, _limits(self.last), _services(self.last))
 
     def begins(self, desired: Desired) -> None:
         """This revision is about to be applied. While another fleet's services stay, because
@@ -236,6 +236,13 @@ def _limits(applied: Applied) -> tuple[int, float]:
     except (LookupError, TypeError, ValueError):  # nothing is stated
         stated = Prune()
     return stated.max_count, stated.max_share
+
+
+def _services(applied: Applied) -> frozenset[str]:
+    """Those that it declared; of a record that 0.1 wrote, those that it ran."""
+    refs = {ref for refs in applied.objects.values() for ref in refs}
+    declared = frozenset(ref.label for ref in refs if ref.kind == "InferenceService")
+    return declared or frozenset(applied.services)
 
 
 def _home(applied: Applied) -> str:

@@ -93,6 +93,13 @@ class Authorship:
             older = f"{last.commit}^1" if last and last.olds else since or self._revision
             yield from self._ask(full, older, _STAGES)
 
+    def knows(self, revision: str) -> bool:
+        return self._objects.resolve(f"{revision}^{{commit}}") is not None
+
+    def since(self, revision: str) -> Iterator[Row]:
+        """The files that differ between another commit and this revision."""
+        yield from self.between(revision, self._revision)
+
     def beside(self, commit: str, path: str, most: int) -> Iterator[str]:
         """Blobs of the next files by name, if all was read: likely the next to be asked for. Of
         each as many commits ago as this one is for this file."""

@@ -159,7 +159,9 @@ class GitCheckout:
         self._subdir = subdir
         self._rows = list_tree(mirror, revision, root)
         self._authors = Authorship(mirror, revision, root)
-        self.history: FieldHistory | None = FieldHistory(self._authors, blobs.present)
+        self.history: FieldHistory | None = FieldHistory(
+            self._authors, blobs.present, subdir=subdir
+        )
         if subdir and not self._below(subdir):
             raise SourceError(f"--path {subdir}: no such folder in commit {revision[:12]}")
 

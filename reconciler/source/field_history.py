@@ -68,14 +68,20 @@ _UNREADABLE = _Unreadable()
 
 
 class FieldHistory:
-    """Who changed what in one revision. `edited` are files that differ from its commit."""
+    """Who changed what in one revision. `edited` are files that differ from its commit; `subdir` is
+    where the fleet is."""
 
     def __init__(
-        self, authors: Authorship, read: Read, edited: Mapping[str, Edited] | None = None
+        self,
+        authors: Authorship,
+        read: Read,
+        edited: Mapping[str, Edited] | None = None,
+        subdir: str = "",
     ) -> None:
         self._authors = authors
         self._read = read
         self._edited = edited or {}
+        self._subdir = subdir
         self._blobs: dict[str, bytes | None] = {}
         self._blob_bytes = 0
         self._compared: dict[tuple[_Blob, _Blob], tuple[_Documents | None, _Documents | None]] = {}
@@ -112,6 +118,23 @@ class FieldHistory:
                     path = there
                     break
         return None
+
+    def changed_since(self, revision: str) -> tuple[_Documents, _Documents] | None:
+        """The documents that another commit and this revision do not share: what it has of them,
+        and what is there now. None: the commit is not here."""
+        if not self._authors.knows(revision):
+            return None
+        was: dict[ObjectRef, Any] = {}
+        now: dict[ObjectRef, Any] = {}
+        rows: dict[str, tuple[str | None, _Blob]]
+        rows = {row.path: (row.old, row.new) for row in self._authors.since(revision)}
+        rows |= {p: (rows.get(p, (e.old,))[0], e.data) for p, e in self._edited.items()}
+        for path, (old, new) in rows.items():
+            if is_candidate(path, self._subdir):
+                before, after = self._compare(old, new)
+                was |= before or {}
+                now |= after or {}
+        return was, now
 
     def _search(self, path: str, ref: ObjectRef, field: str) -> ChangedBy | None:
         now: str | None = None  # what it says: known from the first step that touched it

@@ -211,7 +211,7 @@ class _Committed:
         self._objects = GitObjects(git_dir)
         self._blobs = YamlBlobs(self._objects)
         self.authors = Authorship(self._objects, head, root)
-        self._fields = FieldHistory(self.authors, self._blobs.present)
+        self._fields = FieldHistory(self.authors, self._blobs.present, subdir=subdir)
         self._subdir = subdir
         self._entries = self._list(root)
 
@@ -239,7 +239,7 @@ class _Committed:
         }
         if not edited:
             return self._fields  # which keeps what it was asked
-        return FieldHistory(self.authors, self._blobs.present, edited)
+        return FieldHistory(self.authors, self._blobs.present, edited, self._subdir)
 
     def _differs(
         self, path: str, files: _WorktreeFiles, committed: Mapping[str, TreeEntry]

@@ -19,7 +19,7 @@ from reconciler.core.observation import (
 )
 from reconciler.core.plan import Action, Blocked, Plan, Restart
 from reconciler.core.planner import Policy, make_plan
-from reconciler.core.prune import PruneLimits, prune_token
+from reconciler.core.prune import PruneLimits, SinceApplied, removal_token
 from reconciler.fleet.workload import Workload
 from reconciler.report.plan_text import plan_text
 from tests.support.builders import (
@@ -229,8 +229,7 @@ def test_a_lost_process_is_drift_and_the_policy_decides(enforced: bool, reason: 
 
 def test_removals_beyond_the_limits_wait_for_exactly_their_token() -> None:
     have = [instance(f"s{i}") for i in range(6)]
-    free = plan([], observed(*have), max_count=100, max_share=1.0)
-    token = prune_token(free.changes)
+    token = removal_token([i.ref.label for i in have])
 
     guarded = plan([], observed(*have))
     released = plan([], observed(*have), confirmed=frozenset({token}))
@@ -256,6 +255,27 @@ def test_three_of_three_may_go_but_four_of_five_may_not() -> None:
 
     assert len(three.changes) == 3
     assert [b.reason for b in four.blocked] == ["NeedsConfirmation"]
+
+
+def test_a_plan_for_all_nodes_and_each_of_their_agents_count_the_whole_fleet() -> None:
+    labels = frozenset(f"default/s{i}" for i in range(4))
+    nodes = {f"node/{name}": TargetState(f"node/{name}", reachable=True) for name in "ab"}
+    there = [instance(f"s{i}", target=f"node/{'ab'[i % 2]}") for i in range(4)]
+    last = SinceApplied(labels, 4)  # all four were renamed
+
+    def held(*names: str, **limits: Any) -> list[str | None]:
+        targets = {f"node/{name}": nodes[f"node/{name}"] for name in names}
+        seen = Observation(targets, tuple(i for i in there if i.target in targets))
+        return [
+            b.token for b in plan([], seen, since=dict.fromkeys(targets, last), **limits).blocked
+        ]
+
+    (token,) = held("a", "b")
+
+    assert token
+    assert held("a") == held("b") == [token]
+    assert held("a", confirmed=frozenset({token})) == []
+    assert held("a", "b", confirmed=frozenset({token})) == []
 
 
 def test_a_new_service_never_takes_the_memory_of_one_that_runs() -> None:

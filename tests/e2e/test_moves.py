@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.client import complete
-from tests.support.fleets import node, service
+from tests.support.fleets import document, node, service
 from tests.support.pids import alive
 from tests.support.ports import own_port
 from tests.support.reconciler import Fleet, Machine, Running
@@ -249,3 +249,59 @@ def test_a_blocked_change_is_seen_where_no_agent_runs_until_it_is_gone(
 
     assert "update pending: MemoryFits: " in blocked
     assert "pending" not in machine.agent("status").out
+
+
+def test_the_guard_that_a_plan_for_all_nodes_announces_is_the_one_that_agents_keep(
+    homes: tuple[Home, Home], machine: Machine, fleet: Fleet
+) -> None:
+    declare(fleet, *homes)
+    for number, home in enumerate((*homes, *homes)):
+        place(fleet, f"old{number}", on=home)
+    for home in homes:
+        home.begin(fleet)
+    before = [homes[n % 2].machine.wait_ready(f"old{n}") for n in range(4)]
+    for number in range(4):  # all four get another name, two on each node
+        text = (fleet.repo.work / f"services/old{number}.yaml").read_text()
+        (fleet.repo.work / f"services/old{number}.yaml").unlink()
+        fleet.repo.write(f"services/new{number}.yaml", text.replace(f"old{number}", f"new{number}"))
+    fleet.repo.commit("Rename", push=False)
+
+    dry = machine.reconcile("-C", str(fleet.repo.work), "--dry-run", "-o", "json")
+    fleet.repo.push()
+    for number in range(4):
+        homes[number % 2].machine.wait_ready(f"new{number}")
+
+    assert dry.code == 3
+    (held,) = dry.json()["blocked"]
+    assert held["reason"] == "NeedsConfirmation"
+    assert held["message"].startswith("4 of 4 services of this fleet would stop;")
+    assert {ref["name"] for ref in held["holds"]} == {"old0", "old1", "old2", "old3"}
+    for home in homes:
+        (kept,) = home.state()["blocked"]
+        assert f"confirm: [{held['confirm']}]" in kept["message"]
+        assert "4 of 4 services of this fleet would stop, 2 of them here" in kept["message"]
+    assert all(alive(instance.pid) for instance in before if instance.pid)
+
+    policy = document("Fleet", "fleet", {"confirm": [held["confirm"]]})
+    fleet.repo.publish({"fleet.yaml": policy}, "Confirm")
+
+    wait_for(lambda: not any(alive(instance.pid) for instance in before if instance.pid))
+
+
+def test_a_machine_that_leaves_the_fleet_is_named_with_what_it_keeps_running(
+    homes: tuple[Home, Home], machine: Machine, fleet: Fleet
+) -> None:
+    declare(fleet, *homes)
+    for name, home in zip(("stays", "goes"), homes, strict=True):
+        place(fleet, name, on=home)
+        home.begin(fleet)
+        home.machine.wait_ready(name)
+    (fleet.repo.work / "nodes/b.yaml").unlink()
+    (fleet.repo.work / "services/goes.yaml").unlink()
+    fleet.repo.commit("Without b", push=False)
+
+    dry = machine.reconcile("-C", str(fleet.repo.work), "--dry-run")
+
+    says = "node b, which this fleet no longer declares, keeps running default/goes:"
+    assert says in dry.err
+    assert "`fleet-agent uninstall` there ends that" in dry.err

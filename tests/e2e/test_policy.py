@@ -43,7 +43,7 @@ def test_many_removals_wait_for_the_committed_token_which_releases_exactly_them(
     before = machine.instances()
     assert set(before) == {*NAMES, "kept"}
     assert all(instance.ready for instance in before.values())
-    assert "4 of 5 services would stop" in running.out
+    assert "4 of 5 services of this fleet would stop" in running.out
     dry = machine.reconcile("-C", fleet.url, "--local", "--dry-run", "-o", "json")
     assert dry.code == 3
     assert [b["reason"] for b in dry.json()["blocked"]] == ["NeedsConfirmation"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.client import complete, get
-from tests.support.fleets import model
+from tests.support.fleets import model, node
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
 from tests.support.ports import own_port
@@ -159,3 +159,23 @@ def test_a_change_that_would_not_fit_leaves_the_running_process_as_it_is(
 
 def _line(text: str, word: str) -> str:
     return next(line for line in text.splitlines() if word in line)
+
+
+def test_of_two_services_that_cannot_both_run_the_plan_says_who_stays_and_why(
+    machine: Machine, fleet: Fleet
+) -> None:
+    small = node("here", hardware={"memory": "16Gi"}, memory={"budget": "400Mi"})
+    fleet.repo.publish({"nodes/here.yaml": small}, "A small budget")
+    fleet.push_service("low", priority="low")
+    here = ("-C", fleet.url, "--local=here")
+    assert machine.reconcile(*here, "--once").code == 0
+    fleet.push_service("vip", priority="critical")
+
+    plan = machine.reconcile(*here, "--dry-run", "-o", "json").json()
+
+    said = {item["ref"]["name"]: item["message"] for item in plan["blocked"]}
+    assert said["low"].startswith("it runs, and stays as it runs; were all started anew, others")
+    assert "default/low" in said["vip"]
+    assert (
+        "what runs keeps its memory, whatever its priority; or suspend one of them" in said["vip"]
+    )
