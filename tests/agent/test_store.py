@@ -377,22 +377,22 @@ def test_a_download_takes_nothing_of_what_another_still_needs(
     tmp_path: Path, *, is_known: bool
 ) -> None:
     """A file system with room for one of two; the first stops after half of it."""
-    files = {name: name.encode() * 100_000 for name in ("one", "two")}
+    files = {name: name.encode() * 1_000_000 for name in ("one", "two")}
     data = {f"/files/{name}": bytes_ for name, bytes_ in files.items()}
     with (
-        small_disk(tmp_path / "disk", 500_000) as root,
+        small_disk(tmp_path / "disk", 5_000_000) as root,
         FileServer(b"") as server,
         opened(root) as store,
     ):
-        server.files, server.stop_paths = data, {"/files/one": 150_000}
+        server.files, server.stop_paths = data, {"/files/one": 1_500_000}
         server.go_on.clear()
         first, second = (
             ModelFile(name, server.url.replace("model.gguf", name), "mlx") for name in files
         )
-        store.ensure(replace(first, size_bytes=300_000))
-        wait_for(lambda: received(store, first) >= 100_000)
+        store.ensure(replace(first, size_bytes=3_000_000))
+        wait_for(lambda: received(store, first) >= 1_000_000)
         server.states_length = is_known
-        server.stop_paths = {"/files/two": 300_000}
+        server.stop_paths = {"/files/two": 3_000_000}
         store.ensure(second)
         message = settle(store, second)
         server.go_on.set()
