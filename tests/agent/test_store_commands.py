@@ -309,7 +309,7 @@ def test_the_store_is_listed_for_people(machine: Machine, tmp_path: Path) -> Non
     assert code == 0
     assert "gguf" in out
     assert "pypi://tiny==1.0" in out
-    assert "1 models" in machine.errors
+    assert "1 model," in machine.errors
 
 
 def test_options_of_the_store_stand_before_and_after_what_is_done_with_it(
