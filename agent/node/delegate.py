@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from agent.node.disk import DeclaredModels
 from agent.node.local import LocalAgent
@@ -13,13 +13,16 @@ from agent.state.undone import note_undone, undone_of
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
+from reconciler.core.observation import Observation
 from reconciler.core.plan import Plan
+from reconciler.core.prune import Before
 from reconciler.core.target import Outcome, Target
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.model_file import model_file, with_projectors
 from reconciler.loop import LoopDelegate
-from reconciler.loop.desired import CachedFacts, Desired
+from reconciler.loop.desired import NOTHING_REFUSED, CachedFacts, Desired
 from reconciler.models import hosts_of
+from reconciler.models.headers import Headers, first_known
 from reconciler.models.policy import context_of
 from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import Source
@@ -29,10 +32,19 @@ from reconciler.source.load import Loaded
 class NodeDelegate(LoopDelegate):
     """Of a loop that plans for one node, whether or not it may change it."""
 
-    def __init__(self, name: str, target: Target, overlay: Overlay, facts: CachedFacts) -> None:
+    def __init__(
+        self,
+        name: str,
+        target: Target,
+        overlay: Overlay,
+        facts: CachedFacts,
+        headers: Headers | None,
+    ) -> None:
+        """`headers`: what is known of models that are not here."""
         super().__init__(target, facts)
         self.overlay = overlay
         self._name = name
+        self._headers = headers
 
     def hold_reason(self, loaded: Loaded) -> str | None:
         assert loaded.fleet is not None, "only valid revisions may be held"
@@ -41,6 +53,12 @@ class NodeDelegate(LoopDelegate):
     def apply_overrides(self, fleet: Fleet) -> Fleet:
         return self.overlay(fleet)
 
+    def make_plan(
+        self, desired: Desired, observed: Observation, confirmed: Iterable[str], before: Before
+    ) -> Plan:
+        refused = self._headers.refused() if self._headers else NOTHING_REFUSED
+        return desired.plan(observed, confirmed, before, refused)
+
     def _stated(self, desired: Desired) -> FleetNode | None:
         return desired.fleet.get(FleetNode, ObjectRef("FleetNode", "", self._name))
 
@@ -48,8 +66,11 @@ class NodeDelegate(LoopDelegate):
 class RecordedDelegate(NodeDelegate):
     """Of a loop that only compares: nothing here locks, starts, stops or writes."""
 
-    def __init__(self, name: str, node: RecordedNode, overlay: Overlay, facts: CachedFacts) -> None:
-        super().__init__(name, node, overlay, facts)
+    def __init__(
+        self, name: str, node: RecordedNode, overlay: Overlay, headers: Headers | None
+    ) -> None:
+        facts = first_known(node.facts, headers.facts) if headers else node.facts
+        super().__init__(name, node, overlay, facts, headers)
         self._node = node
 
     def on_revision(self, desired: Desired) -> None:
@@ -70,7 +91,7 @@ class AgentDelegate(NodeDelegate):
         source: Source,
         busy: Callable[[], str | None],
     ) -> None:
-        super().__init__(name, agent.target, overlay, agent.facts)
+        super().__init__(name, agent.target, overlay, agent.facts, agent.headers)
         self._agent = agent
         self._source = source
         self._busy = busy

@@ -23,7 +23,7 @@ from agent.node.drift import DriftWatch
 from agent.node.handover import Handover
 from agent.node.settings import Settings
 from agent.node.target import ProcessTarget
-from agent.node.view import RecordedNode
+from agent.node.view import RecordedNode, found_gone
 from agent.process.events import ProcessTiming
 from agent.process.health import ask
 from agent.process.owner import Processes
@@ -39,6 +39,7 @@ from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.model_file import ModelFile, with_projectors
 from reconciler.memory import ModelFacts
 from reconciler.models import FetchContext
+from reconciler.models.headers import Headers
 
 _log = logging.getLogger(__name__)
 
@@ -122,6 +123,11 @@ class LocalAgent:
             headers,
         )
 
+    @property
+    def headers(self) -> Headers | None:
+        """What is read of models before they are fetched."""
+        return self._headers.headers if self._headers else None
+
     def facts(self, fleet: Fleet, models: Sequence[Model]) -> dict[ObjectRef, ModelFacts]:
         """What the store knows of models, and of others what their headers say."""
         stored = self._renderer.facts(fleet, models)
@@ -138,6 +144,8 @@ class LocalAgent:
 
     def start(self, *, revive: bool = True) -> None:
         """Take over what an earlier life of this program left running; see Processes.start."""
+        if revive:
+            self.target.found_gone = found_gone(self.state)
         self.processes.start(revive=revive)
         self.drift.start()
 

@@ -21,10 +21,9 @@ from reconciler.api.nodestate import NodeOverrides
 from reconciler.atomic import atomic_write
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop import Loop, LoopTiming, Reporter, Wake
-from reconciler.loop.desired import CachedFacts, no_facts
 from reconciler.loop.journal import SourceJournal
 from reconciler.models.header_cache import HeaderCache
-from reconciler.models.headers import LOOP_WAIT_S, Headers, first_known
+from reconciler.models.headers import LOOP_WAIT_S, Headers
 from reconciler.models.lookahead import Lookahead
 from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import FetchedAhead, Source
@@ -131,10 +130,10 @@ def only_seen(
     settings: Settings,
     report: Reporter,
     following: Following,
-    ahead: Callable[[str], CachedFacts] = lambda node: no_facts,
+    headers: Headers | None = None,
 ) -> tuple[str, Loop]:
     """The node's name, and the loop of `owned` for who only compares: nothing here locks, starts,
-    stops or writes. `ahead` says what is known of models for a node that are not in its store.
+    stops or writes. `headers`: what is known of models that are not in its store.
     Raises UsageError, SourceError or InvalidFleet where it cannot be told which node this is."""
     history = PeekedHistory(StateDir(settings.root.absolute()).desired / "history.json")
     journal = SourceJournal(history, source, strict=following.strict)
@@ -143,7 +142,9 @@ def only_seen(
     node = recorded_node(name, settings)
 
     overlay = Overlay(name, settings, own_memory)
-    delegate = RecordedDelegate(name, node, overlay, first_known(node.facts, ahead(name)))
+    if headers is not None:
+        headers.node = name
+    delegate = RecordedDelegate(name, node, overlay, headers)
     loop = Loop(
         *(source, following.read, delegate, journal, report, Wake()),
         confirmed=following.confirmed,

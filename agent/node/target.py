@@ -6,7 +6,7 @@ pass after its download, when its memory is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -20,6 +20,7 @@ from agent.node.drift import DriftWatch
 from agent.node.handover import Handover
 from agent.node.offer import target_state, wanted_models
 from agent.node.overlay import is_ours
+from agent.node.view import as_found
 from agent.process.holders import stranger_on
 from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.owner import Processes
@@ -35,6 +36,7 @@ from reconciler.models.scheme import FetchContext
 from reconciler.models.url import shown
 
 _ON_ITS_WAY = "Downloading"
+_NEWS_S = 60.0  # a source may have been away for hours, and what was found is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,10 @@ class ProcessTarget:
         self.undone: tuple[Undone, ...] = ()  # by the last pass, of what was not blocked
         self._namespace = namespace
         self._headers = headers
+        # services without a process when this life of the agent began, which are started again:
+        # the first plan says so, with these words
+        self.found_gone: Mapping[ObjectRef, str] = {}
+        self._begun_at = clock()
         self._expected_file = expected_file  # for commands that read this node's files
 
     def observe(self, workloads: Iterable[Workload]) -> Observation:
@@ -96,9 +102,11 @@ class ProcessTarget:
         state = target_state(
             self._node, self._renderer, workloads, self._clock(), own, seen.pools, disk
         )
+        is_news = self._clock() - self._begun_at < _NEWS_S
+        gone, self.found_gone = self.found_gone if is_news else {}, {}
         live = {
             i.ref: replace(
-                i.to_instance(state.target),
+                as_found(i.to_instance(state.target), gone),
                 measured=seen.measured_of(i.pid),
                 drifts=self._drift.of(i),
             )
@@ -160,6 +168,8 @@ class ProcessTarget:
     def _run(self, change: Change) -> Outcome:
         workload = change.desired
         assert workload is not None
+        if change.reason == "ProcessGone":  # begun by who took over what was recorded
+            return Outcome(change, Result.APPLIED, "starts again")
         self._check_port(workload)
         rendered = self._renderer.render(workload, keep_port=True)
         if rendered is None:

@@ -37,6 +37,7 @@ from reconciler.memory import ModelFacts
 from reconciler.runtimes import RUNTIMES
 
 _UNSEEN = "its process ended, and no agent runs to start it again"
+_ENDED = "its process ended"
 
 
 class RecordedNode:
@@ -110,6 +111,31 @@ def recorded_instances(state: StateDir, node: str) -> tuple[Instance, ...]:
     return beside_owned(state, _recorded(state, target), read_noted(state, target))
 
 
+def found_gone(state: StateDir) -> dict[ObjectRef, str]:
+    """Every service that should run and has no process, with what is to be said of it."""
+    return {
+        record.launch.ref: _gone_message(record)
+        for record in (Records(state).read_all() if state.records.is_dir() else ())
+        if record.wanted and not _lives(record)
+    }
+
+
+def as_found(instance: Instance, gone: Mapping[ObjectRef, str]) -> Instance:
+    """As it was before who took the node over began to start it again."""
+    message = gone.get(instance.ref)
+    if message is None or instance.adopted:  # found by its marker after all
+        return instance
+    return replace(
+        instance,
+        ready=False,
+        gone=True,
+        pid=None,
+        endpoint=None,
+        reason="ProcessGone",
+        message=message,
+    )
+
+
 def recorded_leaving(state: StateDir) -> dict[ObjectRef, str]:
     """Every service that is not wanted here any more and whose process lives, with what it waits
     for."""
@@ -139,9 +165,9 @@ def _ending(launch: Launch, child: Child, *, is_owned: bool) -> str:
 def _recorded(state: StateDir, target: str) -> tuple[Instance, ...]:
     if not state.records.is_dir():
         return ()
-    drifts = read_drifts(drift_file(state))
+    drifts, is_owned = read_drifts(drift_file(state)), state.holder() is not None
     return tuple(
-        _drifted(_instance(state, record, target), drifts)
+        _drifted(_instance(state, record, target, is_owned=is_owned), drifts)
         for record in Records(state).read_all()
         if record.wanted
     )
@@ -165,7 +191,18 @@ def _served(
     return mark_quarantined(many.with_reasons(served, failed), record.quarantined)
 
 
-def _instance(state: StateDir, record: ProcessRecord, target: str) -> Instance:
+def _lives(record: ProcessRecord) -> bool:
+    return record.child is not None and is_ours(record.child)
+
+
+def _gone_message(record: ProcessRecord) -> str:
+    """What the record says of a process was true while it lived, and so long ago."""
+    if record.child is not None or not record.message:
+        return _UNSEEN
+    return f"{_UNSEEN}; the last time: {record.reason}: {record.message}"
+
+
+def _instance(state: StateDir, record: ProcessRecord, target: str, *, is_owned: bool) -> Instance:
     launch, child = record.launch, record.child
     found = Instance(
         ref=launch.ref,
@@ -184,11 +221,12 @@ def _instance(state: StateDir, record: ProcessRecord, target: str) -> Instance:
         models=launch.models,
         start_seconds=record.start_seconds,
     )
-    if child is None:
-        message = record.message or _UNSEEN
-        return replace(found, gone=True, reason=record.reason or "ProcessGone", message=message)
-    if not is_ours(child):  # what the record says of it was true while it lived
-        return replace(found, gone=True, reason="ProcessGone", message=_UNSEEN)
+    if child is None and is_owned:  # its owner starts it again
+        message = record.message or _ENDED
+        return replace(found, reason=record.reason or "ProcessGone", message=message)
+    if child is None or not is_ours(child):
+        message = _ENDED if is_owned else _gone_message(record)
+        return replace(found, gone=not is_owned, reason="ProcessGone", message=message)
     pid = child.identity.pid
     recognise = health.recogniser(launch.runtime, launch.models)
     verdict = health.check(

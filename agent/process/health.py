@@ -70,7 +70,7 @@ def check(
     list may have changed. A process that `was_ready` gets no trial request. `key` is its API key;
     it is sent only once the socket's owner is proven.
     """
-    if unhealthy := _unhealthy(host, port, probe, timeout_s):
+    if unhealthy := _unhealthy(host, port, probe, timeout_s, was_ready=was_ready):
         return unhealthy
     proven = known is not None and still_listens(known)
     listening = known if proven else listening_socket(pid, port)
@@ -163,13 +163,18 @@ def _queued(launch: Launch, probe: Probe) -> int:
     return round(total(body.decode(errors="replace"), gauge) or 0) if status == 200 else 0
 
 
-def _unhealthy(host: str, port: int, probe: Probe, timeout_s: float) -> HealthVerdict | None:
+def _unhealthy(
+    host: str, port: int, probe: Probe, timeout_s: float, *, was_ready: bool = False
+) -> HealthVerdict | None:
     """Why the server on the port is not ready, whichever process it is; None if it reports that it
-    is."""
+    is. One that `was_ready` does not load any more."""
     try:
         status, body = EngineAddress(host, port).ask(probe.path, timeout_s)
     except ConnectionRefusedError:
         return HealthVerdict(False, "Loading", "does not listen yet")
+    except TimeoutError:
+        reason = "NotResponding" if was_ready else "Loading"
+        return HealthVerdict(False, reason, f"no answer on port {port} within {timeout_s:g} s")
     except (OSError, http.client.HTTPException, ValueError) as error:
         text = one_line(words_of(error)) or type(error).__name__
         return HealthVerdict(False, "Loading", f"no answer on port {port}: {text}")

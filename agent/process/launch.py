@@ -180,4 +180,5 @@ class ProcessSnapshot:
             models=launch.models,
             start_seconds=self.start_seconds,
             served=self.served,
+            adopted=self.adopted,
         )

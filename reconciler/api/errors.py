@@ -64,14 +64,20 @@ class HeaderError(ReconcilerError):
 
 
 class ModelError(ReconcilerError):
-    """A model's files cannot be had."""
+    """A model's files cannot be had. `is_refusal`: its host answered, and does not give them."""
+
+    def __init__(self, message: str, *, is_refusal: bool = False) -> None:
+        super().__init__(message)
+        self.is_refusal = is_refusal
 
 
 class DownloadFailed(ModelError):
     """A transfer failed: retry with backoff, and not before the other side wants us back."""
 
-    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, retry_after_s: float | None = None, *, is_refusal: bool = False
+    ) -> None:
+        super().__init__(message, is_refusal=is_refusal)
         self.retry_after_s = retry_after_s
 
 

@@ -30,6 +30,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "Held": "its hold annotation leaves it exactly as it is",
         "DriftReported": "the Fleet's drift policy only reports",
         "DriftShown": "it differs in something that a restart would not mend",
+        "ModelUnavailable": "the host of its model does not give it",
         "MemoryFits": "it does not fit beside what runs",
         "PortInUse": "its port is another's",
         "DiskFull": "the disk has no room for its model",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import TYPE_CHECKING
 
 from reconciler.console.edge import tell
@@ -55,14 +55,17 @@ def headers_of(
     )
 
 
-def say_unknown(headers: Headers) -> None:
-    """A line for each reason why something is not known before it is fetched."""
-    for line in _lines(headers):
+def say_unknown(headers: Headers, besides: Container[str] = ()) -> None:
+    """A line for each reason why something is not known before it is fetched, `besides` those that
+    the plan says."""
+    for line in _lines(headers, besides):
         tell(printable(f"note: {line}"))
 
 
-def _lines(headers: Headers) -> Iterator[str]:
+def _lines(headers: Headers, besides: Container[str]) -> Iterator[str]:
     for why, models in headers.unknown().items():
+        if why in besides:
+            continue
         named = ", ".join(models[:_MOST_NAMED])
         more = f" and {len(models) - _MOST_NAMED} more" if len(models) > _MOST_NAMED else ""
         yield f"memory and size of {named}{more} are not known yet: {why}"

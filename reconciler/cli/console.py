@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from reconciler.api.meta import ObjectRef
 from reconciler.api.problem import Problem
 from reconciler.console.edge import wants_colour, width_of
 from reconciler.core.observation import Instance, Observation
@@ -106,6 +107,7 @@ class Console:
         self._json = output == "json"
         self._on_ready = on_ready or self._say_ready
         self._news = News()
+        self._told_ready: set[ObjectRef] = set()  # of what ran before
         self._followed: Checkout | None = None
         self._refused_after: tuple[Checkout | None] | None = None
 
@@ -159,6 +161,8 @@ class Console:
         """Say every service that became ready, stopped being so, or changed its reason."""
         changed, gone = self._news.looked(observed.instances)
         for instance in changed:
+            if instance.reason == "Adopted":
+                continue  # it runs; whether it answers is about to be known
             if instance.ready:
                 self._on_ready(instance)
             else:
@@ -174,6 +178,10 @@ class Console:
             self._screen.say(f"{ref.label}  stopped")
 
     def _say_ready(self, instance: Instance) -> None:
-        took = f" after {instance.start_seconds:.1f} s" if instance.start_seconds else ""
         where = f" at {instance.endpoint}" if instance.endpoint else ""
+        if instance.adopted and instance.ref not in self._told_ready:
+            self._told_ready.add(instance.ref)
+            self._screen.say(f"{instance.ref.label}  already running{where}", Tone.GOOD)
+            return
+        took = f" after {instance.start_seconds:.1f} s" if instance.start_seconds else ""
         self._screen.say(f"{instance.ref.label}  ready{where}{took}", Tone.GOOD)

@@ -19,7 +19,7 @@ from reconciler.cli.fleet import differing, errors_of, open_fleet, open_planned,
 from reconciler.cli.overrides import overrides_of
 from reconciler.cli.passes import Pass, open_pass
 from reconciler.console.edge import Exit, tell, wants_colour, width_of
-from reconciler.core.observation import Observation, TargetState
+from reconciler.core.observation import Instance, Observation, TargetState, starts_again
 from reconciler.core.plan import Plan
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import Desired
@@ -74,7 +74,6 @@ def _compared(args: argparse.Namespace, source: Source, planned: Pass, headers: 
     failure, held = planned.report.failure, planned.loop.held
     if failure is not None or held:
         _say_last_good(failure, desired)
-    say_unknown(headers)
     for name, services in desired.left_nodes(observed).items():
         runs = ", ".join(services) or "what it runs"
         tell(
@@ -84,10 +83,26 @@ def _compared(args: argparse.Namespace, source: Source, planned: Pass, headers: 
                 " service was installed"
             )
         )
+    say_unknown(headers, besides={item.message for item in plan.blocked})
+    hung = _hung(plan, observed)
+    for instance in hung:
+        state = observed.targets[instance.target]
+        words = f"{instance.reason}: {instance.message}; {starts_again(instance.ref, state)} anew"
+        tell(printable(f"{instance.ref.label}  {words}"))
     code = _show(args, plan, desired, observed)
     if failure is not None:
         return Exit.FAILED
-    return Exit.BLOCKED if held else code
+    return Exit.BLOCKED if held or hung else code
+
+
+def _hung(plan: Plan, observed: Observation) -> list[Instance]:
+    """What a pass would wait for in vain: it runs, answers nothing, and is not going to change."""
+    changed = {change.ref for change in plan.changes}
+    return [
+        instance
+        for instance in observed.instances
+        if instance.reason == "NotResponding" and instance.ref not in changed
+    ]
 
 
 def _uncommitted(source: Source, planned: Desired) -> str:

@@ -158,14 +158,7 @@ def this_machines(
     report = PassReport()
     following = Following(confirmed=confirmed)
     settings = local.settings(args)
-
-    def ahead(node: str) -> CachedFacts:
-        if headers is None:
-            return no_facts
-        headers.node = node
-        return headers.facts
-
-    name, loop = only_seen(source, args.local or None, settings, report, following, ahead)
+    name, loop = only_seen(source, args.local or None, settings, report, following, headers)
     return Pass(loop, report, name)
 
 

@@ -78,7 +78,8 @@ class Instance:
     needs: tuple[PoolNeed, ...] = ()
     models: tuple[str, ...] = ()
     start_seconds: float | None = None  # measured: from spawn to ready, the last time
-    gone: bool = False  # it should run and has no process
+    gone: bool = False  # it should run, has no process, and nobody starts it again
+    adopted: bool = False  # its process ran before who watches it now
     drifts: tuple[Drift, ...] = ()
     served: tuple[ServedModel, ...] = ()
     measured: tuple[tuple[str, int], ...] = ()

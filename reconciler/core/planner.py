@@ -166,7 +166,8 @@ def _within(
     """What becomes of a step by the Fleet's policy and the service's own annotations."""
     if not isinstance(step, Change):
         return step
-    if step.action is Action.DRIFT and not step.is_shown_only and not policy.drift_enforced:
+    is_changed = step.action is Action.DRIFT and step.reason != "ProcessGone"
+    if is_changed and not step.is_shown_only and not policy.drift_enforced:
         step = replace(step, reason="DriftReported", impact=Impact())
     if step.reason == "Removed" and incomplete:
         return Blocked(
@@ -178,9 +179,13 @@ def _within(
             (step.ref,),
         )
     meant = want or step.desired  # of a move: as it is declared for its new home
-    if have is not None and step.reason != "RestartedByHand" and _is_held(meant, have):
+    is_held = have is not None and step.reason not in _NEVER_HELD and _is_held(meant, have)
+    if is_held:
         return _leave_alone(step)
     return step
+
+
+_NEVER_HELD = ("RestartedByHand", "ProcessGone")  # by a person's hand; nothing was left
 
 
 def _is_held(want: Workload | None, have: Instance) -> bool:

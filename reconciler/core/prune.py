@@ -219,5 +219,7 @@ def _ends(change: Change) -> bool:
     here as well, and otherwise."""
     if change.is_shown_only:
         return False
+    if change.reason == "ProcessGone":
+        return False  # it has ended by itself
     ends = change.action in (Action.DELETE, Action.STOP, Action.REPLACE, Action.MOVE)
     return ends or change.impact.restart is not Restart.NONE

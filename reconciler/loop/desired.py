@@ -36,6 +36,7 @@ that were read where they lie."""
 NOTHING_BEFORE = Before()
 NOTHING_SINCE: Mapping[str, SinceApplied] = MappingProxyType({})
 _STAYS = "it runs, and stays as it runs; were all started anew, others would come first: "
+NOTHING_REFUSED: Mapping[str, str] = MappingProxyType({})
 _DIGESTS = ("spec.sha256", "spec.mmprojSha256")
 
 
@@ -81,23 +82,48 @@ class Desired:
         observed: Observation,
         confirmed: Iterable[str] = (),
         before: Before = NOTHING_BEFORE,
+        refused: Mapping[str, str] = NOTHING_REFUSED,
     ) -> Plan:
         """What to change on the observed targets so that they become this revision. `before`: of
-        the revision that was applied last."""
+        the revision that was applied last. `refused`: models that their hosts do not give, by
+        origin, with the reason."""
         at_home = _with_their_port(self.assignment.contested, observed)
+        held = beside_others(self.assignment, used_by_others(observed))
         return make_plan(
             self.fleet.revision,
             (*self.assignment.workloads, *at_home),
             [
-                self._blocked(held, observed)
-                for held in beside_others(self.assignment, used_by_others(observed))
-                if self._concerns(held, observed) and not _is_at_home(held, at_home)
+                *(
+                    self._blocked(each, observed)
+                    for each in held
+                    if self._concerns(each, observed) and not _is_at_home(each, at_home)
+                ),
+                *self._unfetchable(observed, refused),
             ],
             observed,
             self.policy(confirmed, before, self._since_applied(observed, before)),
             self,
             self._sized,
         )
+
+    def _unfetchable(self, observed: Observation, refused: Mapping[str, str]) -> Iterator[Blocked]:
+        """Services that need a model which is not there and is not given."""
+        runs = {(i.target, i.ref, i.inputs_digest) for i in observed.instances if not i.gone}
+        for want in self.assignment.workloads if refused else ():
+            state = observed.targets.get(want.target)
+            if (
+                state is None
+                or want.suspended
+                or (want.target, want.ref, want.inputs_digest) in runs
+            ):
+                continue
+            for model in want.model_files:
+                why = refused.get(model.origin)
+                if why and state.cached.isdisjoint(model.identities):
+                    ref = model.ref(want.ref.namespace)
+                    cause = self.where(ref, "spec.source") or self.where(want.ref)
+                    holds = (want.ref,)
+                    yield Blocked(ref, "ModelUnavailable", why, cause, want.target, holds)
 
     def policy(
         self,

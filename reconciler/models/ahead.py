@@ -42,14 +42,19 @@ def look_ahead(request: ListRequest, cache: HeaderCache, offline: bool = False) 
         found = _look(request, entry)
     except DownloadFailed as error:  # keep what was known when the host last responded
         known = entry.ahead if entry else Ahead(why=str(error))
-        return replace(known, host_is_away=isinstance(error, HostUnreachable))
+        is_away = isinstance(error, HostUnreachable)
+        return replace(known, host_is_away=is_away, refused=_refusal(error))
     except ModelError as error:
-        return Ahead(why=str(error))
+        return Ahead(why=str(error), refused=_refusal(error))
     except HeaderError as error:
         return Ahead(why=f"it is not a usable GGUF file: {error}")
     if found is not entry and all(mark for _, mark, _ in found.identity):
         cache.put(name, found)
     return found.ahead
+
+
+def _refusal(error: ModelError) -> str:
+    return str(error) if error.is_refusal else ""
 
 
 def entry_name(request: ListRequest) -> str:

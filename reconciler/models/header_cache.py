@@ -30,13 +30,15 @@ Identity = tuple[tuple[str, str | None, int], ...]
 class Ahead:
     """What is known of a model that was not fetched. `digest` is stated by its host. `why` is the
     reason if `facts` or the size are unknown, else empty. `host_is_away`: its host could not be
-    reached just now; what is known is from the cache."""
+    reached just now; what is known is from the cache. `refused`: the words in which the host does
+    not give it, else empty."""
 
     size_bytes: int | None = None
     digest: str | None = None
     facts: ModelFacts | None = None
     why: str = ""
     host_is_away: bool = False
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)

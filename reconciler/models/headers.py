@@ -10,7 +10,7 @@ from reconciler.api.fleet import FleetSpec
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
-from reconciler.api.model import Model
+from reconciler.api.model import Model, origin
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.model_file import ModelFile, model_file
 from reconciler.memory import ModelFacts
@@ -75,6 +75,15 @@ class Headers:
             ahead = self._of(ref)
             if ahead is not None and ahead.why:
                 found.setdefault(ahead.why, []).append(ref.label)
+        return found
+
+    def refused(self) -> dict[str, str]:
+        """The models that their hosts do not give, by origin, in the hosts' words."""
+        found = {}
+        for ref, (_, request) in self._needed.items():
+            ahead = self._of(ref)
+            if ahead is not None and ahead.refused:
+                found[origin(request.source, request.patterns)] = ahead.refused
         return found
 
     def _can_ask(self, source: str) -> bool:

@@ -154,7 +154,7 @@ def _ask(hub: HubSource, request: ListRequest) -> dict[str, Any]:
         status = int(answer.get("status") or 0)
         headers = answer.get("headers") or {}
         if reason := _explain(hub, bool(answer.get("withToken")), status, headers):
-            raise ModelError(reason)
+            raise ModelError(reason, is_refusal=True)
         pause = answer.get("retryAfter")
         raise DownloadFailed(f"{hub.repo}: the Hub answers HTTP {status}: try again later", pause)
     raise failure(answer, printable(str(answer.get("message"))))

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 18
 _LONGEST_PAUSE_S = 3600.0
 _CONTENT_RANGE = re.compile(r"bytes (?:([0-9]{1,18})-[0-9]{1,18}|\*)/([0-9]{1,18}|\*)")
+_REFUSALS = (401, 403, 404, 410)
 _HINTS = {
     401: "it wants a login, which a fleet file cannot hold",
     403: "it does not let us read this file",
@@ -108,7 +109,8 @@ def _refusal(source: str, response: HTTPResponse, access: FileAccess | None) -> 
         return ModelError(told)
     hint = _HINTS.get(status, "try again later, or check the source")
     pause = retry_after_s(response.getheader("Retry-After"))
-    return DownloadFailed(f"{shown(source)}: HTTP {status}: {hint}", pause)
+    is_refusal = status in _REFUSALS and access is None  # who has a way in may know another
+    return DownloadFailed(f"{shown(source)}: HTTP {status}: {hint}", pause, is_refusal=is_refusal)
 
 
 def _pieces(request: PieceRequest) -> Pieces:

@@ -137,7 +137,7 @@ def _ask(base: str, repository: str, reference: str, request: ListRequest) -> di
     if answer["error"] == "refused":
         status = int(answer["status"])
         if reason := _explain(where, status, {}):
-            raise ModelError(reason)
+            raise ModelError(reason, is_refusal=True)
         pause = answer.get("retryAfter")
         raise DownloadFailed(f"{where}: the registry answers HTTP {status}", pause)
     raise failure(answer, f"{where}: {printable(str(answer.get('message')))}")

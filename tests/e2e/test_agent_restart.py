@@ -61,7 +61,7 @@ def test_after_a_sigkill_the_model_keeps_answering_and_is_adopted(
     with asking(before.endpoint) as seen:
         first.end(signal.SIGKILL)
         second = machine.start("-C", fleet.url, "--local")
-        second.wait_said("default/chat  ready")
+        second.wait_said("default/chat  already running at http://")
         enough = seen.answers + 5
         wait_for(lambda: seen.answers >= enough)
 

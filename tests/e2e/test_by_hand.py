@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -50,6 +51,25 @@ def test_a_running_agent_stops_a_service_and_keeps_it_stopped_until_a_restart(
     assert restarted.code == 0
     assert "default/chat: ready at http://" in restarted.err
     assert machine.wait_ready("chat").port == chat.port
+
+
+def test_a_hung_engine_is_named_with_the_command_that_starts_another(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat", rollout={"drainTimeout": "1s"})
+    assert machine.reconcile("-C", fleet.url, "--once", "--local").code == 0
+    hung = machine.wait_ready("chat").pid
+    assert hung
+    os.kill(hung, signal.SIGSTOP)
+
+    said = machine.reconcile("-C", fleet.url, "--dry-run", "--local")
+    remedy = re.search("`fleet-agent (.*?)`", said.err)
+    assert remedy, said.err
+    done = machine.agent(*shlex.split(remedy[1]))
+
+    assert (said.code, done.code) == (3, 0)
+    assert "default/chat  NotResponding: no answer on port" in said.err
+    assert machine.wait_ready("chat", not_pid=hung)
 
 
 def test_a_stopped_service_comes_back_with_its_next_input_change(

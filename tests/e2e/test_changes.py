@@ -306,7 +306,7 @@ def test_what_was_remembered_is_damaged_and_nothing_stops(machine: Machine, flee
     second = machine.start("-C", fleet.url, "--local")
 
     second.wait_said("history.json was damaged")
-    second.wait_said("default/chat  ready")
+    second.wait_said("default/chat  already running")
     chat = machine.instance("chat")
     assert chat
     assert (chat.pid, chat.port) == (before.pid, before.port)

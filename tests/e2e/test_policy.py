@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 
 import pytest
 
 from tests.support.fleets import document, model
 from tests.support.http import FileServer
-from tests.support.pids import alive
 from tests.support.reconciler import Fleet, Machine, Running
 from tests.support.wait import wait_for
 
@@ -69,24 +66,6 @@ def test_confirm_on_the_command_line_releases_them_too(machine: Machine, fleet: 
 
     assert done.code == 0
     assert set(machine.instances()) == {"kept"}
-
-
-def test_drift_that_is_only_reported_is_shown_and_left(machine: Machine, fleet: Fleet) -> None:
-    fleet.repo.publish({"fleet.yaml": _policy(drift="report")})
-    fleet.push_service("chat")
-    first = machine.start("-C", fleet.url, "--local")
-    chat = machine.wait_ready("chat")
-    first.end(signal.SIGKILL)  # nobody watches while the process goes
-    assert chat.pid
-    os.kill(chat.pid, signal.SIGKILL)
-    wait_for(lambda: not alive(chat.pid or 0))
-
-    plan = machine.reconcile("-C", fleet.url, "--local", "--dry-run", "-o", "json")
-
-    assert plan.code == 2
-    (change,) = plan.json()["changes"]
-    assert (change["action"], change["reason"]) == ("drift", "DriftReported")
-    assert change["impact"]["restart"] == "none"
 
 
 def test_a_model_from_a_host_that_is_not_allowed_is_blocked_with_what_to_do(

@@ -6,15 +6,23 @@ The rows, and how to add one: `scenarios/__init__.py`. pytest -s prints the tabl
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
 from collections.abc import Iterator
 from difflib import unified_diff
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.scenarios import SCENARIOS, Scenario, World, counts, play
-from tests.support.one_pass import CHANGES, OK, decided
+from tests.e2e.scenarios.world import here, serve, weights
+from tests.support.fleets import model, node, service
+from tests.support.one_pass import CHANGES, OK, Move, decided, wander
+from tests.support.pids import alive
 from tests.support.reconciler import Machine
+from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -45,3 +53,53 @@ def test_a_dry_run_says_what_the_pass_does(scenario: Scenario, world: World) -> 
     plans = (json.dumps(decided(each), indent=1).splitlines() for each in (said, done))
     assert not [*unified_diff(*plans, "said", "done")], everything
     assert done.code == (OK if said.code == CHANGES else said.code)
+
+
+def test_after_any_edits_of_services_that_share_all_a_dry_run_says_what_the_pass_does(
+    world: World,
+) -> None:
+    """Three services, of two models, on two nodes of which this machine is one: with ports and
+    memory for fewer than three."""
+    world.local = "--local=here"
+    world.do((here(), weights, {"there.yaml": node("there"), **_MODELS}))
+    world.write({"other.gguf": world.tiny + bytes(64), **serve("a", "b", "c", **_ON_HERE)})
+    moves = _moves(world)
+    wander(moves, world.run, repair=moves[0], steps=_STEPS)
+
+
+_STEPS = int(os.environ.get("WALK_STEPS", "6"))
+_MODELS = {"other.yaml": model("other", source="other.gguf")}
+_ON_HERE = {"placement": {"nodes": ["here"]}}
+_ROOM: tuple[dict[str, Any], ...] = ({}, *({"memory": {"budget": n * 320 << 20}} for n in (1, 2)))
+
+
+def _moves(world: World) -> tuple[Move, ...]:
+    def edit() -> None:
+        name = random.choice("abc")
+        spec: dict[str, Any] = {"contextSize": 256 * random.randint(1, 4), **_ON_HERE}
+        if random.random() < 0.2:
+            # a copy that runs here would wait for the other node to answer
+            is_free = name not in world.pids() and random.random() < 0.5
+            spec |= {"placement": {"nodes": ["there"]}} if is_free else {"suspend": True}
+        world.write({f"{name}.yaml": service(name, random.choice(("tiny", "other")), **spec)})
+
+    def remove() -> None:
+        (world.folder / f"{random.choice('abc')}.yaml").unlink(missing_ok=True)
+
+    def replace_bytes() -> None:
+        world.write({"other.gguf": world.tiny + bytes(random.randint(1, 9))})
+
+    def change_budget() -> None:
+        world.write(here(**random.choice(_ROOM)))
+
+    def kill() -> None:
+        pids = [*world.pids().values()]
+        for pid in pids[:1]:
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: not any(map(alive, pids[:1])))
+
+    def stop_by_hand() -> None:
+        world.machine.agent("stop", random.choice("abc"))
+
+    rest = (remove, replace_bytes, change_budget, change_budget, kill, stop_by_hand)
+    return (edit, edit, edit, edit, *rest)

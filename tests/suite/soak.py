@@ -19,7 +19,12 @@ from dataclasses import dataclass
 from itertools import count, islice
 
 FUZZ_SECONDS = "FUZZ_SECONDS"  # the variable that says how long a round looks for odd inputs
-_LONGER = {FUZZ_SECONDS: "120", "CHAOS_ROUNDS": "100", "CLUSTER_CHAOS_ROUNDS": "40"}
+_LONGER = {
+    FUZZ_SECONDS: "120",
+    "CHAOS_ROUNDS": "100",
+    "CLUSTER_CHAOS_ROUNDS": "40",
+    "WALK_STEPS": "40",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,14 @@ def _same_weights(world: World) -> Files:
     return {"same.gguf": world.tiny}
 
 
+def _in_a_team(world: World) -> Files:
+    """With its model: a service's models are in its namespace."""
+    return {
+        "team.yaml": document("Model", "tiny", {"source": "tiny.gguf"}, namespace="team"),
+        "a.yaml": document("InferenceService", "a", {"modelRef": "tiny"}, namespace="team"),
+    }
+
+
 def _model_of_its_own(world: World) -> Files:
     return {"mine.yaml": model("mine", source="tiny.gguf")}
 
@@ -58,6 +66,20 @@ SERVICES = (
         after=(gone("a"), on_port("b", 0)),
         codes="2 0 0",
         counts="1 create, 1 delete",
+    ),
+    Scenario(
+        "a service moves to another namespace",
+        before=running("a"),
+        after=(gone("a"), _in_a_team),
+        codes="2 0 0",
+        counts="1 create, 1 delete",
+    ),
+    Scenario(
+        "all services are suspended",
+        before=running("a", "b"),
+        after=(serve("a", "b", suspend=True),),
+        codes="2 0 0",
+        counts="2 stop",
     ),
     Scenario(
         "a service is suspended",
@@ -196,6 +218,7 @@ FILES = (
         after=({"a.yaml": None, "renamed.yaml": service("a", "tiny")},),
         codes="0 0 0",
         counts="1 unchanged",
+        words=("default/a  already running at http://",),
     ),
     Scenario(
         "files move into a folder",

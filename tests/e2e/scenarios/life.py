@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import socket
 
-from tests.e2e.scenarios.world import Files, Scenario, World, running, serve
-from tests.support.fleets import node
+from reconciler.api.meta import HOLD_ANNOTATION
+from tests.e2e.scenarios.world import Files, Scenario, World, gone, on_port, running, serve
+from tests.support.fleets import document, node
+from tests.support.one_pass import BLOCKED
+from tests.support.pids import alive
+from tests.support.wait import wait_for
 
 
 def _stopped(world: World) -> None:
@@ -34,7 +41,90 @@ def _another_fleet(world: World) -> None:
     world.folder = other
 
 
+def _killed(world: World) -> None:
+    _signal(world, signal.SIGKILL)
+
+
+def _hung(world: World) -> None:
+    _signal(world, signal.SIGSTOP)
+
+
+def _signal(world: World, number: signal.Signals) -> None:
+    pid = world.pids()["a"]
+    os.kill(pid, number)
+    if number == signal.SIGKILL:
+        wait_for(lambda: not alive(pid))
+
+
+def _reports(world: World) -> Files:
+    return {"fleet.yaml": document("Fleet", "fleet", {"drift": "report"})}
+
+
+def _held(world: World) -> Files:
+    annotations = {HOLD_ANNOTATION: "true"}
+    spec = {"modelRef": "tiny"}
+    return {"a.yaml": document("InferenceService", "a", spec, annotations=annotations)}
+
+
+def _never_ran(world: World) -> None:
+    """Its port was taken, and is free by now."""
+    with socket.create_server(("127.0.0.1", world.ports[0])):
+        assert world.run("--once", "--timeout", "1s").code == BLOCKED
+
+
 ROWS = (
+    Scenario(
+        "an engine was killed",
+        before=running("a", "b"),
+        after=(_killed,),
+        codes="2 0 0",
+        counts="1 drift, 1 unchanged",
+        words=("its process ended, and no agent runs to start it again",),
+    ),
+    Scenario(
+        "an engine was killed, and drift is reported only",
+        before=(_reports, *running("a", "b")),
+        after=(_killed,),
+        codes="2 0 0",
+        counts="1 drift, 1 unchanged",
+    ),
+    Scenario(
+        "an engine was killed, and its service is edited",
+        before=running("a", "b"),
+        after=(_killed, serve("a", contextSize=256)),
+        codes="2 0 0",
+        counts="1 replace, 1 unchanged",
+    ),
+    Scenario(
+        "an engine was killed, and its service is held",
+        before=(_held, *running("b")),
+        after=(_killed,),
+        codes="2 0 0",
+        counts="1 drift, 1 unchanged",
+    ),
+    Scenario(
+        "an engine was killed, and its service is to go",
+        before=running("a", "b"),
+        after=(_killed, gone("a")),
+        codes="2 0 0",
+        counts="1 delete, 1 unchanged",
+    ),
+    Scenario(
+        "an engine hangs",
+        before=running("a", "b"),
+        after=(_hung,),
+        codes="3 3 3",
+        counts="2 unchanged",
+        words=("default/a  NotResponding: no answer on port ", "`fleet-agent restart default/a"),
+        timeout="3s",
+    ),
+    Scenario(
+        "a copy of a fleet has a service that never ran",
+        before=(on_port("a", 0), _never_ran),
+        after=(_another_fleet, on_port("a", 0)),
+        codes="2 0 0",
+        counts="1 create",
+    ),
     Scenario(
         "a service was stopped by hand",
         before=running("a", "b"),
@@ -53,8 +143,8 @@ ROWS = (
         "the state directory is gone",
         before=running("a"),
         after=(_without_state,),
-        codes="2 0 0",
-        counts="1 create",
+        codes="3 3 3",
+        counts="1 PortInUse",
     ),
     Scenario(
         "the only node gets another name",

@@ -85,6 +85,15 @@ ROWS = (
         differs="a dry run plans files, and a pass applies the commit",
     ),
     Scenario(
+        "a file that git does not know",
+        before=(*_ONE, applied),
+        after=(serve("b"),),
+        codes="2 0 2",
+        counts="1 create, 1 unchanged",
+        words=("b.yaml differs from ",),
+        differs="a dry run plans files, and a pass applies the commit",
+    ),
+    Scenario(
         "files that nobody committed, and the commit is asked for",
         before=(*_ONE, applied, _ref("HEAD")),
         after=(serve("a", contextSize=256),),

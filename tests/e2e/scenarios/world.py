@@ -48,6 +48,7 @@ class World:
     tiny: bytes  # a model of 230 KB
     fleet: str = ""  # in the place of the folder, for -C
     local: str = "--local"
+    env: dict[str, str] = field(default_factory=dict)
     options: list[str] = field(default_factory=list)  # further words of every command
     ports: list[int] = field(default_factory=lambda: own_ports(3))
     ends: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -72,7 +73,7 @@ class World:
 
     def run(self, *words: str) -> Finished:
         where = ("-C", self.fleet or str(self.folder), self.local)
-        return self.machine.reconcile(*where, *words, *self.options)
+        return self.machine.reconcile(*where, *words, *self.options, env=self.env)
 
     def hold_port(self, number: int = 0) -> None:
         """Another program takes one of our ports."""

@@ -1,0 +1,66 @@
+"""Where models come from, and what their hosts answer."""
+
+from __future__ import annotations
+
+from tests.e2e.scenarios.world import Files, Scenario, World, running, serve
+from tests.support.fleets import model
+from tests.support.http import FileServer
+
+
+def _far(world: World) -> Files:
+    """The model is a file of a web server."""
+    server = world.ends.enter_context(FileServer(world.tiny + bytes(64)))
+    world.kept["server"] = server
+    world.env["FLEET_OFFLINE"] = "0"
+    return {"tiny.yaml": model("tiny", source=server.url)}
+
+
+def _not_there(world: World) -> None:
+    world.kept["server"].status = 404
+
+
+def _away(world: World) -> Files:
+    world.env["FLEET_OFFLINE"] = "0"
+    return {"tiny.yaml": model("tiny", source=f"http://127.0.0.1:{world.ports[0]}/tiny.gguf")}
+
+
+ROWS = (
+    Scenario(
+        "a model is fetched",
+        before=(_far,),
+        after=(serve("a", "b"),),
+        codes="2 0 0",
+        counts="2 create",
+    ),
+    Scenario(
+        "a model is not at its address",
+        before=(_far,),
+        after=(_not_there, serve("a")),
+        codes="3 3 3",
+        counts="1 ModelUnavailable",
+        words=("HTTP 404: check the source",),
+    ),
+    Scenario(
+        "what runs gets a model that is not at its address",
+        before=running("a"),
+        after=(_far, _not_there),
+        codes="3 3 3",
+        counts="1 unchanged, 1 ModelUnavailable",
+    ),
+    Scenario(
+        "a model that was fetched is not at its address any more",
+        before=(_far, *running("a")),
+        after=(_not_there, serve("b")),
+        codes="2 0 0",
+        counts="1 create, 1 unchanged",
+    ),
+    Scenario(
+        "the host of a model does not answer",
+        after=(_away, serve("a")),
+        codes="2 3 2",
+        counts="1 create",
+        words=("memory and size of default/tiny are not known yet",),
+        timeout="1s",
+        differs="a host that is away may be back: it is asked again until the time is over",
+    ),
+)
