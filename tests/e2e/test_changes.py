@@ -355,7 +355,7 @@ def test_a_port_that_a_neighbour_has_is_refused_and_both_stay_up(
     chat, more = machine.wait_ready("chat"), machine.wait_ready("more")
 
     fleet.push_service("more", endpoint={"port": chat.port})
-    running.wait_said(f"port {chat.port} is default/chat's")
+    running.wait_planned(f"port {chat.port} is default/chat's")
 
     for was in (chat, more):
         now = machine.instance(was.ref.name)
@@ -375,7 +375,7 @@ def test_a_port_that_a_stranger_has_is_refused_until_it_is_free(
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
         fleet.push_service("chat", endpoint={"port": port})
-        running.wait_said(f"port {port} is taken by pid {os.getpid()}")
+        running.wait_planned(f"port {port} is taken by pid {os.getpid()}")
         now = machine.instance("chat")
         assert now
         assert (now.pid, now.port, now.ready) == (chat.pid, chat.port, True)
