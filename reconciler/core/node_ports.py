@@ -37,13 +37,15 @@ class NodePorts:
         self._targets = situation.observed.targets
         # in a cluster every pod has an address of its own
         instances = [i for i in situation.observed.instances if is_node(i.target)]
-        self._has: dict[Key, int] = {
-            (i.target, i.ref): i.port for i in instances if i.port is not None and has_port(i)
-        }
+        self._has: dict[Key, int] = {}
+        self._owner: dict[_Port, ObjectRef] = {}
+        for each in sorted(instances, key=lambda i: (i.pid is None, i.ref)):
+            place = None if each.port is None else (each.target, each.port)
+            # of two that name one port, as after a crash, the one that lives has it
+            if place is not None and has_port(each) and place not in self._owner:
+                self._owner[place] = each.ref
+                self._has[each.target, each.ref] = place[1]
         self._stated = {(i.target, i.ref): i.inputs.get("port") is not None for i in instances}
-        self._owner: dict[_Port, ObjectRef] = {
-            (target, port): ref for (target, ref), port in self._has.items()
-        }
         self._left: dict[_Port, ObjectRef] = {}  # by whom, in this plan
         self._taken: list[_Taken] = []
 

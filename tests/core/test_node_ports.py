@@ -202,6 +202,16 @@ def test_one_that_waits_for_its_port_does_not_have_it() -> None:
         assert not made.blocked
 
 
+def test_of_two_that_name_one_port_the_one_that_lives_has_it() -> None:
+    seen = (gone("a", 2), runs("b", 2))
+
+    both_go = plan([], *seen)
+    one_comes = plan([wants("a", 2), wants("b", 2)], *seen)
+
+    assert sorted(steps(both_go)) == ["a", "b"]
+    assert [(b.ref.name, b.reason) for b in one_comes.blocked] == [("a", "PortInUse")]
+
+
 def replace_reason(of: Instance, reason: str) -> Instance:
     return instance("a", wants("a", 2), port=of.port, pid=None, reason=reason)
 
