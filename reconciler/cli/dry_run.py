@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from reconciler.agents.verdicts import with_verdicts
@@ -74,6 +74,17 @@ def _compared(args: argparse.Namespace, source: Source, planned: Pass, headers: 
     failure, held = planned.report.failure, planned.loop.held
     if failure is not None or held:
         _say_last_good(failure, desired)
+    say_unknown(headers, besides={item.message for item in plan.blocked})
+    _say_left_nodes(desired, observed)
+    hung = _hung(plan, observed)
+    _say_hung(hung, observed)
+    code = _show(args, plan, desired, observed)
+    if failure is not None:
+        return Exit.FAILED
+    return Exit.BLOCKED if held or hung else code
+
+
+def _say_left_nodes(desired: Desired, observed: Observation) -> None:
     for name, services in desired.left_nodes(observed).items():
         runs = ", ".join(services) or "what it runs"
         tell(
@@ -83,16 +94,13 @@ def _compared(args: argparse.Namespace, source: Source, planned: Pass, headers: 
                 " service was installed"
             )
         )
-    say_unknown(headers, besides={item.message for item in plan.blocked})
-    hung = _hung(plan, observed)
+
+
+def _say_hung(hung: Iterable[Instance], observed: Observation) -> None:
     for instance in hung:
-        state = observed.targets[instance.target]
-        words = f"{instance.reason}: {instance.message}; {starts_again(instance.ref, state)} anew"
+        again = starts_again(instance.ref, observed.targets[instance.target])
+        words = f"{instance.reason}: {instance.message}; {again} anew"
         tell(printable(f"{instance.ref.label}  {words}"))
-    code = _show(args, plan, desired, observed)
-    if failure is not None:
-        return Exit.FAILED
-    return Exit.BLOCKED if held or hung else code
 
 
 def _hung(plan: Plan, observed: Observation) -> list[Instance]:

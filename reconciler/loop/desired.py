@@ -314,12 +314,24 @@ class Desired:
     def _blocked(self, held: Hold, observed: Observation) -> Blocked:
         """Who runs where there is no room for all stays, whoever else comes first on paper."""
         finding = held.finding
-        nodes = {self.target(node) for node in held.nodes}
-        runs = any(i.ref == finding.ref and i.target in nodes for i in observed.instances)
-        stays = _STAYS if runs and finding.rule == "MemoryFits" else ""
+        runs = finding.rule == "MemoryFits" and self._runs_as_refused(finding.ref, observed)
+        stays = _STAYS if runs else ""
         cause = self.where(finding.ref, finding.field)
         return Blocked(
             finding.ref, finding.rule, stays + finding.message, cause, None, held.services
+        )
+
+    def _runs_as_refused(self, ref: ObjectRef, observed: Observation) -> bool:
+        """Whether it runs already, on a machine, as it does not fit beside others."""
+        refused = {
+            (sized.workload.target, sized.workload.inputs_digest)
+            for admission in self.assignment.admissions
+            for sized in admission.refused
+            if sized.workload.ref == ref and not admission.is_pool
+        }
+        return any(
+            instance.ref == ref and (instance.target, instance.inputs_digest) in refused
+            for instance in observed.instances
         )
 
 

@@ -262,7 +262,7 @@ def test_the_first_plan_of_a_loop_knows_of_a_model_what_a_dry_run_knows(
     running.wait_planned("\n")
 
     planned = json.loads(running.out.splitlines()[0])
-    assert [c["impact"] for c in planned["changes"]] == [c["impact"] for c in said["changes"]]
+    assert _impacts(planned) == _impacts(said)
     assert planned["changes"][0]["impact"]["downloadBytes"] == len(hub.data)
 
 
@@ -279,6 +279,11 @@ def test_a_loop_plans_without_a_header_that_is_late_and_again_when_it_comes(
     running.wait_planned("MemoryFits")
     assert "download, size not known yet" in running.out
     assert hub.ranges == ["bytes=0-262143"]  # it was never fetched
+
+
+def _impacts(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """Without the room on the disk, which others on this machine change as well."""
+    return [{k: v for k, v in c["impact"].items() if k != "disk"} for c in plan["changes"]]
 
 
 def _publish_far(fleet: Fleet, hub: FileServer, **spec: Any) -> None:
