@@ -85,7 +85,7 @@ def _compared(args: argparse.Namespace, source: Source, planned: Pass, headers: 
 
 
 def _say_left_nodes(desired: Desired, observed: Observation) -> None:
-    for name, services in desired.left_nodes(observed).items():
+    for name, services in desired.since.left_nodes(observed).items():
         runs = ", ".join(services) or "what it runs"
         tell(
             printable(

@@ -109,13 +109,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
         if here.journal.damage:
             screen.say(here.journal.damage)
         if args.watch and service.on_ready is None:
-            ended = (
-                "the watch and the models" if args.stop_on_exit else "the watch, the models go on"
-            )
-            screen.say(
-                f"watching the files in {source.location}: what is saved is applied once they have"
-                f" been still for {_SETTLE_S:g} s; Ctrl-C ends {ended}"
-            )
+            screen.say(_watching(source, args.stop_on_exit))
         progress = ProgressLine(screen, here.agent.store.downloads, here.agent.store.stored_bytes)
         alarm = threading.Timer(service.deadline_s or 0.0, wake.stop)
         try:
@@ -130,15 +124,24 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
             progress.close()
             running = here.agent.processes.snapshot()
             if args.stop_on_exit and running:
-                names = ", ".join(state.ref.label for state in running)
-                if screen.live:
-                    screen.say("")  # the terminal has shown ^C
-                screen.say(
-                    f"stops {names}: requests in flight may finish first;"
-                    " Ctrl-C leaves them running"
-                )
+                _say_stopping(screen, running)
             elif not args.once:
                 _say_left_running(screen, running, args.state_dir)
+
+
+def _watching(source: Source, stop_on_exit: bool) -> str:
+    ended = "the watch and the models" if stop_on_exit else "the watch, the models go on"
+    return (
+        f"watching the files in {source.location}: what is saved is applied once they have"
+        f" been still for {_SETTLE_S:g} s; Ctrl-C ends {ended}"
+    )
+
+
+def _say_stopping(screen: Screen, states: Iterable[ProcessSnapshot]) -> None:
+    names = ", ".join(state.ref.label for state in states)
+    if screen.live:
+        screen.say("")  # the terminal has shown ^C
+    screen.say(f"stops {names}: requests in flight may finish first; Ctrl-C leaves them running")
 
 
 def _say_left_running(

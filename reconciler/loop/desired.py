@@ -20,12 +20,12 @@ from reconciler.core.planner import Policy, make_plan
 from reconciler.core.prune import Before, SinceApplied, limits_of
 from reconciler.fleet.fleet import Fleet, Origin
 from reconciler.fleet.workload import Workload
+from reconciler.loop.declared_since import DeclaredSince
 from reconciler.placement import Assignment, Hold, assign, beside_others
 from reconciler.placement.pods import target_of
 from reconciler.source.checkout import Checkout
 from reconciler.source.field_history import ChangedBy
 from reconciler.source.field_value import counted, value_at
-from reconciler.source.history import is_commit
 from reconciler.source.load import Loaded
 
 CachedFacts = Callable[[Fleet, Sequence[Model]], Facts]
@@ -101,7 +101,7 @@ class Desired:
                 *self._unfetchable(observed, refused),
             ],
             observed,
-            self.policy(confirmed, before, self._since_applied(observed, before)),
+            self.policy(confirmed, before, self.since.removed(observed, before)),
             self,
             self._sized,
         )
@@ -148,54 +148,10 @@ class Desired:
             ),
         )
 
-    def _since_applied(self, observed: Observation, before: Before) -> dict[str, SinceApplied]:
-        """By target: what became of the fleet since the revision that it applied last, where that
-        is known. What an agent said that it applied is what its own journal has."""
-        declared = {ref.label for ref in self._services()}
-        found: dict[str, SinceApplied] = {}
-        for target, state in observed.targets.items():
-            applied = state.revision.applied if state.revision else None
-            services = self._services_at(applied) if applied else None
-            services = before.services if services is None else services
-            if services is not None:
-                found[target] = SinceApplied(services - declared, len(services))
-        return found
-
-    def _services(self) -> Iterator[ObjectRef]:
-        """Every service that has a document, also one with an error."""
-        documents = (ref for refs in self.loaded.files.values() for ref in refs)
-        refused = (document.ref for document in self.loaded.refused if document.ref)
-        held = (finding.ref for finding in self.fleet.held)
-        for ref in {*self.fleet.objects, *documents, *refused, *held}:
-            if ref.kind == "InferenceService":
-                yield ref
-
-    def _services_at(self, revision: str) -> frozenset[str] | None:
-        """The services that another commit declares; None: it is not here to be read."""
-        history = self.checkout.history
-        declared = frozenset(self._services())
-        if revision == self.checkout.revision:
-            return frozenset(ref.label for ref in declared)
-        changed = history.changed_since(revision) if history and is_commit(revision) else None
-        if changed is None:
-            return None
-        was, now = changed
-        there = (declared - (now.keys() - was.keys())) | was.keys()
-        return frozenset(ref.label for ref in there if ref.kind == "InferenceService")
-
-    def left_nodes(self, observed: Observation) -> dict[str, tuple[str, ...]]:
-        """Machines that an agent's last revision declared and this one does not, with the services
-        that it placed there by name. Nobody asks them any more, and they end nothing."""
-        states = (state.revision for state in observed.targets.values())
-        applied = {state.applied for state in states if state and state.applied}
-        history, found = self.checkout.history, dict[str, set[str]]()
-        for revision in sorted(filter(is_commit, applied)) if history else ():
-            was, _ = (history and history.changed_since(revision)) or ({}, {})
-            gone = [ref for ref in was if ref.kind == "FleetNode" and ref not in self.fleet.objects]
-            for ref in gone:
-                if value_at(was[ref], "spec.agent") is not None:
-                    found.setdefault(ref.name, set()).update(_placed_on(ref.name, was))
-        return {name: tuple(sorted(services)) for name, services in sorted(found.items())}
+    @property
+    def since(self) -> DeclaredSince:
+        """This revision beside those that targets have applied."""
+        return DeclaredSince(self.checkout, self.loaded, self.fleet)
 
     def instances(self) -> tuple[Instance, ...]:
         """This revision in the place of an observation: what it declares, as if it all ran."""
@@ -333,13 +289,6 @@ class Desired:
             instance.ref == ref and (instance.target, instance.inputs_digest) in refused
             for instance in observed.instances
         )
-
-
-def _placed_on(node: str, documents: Mapping[ObjectRef, Any]) -> Iterator[str]:
-    for ref, document in documents.items():
-        nodes = value_at(document, "spec.placement.nodes")
-        if ref.kind == "InferenceService" and isinstance(nodes, list) and node in nodes:
-            yield ref.label
 
 
 def _with_their_port(contested: Iterable[Workload], observed: Observation) -> tuple[Workload, ...]:

@@ -1,0 +1,81 @@
+"""What a revision declares beside what others declared that targets have applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reconciler.api.meta import ObjectRef
+from reconciler.core.observation import Observation
+from reconciler.core.prune import Before, SinceApplied
+from reconciler.fleet.fleet import Fleet
+from reconciler.source.checkout import Checkout
+from reconciler.source.field_value import value_at
+from reconciler.source.history import is_commit
+from reconciler.source.load import Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredSince:
+    """One revision, as it was read."""
+
+    checkout: Checkout
+    loaded: Loaded
+    fleet: Fleet
+
+    def removed(self, observed: Observation, before: Before) -> dict[str, SinceApplied]:
+        """By target: what became of the fleet since the revision that it applied last, where that
+        is known. What an agent said that it applied is what its own journal has."""
+        declared = {ref.label for ref in self._services()}
+        found: dict[str, SinceApplied] = {}
+        for target, state in observed.targets.items():
+            applied = state.revision.applied if state.revision else None
+            services = self._services_at(applied) if applied else None
+            services = before.services if services is None else services
+            if services is not None:
+                found[target] = SinceApplied(services - declared, len(services))
+        return found
+
+    def _services(self) -> Iterator[ObjectRef]:
+        """Every service that has a document, also one with an error."""
+        documents = (ref for refs in self.loaded.files.values() for ref in refs)
+        refused = (document.ref for document in self.loaded.refused if document.ref)
+        held = (finding.ref for finding in self.fleet.held)
+        for ref in {*self.fleet.objects, *documents, *refused, *held}:
+            if ref.kind == "InferenceService":
+                yield ref
+
+    def _services_at(self, revision: str) -> frozenset[str] | None:
+        """The services that another commit declares; None: it is not here to be read."""
+        history = self.checkout.history
+        declared = frozenset(self._services())
+        if revision == self.checkout.revision:
+            return frozenset(ref.label for ref in declared)
+        changed = history.changed_since(revision) if history and is_commit(revision) else None
+        if changed is None:
+            return None
+        was, now = changed
+        there = (declared - (now.keys() - was.keys())) | was.keys()
+        return frozenset(ref.label for ref in there if ref.kind == "InferenceService")
+
+    def left_nodes(self, observed: Observation) -> dict[str, tuple[str, ...]]:
+        """Machines that an agent's last revision declared and this one does not, with the services
+        that it placed there by name. Nobody asks them any more, and they end nothing."""
+        states = (state.revision for state in observed.targets.values())
+        applied = {state.applied for state in states if state and state.applied}
+        history, found = self.checkout.history, dict[str, set[str]]()
+        for revision in sorted(filter(is_commit, applied)) if history else ():
+            was, _ = (history and history.changed_since(revision)) or ({}, {})
+            gone = [ref for ref in was if ref.kind == "FleetNode" and ref not in self.fleet.objects]
+            for ref in gone:
+                if value_at(was[ref], "spec.agent") is not None:
+                    found.setdefault(ref.name, set()).update(_placed_on(ref.name, was))
+        return {name: tuple(sorted(services)) for name, services in sorted(found.items())}
+
+
+def _placed_on(node: str, documents: Mapping[ObjectRef, Any]) -> Iterator[str]:
+    for ref, document in documents.items():
+        nodes = value_at(document, "spec.placement.nodes")
+        if ref.kind == "InferenceService" and isinstance(nodes, list) and node in nodes:
+            yield ref.label
