@@ -15,7 +15,7 @@ from agent.process.identity import (
     session_of,
     variable_of,
 )
-from agent.process.ports import answers, can_bind
+from agent.process.ports import answers, can_bind, not_local
 from agent.process.records import Records
 from agent.process.sockets import listener
 from agent.process.spawn import CONFIG_VARIABLE
@@ -45,8 +45,15 @@ def taken_ports(
     state: StateDir, wanted: Iterable[tuple[str, int]], own: Container[int]
 ) -> dict[int, PortHolder]:
     """Which of the wanted ports (host, port) somebody has who is no service of this state
-    directory. `own`: the ports of its processes, which are not looked at."""
-    found = {port: stranger_on(state, host, port) for host, port in wanted if port not in own}
+    directory. `own`: the ports of its processes, which are not looked at. Of an address that is not
+    this machine's nobody can have a port: that is another refusal."""
+    wanted = tuple(wanted)
+    here = {host for host in {host for host, _ in wanted} if not_local(host) is None}
+    found = {
+        port: stranger_on(state, host, port)
+        for host, port in wanted
+        if port not in own and host in here
+    }
     return {port: holder for port, holder in found.items() if holder is not None}
 
 
