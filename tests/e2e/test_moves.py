@@ -294,6 +294,7 @@ def test_a_machine_that_leaves_the_fleet_is_named_with_what_it_keeps_running(
     declare(fleet, *homes)
     for name, home in zip(("stays", "goes"), homes, strict=True):
         place(fleet, name, on=home)
+    for name, home in zip(("stays", "goes"), homes, strict=True):  # both on the whole revision
         home.begin(fleet)
         home.machine.wait_ready(name)
     (fleet.repo.work / "nodes/b.yaml").unlink()
