@@ -49,7 +49,7 @@ spec:
   promptCache: 128Mi
   resources:
     requests:
-      nvidia.com/gpu: 1
+      cpu: 2
   endpoint:
     type: ClusterIP
   rollout:
