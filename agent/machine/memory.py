@@ -140,11 +140,9 @@ class MachineMemory:
         return shortfall(launch.needs, Occupancy("", pools, ledger))
 
     def _pool_of(self, need: PoolNeed) -> MemoryPool:
-        """The pool with the budget that the service was admitted to, and its basis."""
-        pool = self._stated.pool(need.pool)
-        if pool is not None and pool.budget_bytes == need.budget_bytes:
-            return pool
-        return MemoryPool(need.pool, None, need.budget_bytes, show_bytes(need.budget_bytes))
+        """The pool as it is stated today; before the fleet is read, as it was at admission."""
+        at_admission = MemoryPool(need.pool, None, need.budget_bytes, show_bytes(need.budget_bytes))
+        return self._stated.pool(need.pool) or at_admission
 
 
 def ours_of(states: Iterable[ProcessSnapshot]) -> Ours:

@@ -271,14 +271,14 @@ def test_weights_that_two_services_share_count_once(tmp_path: Path) -> None:
     assert found.refusal(launch("b", 1, needs=(need,)), [running("a", need)]) is None
 
 
-def test_memory_in_use_by_others_is_named_in_the_refusal(tmp_path: Path) -> None:
+def test_memory_in_use_by_others_is_named_beside_the_budget_of_today(tmp_path: Path) -> None:
     found = memory_of(tmp_path, 32 * GIB, 20 * GIB)
 
     text = found.refusal(launch("b", 1, needs=NEED), ())
 
     assert text is not None
     assert text.startswith(
-        "needs 2.0 GiB of host memory, 0 B are free (20.0 GiB budget,"
+        "needs 2.0 GiB of host memory, 1.4 GiB are free (32.0 GiB x 0.67 = 21.4 GiB budget,"
         " 20.0 GiB in use by other processes);"
         " lower what is asked, or free 2.0 GiB of what others use there (the largest: pid "
     )
@@ -289,7 +289,7 @@ def test_mode_warn_starts_it_and_says_so(tmp_path: Path, caplog: pytest.LogCaptu
     inputs = {"lifecycle": {"memory.mode": "warn"}}
 
     assert found.refusal(launch("b", 1, needs=NEED, inputs=inputs), ()) is None
-    assert "default/b: MemoryOverridden: needs 2.0 GiB of host memory, 0 B are free" in caplog.text
+    assert "default/b: MemoryOverridden: needs 2.0 GiB of host memory, 1.4 GiB are" in caplog.text
 
 
 def test_before_the_fleet_is_read_only_our_own_services_count(tmp_path: Path) -> None:

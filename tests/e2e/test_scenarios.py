@@ -77,6 +77,8 @@ def _moves(world: World) -> tuple[Move, ...]:
     def edit() -> None:
         name = random.choice("abc")
         spec: dict[str, Any] = {"contextSize": 256 * random.randint(1, 4), **_ON_HERE}
+        if random.random() < 0.5:
+            spec |= {"endpoint": {"port": random.choice(world.ports)}}
         if random.random() < 0.2:
             # a copy that runs here would wait for the other node to answer
             is_free = name not in world.pids() and random.random() < 0.5

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
+import psutil
+
 from tests.e2e.scenarios.world import (
     Files,
     Scenario,
@@ -14,6 +19,7 @@ from tests.e2e.scenarios.world import (
     running,
     serve,
 )
+from tests.support.wait import wait_for
 
 
 def _room(*, services: int, more: int = 0) -> Step:
@@ -31,7 +37,20 @@ def _room(*, services: int, more: int = 0) -> Step:
     return step
 
 
+def _ended(world: World) -> None:
+    pid = world.pids()["a"]
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not psutil.pid_exists(pid))
+
+
 ROWS = (
+    Scenario(
+        "an engine was killed whose node got room for another since it began",
+        before=(_room(services=1), *running("a"), _room(services=2), *running("b")),
+        after=(_ended,),
+        codes="2 0 0",
+        counts="1 drift, 1 unchanged",
+    ),
     Scenario(
         "the budget is what is needed",
         before=(_room(services=1),),
