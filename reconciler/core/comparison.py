@@ -208,8 +208,8 @@ def _only_shown(
     want: Workload, have: Instance, state: TargetState, causes: Causes
 ) -> Change | Blocked | None:
     """What differs and is not ours to mend; a program in its way before anything else."""
-    cause = causes.where(want.ref)
     if message := _in_its_way(have, state):
+        cause = causes.where(want.ref)
         return Blocked(want.ref, "PortInUse", message, cause, state.target, (want.ref,))
     shown = [drift for drift in have.drifts if drift.kind is DriftKind.COSMETIC]
     if not shown:
@@ -219,7 +219,7 @@ def _only_shown(
         state.target,
         want.ref,
         "DriftShown",
-        cause,
+        causes.where(want.ref),
         "; ".join(drift.message for drift in shown),
         since=min(drift.since for drift in shown),
     )

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import (
     Drift,
     DriftKind,
     Instance,
+    Location,
     Observation,
     ObservedPool,
     TargetState,
@@ -67,6 +69,18 @@ def test_a_service_that_runs_as_declared_is_counted_and_not_listed() -> None:
     assert made.changes == ()
     assert made.unchanged == {NODE: 1}
     assert made.exit_code == 0
+
+
+def test_nothing_is_asked_about_the_history_of_a_service_that_stays_as_it_is() -> None:
+    class _Unasked(FixedCauses):
+        def where(self, ref: ObjectRef, field: str = "") -> Location | None:
+            raise AssertionError(f"asked about {ref}: that may read the history of a repository")
+
+    made = make_plan(
+        "rev", [workload("chat")], (), observed(instance("chat")), Policy(), _Unasked()
+    )
+
+    assert made.unchanged == {NODE: 1}
 
 
 def test_a_changed_setting_replaces_and_names_the_field_and_its_line() -> None:
