@@ -18,6 +18,7 @@ from reconciler.fleet.fleet import RepositoryFile
 from reconciler.source.authorship import Authorship
 from reconciler.source.checkout import YamlFile
 from reconciler.source.field_history import FieldHistory
+from reconciler.source.fleetignore import ignore_matcher
 from reconciler.source.mark import may_be_ours
 from reconciler.source.tree import (
     IGNORE_FILE,
@@ -26,7 +27,6 @@ from reconciler.source.tree import (
     SUFFIXES,
     check_total,
     describe_lfs,
-    ignore_matcher,
     is_candidate,
     is_excluded,
     repository_path,
@@ -207,7 +207,7 @@ class GitCheckout:
         entry = self._find(IGNORE_FILE)
         if entry is None or not entry.is_file:
             return ignore_matcher(None)
-        return ignore_matcher(self._blobs.load_one(entry).decode("utf-8", "replace"))
+        return ignore_matcher(self._blobs.load_one(entry))
 
     def _find(self, path: str) -> TreeEntry | None:
         name = os.fsencode(path)

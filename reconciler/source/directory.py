@@ -14,10 +14,10 @@ from reconciler.api.errors import SourceError
 from reconciler.source.checkout import YamlFile
 from reconciler.source.disk import Digests, DiskFiles
 from reconciler.source.field_history import FieldHistory
+from reconciler.source.fleetignore import ignore_matcher
 from reconciler.source.folders import NOT_FOLLOWED, Folders, Stamp, stamp
-from reconciler.source.texts import Text, ignore_text, read_text
+from reconciler.source.texts import Text, ignore_data, read_text
 from reconciler.source.tree import (
-    ignore_matcher,
     is_candidate,
     is_excluded,
     is_fleet_file,
@@ -57,7 +57,7 @@ class DirectorySource:
     def _fetch(self, folders: Folders, subdir: str) -> DirectoryCheckout:
         if subdir:
             _require_folder(folders, subdir)
-        ignored = ignore_matcher(ignore_text(folders))
+        ignored = ignore_matcher(ignore_data(folders))
         known, self._texts = self._texts, {}
         entries = [e for e in _candidates(self._root, subdir) if not ignored(e.path)]
         for entry in entries:

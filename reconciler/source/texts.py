@@ -32,8 +32,8 @@ def read_text(
     return Text(now, data if may_be_ours(data) else data[:_HEAD_BYTES], identify(data))
 
 
-def ignore_text(folders: Folders) -> str | None:
+def ignore_data(folders: Folders) -> bytes | None:
     """The `.fleetignore` at the root; None: there is none that can be read."""
     with contextlib.suppress(OSError), folders.open(IGNORE_FILE) as file:
-        return file.read(MAX_FILE_BYTES).decode("utf-8", errors="replace")
+        return file.read(MAX_FILE_BYTES)
     return None

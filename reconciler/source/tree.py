@@ -6,24 +6,15 @@ All sources use these functions, so that a folder and a git commit of it agree.
 from __future__ import annotations
 
 import posixpath
-import re
-import warnings
-from typing import TYPE_CHECKING
 
 from reconciler.api.errors import SourceError
 from reconciler.api.meta import GROUP
 from reconciler.source.mark import may_be_ours
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 IGNORE_FILE = ".fleetignore"
 IGNORE_LINE = b"# fleet: ignore"
 MAX_FILE_BYTES = 2**20  # of YAML; a source returns one byte more, so that a larger file is noticed
 MAX_ALL_BYTES = 2**27  # of all YAML files that mention our group: 100,000 services take 70 MB
-_MOST_PATTERNS = 1_000  # of IGNORE_FILE; each is matched against each file
-_MOST_IGNORE_CHARACTERS = 2**16  # of IGNORE_FILE, which takes 0.3 s at worst to compile
-_MOST_STARS = 2  # in a name, or of ** in a pattern of IGNORE_FILE
 LFS_MARK = b"version https://git-lfs.github.com/spec/"
 
 SUFFIXES = (".yaml", ".yml", ".json")  # in any case; JSON is YAML
@@ -49,46 +40,6 @@ def is_excluded(data: bytes) -> bool:
     """Its first line is `# fleet: ignore`."""
     head = data[:64].removeprefix(_BOM)
     return head.startswith(IGNORE_LINE) and not head[len(IGNORE_LINE) :].split(b"\n")[0].strip()
-
-
-def _backtracks(pattern: str) -> bool:
-    """Whether matching may take long: the pattern becomes a regular expression, whose time is the
-    length of a name to the power of its stars."""
-    names = pattern.split("/")
-    deep = sum("**" in name for name in names)
-    return deep > _MOST_STARS or any(
-        name != "**" and name.count("*") > _MOST_STARS for name in names
-    )
-
-
-def ignore_matcher(text: str | None) -> Callable[[str], bool]:
-    """The `.fleetignore` at the root of the tree (gitignore syntax) -> does it exclude a path?"""
-    if text is None or not text.strip():
-        return lambda _path: False
-    if len(text) > _MOST_IGNORE_CHARACTERS:
-        raise SourceError(
-            f"{IGNORE_FILE}: {len(text):,} characters; at most {_MOST_IGNORE_CHARACTERS:,}:"
-            " name folders instead of files"
-        )
-    from pathspec import GitIgnoreSpec  # 20 ms that a fleet without the file need not pay
-
-    patterns = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    if len(patterns) > _MOST_PATTERNS:
-        raise SourceError(f"{IGNORE_FILE}: at most {_MOST_PATTERNS:,} patterns; name folders")
-    for pattern in patterns:
-        if _backtracks(pattern):
-            raise SourceError(
-                f"{IGNORE_FILE}: {pattern[:80]!r}: at most {_MOST_STARS} * in a name and"
-                f" {_MOST_STARS} ** in a pattern"
-            )
-    try:
-        with warnings.catch_warnings():
-            # about syntax that a later Python may read differently
-            warnings.simplefilter("ignore", FutureWarning)
-            spec = GitIgnoreSpec.from_lines(patterns)
-    except (ValueError, re.error) as error:  # each pattern becomes a regular expression
-        raise SourceError(f"{IGNORE_FILE}: {error}; write patterns as in .gitignore") from error
-    return spec.match_file
 
 
 def check_total(size_bytes: int) -> None:

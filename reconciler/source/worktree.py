@@ -20,13 +20,13 @@ from reconciler.source.command import read_git
 from reconciler.source.commit import TreeEntry, YamlBlobs, list_tree, parse_entry
 from reconciler.source.disk import Digests, DiskFiles
 from reconciler.source.field_history import Edited, FieldHistory
+from reconciler.source.fleetignore import ignore_matcher
 from reconciler.source.folders import NOT_FOLLOWED, Folders, is_settled, stamp
 from reconciler.source.mark import may_be_ours
 from reconciler.source.objects import GitObjects
-from reconciler.source.texts import Text, ignore_text, read_text
+from reconciler.source.texts import Text, ignore_data, read_text
 from reconciler.source.tree import (
     LFS_MARK,
-    ignore_matcher,
     is_candidate,
     is_excluded,
     subdirectory,
@@ -157,7 +157,7 @@ class _WorktreeFiles:
         known, cache.texts = cache.texts, {}
         homes = {posixpath.dirname(path) for path in paths if path.endswith(".safetensors")} - {""}
         with Folders(root) as folders:
-            self.ignored = ignore_matcher(ignore_text(folders))
+            self.ignored = ignore_matcher(ignore_data(folders))
             for path in paths:
                 is_of_fleet = is_candidate(path, subdir) and not self.ignored(path)
                 if is_of_fleet:

@@ -13,7 +13,7 @@ import pytest
 from reconciler.api.errors import SourceError
 from reconciler.source.directory import DirectorySource
 from reconciler.source.folders import Folders
-from reconciler.source.tree import MAX_FILE_BYTES, ignore_matcher, is_candidate, repository_path
+from reconciler.source.tree import MAX_FILE_BYTES, is_candidate, repository_path
 from tests.support.fleets import model, node, service, small_fleet, write_fleet
 from tests.support.wait import wait_for
 
@@ -291,11 +291,6 @@ def test_a_candidate_is_known_by_its_path(path: str, subdir: str, counts: bool) 
     assert is_candidate(path, subdir) is counts
 
 
-def test_an_ignore_file_that_makes_no_sense_is_named() -> None:
-    with pytest.raises(SourceError, match=r"\.fleetignore"):
-        ignore_matcher("a\n!\n")
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows a process its mappings")
 def test_files_that_are_read_keep_no_memory_mapping_each(tmp_path: Path) -> None:
     def mappings() -> int:
@@ -315,38 +310,3 @@ def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(tmp_path: Path) -
     with Folders(tmp_path) as folders:
         assert folders.read("a.yaml", 100) == b"x" * 10
         assert folders.read("a.yaml", 5) == b"x" * 5
-
-
-@pytest.mark.parametrize("pattern", ["*a*a*a*a*a*a*a*a*b", "x/**/a/**/b/**/c", "*****", "a****b"])
-def test_an_ignore_pattern_that_could_take_for_ever_is_refused(pattern: str) -> None:
-    with pytest.raises(SourceError, match="at most 2"):
-        ignore_matcher(f"ok.yaml\n{pattern}\n")
-
-
-def test_an_ignore_file_has_no_more_patterns_than_can_be_asked_about_each_file() -> None:
-    assert ignore_matcher("#\n" * 2_000 + "a*b.yaml\n" * 1_000)("ab.yaml")
-
-    with pytest.raises(SourceError, match="at most 1,000 patterns"):
-        ignore_matcher("a*b.yaml\n" * 1_001)
-
-
-def test_an_ignore_file_is_no_longer_than_what_can_be_compiled() -> None:
-    assert not ignore_matcher("/*" * 2**15)("a/b.yaml")
-
-    with pytest.raises(SourceError, match="612,020 characters; at most 65,536: name folders"):
-        ignore_matcher("/*" * 306_010)
-
-
-def test_an_ignore_pattern_with_a_range_backwards_is_refused_with_its_reason() -> None:
-    with pytest.raises(SourceError, match=r"\.fleetignore: bad character range"):
-        ignore_matcher("[z-a]\n")
-
-
-def test_a_comment_of_an_ignore_file_may_have_as_many_stars_as_it_likes() -> None:
-    assert ignore_matcher("# ***** models *****\n*.bak.yaml\n")("x.bak.yaml")
-
-
-def test_the_worst_ignore_pattern_that_is_taken_ends() -> None:
-    ignored = ignore_matcher("**/*a*b/**/*a*c\n")
-
-    assert not ignored("/".join(["a" * 200] * 16))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from reconciler.api.errors import SourceError
-from reconciler.source.tree import ignore_matcher
+from reconciler.source.fleetignore import ignore_matcher
 from tests.fuzz.target import Target
 
 _PATHS = (
@@ -19,7 +19,7 @@ _PATHS = (
 def _prepare(_: Path) -> Callable[[bytes], None]:
     def read(data: bytes) -> None:
         with contextlib.suppress(SourceError):
-            is_ignored = ignore_matcher(data.decode("utf-8", "replace"))
+            is_ignored = ignore_matcher(data)
             assert {is_ignored(path) for path in _PATHS} <= {True, False}
 
     return read
