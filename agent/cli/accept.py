@@ -61,4 +61,6 @@ def _held(commit: str, record: SourceRecord) -> str:
         raise UsageError(f"{commit}: no head is held here; {at} is applied")
     if not record.held.revision.startswith(commit):
         raise UsageError(f"{commit}: another head is held: {record.held.message}")
+    if not record.held.waits_for_a_person:
+        raise UsageError(f"{commit}: to accept it would not help: {record.held.message}")
     return record.held.revision

@@ -34,7 +34,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 0 when everything that was asked for and should run is ready, 3 otherwise."""
+    """Exit 0 when everything that was asked for and should run is ready, and nothing stays
+    otherwise than declared; 3 otherwise."""
     from reconciler.console.statusview import chosen, follow, show
 
     state = shown_state(args)
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         tell(f"agent: {runs} ({state.root})")
     late = [i for i in status.observed.instances if not i.ready]
     held = [d for d in status.declared if not d.is_meant]
-    return Exit.BLOCKED if late or held else Exit.OK
+    return Exit.BLOCKED if late or held or status.waits else Exit.OK
 
 
 def shown_state(args: argparse.Namespace) -> StateDir:

@@ -10,6 +10,7 @@ from agent.node.overlay import Overlay
 from agent.node.view import RecordedNode
 from agent.state.suspended import note_suspended
 from agent.state.undone import note_undone, undone_of
+from reconciler.agents.left import ends_what_runs
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
@@ -26,7 +27,6 @@ from reconciler.models.headers import Headers, first_known
 from reconciler.models.policy import context_of
 from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import Source
-from reconciler.source.load import Loaded
 
 
 class NodeDelegate(LoopDelegate):
@@ -46,9 +46,8 @@ class NodeDelegate(LoopDelegate):
         self._name = name
         self._headers = headers
 
-    def hold_reason(self, loaded: Loaded) -> str | None:
-        assert loaded.fleet is not None, "only valid revisions may be held"
-        return unknown_node(loaded.fleet, self._name)
+    def hold_reason(self, fleet: Fleet, before: Before) -> str | None:
+        return unknown_node(fleet, self._name, before)
 
     def apply_overrides(self, fleet: Fleet) -> Fleet:
         return self.overlay(fleet)
@@ -146,16 +145,22 @@ def _keeps(desired: Desired) -> DeclaredModels | None:
     return None if incomplete else _declared(desired)
 
 
-def unknown_node(fleet: Fleet, node: str) -> str | None:
-    """Why a fleet without this node is held: it cannot mean this machine."""
+def unknown_node(fleet: Fleet, node: str, before: Before) -> str | None:
+    """Why a fleet without this node is held: it cannot mean this machine, or the machine has left
+    it, and then a person ends what runs there."""
     names = {n.metadata.name for n in fleet.all(FleetNode)}
     if node in names:
         return None
+    held = f"{fleet.revision[:12]} has no FleetNode {node}{_there(names)}: held, as it runs."
+    another = "If this machine is another node now, say which: --local=NODE, or --node NODE of"
+    if before.revision is not None and node in before.nodes:
+        return (
+            f"{held} {before.revision[:12]} declared it. If this machine left the fleet,"
+            f" {ends_what_runs('here')}; if not, put its FleetNode back. {another} fleet-agent"
+        )
     return (
-        f"{fleet.revision[:12]} has no FleetNode {node}{_there(names)}: held, as it runs. If this"
-        " machine is another node now, say which: --local=NODE, or --node NODE of fleet-agent. If"
-        f" what runs here as {node} is another fleet's and is to stay, give this fleet a state"
-        " directory of its own: --state-dir DIR"
+        f"{held} {another} fleet-agent. If what runs here as {node} is another fleet's and is to"
+        " stay, give this fleet a state directory of its own: --state-dir DIR"
     )
 
 

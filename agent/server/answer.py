@@ -164,7 +164,13 @@ def _renewed(before: Instance | None, now: Instance) -> Instance:
     """Only the loop compares and measures a process: its findings stay valid for that process."""
     if before is None or before.pid != now.pid:
         return now
-    return replace(now, drifts=before.drifts, measured=before.measured, gone=before.gone)
+    return replace(
+        now,
+        drifts=before.drifts,
+        measured=before.measured,
+        gone=before.gone,
+        pending=before.pending,
+    )
 
 
 def _why(ref: ObjectRef, instance: Instance | None, blocked: Blocked | None) -> NotReady:

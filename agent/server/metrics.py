@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
@@ -103,10 +103,13 @@ class NodeCollector:
             "fleet_instance_starts_total", (((label,), count) for label, count in starts)
         )
         plan = self._board.plan
-        blocked = Counter(b.reason for b in (plan.blocked if plan else ()))
-        yield self._family(
-            "fleet_blocked", (((reason,), count) for reason, count in blocked.items())
-        )
+        yield self._counted("fleet_blocked", (b.reason for b in (plan.blocked if plan else ())))
+        waiting = (i.pending for i in self._answers.instances() if i.pending)
+        yield self._counted("fleet_pending", (pending.reason for pending in waiting))
+
+    def _counted(self, name: str, reasons: Iterable[str]) -> Metric:
+        counts = Counter(reasons)
+        return self._family(name, (((reason,), count) for reason, count in counts.items()))
 
     def _revision(self) -> Iterator[Metric]:
         board, revisions = self._board, self._node.loop.revisions
@@ -114,6 +117,7 @@ class NodeCollector:
         row = AGENT["fleet_revision_info"]
         yield info(row, self._node.name, state.fetched, state.applied, state.refused)
         yield self._one("fleet_revision_refused", float(state.refused is not None))
+        yield self._one("fleet_revision_held", float(bool(state.held)))
         yield self._one("fleet_revision_followed_timestamp_seconds", board.followed_at)
         yield self._one("fleet_source_read_timestamp_seconds", revisions.fetched_at)
         yield self._one("fleet_source_unreachable_since_seconds", board.lost_since)

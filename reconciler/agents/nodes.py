@@ -10,9 +10,11 @@ from typing import TypeVar
 from reconciler.agents.client import STALE_AFTER_S, AgentAnswer, AgentClient
 from reconciler.agents.credentials import AgentCredentials
 from reconciler.agents.lastseen import LastSeen
+from reconciler.agents.left import LeftNode, OurFleet
+from reconciler.agents.left_nodes import LeftNodes
 from reconciler.agents.parallel import ask_all
 from reconciler.api.errors import AgentError
-from reconciler.api.fleetnode import FleetNode
+from reconciler.api.fleetnode import Agent, FleetNode
 from reconciler.api.nodestate import NodeState
 from reconciler.core.observation import Instance, Observation, TargetState
 from reconciler.core.plan import Change
@@ -25,6 +27,7 @@ from reconciler.report.spans import span
 
 T = TypeVar("T")
 
+_TOO_LATE = "no answer in time"
 _GRACE_S = 0.2  # for an answer that came at its deadline to be counted
 
 
@@ -68,13 +71,16 @@ class AgentNodes:
         last_seen: LastSeen,
         patience: AgentTimeouts = _PATIENCE,
         here: Here = lambda _, __: {},
+        ours: OurFleet = OurFleet(),  # noqa: B008 - frozen
     ) -> None:
-        """`here` is asked of a node that gave no answer and is this very machine."""
+        """`here` is asked of a node that gave no answer and is this very machine; `ours` knows the
+        machines that were of this fleet."""
         self._here = here
         self._fleet: Fleet | None = None
         self._patience = patience
         self._credentials = credentials
         self._last_seen = last_seen
+        self._left = LeftNodes(last_seen, credentials, ours)
         self._clients: dict[str, AgentClient] = {}
         self._silent: dict[str, str] = {}  # node without a url -> why it is not asked
         self._reports: dict[str, AgentReport] = {}
@@ -93,6 +99,19 @@ class AgentNodes:
         }
         self._silent = {name: _NO_URL for name in agents if name not in self._clients}
         self._reports = {name: r for name, r in self._reports.items() if name in agents}
+        self._left.follow(fleet)
+
+    @property
+    def left(self) -> tuple[LeftNode, ...]:
+        """Machines that left the fleet, and what they ran when they were asked last."""
+        return self._left.nodes
+
+    def ask_left(self, found: Mapping[str, tuple[Agent, tuple[str, ...]]]) -> None:
+        """Also these, which earlier revisions declared, with what those placed there."""
+        news = self._left.heard_of(found)
+        if news:
+            self._note_left(self._ask_each(self._asked, {n: self._left.clients[n] for n in news}))
+            self._last_seen.save()
 
     @property
     def states(self) -> Mapping[str, NodeState]:
@@ -155,19 +174,16 @@ class AgentNodes:
         asleep: dict[str, str] = {}
 
         def ask(client: AgentClient, deadline: float) -> AgentAnswer | str:
-            known = self._reports.get(client.node)
+            answer = self._asked(client, deadline)
             try:
-                answer = client.state(deadline, known.answer if known else None)
-            except AgentError as error:
-                return str(error)
-            try:
-                if wakes:
+                if wakes and isinstance(answer, AgentAnswer):
                     client.wake(deadline)
             except AgentError as error:
                 asleep[client.node] = str(error)
             return answer
 
-        answers = self._ask_each(ask)
+        clients = {**self._clients, **self._left.clients}
+        answers = self._ask_each(ask, clients)
         now = time.time()
         for name, client in self._clients.items():
             before = self._last_seen.get(name, client.url)
@@ -175,20 +191,34 @@ class AgentNodes:
             match answers.get(name, late):
                 case AgentAnswer() as answer:
                     seen_at = now - answer.age_s
-                    self._last_seen.note(name, client.url, seen_at)
+                    self._left.declared(client, answer, seen_at)
                     self._reports[name] = AgentReport(answer, _stale(answer), seen_at)
                 case why:
                     self._reports[name] = AgentReport(None, why, before)
         for name, why in self._silent.items():
             self._reports[name] = AgentReport(None, why)
+        self._note_left({name: answers.get(name, _TOO_LATE) for name in self._left.clients})
         self._last_seen.save()
         self.asleep = dict(asleep)
 
-    def _ask_each(self, ask: Callable[[AgentClient, float], T]) -> dict[str, T]:
+    def _asked(self, client: AgentClient, deadline: float) -> AgentAnswer | str:
+        known = self._reports.get(client.node)
+        try:
+            return client.state(deadline, known.answer if known else None)
+        except AgentError as error:
+            return str(error)
+
+    def _note_left(self, answers: Mapping[str, AgentAnswer | str]) -> None:
+        for name, answer in answers.items():
+            self._left.note(name, answer)
+
+    def _ask_each(
+        self, ask: Callable[[AgentClient, float], T], clients: Mapping[str, AgentClient]
+    ) -> dict[str, T]:
         """Those that answered lately first: later all threads may be waiting for dead ones."""
         deadline = time.monotonic() + self._together_s
         first = sorted(
-            self._clients.values(),
+            clients.values(),
             key=lambda c: -(self._last_seen.get(c.node, c.url) or 0.0),
         )
 

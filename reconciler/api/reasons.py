@@ -24,6 +24,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "NotReachable": "the target did not answer",
         "EngineMissing": "the node has no engine for it",
         "NodeDrained": "its node is drained, and no other node takes it",
+        "NodeNotDeclared": "the machine left the fleet; a person there ends what runs",
         "NodeTakesNothingNew": "the node is unschedulable",
         "NeedsConfirmation": "it would end what may not end unasked",
         "PruneDisabled": "its prune annotation keeps it",

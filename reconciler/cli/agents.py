@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from reconciler.agents.left import OurFleet
     from reconciler.agents.nodes import AgentNodes
     from reconciler.fleet.fleet import Fleet
     from reconciler.source.checkout import Source
@@ -21,7 +22,18 @@ def open_agents(args: argparse.Namespace, source: Source) -> AgentNodes:
     from reconciler.source.open import cache_dir
 
     last_seen = LastSeen(cache_dir() / "agents.json")
-    return AgentNodes(credentials_of(args), last_seen, here=node_here(args, source))
+    here = node_here(args, source)
+    return AgentNodes(credentials_of(args), last_seen, here=here, ours=_ours(source))
+
+
+def _ours(source: Source) -> OurFleet:
+    from reconciler.agents.left import OurFleet
+    from reconciler.source.checkout import Committed, Historied, fleet_of
+
+    root = source.root if isinstance(source, Committed) else ""
+    return OurFleet(
+        fleet_of(source), root, source.is_ancestor if isinstance(source, Historied) else None
+    )
 
 
 def as_told(fleet: Fleet, agents: AgentNodes) -> Fleet:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Collection
 from time import monotonic
 
 from reconciler.agents.arrival import Arrival, Stage, arrivals
@@ -62,6 +63,7 @@ class ArrivalConsole(Console):
         self._desired: Desired | None = None
         self._since = monotonic()
         self._said: dict[str, tuple[Stage, str]] = {}
+        self._said_left: Collection[str] = ()
         self._timer: threading.Timer | None = None
         self._is_told = False  # the arrival at this revision was reported
         self.first: Plan | None = None
@@ -137,7 +139,16 @@ class ArrivalConsole(Console):
             self._say(arrival, quiet=is_first and arrival.stage is Stage.READY)
         for node, why in self.agents.asleep.items():
             self._out.say(printable(f"{node}  could not be woken, and polls later: {why}"))
+        self._say_left()
         self._say_end(desired.fleet.revision)
+
+    def _say_left(self) -> None:
+        """Machines that left the fleet, and do not say what they run; what others say is blocked in
+        the plan."""
+        silent = {node.name: node.words for node in self.agents.left if node.state is None}
+        for name in sorted(silent.keys() - self._said_left):
+            self._out.say(printable(silent[name]), Tone.CHANGE)
+        self._said_left = silent.keys()
 
     def _say(self, arrival: Arrival, *, quiet: bool) -> None:
         news = (arrival.stage, arrival.why)

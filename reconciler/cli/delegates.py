@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from reconciler.agents import left
 from reconciler.cli.agents import as_told
 from reconciler.cli.clusters import must_have_name
 from reconciler.core.target import changes_to_apply
@@ -57,14 +59,20 @@ class FleetDelegate(LoopDelegate):
         return Desired.of(desired.checkout, desired.loaded, fleet, self.model_facts, desired)
 
     def observe(self, desired: Desired) -> Observation:
-        return self._together.observe(desired) if self._together else super().observe(desired)
+        observed = self._together.observe(desired) if self._together else super().observe(desired)
+        self._agents.ask_left(desired.since.left_nodes(observed))
+        return observed
 
     def make_plan(
         self, desired: Desired, observed: Observation, confirmed: Iterable[str], before: Before
     ) -> Plan:
         if self._together:
-            return self._together.plan(desired, observed, confirmed, before)
-        return super().make_plan(desired, observed, confirmed, before)
+            plan = self._together.plan(desired, observed, confirmed, before)
+        else:
+            plan = super().make_plan(desired, observed, confirmed, before)
+        return replace(
+            plan, blocked=(*plan.blocked, *left.blocked(self._agents.left, desired.fleet))
+        )
 
     def apply(self, plan: Plan, *, hold_removals: bool) -> tuple[Outcome, ...]:
         if self._together:

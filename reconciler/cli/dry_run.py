@@ -32,6 +32,7 @@ from reconciler.source.load import Reader, reader
 from reconciler.source.slice import valid_part
 
 if TYPE_CHECKING:
+    from reconciler.agents.left import LeftNode
     from reconciler.kube.together import Together
     from reconciler.models.headers import Headers
 
@@ -75,7 +76,7 @@ def _compared(args: argparse.Namespace, source: Source, planned: Pass, headers: 
     if failure is not None or held:
         _say_last_good(failure, desired)
     say_unknown(headers, besides={item.message for item in plan.blocked})
-    _say_left_nodes(desired, observed)
+    _say_silent(planned.left)
     hung = _hung(plan, observed)
     _say_hung(hung, observed)
     code = _show(args, plan, desired, observed)
@@ -84,16 +85,11 @@ def _compared(args: argparse.Namespace, source: Source, planned: Pass, headers: 
     return Exit.BLOCKED if held or hung else code
 
 
-def _say_left_nodes(desired: Desired, observed: Observation) -> None:
-    for name, services in desired.since.left_nodes(observed).items():
-        runs = ", ".join(services) or "what it runs"
-        tell(
-            printable(
-                f"node {name}, which this fleet no longer declares, keeps running {runs}:"
-                " `fleet-agent uninstall` there ends that, or `fleet-agent stop --all` where no"
-                " service was installed"
-            )
-        )
+def _say_silent(left: Iterable[LeftNode]) -> None:
+    """Machines that left the fleet, and do not say what they run; what others say is blocked."""
+    for node in left:
+        if node.state is None:
+            tell(printable(node.words))
 
 
 def _say_hung(hung: Iterable[Instance], observed: Observation) -> None:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from reconciler.agents.arrival import Verdicts
+from reconciler.agents.left import beside
 from reconciler.agents.verdicts import verdicts_of
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
@@ -30,13 +31,15 @@ def status_of(at: Pass, found: PlannedRevision) -> Status:
     verdicts = _verdicts(found.plan, at.states)
     refusals = {ref: b for b in found.plan.blocked for ref in (*b.holds, b.ref) if not b.target}
     declared = _declared(found.desired, at.node, found.observed, verdicts, refusals)
+    answers = {node.target: node.state for node in at.left if node.state}
     return Status(
-        found.observed,
+        beside(found.observed, at.left),
         declared,
-        at.states,
+        {**at.states, **answers},
         found.desired.fleet.revision,
         measured={name: each.look.results for name, each in measured_in(found.plan).items()},
         speeds=speeds_in(found.plan),
+        left=frozenset(node.target for node in at.left),
     )
 
 

@@ -29,6 +29,7 @@ from reconciler.report.terminal import printable
 from reconciler.source.checkout import Source
 
 if TYPE_CHECKING:
+    from reconciler.agents.left import LeftNode
     from reconciler.agents.nodes import AgentNodes
     from reconciler.fleet.fleet import Fleet
     from reconciler.kube.together import Together
@@ -83,6 +84,11 @@ class Pass:
     def states(self) -> Mapping[str, NodeState]:
         """The answers of the agents that gave one, by target."""
         return self.agents.states if self.agents else {}
+
+    @property
+    def left(self) -> tuple[LeftNode, ...]:
+        """Machines that left the fleet."""
+        return self.agents.left if self.agents else ()
 
     def fetch(self) -> Desired | None:
         """The revision that is, or stays, followed. None: there is none, and the reason was

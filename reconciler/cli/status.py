@@ -33,8 +33,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 0 when everything that was asked for and should run answers, 3 otherwise; 1 when the
-    fleet cannot be read: what runs here is shown all the same."""
+    """Exit 0 when everything that was asked for and should run answers, and nothing stays
+    otherwise than declared; 3 otherwise; 1 when the fleet cannot be read: what runs here is shown
+    all the same."""
     check_output(args, "text", "json")
     from reconciler.cli.fleet import open_planned
     from reconciler.cli.passes import open_pass
@@ -75,16 +76,24 @@ def _show(args: argparse.Namespace, at: Pass) -> int:
             tell(printable(line))
     if at.report.failure is not None:
         return Exit.FAILED
+    if at.loop.held:
+        return Exit.BLOCKED
     return exit_code(status, allow_unreachable=args.allow_unreachable)
 
 
 def exit_code(status: Status, *, allow_unreachable: bool) -> int:
-    """3 where something that should run does not answer, a whole node among it."""
-    if any(not state.reachable for state in status.observed.targets.values()):
-        return Exit.OK if allow_unreachable else Exit.BLOCKED
+    """3 where something that should run does not answer, a whole node among it, or stays otherwise
+    than declared. A machine that left the fleet need not answer."""
+    targets = status.observed.targets.items()
+    silent = {target for target, state in targets if not state.reachable} - status.left
+    if silent and not allow_unreachable:
+        return Exit.BLOCKED
     ready = {(i.target, i.ref) for i in status.observed.instances if i.ready}
-    late = [d for d in status.declared if not d.is_meant and (d.target, d.ref) not in ready]
-    return Exit.BLOCKED if late else Exit.OK
+    late = any(
+        not d.is_meant and d.target not in silent and (d.target, d.ref) not in ready
+        for d in status.declared
+    )
+    return Exit.BLOCKED if late or status.waits else Exit.OK
 
 
 def _without_fleet(args: argparse.Namespace) -> Status:

@@ -37,12 +37,14 @@ class PruneLimits:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What the revision that was applied last has to do with removals: its limits and the services
-    that it declared, None where there is none, and `foreign` as in PruneLimits."""
+    """What the revision that was applied last has to do with removals: its limits, the services
+    and the nodes that it declared, None where there is none, and `foreign` as in PruneLimits."""
 
     foreign: Mapping[str, str] = field(default_factory=dict)
     limits: tuple[int, float] | None = None
     services: frozenset[str] | None = None
+    nodes: frozenset[str] = frozenset()
+    revision: str | None = None
 
 
 def limits_of(

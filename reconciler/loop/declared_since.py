@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from reconciler.api.fleetnode import Agent
 from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import Observation
 from reconciler.core.prune import Before, SinceApplied
@@ -59,19 +60,26 @@ class DeclaredSince:
         there = (declared - (now.keys() - was.keys())) | was.keys()
         return frozenset(ref.label for ref in there if ref.kind == "InferenceService")
 
-    def left_nodes(self, observed: Observation) -> dict[str, tuple[str, ...]]:
+    def left_nodes(self, observed: Observation) -> dict[str, tuple[Agent, tuple[str, ...]]]:
         """Machines that an agent's last revision declared and this one does not, with the services
-        that it placed there by name. Nobody asks them any more, and they end nothing."""
+        that it placed there by name. They end nothing by themselves."""
         states = (state.revision for state in observed.targets.values())
         applied = {state.applied for state in states if state and state.applied}
-        history, found = self.checkout.history, dict[str, set[str]]()
-        for revision in sorted(filter(is_commit, applied)) if history else ():
+        history, found = self.checkout.history, dict[str, tuple[Agent, tuple[str, ...]]]()
+        for revision in sorted(filter(is_commit, applied - {self.checkout.revision})):
             was, _ = (history and history.changed_since(revision)) or ({}, {})
-            gone = [ref for ref in was if ref.kind == "FleetNode" and ref not in self.fleet.objects]
-            for ref in gone:
-                if value_at(was[ref], "spec.agent") is not None:
-                    found.setdefault(ref.name, set()).update(_placed_on(ref.name, was))
-        return {name: tuple(sorted(services)) for name, services in sorted(found.items())}
+            for ref in (r for r in was if r.kind == "FleetNode" and r not in self.fleet.objects):
+                if agent := _agent(was[ref]):
+                    found[ref.name] = agent, tuple(sorted(_placed_on(ref.name, was)))
+        return found
+
+
+def _agent(document: Any) -> Agent | None:  # noqa: ANN401 - any document
+    """None: no agent runs there, or what is stated of it is not valid."""
+    try:
+        return Agent.model_validate(value_at(document, "spec.agent"))
+    except ValueError:
+        return None
 
 
 def _placed_on(node: str, documents: Mapping[ObjectRef, Any]) -> Iterator[str]:

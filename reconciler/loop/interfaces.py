@@ -15,7 +15,6 @@ from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import CachedFacts, Desired, no_facts
 from reconciler.source.checkout import Checkout
 from reconciler.source.history import HeadVerdict
-from reconciler.source.load import Loaded
 
 
 class Journal(Protocol):
@@ -27,6 +26,9 @@ class Journal(Protocol):
 
     def accept(self, checkout: Checkout) -> HeadVerdict:
         """Whether this revision may follow the applied one; an older head may not."""
+
+    def held(self, head: str, why: str, *, waits_for_a_person: bool) -> None:
+        """Why this revision is not followed; no reason: it is."""
 
     def lost(self) -> float:
         """The source cannot be read: since when, in epoch seconds."""
@@ -90,7 +92,7 @@ class LoopDelegate:
         """Why the source is in the middle of something, so that it is not read now."""
         return None
 
-    def hold_reason(self, loaded: Loaded) -> str | None:
+    def hold_reason(self, fleet: Fleet, before: Before) -> str | None:
         """Why a valid revision is not followed."""
         return None
 

@@ -74,7 +74,7 @@ class SourceJournal:
         git = self._git()
         if git is None:
             return HeadVerdict(Course.NEWER, take=True)
-        verdict = judge(
+        return judge(
             last,
             checkout.commit
             or head,  # of a work tree: files are judged by what they were edited from
@@ -84,14 +84,16 @@ class SourceJournal:
             strict=self._strict,
             accepted=accepted(self._file.path),
         )
-        self._note_held(None if verdict.take else head, verdict.message)
-        return verdict
 
-    def _note_held(self, head: str | None, message: str) -> None:
-        """Remember the head that waits for a person, for `fleet-agent accept`."""
-        held = self._record.held
-        if head != (held.revision if held else None):
-            entry = HeldHead(head, time.time(), message) if head else None
+    def held(self, head: str, why: str, *, waits_for_a_person: bool) -> None:
+        """Remember why this head is not followed, for who looks while nothing runs here, and for
+        `fleet-agent accept`; no reason: it is followed. Raises StateError."""
+        before = self._record.held
+        if not why:
+            if before is not None:
+                self._write(replace(self._record, held=None))
+        elif before is None or (before.revision, before.message) != (head, why):
+            entry = HeldHead(head, time.time(), why, waits_for_a_person)
             self._write(replace(self._record, held=entry))
 
     @property
@@ -113,7 +115,8 @@ class SourceJournal:
         """Also the limits of the applied revision: they count for what removes beyond them."""
         if self.last is None:
             return Before(self.foreign)
-        return Before(self.foreign, _limits(self.last), _services(self.last))
+        last = self.last
+        return Before(self.foreign, _limits(last), _services(last), _nodes(last), last.revision)
 
     def begins(self, desired: Desired) -> None:
         """This revision is about to be applied. While another fleet's services stay, because
@@ -243,6 +246,11 @@ def _services(applied: Applied) -> frozenset[str]:
     refs = {ref for refs in applied.objects.values() for ref in refs}
     declared = frozenset(ref.label for ref in refs if ref.kind == "InferenceService")
     return declared or frozenset(applied.services)
+
+
+def _nodes(applied: Applied) -> frozenset[str]:
+    nodes = (d for d in applied.documents if d.get("kind") == "FleetNode")
+    return frozenset(str(d.get("metadata", {}).get("name")) for d in nodes)
 
 
 def _home(applied: Applied) -> str:

@@ -118,6 +118,7 @@ class Revisions:
             self.moved_at = time.monotonic()
             self._examine(checkout)
             self._seen = checkout.revision
+        self.journal.held(checkout.revision, self.held or "", waits_for_a_person=not verdict.take)
         self._resume()
 
     def _is_moving(self, revision: str) -> bool:
@@ -185,7 +186,7 @@ class Revisions:
         if loaded.fleet is None:
             self.journal.refused(checkout, loaded.problems)
             self.report.refused(checkout.revision, loaded.problems)
-        elif why := _declares_nothing(loaded.fleet) or self.delegate.hold_reason(loaded):
+        elif why := self._hold_reason(loaded):
             self.held = why
             self.report.held(why)
         else:
@@ -193,6 +194,11 @@ class Revisions:
             if loaded.errors:  # of this node's own slice: what they concern is held
                 self.journal.refused(checkout, loaded.errors)
                 self.report.refused(checkout.revision, loaded.errors)
+
+    def _hold_reason(self, loaded: Loaded) -> str | None:
+        assert loaded.fleet is not None, "only valid revisions may be held"
+        before = self.journal.before
+        return _declares_nothing(loaded.fleet) or self.delegate.hold_reason(loaded.fleet, before)
 
     def _say_foreign(self, loaded: Loaded) -> None:
         told = foreign(loaded)

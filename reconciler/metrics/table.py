@@ -102,11 +102,21 @@ AGENT = _table(
         "Failures in a row: it is started again with growing pauses.",
     ),
     _gauge("fleet_blocked", "reason node", "Objects that stay as they run now."),
+    _gauge(
+        "fleet_pending",
+        "reason node",
+        "Services that run as they were declared before, by what their successor waits for.",
+    ),
     _info("fleet_revision_info", "node fetched applied refused", "The revision it is on."),
     _gauge(
         "fleet_revision_refused",
         "node",
         "1 while a newer revision is not applied, in whole or in part, because it has errors.",
+    ),
+    _gauge(
+        "fleet_revision_held",
+        "node",
+        "1 while a newer revision is valid and not followed: an older head, or no FleetNode of it.",
     ),
     _gauge("fleet_revision_followed_timestamp_seconds", "node", "Followed since, in this run."),
     _gauge("fleet_source_read_timestamp_seconds", "node", "The source gave an answer."),

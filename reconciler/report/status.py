@@ -54,7 +54,8 @@ class DeclaredService:
 class Status:
     """Everything that is known. `states` are the agents' own answers, by target; `revision` is the
     fleet's newest one, where it can be read; `others` run there too and are not to be shown;
-    `speeds` are the tokens that pods write a second, by target and service."""
+    `speeds` are the tokens that pods write a second, by target and service; `left` are targets that
+    the fleet does not declare any more; `is_part`: of services that somebody named."""
 
     observed: Observation
     declared: tuple[DeclaredService, ...] = ()
@@ -63,6 +64,8 @@ class Status:
     others: tuple[Instance, ...] = ()
     measured: Mapping[str, tuple[BenchmarkResult, ...]] = field(default_factory=dict)
     speeds: Mapping[str, Mapping[ObjectRef, float]] = field(default_factory=dict)
+    left: frozenset[str] = frozenset()
+    is_part: bool = False
 
     def benchmarks(self, instance: Instance) -> tuple[tuple[BenchmarkResult, str | None], ...]:
         """How fast its models were measured to be where it runs, each with why that is not to be
@@ -103,7 +106,13 @@ class Status:
             if target in named
         }
         others = (*self.others, *(i for i in found if i.ref not in refs))
-        return replace(self, observed=Observation(targets, shown), declared=declared, others=others)
+        return replace(
+            self,
+            observed=Observation(targets, shown),
+            declared=declared,
+            others=others,
+            is_part=True,
+        )
 
     def on(self, target: str) -> list[Instance]:
         """What runs there, in order."""
@@ -123,6 +132,19 @@ class Status:
         return sorted((*ending, *found), key=lambda d: natural(d.ref.label))
 
     @property
+    def waits(self) -> bool:
+        """Whether something is not as the newest revision has it, and stays so for a reason that is
+        shown: an update, a whole revision, what runs on a machine that left the fleet."""
+        declared = {(d.target, d.ref): d for d in self.declared}
+        if any(_waits(i, declared.get((i.target, i.ref))) for i in self.observed.instances):
+            return True
+        states = self.observed.targets.values()
+        if any(state.reachable for state in states if state.target in self.left):
+            return True
+        revisions = (state.revision for state in states if state.revision and not self.is_part)
+        return any(its.refused or its.held for its in revisions)
+
+    @property
     def ending(self) -> tuple[DeclaredService, ...]:
         """What is not to run on a machine any more, and whose process lives."""
         return tuple(
@@ -138,6 +160,12 @@ def is_well(instance: Instance, declared: DeclaredService | None) -> bool:
     held = declared is not None and declared.message
     broken = len(advertised(instance)) < len(instance.models)
     return instance.ready and not (held or broken or instance.pending or instance.drifts)
+
+
+def _waits(instance: Instance, declared: DeclaredService | None) -> bool:
+    """Whether it stays as it was declared before, and nobody meant that."""
+    held = declared is not None and declared.message and not declared.is_meant
+    return instance.pending is not None or bool(held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +218,7 @@ def _node_json(status: Status, state: TargetState) -> dict[str, Any]:
     return {
         "name": state.target.partition("/")[2],
         "target": state.target,
+        "declared": state.target not in status.left,
         "reachable": state.reachable,
         "seenAt": state.seen_at,
         "message": state.message,

@@ -51,11 +51,12 @@ class RefusedRevision:
 
 @dataclass(frozen=True, slots=True)
 class HeldHead:
-    """A head that is not followed until a user accepts it."""
+    """A head that is not followed. `waits_for_a_person`: who accepts it has it followed."""
 
     revision: str
     since: float
     message: str
+    waits_for_a_person: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +231,7 @@ def _decode(raw: object) -> SourceRecord:
         others={_text(fleet): _texts(names) for fleet, names in raw.get("others", {}).items()},
         refused=None if refused is None else _refused(refused),
         unreachable_since=None if since is None else float(since),
-        held=None
-        if held is None
-        else HeldHead(_text(held["revision"]), float(held["since"]), _text(held["message"])),
+        held=None if held is None else _held(held),
     )
 
 
@@ -252,6 +251,15 @@ def _applied(raw: dict[str, Any]) -> Applied:
         documents=tuple(dict(document) for document in raw.get("documents", ())),
         fleet=str(raw.get("fleet", "")),
         root=str(raw.get("root", "")),
+    )
+
+
+def _held(raw: dict[str, Any]) -> HeldHead:
+    return HeldHead(
+        revision=_text(raw["revision"]),
+        since=float(raw["since"]),
+        message=_text(raw["message"]),
+        waits_for_a_person=bool(raw.get("waits_for_a_person", True)),
     )
 
 

@@ -21,6 +21,7 @@ from agent.cli import main as agent_main
 from agent.node.delegate import unknown_node
 from reconciler.cli import COMMANDS, main
 from reconciler.console.edge import Exit, guarded
+from reconciler.core.prune import Before
 from tests.support.fleets import (
     document,
     load_folder,
@@ -769,7 +770,7 @@ def test_a_state_directory_that_served_another_node_has_a_way_out(tmp_path: Path
 
     assert loaded.fleet is not None
 
-    why = unknown_node(loaded.fleet, "box")
+    why = unknown_node(loaded.fleet, "box", Before())
 
     assert why is not None
     assert "has no FleetNode box (it has mac): held, as it runs" in why

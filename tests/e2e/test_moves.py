@@ -288,21 +288,80 @@ def test_the_guard_that_a_plan_for_all_nodes_announces_is_the_one_that_agents_ke
     wait_for(lambda: not any(alive(instance.pid) for instance in before if instance.pid))
 
 
-def test_a_machine_that_leaves_the_fleet_is_named_with_what_it_keeps_running(
+def test_a_machine_that_leaves_the_fleet_stays_in_every_view_until_nothing_runs_there(
     homes: tuple[Home, Home], machine: Machine, fleet: Fleet
 ) -> None:
     declare(fleet, *homes)
+    running = []
     for name, home in zip(("stays", "goes"), homes, strict=True):
         place(fleet, name, on=home)
-    for name, home in zip(("stays", "goes"), homes, strict=True):  # both on the whole revision
-        home.begin(fleet)
+        running.append(home.begin(fleet))
         home.machine.wait_ready(name)
+    goes = homes[1].machine
+    before = goes.wait_ready("goes")
     (fleet.repo.work / "nodes/b.yaml").unlink()
     (fleet.repo.work / "services/goes.yaml").unlink()
-    fleet.repo.commit("Without b", push=False)
+    gone = fleet.repo.commit("Without b", push=False)
+    here, there = ("-C", str(fleet.repo.work)), ("-C", fleet.url)
 
-    dry = machine.reconcile("-C", str(fleet.repo.work), "--dry-run")
+    ahead = machine.reconcile(*here, "--dry-run", "-o", "json")  # the first that this machine asks
+    fleet.repo.push()
+    running[1].wait_said("has no FleetNode b (it has a): held, as it runs")
+    wait_for(lambda: homes[0].state()["revision"]["applied"] == gone)
 
-    says = "node b, which this fleet no longer declares, keeps running default/goes:"
-    assert says in dry.err
-    assert "`fleet-agent uninstall` there ends that" in dry.err
+    says = "this fleet no longer declares node b, and its agent keeps running default/goes:"
+    (held,) = ahead.json()["blocked"]
+    assert (ahead.code, held["reason"], held["ref"]["name"]) == (3, "NodeNotDeclared", "b")
+    assert [ref["name"] for ref in held["holds"]] == ["goes"]
+    views = [(*there, "--dry-run"), (*there, "--once", "--timeout", "9s"), ("status", *there)]
+    for words in views:  # no agent is left behind a revision that declared it
+        found = machine.reconcile(*words)
+        assert (found.code, says in found.out) == (3, True), found
+    left = machine.reconcile("status", *there, "-o", "json").json()
+    assert [(n["name"], n["declared"]) for n in left["nodes"]] == [("a", True), ("b", False)]
+    seen = goes.agent("status")
+    assert (seen.code, "If this machine left the fleet" in seen.out) == (3, True)
+    let_in = goes.agent("accept", gone)  # it waits for no person's word
+    assert (let_in.code, "to accept it would not help" in let_in.err) == (64, True)
+    metrics = request(homes[1].url, "GET", "/metrics").body.decode()
+    assert 'fleet_revision_held{node="b"} 1.0' in metrics
+    assert request(homes[1].url, "GET", "/readyz").status == 200  # nothing there is to be restarted
+
+    running[1].end()
+    alone = goes.agent("status")
+    assert (alone.code, "has no FleetNode b" in alone.out) == (3, True)
+    silent = machine.reconcile(*there, "--dry-run")
+    assert (silent.code, "whether it still runs default/goes is not known" in silent.err) == (
+        (0, True)
+    )
+    homes[1].begin(fleet).wait_said("has no FleetNode b")
+    wait_for(lambda: machine.reconcile("status", *there).code == 3)
+    assert goes.agent("stop", "--all").code == 0  # as every view says
+    assert before.pid
+    assert not alive(before.pid)
+    wait_for(lambda: not homes[1].state()["instances"])
+    for words in views:
+        found = machine.reconcile(*words)
+        assert (found.code, "no longer declares" in found.out + found.err) == (0, False), found
+
+
+def test_an_update_that_waits_is_seen_by_who_asks_its_agent_and_in_metrics(
+    homes: tuple[Home, Home], machine: Machine, fleet: Fleet
+) -> None:
+    a, b = homes
+    declare(fleet, a, b)
+    place(fleet, "chat", on=a, rollout={"handover": "10m"})
+    on_a = a.begin(fleet)
+    a.machine.wait_ready("chat")
+    wait_for(lambda: a.machine.agent("status").code == 0)
+
+    place(fleet, "chat", on=b, rollout={"handover": "10m"})
+    on_a.wait_said("stays until node b answers for it, at most until ")
+    wait_for(lambda: a.state()["instances"][0].get("pending") is not None)
+
+    found = machine.reconcile("status", "-C", fleet.url, "--allow-unreachable")
+    assert (found.code, "update pending: MovedAway: stays until" in found.out) == (3, True)
+    assert a.machine.agent("status").code == 3
+    metrics = request(a.url, "GET", "/metrics").body.decode()
+    assert 'fleet_pending{node="a",reason="MovedAway"} 1.0' in metrics
+    assert request(a.url, "GET", "/readyz").status == 200

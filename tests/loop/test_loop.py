@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 
 from reconciler.api.errors import SourceError, StateError
 from reconciler.core.observation import Drift, DriftKind
+from reconciler.core.prune import Before
+from reconciler.fleet.fleet import Fleet
 from reconciler.loop import Loop, LoopDelegate, LoopTiming, Wake, poll_delay_s
 from reconciler.loop.desired import Desired, no_facts
 from reconciler.loop.journal import SourceJournal
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.directory import DirectorySource
 from reconciler.source.history import HistoryFile
-from reconciler.source.load import LoadCache, Loaded, load
+from reconciler.source.load import LoadCache, load
 from tests.support.fleets import document, model, node, service, small_fleet, write_fleet
 from tests.support.said import Converged, Said
 from tests.support.targets import InMemoryTarget, NoJournal
@@ -232,7 +234,7 @@ def test_a_busy_source_is_not_read(tmp_path: Path) -> None:
 
 def test_a_valid_revision_that_does_not_know_the_node_is_held(tmp_path: Path) -> None:
     class Unknown(LoopDelegate):
-        def hold_reason(self, loaded: Loaded) -> str:
+        def hold_reason(self, fleet: Fleet, before: Before) -> str:
             return "no FleetNode: held"
 
     target = InMemoryTarget()

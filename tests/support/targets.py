@@ -29,6 +29,9 @@ class NoJournal:
     def accept(self, checkout: Checkout) -> HeadVerdict:
         return HeadVerdict(Course.FIRST, take=True)
 
+    def held(self, head: str, why: str, *, waits_for_a_person: bool) -> None:
+        """Nothing to remember."""
+
     def lost(self) -> float:
         return 0.0
 

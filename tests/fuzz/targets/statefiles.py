@@ -27,7 +27,7 @@ from agent.server import SERVED_FILE, served
 from agent.state.directory import StateDir
 from agent.state.drift_file import drift_file, read_drifts, write_drifts
 from agent.state.suspended import note_suspended, read_suspended
-from reconciler.agents.lastseen import LastSeen
+from reconciler.agents.lastseen import LastSeen, Seen
 from reconciler.api.errors import StateError
 from reconciler.core.observation import Drift, DriftKind
 from reconciler.kube.objects import id_of
@@ -63,7 +63,7 @@ def _partial(state: StateDir) -> None:
 
 def _last_seen(state: StateDir) -> None:
     seen = LastSeen(state.root / "seen.json")
-    seen.note("mac", "http://127.0.0.1:1", 2e9)
+    seen.note("mac", "http://127.0.0.1:1", Seen(2e9))
     seen.save()
 
 
