@@ -23,7 +23,6 @@ def headers_of(
     *,
     node: str | None,
     here: bool,
-    waits: bool = True,
     follows: bool = False,
     changed: Callable[[], None] = lambda: None,
 ) -> Headers:
@@ -46,7 +45,7 @@ def headers_of(
     lookahead = Lookahead(cache, offline=args.offline, changed=changed)
     return Headers(
         lookahead,
-        (LOOP_WAIT_S if follows else WAIT_S) if waits else None,
+        LOOP_WAIT_S if follows else WAIT_S,
         node=node,
         here=here,
         gives_up=not follows,

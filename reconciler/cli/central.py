@@ -40,9 +40,9 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
     for line in beside_the_commit(args):
         screen.say(line, Tone.CHANGE)
     journal = journal_of(source)
-    # No pod is made from a header, and an author of objects in a cluster must not hold up the loop.
-    waits = args.once or not args.fleet.startswith("cluster://")
-    headers = headers_of(args, screen, node=None, here=False, waits=waits, changed=wake.look)
+    headers = headers_of(
+        args, screen, node=None, here=False, follows=not args.once, changed=wake.look
+    )
     console = ArrivalConsole(screen, args.output, agents, wake, timeout_s, once=args.once)
     with open_clusters(args, agents, source, console, wake) as clusters:
         loop = Loop(

@@ -54,6 +54,7 @@ class Headers:
         """Of those models that a service would be started with."""
         if fleet is not self._fleet:
             self._fleet, self._needed = fleet, self._requests(fleet)
+            self._waited.intersection_update(name for name, _ in self._needed.values())
         asked = [self._needed[m.ref] for m in models if m.ref in self._needed]
         self.lookahead.ask(dict(asked))
         self._wait([name for name, _ in asked])

@@ -16,6 +16,8 @@ from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import ClusterFleet
 from tests.support.crds import install_kinds, remove_kinds, small, thing
 from tests.support.fleets import service
+from tests.support.gguf_models import tiny_llama
+from tests.support.http import FileServer
 from tests.support.reconciler import Machine, Running
 from tests.support.served_node import request
 from tests.support.wait import PATIENCE_S, wait_for
@@ -112,6 +114,36 @@ def test_one_bad_object_is_stalled_with_its_reason_and_stops_nobody_else(
     pool.wait("isvc/bad", "--for=condition=Ready")
     gone = {c["type"] for c in pool.json("get", "isvc", "bad")["status"]["conditions"]}
     assert "Stalled" not in gone
+
+
+def test_pods_that_no_node_could_hold_are_never_made_where_their_header_comes_in_time(
+    pool: Cluster, machine: Machine, tmp_path: Path
+) -> None:
+    def far(name: str, size: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        spec = {"modelRef": name, "placement": {"nodes": ["l4"]}, "contextSize": size}
+        source = {"source": f"{hub.url}?{name}"}
+        return thing("Model", name, source), thing("InferenceService", name, spec)
+
+    def fits(name: str) -> list[str]:
+        found = pool.json("get", "isvc", name).get("status", {}).get("conditions", ())
+        return [c["status"] for c in found if c["type"] == "MemoryFits"]
+
+    with FileServer(tiny_llama(tmp_path / "tiny.gguf").read_bytes()) as hub:
+        trusting = thing("Fleet", "home", {"allowedHosts": ["127.0.0.1"]})
+        pool.apply(*small(), trusting)
+        operate(machine, pool, FLEET_OFFLINE="")
+        pool.apply(*far("large", 99_999_999), *far("chat", 512))
+        wait_for(lambda: "chat" in names(pool, "deployments"), "what fits")
+        wait_for(lambda: fits("large") == ["False"], "why the other is not there")
+        assert "large" not in names(pool, "deployments")
+        made = pool.json("get", "deployment", "chat")["spec"]["template"]
+        assert "memory" in made["spec"]["containers"][0]["resources"]["requests"]
+
+        hub.go_on.clear()  # it says nothing more, and holds nobody up for longer than a moment
+        pool.apply(*far("late", 99_999_999))
+        wait_for(lambda: "late" in names(pool, "deployments"), "what nothing is known of")
+        hub.go_on.set()
+        wait_for(lambda: fits("late") == ["False"], "what its header says")
 
 
 def test_definitions_that_are_deleted_and_made_anew_stop_nothing(

@@ -321,17 +321,27 @@ def test_an_author_of_objects_in_a_cluster_has_no_private_address_asked(server: 
     assert server.ranges == ["bytes=0-262143"]
 
 
-def test_a_loop_that_waits_for_no_hub_hears_of_the_answer(server: FileServer) -> None:
+def test_a_loop_stands_still_once_for_a_silent_hub_and_hears_of_its_answer(
+    server: FileServer,
+) -> None:
     server.go_on.clear()
-    changed = Event()
+    changed, waited_for = Event(), list[int]()
     files = in_pods() | {"model.yaml": model("gemma", source=server.url)}
-    headers = Headers(Lookahead(HeaderCache(None), changed=changed.set), None)
+    headers = Headers(
+        Lookahead(HeaderCache(None), changed=changed.set),
+        0.01,
+        gives_up=False,
+        progress=lambda _, total: waited_for.append(total),
+    )
     first = desired(files, headers.facts)
+    waited_once, waited_for[:] = set(waited_for), []
+    again = first.refreshed(headers.facts)
 
     server.go_on.set()
 
     assert changed.wait(20)
-    assert first.facts == {}
+    assert (waited_once, set(waited_for)) == ({1}, {0})
+    assert (first.facts, again.facts) == ({}, {})
     assert len(first.refreshed(headers.facts).facts) == 1
 
 
