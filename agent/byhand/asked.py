@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from agent.byhand import requests
+from agent.byhand.restarts import Restarts
 from agent.byhand.stopped import Stopped
 from agent.process.launch import Launch
 from agent.process.records import Records
@@ -16,12 +17,13 @@ from reconciler.fleet.workload import Workload
 
 
 class ByHand:
-    """The owner's side: a request becomes a lasting note, or a restart in the pass that takes it
-    up. Used by one thread."""
+    """The owner's side: a request becomes a note that lasts until it is done. Used by one
+    thread."""
 
     def __init__(self, state: StateDir) -> None:
         self._state = state
         self._stopped = Stopped(state)
+        self._restarts = Restarts(state)
 
     def shown(
         self, seen: TargetState, wanted: Iterable[Workload], live: Iterable[Instance]
@@ -30,24 +32,27 @@ class ByHand:
 
         `live` are the services with a process or waiting for a model. Raises StateError.
         """
+        live = tuple(live)
         digests = {w.ref: w.inputs_digest for w in wanted if w.target == seen.target}
         running = {instance.ref: instance.inputs_digest for instance in live}
         self._stopped.changed(digests)
-        restarts: set[ObjectRef] = set()
+        self._restarts.still_meant({i.ref: i.pid for i in live})
         for request in requests.take(self._state):
             if request.action == requests.STOP:
                 known = {ref: d for ref in request.refs if (d := (running | digests).get(ref))}
                 self._stopped.add(known, self._launches())
-                restarts.difference_update(request.refs)
+                self._restarts.over(request.refs)
             else:
                 self._stopped.release(request.refs)
-                if request.withdraw():  # else it would come up again in every pass
-                    restarts.update(running.keys() & set(request.refs))
+                asked = {i.ref: i.pid for i in live if i.ref in request.refs and i.was_started}
+                self._restarts.ask(asked)
+                if not request.withdraw():  # else it would come up again in every pass
+                    self._restarts.over(asked)
             request.withdraw()
         return replace(
             seen,
             stopped=self.stopped,
-            restarts=frozenset(restarts),
+            restarts=frozenset(self._restarts.pids),
             state_option=self._state.option,
         )
 
@@ -59,6 +64,15 @@ class ByHand:
     def stopped(self) -> Mapping[ObjectRef, str]:
         """Each with the digest of its inputs at that time."""
         return dict(self._stopped.digests)
+
+    def restarted(self, ref: ObjectRef) -> None:
+        """A restart has begun. Where a process has to end first, it is over once that has."""
+        if self._restarts.pids.get(ref, 0) is None:
+            self._restarts.over({ref})
+
+    def later(self, ref: ObjectRef, pid: int | None) -> None:
+        """A restart that the next agent has to make, since the model comes first."""
+        self._restarts.ask({ref: pid})
 
     def release(self, refs: Iterable[ObjectRef]) -> None:
         """They may run again. Raises StateError."""

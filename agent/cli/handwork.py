@@ -98,8 +98,8 @@ def restart(
     """Start what was stopped and restart the others, rendered as this machine would now. Returns
     what is not ready in time; `ready_s` is how long a start may take.
 
-    Without an agent, what never had a process, or whose model is gone, is only released. Raises
-    StateError, EngineError and ApplyError.
+    Without an agent, what never had a process is only released, and what has a process, but no
+    model on the disk, is left to the next agent. Raises StateError, EngineError and ApplyError.
     """
     here = Here.read(state)
     before = {ref: r.child.identity.pid for ref, r in here.records.items() if r.child}
@@ -119,9 +119,13 @@ def restart(
         try:
             for ref in sorted(awaited):
                 workload = workload_of(launches[ref], node)
-                if ref in records:
+                is_here = all(agent.store.lookup(model) for model in workload.model_files)
+                if ref in records and not is_here:
+                    agent.by_hand.later(ref, before.get(ref))
+                    awaited.discard(ref)
+                elif ref in records:
                     _start_anew(agent, workload)
-                elif all(agent.store.lookup(model) for model in workload.models):
+                elif is_here:
                     _apply(agent, workload, Action.CREATE)
                 else:
                     awaited.discard(ref)  # nor to fetch its model

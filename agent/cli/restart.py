@@ -19,6 +19,7 @@ from reconciler.report.terminal import printable
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from agent.state.directory import StateDir
     from reconciler.api.meta import ObjectRef
     from reconciler.core.observation import Instance
 
@@ -40,6 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when they answer, 3 when one does not in time. Raises UsageError, StateError."""
+    from agent.byhand.restarts import read_restarts
     from agent.cli import handwork
     from agent.node.node import remembered_node
     from agent.node.settings import Settings
@@ -62,17 +64,26 @@ def run(args: argparse.Namespace) -> int:
     )
     node = remembered_node(state.root) or "this"
     late = handwork.restart(state, wanted, node, settings, args.timeout)
-    _say(recorded_instances(state, node), wanted, late)
-    return Exit.BLOCKED if late else Exit.OK
+    _say(state, recorded_instances(state, node), wanted, late)
+    return Exit.BLOCKED if late or read_restarts(state) & wanted else Exit.OK
 
 
 def _say(
-    instances: Iterable[Instance], wanted: Collection[ObjectRef], late: Collection[ObjectRef]
+    state: StateDir,
+    instances: Iterable[Instance],
+    wanted: Collection[ObjectRef],
+    late: Collection[ObjectRef],
 ) -> None:
-    found = {instance.ref: instance for instance in instances}
+    from agent.byhand.restarts import read_restarts
+
+    found, kept = {i.ref: i for i in instances}, read_restarts(state)
     for ref in sorted(wanted):
         there = found.get(ref)
-        if ref in late:
+        if ref in kept:
+            waits = there.pending if there else None
+            why = f" ({waits.reason}: {waits.message})".replace(": )", ")") if waits else ""
+            words = f"not restarted yet{why}: the agent here does it, or the next one, once it can"
+        elif ref in late:
             why = f"{there.reason}: {there.message}".rstrip(": ") if there else "not started"
             words = f"not ready ({why}); see `fleet-agent status`"
         elif there is None:

@@ -100,7 +100,7 @@ def _model_files(launch: Launch) -> Iterator[Difference]:
             yield (
                 DriftKind.COSMETIC,
                 f"{word} is gone from the store: it goes on with what it has in memory, and the"
-                " file is fetched before its next start",
+                " file is fetched again",
             )
 
 

@@ -31,11 +31,13 @@ from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import Instance, Location, Observation
 from reconciler.core.plan import Action, Change, Plan, Restart
 from reconciler.core.target import Outcome, Result
+from reconciler.fleet.model_file import ModelFile
 from reconciler.fleet.workload import Workload
 from reconciler.models.scheme import FetchContext
 from reconciler.models.url import shown
 
 _ON_ITS_WAY = "Downloading"
+_BACK = "its model is here again"
 _NEWS_S = 60.0  # a source may have been away for hours, and what was found is over
 
 
@@ -118,12 +120,10 @@ class ProcessTarget:
         )
         self._handover.stays({w.ref for w in workloads if w.node == self._node}, live)
         for workload in workloads:
-            running = live.get(workload.ref)
-            if running and running.inputs_digest == workload.inputs_digest:
-                self._forget(workload.ref)  # a change that was taken back before its model came
-            expected = self._expected.get(workload.ref)
-            if expected and expected.workload.inputs_digest == workload.inputs_digest:
-                self._expected[workload.ref] = replace(expected, workload=workload)  # its sizes
+            if self._is_back(workload, live.get(workload.ref)):
+                live[workload.ref] = replace(
+                    live[workload.ref], gone=True, reason="ModelGone", message=_BACK
+                )
         self._drop_refused({w.ref for w in workloads if w.node == self._node})
         self._ask_again()
         meant = still_meant(self._wait_for_models(), workloads, self._node)
@@ -168,12 +168,12 @@ class ProcessTarget:
     def _run(self, change: Change) -> Outcome:
         workload = change.desired
         assert workload is not None
-        if change.reason == "ProcessGone":  # begun by who took over what was recorded
-            return Outcome(change, Result.APPLIED, "starts again")
-        self._check_port(workload)
         rendered = self._renderer.render(workload, keep_port=True)
         if rendered is None:
             return self._send_for_models(change, workload)
+        if change.reason == "ProcessGone":  # begun by who took over what was recorded
+            return Outcome(change, Result.APPLIED, "starts again")
+        self._check_port(workload)
         if change.impact.waits:
             others = ", ".join(ref.label for ref in change.impact.after)
             why = f"waits until {others}, whose model has to come first, has left its port"
@@ -215,6 +215,7 @@ class ProcessTarget:
         again = change.action is Action.DRIFT or change.reason == "RestartedByHand"
         if change.reason == "Drifted":
             self._drift.restarting(change.ref)
+        self._by_hand.restarted(change.ref)
         if again and running is not None and launch.same_process(running):
             self._processes.update(launch)
             self._processes.restart(change.ref)
@@ -261,8 +262,26 @@ class ProcessTarget:
                 self._renderer.store.ensure(model, self.context)
 
     def _may_begin(self, workload: Workload) -> bool:
-        absent = [m for m in workload.model_files if self._renderer.store.lookup(m) is None]
-        return self._headers is None or self._headers.may_come(absent)
+        return self._headers is None or self._headers.may_come(self._absent(workload))
+
+    def _is_back(self, workload: Workload, running: Instance | None) -> bool:
+        """What a service expects, against what it is to be now. True: the model of one that has no
+        process has come again, so that it can start."""
+        expected = self._expected.get(workload.ref)
+        is_same = running is not None and running.inputs_digest == workload.inputs_digest
+        if expected is None or expected.workload.inputs_digest != workload.inputs_digest:
+            if is_same:
+                self._forget(workload.ref)  # a change that was taken back before its model came
+            return False
+        self._expected[workload.ref] = replace(expected, workload=workload)  # its sizes
+        if running is None or not is_same or self._absent(workload):
+            return False
+        if running.pid is not None:
+            self._forget(workload.ref)
+        return running.pid is None
+
+    def _absent(self, workload: Workload) -> list[ModelFile]:
+        return [m for m in workload.model_files if self._renderer.store.lookup(m) is None]
 
     def _drop_refused(self, meant: Set[ObjectRef]) -> None:
         """Nothing was fetched of what their headers have made known to be too large."""
@@ -290,7 +309,7 @@ class ProcessTarget:
         assert change.desired is not None
         rendered = self._renderer.render(change.desired, keep_port=True)
         if rendered is None:
-            return Outcome(change, Result.SKIPPED, "its model is gone from the store")
+            return self._send_for_models(change, change.desired)
         launch = _launch(change.desired, rendered, change.source)
         self._processes.update(launch)
         return Outcome(change, Result.APPLIED, "noted, without a restart")
@@ -299,7 +318,7 @@ class ProcessTarget:
         self, workload: Workload, source: Location | None, since: float
     ) -> Instance | None:
         """A service whose model is on its way; None once all its models are here."""
-        absent = [m for m in workload.model_files if self._renderer.store.lookup(m) is None]
+        absent = self._absent(workload)
         if not absent:
             return None
         downloads = (self._renderer.store.download_of(model) for model in absent)

@@ -20,6 +20,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "MovedAtOnce": "placed on another node, and what it holds here is needed",
         "RenderChanged": "we or the engine were upgraded; waits for the next change or a restart",
         "ProcessGone": "its process ended",
+        "ModelGone": "the file of its model is gone from the node's disk, and is fetched again",
         "Drifted": "it does not run as it was started",
         "NotReachable": "the target did not answer",
         "EngineMissing": "the node has no engine for it",

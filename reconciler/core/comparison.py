@@ -182,9 +182,12 @@ def _compare_process(
         return _restarting(Action.REPLACE, "RestartedByHand", want, have, state, cause)
     drifted = [d.message for d in have.drifts if d.kind is DriftKind.RESTART]
     if have.gone or drifted:
-        reason = "ProcessGone" if have.gone else "Drifted"
+        found = "ModelGone" if have.reason == "ModelGone" else "ProcessGone"
+        reason = found if have.gone else "Drifted"
         message = have.message if have.gone else "; ".join(drifted)
         return _restarting(Action.DRIFT, reason, want, have, state, causes.where(want.ref), message)
+    if have.was_started and want.pool is None and download_bytes(want, state) != 0:
+        return _fetched_again(want, have, state, causes.where(want.ref))
     # From afar no render is known: what the node's own agent says of it is used instead.
     deferred = [d for d in have.drifts if d.kind is DriftKind.DEFERRED]
     if same_render and not deferred:
@@ -201,6 +204,27 @@ def _compare_process(
         "; ".join(d.message for d in deferred),
         desired=want,
         since=min((d.since for d in deferred), default=None),
+    )
+
+
+def _fetched_again(
+    want: Workload, have: Instance, state: TargetState, cause: Location | None
+) -> Change:
+    """What is declared and not on the disk comes again, whatever made it go away: for a process
+    that lives, before it needs it."""
+    if have.pid is None:
+        return _restarting(Action.DRIFT, "ModelGone", want, have, state, cause)
+    impact = Impact(download_bytes=download_bytes(want, state))
+    message = "what runs goes on with what it has in memory"
+    return Change(
+        Action.UPDATE,
+        state.target,
+        want.ref,
+        "ModelGone",
+        cause,
+        message,
+        impact=impact,
+        desired=want,
     )
 
 

@@ -86,6 +86,11 @@ class Instance:
     by_hand: Mapping[str, str] = field(default_factory=dict)
     pending: Pending | None = None
 
+    @property
+    def was_started(self) -> bool:
+        """Whether it ever was; what still waits for its first model has no port yet."""
+        return self.port is not None
+
 
 @dataclass(frozen=True, slots=True)
 class ObservedPool:

@@ -133,6 +133,7 @@ _GRAVITY = (
     Action.UNKNOWN,
 )
 _SHOWN_ACTIONS = (Action.UNKNOWN, Action.DEFERRED)
+ENDED = ("ProcessGone", "ModelGone")  # it has no process, or not what it would start from again
 _SHOWN_REASONS = ("DriftReported", "DriftShown", "Fight")
 
 

@@ -11,7 +11,7 @@ from reconciler.api.reasons import REASONS
 from reconciler.core.comparison import Causes, decide, leave
 from reconciler.core.download import charged_once, download_bytes
 from reconciler.core.observation import Instance, Observation, TargetState, starts_again
-from reconciler.core.plan import Action, Blocked, Change, Impact, Plan, Restart
+from reconciler.core.plan import ENDED, Action, Blocked, Change, Impact, Plan, Restart
 from reconciler.core.prune import PruneLimits, guard_removals
 from reconciler.core.resource import FindSized, nothing_sized
 from reconciler.core.transition import order_changes
@@ -166,7 +166,7 @@ def _within(
     """What becomes of a step by the Fleet's policy and the service's own annotations."""
     if not isinstance(step, Change):
         return step
-    is_changed = step.action is Action.DRIFT and step.reason != "ProcessGone"
+    is_changed = step.action is Action.DRIFT and step.reason not in ENDED
     if is_changed and not step.is_shown_only and not policy.drift_enforced:
         step = replace(step, reason="DriftReported", impact=Impact())
     if step.reason == "Removed" and incomplete:
@@ -185,7 +185,7 @@ def _within(
     return step
 
 
-_NEVER_HELD = ("RestartedByHand", "ProcessGone")  # by a person's hand; nothing was left
+_NEVER_HELD = ("RestartedByHand", *ENDED)  # by a person's hand; nothing was left
 
 
 def _is_held(want: Workload | None, have: Instance) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from reconciler.api.digest import digest
 from reconciler.core.observation import Observation
-from reconciler.core.plan import Action, Blocked, Change, Restart
+from reconciler.core.plan import ENDED, Action, Blocked, Change, Restart
 
 _LEAST = 4  # fewer are never a large share: a fleet of two may lose both
 
@@ -221,7 +221,7 @@ def _ends(change: Change) -> bool:
     here as well, and otherwise."""
     if change.is_shown_only:
         return False
-    if change.reason == "ProcessGone":
+    if change.reason in ENDED:
         return False  # it has ended by itself
     ends = change.action in (Action.DELETE, Action.STOP, Action.REPLACE, Action.MOVE)
     return ends or change.impact.restart is not Restart.NONE

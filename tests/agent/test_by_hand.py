@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agent.byhand import requests
 from agent.byhand.asked import ByHand
+from agent.byhand.restarts import read_restarts
 from agent.byhand.stopped import Stopped, read_launches, read_stopped
 from agent.process.launch import Launch
 from agent.process.rebuilt import workload_of
@@ -91,16 +92,36 @@ def test_a_request_to_stop_becomes_a_note_with_the_digest_that_is_wanted_now(
     assert read_stopped(state) == {ref("chat"): wanted.inputs_digest}
 
 
-def test_a_request_to_restart_counts_for_one_pass(state: StateDir) -> None:
-    chat = workload("chat")
-    requests.ask(state, requests.RESTART, [ref("chat"), ref("absent")])
+@pytest.mark.parametrize("later", [{"pid": 8}, {"pid": None}])
+def test_a_request_to_restart_is_kept_until_its_process_has_ended(
+    state: StateDir, later: dict[str, int | None]
+) -> None:
+    chat, running = workload("chat"), {"pid": 7, "port": 20_000}
+    request = requests.ask(state, requests.RESTART, [ref("chat"), ref("absent")])
+
+    first = ByHand(state).shown(SEEN, [chat], [instance("chat", **running)])
+    by_hand = ByHand(state)  # another life of the agent
+    second = by_hand.shown(SEEN, [chat], [instance("chat", **running)])
+    kept = read_restarts(state)
+    third = by_hand.shown(SEEN, [chat], [instance("chat", **running | later)])
+
+    assert request.taken
+    assert first.restarts == second.restarts == kept == {ref("chat")}
+    assert third.restarts == read_restarts(state) == frozenset()
+
+
+def test_a_request_to_restart_what_has_no_process_is_kept_until_it_was_tried(
+    state: StateDir,
+) -> None:
+    chat, ended = workload("chat"), instance("chat", port=20_000)
+    requests.ask(state, requests.RESTART, [ref("chat")])
     by_hand = ByHand(state)
 
-    first = by_hand.shown(SEEN, [chat], [instance("chat")])
-    second = by_hand.shown(SEEN, [chat], [instance("chat")])
+    first = by_hand.shown(SEEN, [chat], [ended])
+    by_hand.restarted(ref("chat"))
+    second = by_hand.shown(SEEN, [chat], [ended])
 
-    assert first.restarts == {ref("chat")}
-    assert second.restarts == frozenset()
+    assert (first.restarts, second.restarts) == ({ref("chat")}, frozenset())
 
 
 def test_requests_are_taken_in_their_order(state: StateDir) -> None:
@@ -108,7 +129,7 @@ def test_requests_are_taken_in_their_order(state: StateDir) -> None:
     for action in (requests.STOP, requests.RESTART, requests.STOP):
         requests.ask(state, action, [ref("chat")])
 
-    seen = ByHand(state).shown(SEEN, [chat], [instance("chat")])
+    seen = ByHand(state).shown(SEEN, [chat], [instance("chat", pid=7, port=20_000)])
 
     assert seen.keeps_stopped(chat)
     assert seen.restarts == frozenset()

@@ -241,6 +241,31 @@ def test_a_lost_process_is_started_again_whatever_the_policy(enforced: bool) -> 
     assert [(c.action, c.reason) for c in made.changes] == [(Action.DRIFT, "ProcessGone")]
 
 
+@pytest.mark.parametrize("policy", ["enforced", "held", "reported"])
+@pytest.mark.parametrize(
+    ("have", "expected"),
+    [
+        ({"pid": 7, "port": 1}, (Action.UPDATE, Restart.NONE)),
+        ({"port": 1, "ready": False}, (Action.DRIFT, Restart.RESTART)),
+        ({"ready": False, "reason": "Downloading"}, None),  # it comes for the first time
+    ],
+)
+def test_a_model_that_is_gone_from_the_disk_is_fetched_again_whatever_the_policy(
+    policy: str, have: dict[str, Any], expected: tuple[Action, Restart] | None
+) -> None:
+    model = model_file("phi", sha256="ab" * 32, size_bytes=GIB)
+    want = workload("chat", models=(model,), lifecycle={"hold": "true"} if policy == "held" else {})
+
+    seen = observed(instance("chat", of=want, **have))
+    made = plan([want], seen, drift_enforced=policy != "reported")
+    whole = plan([want], observed(instance("chat", of=want, **have), cached={"ab" * 32}))
+
+    planned = [(c.reason, c.action, c.impact.restart) for c in made.changes]
+    assert planned == ([("ModelGone", *expected)] if expected else [])
+    assert [c.impact.download_bytes for c in made.changes] == [GIB] * len(planned)
+    assert whole.changes == ()
+
+
 def test_removals_beyond_the_limits_wait_for_exactly_their_token() -> None:
     have = [instance(f"s{i}") for i in range(6)]
     token = removal_token([i.ref.label for i in have])
