@@ -11,20 +11,18 @@ import re
 from typing import Any
 
 from reconciler.api.problem import RULES, Problem
-from reconciler.source import places
+from reconciler.source import aliases, places
 from reconciler.source.ours import MAX_DEPTH, Reading, select
 from reconciler.source.places import Place
 from reconciler.source.tree import MAX_FILE_BYTES
 from reconciler.source.yaml_hints import hint
 
 MAX_DOCUMENTS = 1_000  # in one file
-MAX_NODES = 50_000  # with aliases written out, in a file that has any
 MAX_OPEN_BRACKETS = 200  # parse time grows with the square of them: 20,000 took 0.2 s
 
 _BRACKETS = re.compile(r"[\[\]{}]")
 _NESTED_ITEMS = re.compile(rf"(?:[-?][ \t]){{{MAX_DEPTH}}}")
 _DOCUMENT_MARK = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
-_ANCHOR = re.compile(r"&[\w-]")
 _AT = re.compile(r" at line (\d+) column (\d+)")
 _AT_POSITION = re.compile(r" at position (\d+)")
 
@@ -33,7 +31,6 @@ def read_documents(path: str, data: bytes) -> Reading:
     """Every document of our kinds in a file. Never raises: each error becomes a Problem."""
     try:
         text = _decode(data)
-        _refuse_hostile(text)
         loaded = _load(text)
     except _UnreadableFile as refused:
         return Reading((), 0, (_problem(path, refused.rule, refused.place, "", refused.message),))
@@ -49,9 +46,7 @@ def read_foreign(data: bytes) -> list[Any]:
     """Every document of a file that holds none of ours, such as a kubeconfig. ValueError: it
     cannot be read, or only at a cost."""
     try:
-        text = _decode(data)
-        _refuse_hostile(text)
-        return _load(text)
+        return _load(_decode(data))
     except _UnreadableFile as refused:
         raise ValueError(str(refused)) from None
 
@@ -100,21 +95,6 @@ def _refuse_hostile(text: str) -> None:
             f"more than {MAX_DOCUMENTS:,} documents; split it into several files",
             Place(1, 1),
         )
-    if places.ALIAS.search(text) and _ANCHOR.search(text):
-        large = places.too_large(text, MAX_NODES, MAX_FILE_BYTES)
-        if large and not large.is_counted:
-            message = (
-                "not valid YAML, or a text that needs quotes; with aliases after it nothing more is"
-                " read: mend or quote this"
-            )
-            raise _UnreadableFile("YamlSyntax", message, large.place)
-        if large:
-            raise _UnreadableFile(
-                "FileUnreadable",
-                f"its aliases stand for more than {MAX_NODES:,} values, or"
-                f" {MAX_FILE_BYTES // 1024} KiB of text; write out what you need",
-                large.place,
-            )
 
 
 def _too_deep(place: Place) -> _UnreadableFile:
@@ -123,6 +103,17 @@ def _too_deep(place: Place) -> _UnreadableFile:
 
 
 def _load(text: str) -> list[Any]:
+    _refuse_hostile(text)
+    try:
+        counts = aliases.counted(text)
+        loaded = _parse(text)
+        aliases.check_agreement(text, counts, loaded)
+    except aliases.AliasError as refused:
+        raise _UnreadableFile(refused.rule, refused.message, refused.place) from refused
+    return loaded
+
+
+def _parse(text: str) -> list[Any]:
     import ryaml
 
     try:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from reconciler.api.kinds import KINDS
@@ -15,7 +16,7 @@ from reconciler.api.problem import RULES, Problem
 from reconciler.source import places
 from reconciler.source.kin import is_kin, not_read, renamed_kind
 from reconciler.source.mark import has_nearly_our_group, is_meant_as_ours
-from reconciler.source.places import Place, field_path
+from reconciler.source.places import FieldPlaces, Place, field_path
 from reconciler.source.suggest import closest, did_you_mean
 
 MAX_DEPTH = 128
@@ -62,6 +63,7 @@ class Reading:
 
 def select(path: str, text: str, loaded: list[Any]) -> Reading:
     """Sort the parsed documents of a file. Never raises: each error becomes a Problem."""
+    at = _Positions(path, text)
     documents: list[Document] = []
     problems: list[Problem] = []
     unfit: list[Unfit] = []
@@ -70,20 +72,20 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
     for index, content in enumerate(loaded):
         version = content.get("apiVersion") if isinstance(content, dict) else None
         if stray := _stray(content):
-            said = tuple(_placed(path, text, index, [stray], ref_of(content)))
+            said = tuple(at.placed(index, [stray], ref_of(content)))
             unfit.append(Unfit(index, content, said, is_newer=False))
             continue
         if not isinstance(version, str) or not version.startswith(f"{GROUP}/"):
             lists = list(_lists_of_ours(content))
             if isinstance(content, dict) and is_kin(content):
-                kin += _placed(path, text, index, [("NotRead", "kind", not_read(content))], None)
-            problems += _placed(path, text, index, lists, None)
+                kin += at.placed(index, [("NotRead", "kind", not_read(content))], None)
+            problems += at.placed(index, lists, None)
             others += content is not None and not lists
             continue
         found = list(_unfit(content))
         if found:
             ref = ref_of(content)
-            said = tuple(_placed(path, text, index, found, ref))
+            said = tuple(at.placed(index, found, ref))
             unfit.append(Unfit(index, content, said, ref is not None and _is_newer(content)))
         else:
             documents.append(Document(index, content["kind"], content))
@@ -152,20 +154,25 @@ def _is_meant(item: object) -> bool:
     return is_ours or _stray(item) is not None
 
 
-def _placed(
-    path: str,
-    text: str,
-    index: int,
-    found: list[tuple[str, str, str]],
-    ref: ObjectRef | None,
-) -> Iterator[Problem]:
-    if not found:
-        return
-    located = places.locate(text)
-    for rule, field, message in found:
-        place = located[index].find(field) if index < len(located) else Place(1, 1)
-        severity = RULES[rule].severity
-        yield Problem(path, place.line, place.column, field, severity, rule, message, ref)
+class _Positions:
+    """What is wrong with documents of one file, with its lines: located once, and only if asked."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self._path, self._text = path, text
+
+    @cached_property
+    def _located(self) -> tuple[FieldPlaces, ...]:
+        return places.locate(self._text)
+
+    def placed(
+        self, index: int, found: list[tuple[str, str, str]], ref: ObjectRef | None
+    ) -> Iterator[Problem]:
+        """`found`: the rule, field and message of each mistake in a document."""
+        for rule, field, message in found:
+            located = self._located
+            place = located[index].find(field) if index < len(located) else Place(1, 1)
+            severity = RULES[rule].severity
+            yield Problem(self._path, place.line, place.column, field, severity, rule, message, ref)
 
 
 def _unfit(content: dict[Any, Any]) -> Iterator[tuple[str, str, str]]:

@@ -19,8 +19,7 @@ _PART = re.compile(
     r"""\.?(?P<key>[^.\[\]"]+)|\[(?P<index>[0-9]+)\]|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]"""
 )
 _LAST_PART = re.compile(r"""(\.?[^.\[\]"]+|\[[0-9]+\]|\["(?:[^"\\]|\\.)*"\])$""")
-_MARKER = re.compile(r"^(---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
-ALIAS = re.compile(r"\*[\w-]")  # or something like one
+_MARKER = re.compile(r"^(---|\.\.\.)(?=[ \t\n]|\Z)", re.MULTILINE)  # as parsers have it
 _LINE_KEY = re.compile(r"^([A-Za-z0-9_-]+):(?=\s)", re.MULTILINE)
 _NO_CONTENT = re.compile(r"(?:[ \t\n\ufeff]++|#[^\n]*+|%[^\n]*+)*+")
 _OTHER_BREAKS = re.compile("\r\n?|[\x85\u2028\u2029]")  # line breaks for YAML 1.1 parsers
@@ -84,8 +83,7 @@ def locate(text: str) -> tuple[FieldPlaces, ...]:
     Each document is parsed on its own, because the fast parser accepts some text that this one does
     not (`{a:# b}`). In such a document only keys at the start of a line have a position.
     """
-    text = with_plain_breaks(text)
-    return tuple(_locate_one(text, segment) for segment in _segments(text))
+    return tuple(_locate_one(segment) for segment in segments(text))
 
 
 def content_lines(text: str) -> tuple[int, ...]:
@@ -94,15 +92,22 @@ def content_lines(text: str) -> tuple[int, ...]:
     `---` or `...` at the start of a line ends anything before it, including a block scalar, so it
     is enough to search for the markers. A document without content has its marker's line.
     """
-    return tuple(segment.line for segment in _segments(with_plain_breaks(text)))
+    return tuple(segment.line for segment in segments(text))
 
 
-class _Segment(NamedTuple):
-    """One document in the text of a file: where its content begins, and on which line."""
+class Segment(NamedTuple):
+    """One document in the text of a file: where its content begins."""
 
     line: int
+    column: int  # of the first character; before it are spaces
+    whole: str
     begin: int
     end: int
+
+    @property
+    def text(self) -> str:
+        """Its content, with spaces in place of a marker on the same line: the columns are right."""
+        return " " * (self.column - 1) + self.whole[self.begin : self.end]
 
 
 def with_plain_breaks(text: str) -> str:
@@ -111,8 +116,10 @@ def with_plain_breaks(text: str) -> str:
     return _OTHER_BREAKS.sub("\n", text) if has_others else text
 
 
-def _segments(text: str) -> list[_Segment]:
-    found: list[_Segment] = []
+def segments(text: str) -> list[Segment]:
+    """The documents of a file, in order, without parsing."""
+    text = with_plain_breaks(text)
+    found: list[Segment] = []
     begin, is_explicit = 0, False
     counted, line = 0, 1
     has_markers = "---" in text or "..." in text
@@ -124,83 +131,27 @@ def _segments(text: str) -> list[_Segment]:
             place = first if first < end else begin
             line += text.count("\n", counted, place)
             counted = place
-            found.append(_Segment(line, place, end))
+            column = place - text.rfind("\n", 0, place)
+            found.append(Segment(line, column, text, place, end))
         if match:
             begin, is_explicit = match.end(), match[1] == "---"
     return found
 
 
-def _locate_one(text: str, segment: _Segment) -> FieldPlaces:
-    start_of_line = text.rfind("\n", 0, segment.begin) + 1
-    column = segment.begin - start_of_line
-    # Spaces in place of a marker on the same line keep the columns right.
-    walk = _EventWalk(segment.line - 1)
+def _locate_one(segment: Segment) -> FieldPlaces:
+    walk = _EventWalk()
     is_whole = False
-    for event in _events(" " * column + text[segment.begin : segment.end]):
+    for event in events(segment):
         walk.take(event)
         is_whole = event.kind == "StreamEnd"
-    walk.fields.setdefault("", Place(segment.line, column + 1))
+    walk.fields.setdefault("", Place(segment.line, segment.column))
     if not is_whole:
+        text, counted, line = segment.whole, segment.begin, segment.line
         for key in _LINE_KEY.finditer(text, segment.begin, segment.end):
-            line = segment.line + text.count("\n", segment.begin, key.start())
+            line += text.count("\n", counted, key.start())
+            counted = key.start()
             walk.fields.setdefault(key[1], Place(line, 1))
     return FieldPlaces(walk.fields, tuple(walk.duplicates))
-
-
-class _Size(NamedTuple):
-    """The size of a node with every alias in it expanded. `length`: characters of its scalars."""
-
-    nodes: int
-    length: int
-
-
-class TooLarge(NamedTuple):
-    """`is_counted` False: from `place` on this parser, which counts, cannot read the text, and
-    aliases follow."""
-
-    place: Place
-    is_counted: bool
-
-
-def too_large(text: str, max_nodes: int, max_length: int) -> TooLarge | None:
-    """Where a file with all aliases expanded exceeds `max_nodes` values or `max_length` characters,
-    or may do so; None if it does not.
-
-    The size of the file is not enough to tell: nine levels of nine aliases are 0.4 billion nodes in
-    300 bytes; one alias of a long list or text, used often, passes the limits of the fast parser.
-    """
-    sizes: dict[str, _Size] = {}  # by anchor
-    open_nodes: list[tuple[str | None, _Size]] = []  # its anchor, the total when it began
-    endless = _Size(max_nodes + 1, max_length + 1)
-    nodes = length = 0
-    for event in _events(text):
-        match event.kind:
-            case "Scalar":
-                its = _Size(1, len(event.value or ""))
-                nodes, length = nodes + its.nodes, length + its.length
-                if event.anchor:
-                    sizes[event.anchor] = its
-            case "MappingStart" | "SequenceStart":
-                open_nodes.append((event.anchor, _Size(nodes, length)))
-                nodes += 1
-                sizes.pop(event.anchor or "", None)
-            case "MappingEnd" | "SequenceEnd":
-                anchor, before = open_nodes.pop()
-                if anchor:
-                    sizes[anchor] = _Size(nodes - before.nodes, length - before.length)
-            case "Alias":
-                # An alias of a node that is still open would contain itself.
-                its = sizes.get(event.anchor or "", endless)
-                nodes, length = nodes + its.nodes, length + its.length
-            case "DocumentStart":
-                sizes.clear()
-            case "Error":
-                rest = with_plain_breaks(text).split("\n")[event.place.line - 1 :]
-                if any(ALIAS.search(line) for line in rest):
-                    return TooLarge(event.place, False)
-        if nodes > max_nodes or length > max_length:
-            return TooLarge(event.place, True)
-    return None
 
 
 @dataclass(slots=True)
@@ -214,17 +165,16 @@ class _Level:
 
 
 class _EventWalk:
-    """Turns the events of one document, `lines` below the top of the file, into {field: place}."""
+    """The events of one document into {field: place}."""
 
-    def __init__(self, lines: int) -> None:
-        self._lines = lines
+    def __init__(self) -> None:
         self.fields: dict[str, Place] = {}
         self.duplicates: list[Duplicate] = []
         self._levels: list[_Level] = []
         self._inside_key = 0  # depth within a key that is itself a collection
 
-    def take(self, event: _Event) -> None:
-        place = Place(event.place.line + self._lines, event.place.column)
+    def take(self, event: Event) -> None:
+        place = event.place
         match event.kind:
             case "Scalar" | "Alias":
                 self._node(place, event.value)
@@ -269,7 +219,7 @@ class _EventWalk:
             self.duplicates.append(Duplicate(place, level.key, first.line))
 
 
-class _Event(NamedTuple):
+class Event(NamedTuple):
     """One event of a YAML parser: the name of its class without `Event`, and the attributes we
     use."""
 
@@ -279,23 +229,24 @@ class _Event(NamedTuple):
     value: str | None
 
 
-def _events(text: str) -> Iterator[_Event]:
-    """The events of a file; at a syntax error they end with an Error."""
+def events(segment: Segment) -> Iterator[Event]:
+    """The events of one document; at a syntax error they end with an Error."""
     from ruamel.yaml.error import YAMLError  # 40 ms that a fleet without problems need not pay
 
+    line = segment.line
     try:
-        for event in _parse(text):
+        for event in _parse(segment.text):
             mark = event.start_mark
-            yield _Event(
+            yield Event(
                 type(event).__name__.removesuffix("Event"),
-                Place(mark.line + 1, mark.column + 1),
+                Place(mark.line + line, mark.column + 1),
                 getattr(event, "anchor", None),
                 getattr(event, "value", None),
             )
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
-        yield _Event("Error", place, None, None)
+        place = Place(mark.line + line, mark.column + 1) if mark else Place(line, 1)
+        yield Event("Error", place, None, None)
 
 
 def _parse(text: str) -> Iterator[Any]:

@@ -47,15 +47,15 @@ def _key_without_colon(lines: list[str]) -> Hint | None:
 
 def _misindented(lines: list[str]) -> Hint | None:
     """A line whose indentation is that of no line above it."""
-    levels = [0]
+    open_levels = {0}
     for line in lines[:-1]:
         if _MARKER.match(line):
-            levels = [0]
+            open_levels = {0}
         elif _has_content(line):
-            levels = [level for level in levels if level <= _indent(line)]
-            items = re.match(r" *((?:- +)*)", line)
-            levels += [_indent(line), _indent(line) + len(items[1] if items else "")]
-    levels = sorted(set(levels))
+            indent, items = _indent(line), re.match(r" *((?:- +)*)", line)
+            open_levels = {level for level in open_levels if level <= indent}
+            open_levels |= {indent, indent + len(items[1] if items else "")}
+    levels = sorted(open_levels)
     now = _indent(lines[-1])
     before = _content_before(lines)
     opens = before is not None and lines[before].split(" #")[0].rstrip().endswith(_OPENING)

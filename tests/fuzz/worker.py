@@ -74,7 +74,10 @@ def _inputs(target: Target, seeds: tuple[bytes, ...], job: Job) -> Iterator[tupl
             yield number, pool[number]
             continue
         chance = Random(f"{job.seed}/{target.name}/{number}")
-        yield number, mutated(chance, pool, target.pieces, is_json=target.is_json)
+        if target.make is not None:
+            yield number, target.make(chance)
+        else:
+            yield number, mutated(chance, pool, target.pieces, is_json=target.is_json)
 
 
 if __name__ == "__main__":
