@@ -133,7 +133,7 @@ def _as_measured(found: Iterable[Instance], own: NodeState) -> Iterator[Instance
 def _not_running(own: NodeState, known: set[ObjectRef]) -> Iterator[DeclaredService]:
     """The services that the agent does not run, each once: held, also by what they need, or
     suspended."""
-    from reconciler.report.nodestate import read_ref
+    from reconciler.report.instancestate import read_ref
     from reconciler.report.status import DeclaredService
 
     held = [(ref, b.reason, b.message) for b in own.blocked for ref in (b.ref, *b.holds)]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from reconciler import __version__
 from reconciler.api import nodestate as wire
 from reconciler.core.observation import Observation, TargetState
-from reconciler.report.nodestate import node_state, ref_state
+from reconciler.report.instancestate import ref_state
+from reconciler.report.nodestate import node_state
 from reconciler.source.address import redact_url
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from reconciler.api.nodestate import NodeState
 from reconciler.core.observation import Observation, TargetState
 from reconciler.core.plan import Blocked
 from reconciler.fleet.fleet import Fleet
-from reconciler.report.nodestate import read_node_state, read_ref
+from reconciler.report.instancestate import read_ref
+from reconciler.report.nodestate import read_node_state
 from reconciler.source.history import is_commit
 
 REASON = "NodeNotDeclared"

@@ -14,21 +14,15 @@ from reconciler.api.benchmark import BenchmarkResult
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import public_source
 from reconciler.core.observation import (
-    Drift,
-    DriftKind,
     Instance,
-    Location,
     ObservedDisk,
     ObservedPool,
-    Pending,
     PortHolder,
     RevisionState,
     RuntimeFound,
     TargetState,
 )
-from reconciler.fleet.command import ServedModel
-from reconciler.fleet.model_file import public_inputs
-from reconciler.fleet.workload import PoolNeed
+from reconciler.report.instancestate import instance_state, read_instance, read_ref, ref_state
 
 
 def node_state(
@@ -49,7 +43,6 @@ def node_state(
     """What an agent answers. `state.seen_at` must be set: it is when that was looked at. `speeds`:
     tokens a second now, for people and programs that show them; no plan depends on them."""
     assert state.seen_at is not None
-    runtimes = state.runtimes
     return wire.NodeState(
         node=state.target.partition("/")[2],
         agent_version=agent_version,
@@ -58,50 +51,19 @@ def node_state(
         observed_at=state.seen_at,
         said=said,
         missing=dict(state.missing),
-        runtimes=None
-        if runtimes is None
-        else tuple(
-            wire.RuntimeState(name=r.name, path=r.path, version=r.version) for r in runtimes
-        ),
-        pools=tuple(
-            wire.PoolState(
-                name=p.name,
-                total_bytes=p.total_bytes,
-                budget_bytes=p.budget_bytes,
-                used_by_others_bytes=p.used_by_others_bytes,
-                largest_other=p.largest_other or None,
-            )
-            for p in state.pools
-        ),
+        runtimes=_runtimes(state),
+        pools=tuple(map(_pool, state.pools)),
         disk=None if state.disk is None else _disk(state.disk),
         pressure=pressure,
         instances=tuple(
-            _instance(i, speeds.get(i.ref)) for i in sorted(instances, key=lambda i: i.ref)
+            instance_state(i, speeds.get(i.ref)) for i in sorted(instances, key=lambda i: i.ref)
         ),
         blocked=tuple(blocked),
-        stopped=tuple(
-            wire.StoppedState(ref=ref_state(ref), inputs_digest=digest)
-            for ref, digest in sorted(state.stopped.items())
-        ),
+        stopped=_stopped(state),
         suspended=tuple(ref_state(ref) for ref in sorted(suspended)),
-        leaving=tuple(
-            wire.LeavingState(ref=ref_state(ref), message=message)
-            for ref, message in sorted(state.leaving.items())
-        ),
-        ports=tuple(
-            wire.PortState(ref=ref_state(ref), port=port)
-            for ref, port in sorted(state.ports.items())
-        ),
-        ports_taken=tuple(
-            wire.PortHolderState(
-                port=port,
-                message=holder.message,
-                pid=holder.pid,
-                program=holder.program or None,
-                state_dir=holder.state_dir or None,
-            )
-            for port, holder in sorted(state.ports_taken.items())
-        ),
+        leaving=_leaving(state),
+        ports=_ports(state),
+        ports_taken=tuple(_holder(port, who) for port, who in sorted(state.ports_taken.items())),
         downloads=tuple(downloads),
         models=tuple(models),
         benchmarks=tuple(benchmarks),
@@ -111,7 +73,6 @@ def node_state(
 def read_node_state(state: wire.NodeState) -> tuple[TargetState, tuple[Instance, ...]]:
     """The same in the planner's words. What it says to run are services of this node only."""
     target = f"node/{state.node}"
-    revision = state.revision
     return (
         TargetState(
             target,
@@ -126,24 +87,9 @@ def read_node_state(state: wire.NodeState) -> tuple[TargetState, tuple[Instance,
             runtimes=None
             if state.runtimes is None
             else tuple(RuntimeFound(r.name, r.path, r.version) for r in state.runtimes),
-            pools=tuple(
-                ObservedPool(
-                    p.name,
-                    p.total_bytes,
-                    p.budget_bytes,
-                    p.used_by_others_bytes,
-                    p.largest_other or "",
-                )
-                for p in state.pools
-            ),
+            pools=tuple(map(_read_pool, state.pools)),
             disk=None if state.disk is None else _read_disk(state.disk),
-            revision=RevisionState(
-                fetched=_published(revision.fetched),
-                applied=_published(revision.applied),
-                refused=_published(revision.refused.revision) if revision.refused else None,
-                problems=revision.refused.problems if revision.refused else (),
-                held=revision.held or "",
-            ),
+            revision=_read_revision(state.revision),
             stopped={read_ref(s.ref): s.inputs_digest for s in state.stopped},
             leaving={read_ref(s.ref): s.message for s in state.leaving},
             ports={read_ref(s.ref): s.port for s in state.ports},
@@ -152,16 +98,66 @@ def read_node_state(state: wire.NodeState) -> tuple[TargetState, tuple[Instance,
                 for s in state.ports_taken
             },
         ),
-        tuple(_read_instance(i, target) for i in state.instances),
+        tuple(read_instance(i, target) for i in state.instances),
     )
 
 
-def ref_state(ref: ObjectRef) -> wire.Ref:
-    return wire.Ref(kind=ref.kind, namespace=ref.namespace, name=ref.name)
+def _runtimes(state: TargetState) -> tuple[wire.RuntimeState, ...] | None:
+    if state.runtimes is None:
+        return None
+    return tuple(
+        wire.RuntimeState(name=r.name, path=r.path, version=r.version) for r in state.runtimes
+    )
 
 
-def read_ref(ref: wire.Ref) -> ObjectRef:
-    return ObjectRef(ref.kind, ref.namespace, ref.name)
+def _pool(pool: ObservedPool) -> wire.PoolState:
+    return wire.PoolState(
+        name=pool.name,
+        total_bytes=pool.total_bytes,
+        budget_bytes=pool.budget_bytes,
+        used_by_others_bytes=pool.used_by_others_bytes,
+        largest_other=pool.largest_other or None,
+    )
+
+
+def _read_pool(pool: wire.PoolState) -> ObservedPool:
+    return ObservedPool(
+        pool.name,
+        pool.total_bytes,
+        pool.budget_bytes,
+        pool.used_by_others_bytes,
+        pool.largest_other or "",
+    )
+
+
+def _stopped(state: TargetState) -> tuple[wire.StoppedState, ...]:
+    return tuple(
+        wire.StoppedState(ref=ref_state(ref), inputs_digest=digest)
+        for ref, digest in sorted(state.stopped.items())
+    )
+
+
+def _leaving(state: TargetState) -> tuple[wire.LeavingState, ...]:
+    return tuple(
+        wire.LeavingState(ref=ref_state(ref), message=message)
+        for ref, message in sorted(state.leaving.items())
+    )
+
+
+def _ports(state: TargetState) -> tuple[wire.PortState, ...]:
+    return tuple(
+        wire.PortState(ref=ref_state(ref), port=port) for ref, port in sorted(state.ports.items())
+    )
+
+
+def _holder(port: int, holder: PortHolder) -> wire.PortHolderState:
+    return wire.PortHolderState(
+        port=port,
+        message=holder.message,
+        pid=holder.pid,
+        program=holder.program or None,
+        state_dir=holder.state_dir or None,
+    )
 
 
 def _disk(disk: ObservedDisk) -> wire.DiskState:
@@ -206,104 +202,11 @@ def _revision(revision: RevisionState) -> wire.Revision:
     )
 
 
-def _instance(instance: Instance, tokens_per_second: float | None) -> wire.InstanceState:
-    source, measured = instance.source, dict(instance.measured)
-    needs = {need.pool: need for need in instance.needs}
-    served = {model.name: model for model in instance.served}
-    return wire.InstanceState(
-        ref=ref_state(instance.ref),
-        name=instance.ref.label,
-        runtime=instance.runtime,
-        pid=instance.pid,
-        port=instance.port,
-        endpoint=instance.endpoint,
-        ready=instance.ready,
-        reason=instance.reason,
-        message=instance.message or None,
-        since=instance.since,
-        inputs=dict(public_inputs(instance.inputs)),
-        inputs_digest=instance.inputs_digest,
-        render_digest=instance.render_digest,
-        source=source and wire.SourceLine(file=source.file, line=source.line, commit=source.commit),
-        memory=tuple(
-            wire.Memory(
-                pool=pool,
-                required_bytes=needs[pool].bytes if pool in needs else None,
-                budget_bytes=needs[pool].budget_bytes if pool in needs else None,
-                measured_bytes=measured.get(pool),
-                weights=tuple(
-                    wire.Weights(file=file, bytes=size)
-                    for file, size in (needs[pool].weights if pool in needs else ())
-                ),
-            )
-            for pool in dict.fromkeys((*needs, *measured))
-        ),
-        models=tuple(_model(name, served.get(name)) for name in instance.models),
-        drift=tuple(
-            wire.DriftState(kind=d.kind.value, message=d.message, since=d.since)
-            for d in instance.drifts
-        ),
-        start_seconds=instance.start_seconds,
-        tokens_per_second=tokens_per_second,
-        gone=instance.gone,
-        pending=instance.pending
-        and wire.PendingState(
-            reason=instance.pending.reason,
-            message=instance.pending.message or None,
-            since=instance.pending.since,
-        ),
-    )
-
-
-def _model(name: str, served: ServedModel | None) -> wire.ModelState:
-    if served is None:
-        return wire.ModelState(name=name)
-    return wire.ModelState(
-        name=name,
-        state=served.state,
-        reason=served.reason or None,
-        message=served.message or None,
-    )
-
-
-def _read_instance(instance: wire.InstanceState, target: str) -> Instance:
-    source, pending = instance.source, instance.pending
-    return Instance(
-        ref=read_ref(instance.ref),
-        target=target,
-        runtime=instance.runtime,
-        inputs=instance.inputs,
-        inputs_digest=instance.inputs_digest,
-        render_digest=instance.render_digest,
-        source=Location(source.file, source.line, source.commit) if source else None,
-        ready=instance.ready,
-        reason=instance.reason,
-        message=instance.message or "",
-        since=instance.since,
-        pid=instance.pid,
-        port=instance.port,
-        endpoint=instance.endpoint,
-        needs=tuple(
-            PoolNeed(
-                m.pool,
-                m.required_bytes,
-                m.budget_bytes,
-                tuple((weights.file, weights.bytes) for weights in m.weights),
-            )
-            for m in instance.memory
-            if m.required_bytes is not None and m.budget_bytes is not None
-        ),
-        models=tuple(model.name for model in instance.models),
-        start_seconds=instance.start_seconds,
-        gone=instance.gone,
-        drifts=tuple(Drift(DriftKind(d.kind), d.message, d.since) for d in instance.drift),
-        served=tuple(
-            ServedModel(m.name, m.state, m.reason or "", m.message or "")
-            for m in instance.models
-            if m.state is not None
-        ),
-        measured=tuple(
-            (m.pool, m.measured_bytes) for m in instance.memory if m.measured_bytes is not None
-        ),
-        pending=Pending(pending.reason, pending.message or "", pending.since) if pending else None,
+def _read_revision(revision: wire.Revision) -> RevisionState:
+    return RevisionState(
+        fetched=_published(revision.fetched),
+        applied=_published(revision.applied),
+        refused=_published(revision.refused.revision) if revision.refused else None,
+        problems=revision.refused.problems if revision.refused else (),
+        held=revision.held or "",
     )

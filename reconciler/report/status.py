@@ -12,7 +12,7 @@ from reconciler.api.nodestate import NodeState
 from reconciler.capacity.ledger import Ledger
 from reconciler.capacity.usage import deviation, sharers
 from reconciler.core.observation import Instance, Observation, TargetState
-from reconciler.report.nodestate import read_ref
+from reconciler.report.instancestate import read_ref
 from reconciler.report.plan_json import ref_json
 from reconciler.report.speeds import of_instance, speed_json
 from reconciler.report.terminal import natural

@@ -21,7 +21,8 @@ from reconciler.core.observation import (
 from reconciler.core.plan import Action, Blocked, Change
 from reconciler.core.planner import Policy, make_plan
 from reconciler.fleet.workload import Workload
-from reconciler.report.nodestate import node_state, ref_state
+from reconciler.report.instancestate import ref_state
+from reconciler.report.nodestate import node_state
 from tests.support.builders import NODE, FixedCauses, instance, observed, ref, workload
 
 NEW, OLD = "b" * 40, "a" * 40
