@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.serve import watch_files
+from reconciler.cli.watching import watch_files
 from reconciler.loop import Wake
 from tests.support.client import complete, context_size
 from tests.support.fleets import model, service
