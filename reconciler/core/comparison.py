@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from reconciler.api.digest import digest
 from reconciler.api.meta import ObjectRef
-from reconciler.core.declared import MODEL_PREFIX, NODE_PREFIX, DeclaredField, declared_in
+from reconciler.core.declared import MODEL_PREFIX, DeclaredField, declared_in
 from reconciler.core.download import download_bytes
+from reconciler.core.field_changes import cause_of, field_changes
 from reconciler.core.observation import DriftKind, Instance, Location, TargetState
 from reconciler.core.plan import Action, Blocked, Change, FieldChange, Impact, Restart
 from reconciler.fleet.model_file import public_inputs
-from reconciler.fleet.workload import LOOPBACK, Workload
+from reconciler.fleet.workload import Workload
 from reconciler.runtimes import RUNTIMES
 
 
@@ -137,13 +138,13 @@ def _compare(
         return _compare_process(want, have, state, causes, same_render=same_render)
     # The same command after all: a pinned digest that already runs, the port that it has.
     keeps_process = (render is not None and same_render) or _only_lifecycle(want, have)
-    fields = _field_changes(
+    fields = field_changes(
         public_inputs(have.inputs), public_inputs(want.inputs), process_changes=not keeps_process
     )
     fields = tuple(
         replace(field, source=causes.declared(declared_in(want, field.path))) for field in fields
     )
-    cause = _cause_of(fields) or causes.where(want.ref)
+    cause = cause_of(fields) or causes.where(want.ref)
     if keeps_process:
         return Change(
             Action.UPDATE,
@@ -309,67 +310,6 @@ def _only_lifecycle(want: Workload, have: Instance) -> bool:
     return digest({**old, "lifecycle": None}) == digest({**new, "lifecycle": None})
 
 
-def _field_changes(
-    before: Mapping[str, Any], after: Mapping[str, Any], process_changes: bool
-) -> tuple[FieldChange, ...]:
-    old, new = _flat(before), _flat(after)
-    lifecycle = after.get("lifecycle", {}).keys() | before.get("lifecycle", {}).keys()
-    return tuple(
-        FieldChange(path, old.get(path), new.get(path), process_changes and path not in lifecycle)
-        for path in sorted(old.keys() | new.keys())
-        if old.get(path) != new.get(path)
-    )
-
-
-_POOL = {
-    "accelerator": "hardware.accelerator",
-    "nodeSelector": "kubernetes.nodeSelector",
-    "nodeName": "kubernetes.nodeName",
-    "cache": "kubernetes.cache",
-}
-
-
 def _pool_name(inputs: Mapping[str, Any]) -> str | None:
     pool: Mapping[str, str] = inputs.get("pool", {})
     return pool.get("name")
-
-
-def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Workload.inputs -> {path below spec: value}."""
-    models = inputs.get("models", [])
-    flat: dict[str, Any] = {
-        "runtime": inputs.get("runtime"),
-        "endpoint.port": inputs.get("port"),
-        "models": [model["name"] for model in models],
-        **inputs.get("settings", {}),
-        **inputs.get("lifecycle", {}),
-    }
-    listen = inputs.get("listen", {"expose": LOOPBACK.expose, "host": LOOPBACK.host})
-    flat |= {
-        f"{NODE_PREFIX}agent.expose": listen["expose"],
-        f"{NODE_PREFIX}agent.hostIP": listen["host"],
-    }
-    if pool := inputs.get("pool"):
-        flat |= {
-            f"{NODE_PREFIX}{_POOL[key]}": value for key, value in pool.items() if key != "name"
-        }
-        flat["placement.nodes"] = [pool["name"]]
-    for model in models:
-        flat |= {f"{MODEL_PREFIX}{model['name']}.{k}": v for k, v in model.items() if k != "name"}
-    return flat
-
-
-def _cause_of(fields: Iterable[FieldChange]) -> Location | None:
-    """The place of the first field that is declared: the service's own before its Model's and its
-    node's, and a digest last, since it follows from what names the file."""
-    ranked = sorted((field for field in fields if field.source), key=_rank)
-    return ranked[0].source if ranked else None
-
-
-def _rank(field: FieldChange) -> tuple[bool, bool, bool]:
-    path = field.path
-    return (
-        path.lower().endswith("sha256"),
-        path.startswith(NODE_PREFIX),
-        path.startswith(MODEL_PREFIX),
-    )
