@@ -24,7 +24,7 @@ _SHOWN = 4  # who has reserved, in a refusal
 _GOES = (Action.DELETE, Action.STOP, Action.MOVE)
 
 
-class NodeDisk:
+class PlannedDisk:
     """The file system of the models of every node of a plan."""
 
     def __init__(self, situation: Situation) -> None:

@@ -27,7 +27,7 @@ _Room = tuple[str, ObjectRef | None]
 _Needs = tuple[PoolNeed, ...]
 
 
-class NodeMemory:
+class PlannedMemory:
     """The memory of every target of a plan."""
 
     def __init__(self, situation: Situation) -> None:

@@ -30,7 +30,7 @@ class _Taken:
     left_before: ObjectRef | None
 
 
-class NodePorts:
+class PlannedPorts:
     """The ports of every node of a plan."""
 
     def __init__(self, situation: Situation) -> None:

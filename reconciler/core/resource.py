@@ -2,8 +2,8 @@
 
 Memory is one. Each is treated alike: it is observed, reserved in the order of the plan, and refused
 with who holds it. A resource is a row of `transition.RESOURCES`: a file here with a class that
-keeps to `Resource`, which is made once for a plan from what is observed and what would change
-(`Situation`). What it says of a change goes into the change's impact; why it refuses one is a
+keeps to `PlannedResource`, which is made once for a plan from what is observed and what would
+change (`Situation`). What it says of a change goes into the change's impact; why it refuses one is a
 Blocked with a reason of `api/reasons.py`.
 """
 
@@ -46,7 +46,7 @@ class After:
     refs: tuple[ObjectRef, ...]
 
 
-class Resource(Protocol):
+class PlannedResource(Protocol):
     """One resource of every target of a plan. It learns of the changes in their order."""
 
     def grows_by(self, change: Change) -> int:
@@ -65,7 +65,7 @@ class Resource(Protocol):
 Key = tuple[str, ObjectRef]
 ToCome = Mapping[Key, Change]
 """What is neither placed nor refused yet, by target and service."""
-Row = Callable[[Situation], Resource]
+Row = Callable[[Situation], PlannedResource]
 
 
 def is_node(target: str) -> bool:

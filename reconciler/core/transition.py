@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from reconciler.api.meta import ObjectRef
-from reconciler.core.node_disk import NodeDisk
-from reconciler.core.node_memory import NodeMemory
-from reconciler.core.node_ports import NodePorts
+from reconciler.core.node_disk import PlannedDisk
+from reconciler.core.node_memory import PlannedMemory
+from reconciler.core.node_ports import PlannedPorts
 from reconciler.core.observation import Observation
 from reconciler.core.plan import Action, Blocked, Change, Restart
 from reconciler.core.resource import After, FindSized, Key, Row, Situation, nothing_sized
 
-RESOURCES: tuple[Row, ...] = (NodePorts, NodeMemory, NodeDisk)
+RESOURCES: tuple[Row, ...] = (PlannedPorts, PlannedMemory, PlannedDisk)
 """What the changes of a node take and free."""
 
 _PLACE = {Action.DELETE: 0, Action.STOP: 0, Action.UPDATE: 1, Action.REPLACE: 2, Action.DRIFT: 2}
