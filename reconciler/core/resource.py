@@ -3,8 +3,8 @@
 Memory is one. Each is treated alike: it is observed, reserved in the order of the plan, and refused
 with who holds it. A resource is a row of `transition.RESOURCES`: a file here with a class that
 keeps to `PlannedResource`, which is made once for a plan from what is observed and what would
-change (`Situation`). What it says of a change goes into the change's impact; why it refuses one is a
-Blocked with a reason of `api/reasons.py`.
+change (`Situation`). What it says of a change goes into the change's impact; why it refuses one is
+a Blocked with a reason of `api/reasons.py`.
 """
 
 from __future__ import annotations
