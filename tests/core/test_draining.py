@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.api.meta import Resource
-from reconciler.core.observation import TargetState
+from reconciler.core.observation import Observation, TargetState
 from reconciler.core.plan import Action, Blocked, Plan
 from reconciler.core.planner import Policy, make_plan
 from reconciler.core.prune import PruneLimits
@@ -157,6 +157,30 @@ def test_what_has_nowhere_to_go_stops_once_somebody_says_so() -> None:
         (Action.STOP, "NodeDrained"),
         (Action.STOP, "NodeDrained"),
     ]
+
+
+def test_each_drained_node_asks_for_itself() -> None:
+    state = {target: TargetState(target, reachable=True) for target in (OLD, NEW)}
+    elsewhere = workload("other", node="linux")
+    seen = Observation(state, (instance("chat"), instance("other", of=elsewhere)))
+    held = [
+        Blocked(ref(n), "NodeUnavailable", "", None, None, (ref(n),)) for n in ("chat", "other")
+    ]
+
+    def plan(*confirmed: str) -> Plan:
+        limits = PruneLimits(confirmed=frozenset(confirmed))
+        policy = Policy(prune=limits, drained=frozenset({OLD, NEW}))
+        return make_plan("rev", [], held, seen, policy, FixedCauses())
+
+    asked = {b.target: b for b in plan().blocked if b.token}
+    assert {target: [r.name for r in b.holds] for target, b in asked.items()} == {
+        OLD: ["chat"],
+        NEW: ["other"],
+    }
+    assert asked[OLD].token is not None
+    told = plan(asked[OLD].token)
+    assert [(c.target, c.ref.name) for c in told.changes] == [(OLD, "chat")]
+    assert [b.target for b in told.blocked if b.token] == [NEW]
 
 
 def test_what_is_held_by_annotation_stays_on_a_drained_node() -> None:

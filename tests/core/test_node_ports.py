@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from reconciler.core.planner import Policy, make_plan
 from reconciler.core.prune import PruneLimits
 from reconciler.core.target import REMOVALS
 from reconciler.fleet.workload import Workload
-from tests.support.builders import FixedCauses, instance, ref, workload
+from tests.support.builders import GIB, FixedCauses, instance, need, ref, workload
 
 MAC, MINI, PROD = "node/mac", "node/mini", "cluster/prod"
 SHA = "ab" * 32
@@ -140,6 +141,23 @@ def test_who_waits_for_one_whose_model_has_to_come_waits_too() -> None:
 
     assert {c.ref.name: c.impact.waits for c in chain.changes} == {"a": True, "b": False}
     assert {c.ref.name: c.impact.waits for c in ring.changes} == {"a": True, "b": True}
+
+
+def test_a_ring_that_is_refused_leaves_each_its_port() -> None:
+    wanted = [wants("a", 2), wants("b", 3), wants("c", 1, needs=need(2 * GIB, 3 * GIB))]
+    running = [runs("a", 1), runs("b", 2), runs("c", 3)]
+    each = need(GIB, 3 * GIB)
+    wanted[:2] = [replace(w, needs=each) for w in wanted[:2]]
+
+    made = plan([*wanted, wants("d", 2)], *(replace(r, needs=each) for r in running))
+
+    assert made.changes == ()
+    assert {b.ref.name: b.reason for b in made.blocked} == {
+        "a": "MemoryFits",  # which starts last
+        "b": "PortInUse",
+        "c": "PortInUse",
+        "d": "PortInUse",
+    }
 
 
 STRANGER = PortHolder("port 2 is taken by pid 7 (nginx): end it", 7, "nginx")

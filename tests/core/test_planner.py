@@ -17,9 +17,10 @@ from reconciler.core.observation import (
     Location,
     Observation,
     ObservedPool,
+    PortHolder,
     TargetState,
 )
-from reconciler.core.plan import Action, Blocked, Plan, Restart
+from reconciler.core.plan import Action, Blocked, Change, ObjectName, Plan, Restart, standing
 from reconciler.core.planner import Policy, make_plan
 from reconciler.core.prune import PruneLimits, SinceApplied, removal_token
 from reconciler.fleet.workload import Workload
@@ -81,6 +82,41 @@ def test_nothing_is_asked_about_the_history_of_a_service_that_stays_as_it_is() -
     )
 
     assert made.unchanged == {NODE: 1}
+
+
+def test_a_service_is_counted_by_its_own_line_else_by_the_gravest_of_its_objects() -> None:
+    def line(action: Action, *, is_own: bool) -> Change:
+        name = None if is_own else ObjectName("apps/v1", "Deployment", "default", str(action))
+        return Change(action, "cluster/prod", ref(), "Changed", None, object=name)
+
+    update, deferred = line(Action.UPDATE, is_own=True), line(Action.DEFERRED, is_own=True)
+    objects = [line(Action.CREATE, is_own=False), line(Action.DELETE, is_own=False)]
+
+    assert list(standing([update, *objects]).values()) == [Action.UPDATE]
+    assert list(standing([deferred, *objects]).values()) == [Action.DELETE]
+    assert list(standing([deferred]).values()) == [Action.DEFERRED]
+
+
+def test_what_objects_need_joins_the_plan_and_counts_again_for_their_targets() -> None:
+    services = plan([workload("chat")], observed(instance("chat")))
+    one = Blocked(ref(), "ObjectName", "", None, NODE, (ref(),))
+
+    joined = services.joined([], [one], {"cluster/prod": 2})
+
+    assert (joined.blocked, joined.unchanged) == ((one,), {"cluster/prod": 2, NODE: 1})
+    assert joined.joined([], unchanged={NODE: 5}).unchanged == {"cluster/prod": 2, NODE: 5}
+
+
+def test_a_stranger_beside_a_service_is_in_its_way_while_that_lives_and_when_it_is_gone() -> None:
+    foreign = Drift(DriftKind.FOREIGN, "pid 7 listens on our port", 1.0)
+    lives = observed(instance("chat", pid=71, drifts=(foreign,)))
+    holder = PortHolder("port 9 is taken by pid 7 (nginx): end it", 7, "nginx")
+    gone = observed(instance("chat", port=9), ports_taken={9: holder})
+
+    (beside,), (instead,) = (plan([workload("chat")], seen).blocked for seen in (lives, gone))
+
+    assert (beside.reason, beside.message) == ("PortInUse", "pid 7 listens on our port")
+    assert (instead.reason, instead.message) == ("PortInUse", holder.message)
 
 
 def test_a_changed_setting_replaces_and_names_the_field_and_its_line() -> None:
@@ -279,6 +315,18 @@ def test_removals_beyond_the_limits_wait_for_exactly_their_token() -> None:
     assert guarded.changes == ()
     assert len(released.changes) == 6
     assert others.changes == ()
+
+
+def test_removals_on_several_nodes_are_asked_for_at_once_and_on_no_single_one() -> None:
+    there = [workload(name, node="mac" if name in "ab" else "mini") for name in "abcd"]
+    state = {f"node/{n}": TargetState(f"node/{n}", reachable=True) for n in ("mac", "mini")}
+    seen = Observation(state, tuple(instance(w.ref.name, of=w) for w in there))
+
+    (asked,) = plan([], seen).blocked
+
+    assert asked.target is None
+    assert [r.name for r in asked.holds] == ["a", "b", "c", "d"]
+    assert asked.message.startswith("4 of 4 services of this fleet would stop; the limits are ")
 
 
 def test_removing_the_last_service_is_obeyed() -> None:
