@@ -26,6 +26,7 @@ from tests.support.llama_server import llama_server
 from tests.support.ports import own_port
 
 MIB = 2**20
+_OPTIONS = ("embeddings", "pooling", "loadMode", "repack", "swaFull")  # of runtimeOptions
 SPECS: tuple[dict[str, Any], ...] = (
     {"contextSize": 2048},
     {"contextSize": 8192},
@@ -34,8 +35,16 @@ SPECS: tuple[dict[str, Any], ...] = (
     {"contextSize": 8192, "uBatchSize": 2048},
     {"contextSize": 2048, "parallelSlots": 8, "uBatchSize": 128},
     {"contextSize": 4096, "flashAttention": False},
-    {"contextSize": 512, "batchSize": 512, "runtimeOptions": {"embeddings": True}},
-    {"contextSize": 2048, "uBatchSize": 2048, "runtimeOptions": {"embeddings": True}},
+    {"contextSize": 8192, "swaFull": True},
+    {"contextSize": 4096, "cacheTypeK": "f32", "cacheTypeV": "f32"},
+    {"contextSize": 2048, "loadMode": "mlock"},
+    {"contextSize": 2048, "loadMode": "mmap+mlock"},
+    {"contextSize": 2048, "loadMode": "none"},
+    {"contextSize": 2048, "loadMode": "dio"},
+    {"contextSize": 2048, "repack": False},
+    {"contextSize": 2048, "extraArgs": ["--context-shift"]},
+    {"contextSize": 512, "batchSize": 512, "embeddings": True},
+    {"contextSize": 2048, "uBatchSize": 2048, "embeddings": True},
 )
 
 
@@ -55,7 +64,9 @@ class Peak:
 
 def peak(model: Path, spec: dict[str, Any]) -> Peak:
     """Start a server, fill its context, and read its peak."""
-    wanted = service(promptCache="0", **spec)
+    options = {name: value for name, value in spec.items() if name in _OPTIONS}
+    fields = {name: value for name, value in spec.items() if name not in _OPTIONS}
+    wanted = service(promptCache="0", runtimeOptions=options, **fields)
     port = own_port()
     node = NodeFacts(
         binary=(str(llama_server()),),

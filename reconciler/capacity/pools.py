@@ -94,6 +94,7 @@ def needs(
     identifies the weights, so that processes that map the same file share them; a device has a copy
     for each process.
     """
+    file = file if settings.mapped else None
     devices = [pool for pool in known if pool.name.startswith("device")][: settings.devices]
     machine = [pool for pool in known if not pool.name.startswith("device")]
     shared = ((file, estimate.weights_bytes),) if file is not None else ()

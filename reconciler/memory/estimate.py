@@ -147,7 +147,8 @@ def _overhead(
     converted, size = converted_numbers(facts, model, settings, cells)
     # A decoder answers with a vector for each token, unless it pools them.
     answered = settings.u_batch * model.embedding if settings.embeddings and model.cached else 0
-    repacked = facts.repackable_bytes if settings.repack else 0
+    # Read and not mapped, they are there only once, repacked.
+    repacked = facts.repackable_bytes if settings.repack and settings.mapped else 0
     total = process + tokenizer + _BYTES_PER_CELL * in_use + converted * size
     total += answered * _BYTES_PER_ANSWERED + repacked
     line = (

@@ -78,6 +78,7 @@ class MemorySettings:
     prompt_cache_bytes: int
     embeddings: bool = False
     repack: bool = True
+    mapped: bool = True  # False: each process reads the file into memory of its own
     swa_full: bool = False
     gpu_layers: int | None = None  # None: all, if there is a device
     devices: int = 1

@@ -191,6 +191,7 @@ def memory_settings(settings: Mapping[str, Any], prefix: str) -> MemorySettings:
         prompt_cache_bytes=_prompt_cache(settings),
         embeddings=_puts_out_every_token(settings),
         repack=settings["runtimeOptions.repack"],
+        mapped=settings["runtimeOptions.loadMode"] in _MAPPED,
         swa_full=settings["runtimeOptions.swaFull"],
         gpu_layers=settings[prefix + "gpuLayers"],
         devices=settings["devices"],
@@ -212,6 +213,7 @@ def apis(settings: Mapping[str, Any]) -> tuple[Api, ...]:
     return found or (CHAT, COMPLETIONS, RESPONSES, MESSAGES)
 
 
+_MAPPED = ("mmap", "mmap+mlock")
 _FLASH_ATTENTION: Mapping[bool | str, str] = {True: "on", False: "off", "auto": "auto"}
 
 

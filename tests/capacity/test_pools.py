@@ -251,6 +251,17 @@ def test_a_file_that_two_processes_map_counts_once() -> None:
     assert taken_bytes([first], "unified") == 0
 
 
+def test_a_file_that_is_read_and_not_mapped_is_in_each_process() -> None:
+    known = pools(node("64Gi"))
+
+    def two(mapped: bool) -> int:
+        made = ModelRequest(LARGE, told(repack=True, mapped=mapped), "sha")
+        return taken_bytes([made.needs_in(known)] * 2, "host")
+
+    read, mapped = two(False), two(True)
+    assert read - mapped == LARGE.weights_bytes - 2 * LARGE.repackable_bytes
+
+
 def test_what_fits_is_not_refused() -> None:
     assert refusal(asked(told()), mac("64Gi")) is None
 

@@ -102,7 +102,8 @@ def test_a_server_that_embeds_a_text_as_long_as_its_context_takes_what_was_said(
     spec = {
         "contextSize": 512,
         "batchSize": 512,
-        "runtimeOptions": {"embeddings": True, "pooling": "mean"},
+        "embeddings": True,
+        "pooling": "mean",
     }
 
     found = peak(model_path(GEMMA), spec)

@@ -259,6 +259,18 @@ def test_memory_counts_an_output_a_token_wherever_a_server_pools(
     assert row.memory_settings(made, made.models[0]).embeddings is every_token
 
 
+@pytest.mark.parametrize(
+    ("mode", "mapped"),
+    [("mmap", True), ("mmap+mlock", True), ("mlock", False), ("none", False), ("dio", False)],
+)
+def test_memory_counts_weights_as_shared_where_the_file_is_mapped(mode: str, mapped: bool) -> None:
+    row = RUNTIMES["llama-server"]
+    made = workload(service(runtimeOptions={"loadMode": mode}))
+    assert row.memory_settings is not None
+
+    assert row.memory_settings(made, made.models[0]).mapped is mapped
+
+
 def test_every_model_of_a_router_has_its_own_memory_settings() -> None:
     row = RUNTIMES["llamacpp-router"]
     made = workload(
