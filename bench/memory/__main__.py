@@ -9,11 +9,15 @@ from __future__ import annotations
 import sys
 
 from bench.memory.comparison import compared
-from bench.memory.table import show, worst
+from bench.memory.offload import placed
+from bench.memory.table import show, show_placed, worst, worst_placed
 
 if __name__ == "__main__":
     names = [word for word in sys.argv[1:] if not word.startswith("-")]
     found = tuple(compared(names))
     show(found)
+    on_devices = tuple(placed(names))
+    show_placed(on_devices)
     if "-v" in sys.argv:
         worst(found)
+        worst_placed(on_devices)

@@ -29,7 +29,7 @@ _EMBEDDINGS: tuple[tuple[int, dict[str, Any]], ...] = (
     (8192, {"u_batch": 2048, "slots": 4}),
     (2048, {"flash_attention": False}),
 )
-_PLAIN: dict[str, Any] = {
+PLAIN: dict[str, Any] = {
     "slots": 1,
     "u_batch": 512,
     "cache_type_k": "f16",
@@ -48,7 +48,7 @@ def settings(model: Model) -> Iterator[tuple[str, MemorySettings]]:
     else:
         kind = "experts" if "expert_count" in model.keys else "generation"
         for context, changes in _GENERATION:
-            yield kind, MemorySettings(context=context, **(_PLAIN | changes))
+            yield kind, MemorySettings(context=context, **(PLAIN | changes))
         kind = "embeddings"
     for context, changes in _EMBEDDINGS:
-        yield kind, MemorySettings(context=context, embeddings=True, **(_PLAIN | changes))
+        yield kind, MemorySettings(context=context, embeddings=True, **(PLAIN | changes))

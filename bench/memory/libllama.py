@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.memory.device import Device
 from reconciler.memory import MemorySettings
 
 _DEBUG = 1
@@ -98,6 +99,7 @@ class Allocation:
     state: float
     logits: float
     compute: float
+    pools: Mapping[int, float]  # by type of buffers, without the logits
 
     @property
     def total(self) -> float:
@@ -132,6 +134,8 @@ class Llama:
         ):
             function = getattr(self._lib, name)
             function.restype, function.argtypes = result, arguments
+        self._breakdown = getattr(self._lib, _BREAKDOWN)
+        self._breakdown.restype, self._breakdown.argtypes = None, (ctypes.c_void_p,) * 2
         self._base.gguf_init_from_file.restype = ctypes.c_void_p
         self._base.gguf_init_from_file.argtypes = (ctypes.c_char_p, _GgufParams)
         self._base.gguf_free.argtypes = (ctypes.c_void_p,)
@@ -153,10 +157,13 @@ class Llama:
             self._lib.llama_model_free(model)
 
     @contextmanager
-    def loaded(self, path: Path) -> Iterator[int]:
-        """A model without its weights. Raises LlamaError."""
+    def loaded(self, path: Path, devices: Sequence[Device] = (), layers: int = 0) -> Iterator[int]:
+        """A model without its weights, with its last layers on devices. Raises LlamaError."""
         self._log.clear()
-        model = self._lib.llama_model_load_from_file(bytes(path), self._model_params())
+        params = self._model_params()
+        named = (ctypes.c_void_p * (len(devices) + 1))(*(device.pointer for device in devices))
+        params.devices, params.n_gpu_layers = ctypes.addressof(named), layers
+        model = self._lib.llama_model_load_from_file(bytes(path), params)
         if not model:
             raise LlamaError(self._error())
         try:
@@ -194,6 +201,7 @@ class Llama:
         context = self._lib.llama_init_from_model(model, params)
         if not context:
             raise LlamaError(self._error())
+        pools = self._pools(context)
         self._lib.llama_free(context)
         log = "".join(self._log)
         found = {part: sum(map(float, line.findall(log))) for part, line in _PARTS.items()}
@@ -202,7 +210,17 @@ class Llama:
             found["state"],
             self._output(model, told, found["output"]) * max(outputs, told.slots),
             found["compute"],
+            pools,
         )
+
+    def device(self, name: str) -> Device:
+        return Device(self._base, name)
+
+    def _pools(self, context: int) -> dict[int, float]:
+        """MiB by type of buffers: of the weights, what a context keeps, what it computes in."""
+        tree = (ctypes.c_uint64 * 6)()  # std::map: its root is the third word
+        self._breakdown(ctypes.addressof(tree), context)
+        return {buffers: sum(sizes) / 2**20 for buffers, *sizes in _nodes(tree[2])}
 
     def _output(self, model: int, told: MemorySettings, logged: float) -> float:
         """MiB of a row of outputs. llama.cpp begins with a row a slot, which it logs, and grows to
@@ -230,8 +248,19 @@ class Llama:
 
 # `std::vector<std::pair<std::string, ggml_tensor *>>`, as GNU's C++ library lays it out
 _TENSOR_MAP = "_Z29llama_internal_get_tensor_mapB5cxx11PK11llama_model"
+# returns a std::map, to where the first argument points
+_BREAKDOWN = "_Z26llama_get_memory_breakdownPK13llama_context"
 _ENTRY_BYTES = 40
 _SHAPE_AT = 16  # of `ne` in ggml_tensor
+
+
+def _nodes(at: int) -> Iterator[tuple[int, ...]]:
+    """Of a std::map as GNU's library lays it out: a colour, three links, the key and its value."""
+    if at:
+        _, _, left, right, *entry = (ctypes.c_uint64 * 8).from_address(at)
+        yield from _nodes(left)
+        yield tuple(entry)
+        yield from _nodes(right)
 
 
 def _entry(at: int) -> tuple[str, tuple[int, ...]]:

@@ -100,7 +100,7 @@ def _fill(port: int, context: int, embeddings: bool) -> None:
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=600) as answer:
+    with urllib.request.urlopen(request, timeout=1800) as answer:
         answer.read()
 
 

@@ -8,6 +8,7 @@ from dataclasses import fields
 
 from bench.memory.comparison import MIB, Compared
 from bench.memory.libllama import Allocation
+from bench.memory.offload import Placed
 from reconciler.memory import MemorySettings
 
 _GROUPS: Mapping[str, str] = {
@@ -29,8 +30,26 @@ def show(found: Sequence[Compared]) -> None:
         _row(title, [one.error for one in found if one.group == group])
     print("\n| by part | combinations | median | worst under | worst over |")
     print("|---|---|---|---|---|")
-    for part in (field.name for field in fields(Allocation)):
+    for part in (field.name for field in fields(Allocation) if field.name != "pools"):
         _row(part, list(_errors(part, found)))
+
+
+def show_placed(found: Sequence[Placed]) -> None:
+    models = len({one.model for one in found})
+    print(f"\n{models} models with layers on devices\n")
+    print("| memory of | combinations | median | worst under | worst over |")
+    print("|---|---|---|---|---|")
+    for group in dict.fromkeys(one.group for one in found):
+        _row(group, [one.error for one in found if one.group == group])
+
+
+def worst_placed(found: Sequence[Placed]) -> None:
+    ordered = sorted(found, key=lambda one: one.error)
+    for one in (*ordered[:_WORST], *ordered[-_WORST:]):
+        print(
+            f"{one.error:+7.2%} {one.said - one.true:+8.1f} MiB"
+            f"  {one.model}  {one.group}  {_differs(one.settings)}"
+        )
 
 
 def worst(found: Sequence[Compared]) -> None:

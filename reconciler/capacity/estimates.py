@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reconciler.memory import MemoryEstimate, MemorySettings, ModelFacts, estimate
+from reconciler.memory import (
+    MemoryEstimate,
+    MemorySettings,
+    ModelFacts,
+    OnDevices,
+    estimate,
+    on_devices,
+)
 
 
 @dataclass(slots=True)
@@ -17,8 +24,21 @@ class Estimates:
         default_factory=dict
     )
 
+    _split: dict[tuple[int, MemorySettings, tuple[int, ...]], OnDevices] = field(
+        default_factory=dict
+    )
+
     def of(self, facts: ModelFacts, settings: MemorySettings) -> MemoryEstimate:
         key = (id(facts), settings)
         if key not in self._made:
             self._made[key] = (facts, estimate(facts, settings))
         return self._made[key][1]
+
+    def on_devices(
+        self, facts: ModelFacts, settings: MemorySettings, memory: tuple[int, ...]
+    ) -> OnDevices:
+        made = self.of(facts, settings)
+        key = (id(facts), settings, memory)
+        if key not in self._split:
+            self._split[key] = on_devices(facts, settings, made, memory)
+        return self._split[key]

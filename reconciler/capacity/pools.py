@@ -15,8 +15,9 @@ from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import MEMORY_BUDGET_ANNOTATION
 from reconciler.api.model import Model
 from reconciler.api.quantity import parse_bytes, show_bytes
+from reconciler.capacity.estimates import Estimates
 from reconciler.fleet.workload import PoolNeed
-from reconciler.memory import MemoryEstimate, MemorySettings
+from reconciler.memory import MemoryEstimate, MemorySettings, ModelFacts
 
 UNIFIED, HOST = "unified", "host"
 _SPELLED = {UNIFIED: "unified memory", HOST: "host memory"}
@@ -75,42 +76,50 @@ def budgeted(
 
 
 def settled(settings: MemorySettings, node: FleetNode, layers: int) -> MemorySettings:
-    """The settings as they take effect on a node: no CPU copy of weights that are on a device."""
-    offloaded = settings.gpu_layers is None or settings.gpu_layers >= layers
-    return replace(settings, repack=False) if node.spec.hardware.devices and offloaded else settings
+    """The settings as they take effect on a node: no CPU copy of weights that are on a device, and
+    none at all beside a device with memory of its own, which copies what is in the machine's."""
+    devices = node.spec.hardware.devices
+    whole = settings.gpu_layers is None or settings.gpu_layers > layers
+    apart = any(device.memory != "unified" for device in devices)
+    return replace(settings, repack=False) if devices and (whole or apart) else settings
 
 
 def needs(
     estimate: MemoryEstimate,
     settings: MemorySettings,
     known: Sequence[MemoryPool],
-    layers: int,
+    facts: ModelFacts,
     file: str | None = None,
+    estimates: Estimates | None = None,
 ) -> tuple[PoolNeed, ...]:
     """What one process takes of each pool.
 
-    A process uses the first device, or the first `settings.devices`, evenly; a projector is on the
-    first. With only some `layers` on a device the result is an upper bound in both pools. `file`
-    identifies the weights, so that processes that map the same file share them; a device has a copy
-    for each process.
+    A process uses the first device, or the first `settings.devices`; a projector is on the first.
+    `file` identifies the weights, so that processes that map the same file share them; a device has
+    a copy for each process.
     """
     file = file if settings.mapped else None
     devices = [pool for pool in known if pool.name.startswith("device")][: settings.devices]
     machine = [pool for pool in known if not pool.name.startswith("device")]
-    shared = ((file, estimate.weights_bytes),) if file is not None else ()
-    if not devices or settings.gpu_layers == 0:
+    if not devices:
+        shared = ((file, estimate.weights_bytes),) if file is not None else ()
         return tuple(
             PoolNeed(pool.name, estimate.total_bytes, pool.budget_bytes, shared) for pool in machine
         )
-    on_devices, on_host, mapped = _split(estimate, settings, layers)
-    share = -(-on_devices // len(devices)) + estimate.compute_bytes
-    others = [share] * (len(devices) - 1)
-    partial = ((file, mapped),) if file is not None and mapped else ()
+    memory = tuple(pool.total_bytes or 1 for pool in devices)
+    split = (estimates or Estimates()).on_devices(facts, settings, memory)
+    mapped = ((file, split.mapped),) if file is not None and split.mapped else ()
+    on_host, (first, *others) = split.machine, split.devices
+    if settings.gpu_layers == 0:
+        on_host += estimate.projector_bytes
+    else:
+        first += estimate.projector_bytes
     return (
-        *(PoolNeed(pool.name, on_host, pool.budget_bytes, partial) for pool in machine if on_host),
+        *(PoolNeed(pool.name, on_host, pool.budget_bytes, mapped) for pool in machine if on_host),
         *(
             PoolNeed(pool.name, max(size, _taken_at_once(pool, settings)), pool.budget_bytes)
-            for pool, size in zip(devices, (share + estimate.projector_bytes, *others), strict=True)
+            for pool, size in zip(devices, (first, *others), strict=True)
+            if size
         ),
     )
 
@@ -199,17 +208,3 @@ def _stated(
     total = show_bytes(pool.total_bytes)
     basis = f"{total} x {fraction:g} by {where} = {show_bytes(share)}"
     return replace(pool, budget_bytes=share, basis=basis)
-
-
-def _split(estimate: MemoryEstimate, settings: MemorySettings, layers: int) -> tuple[int, int, int]:
-    """Bytes on all devices except compute buffers, on the host, and the mapped weights of those."""
-    kept = estimate.kv_bytes + estimate.state_bytes
-    beside = estimate.logits_bytes + estimate.overhead_bytes + estimate.prompt_cache_bytes
-    offloaded = settings.gpu_layers
-    if offloaded is None or offloaded >= layers:
-        return estimate.weights_bytes + kept, beside, 0
-    weights = -(-estimate.weights_bytes * offloaded // layers)
-    on_devices = weights + min(kept, offloaded * estimate.largest_layer_bytes)
-    stays = min(kept, (layers - offloaded) * estimate.largest_layer_bytes)
-    on_host = estimate.weights_bytes + stays + estimate.compute_bytes + beside
-    return on_devices, on_host, estimate.weights_bytes

@@ -46,7 +46,8 @@ class ModelRequest:
         return own if self.projector is None else beside_projector(own, self.projector)
 
     def needs_in(self, pools: Sequence[MemoryPool]) -> tuple[PoolNeed, ...]:
-        return needs(self.estimate, self.settings, pools, self.facts.block_count, self.file)
+        own = self.estimate
+        return needs(own, self.settings, pools, self.facts, self.file, self.estimates)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
@@ -38,6 +39,7 @@ from reconciler.gguf.limits import (
     limits_of,
     shown,
 )
+from reconciler.gguf.sizes import TensorSizes
 from reconciler.gguf.tensor import tensor
 from reconciler.gguf.window import Window
 from reconciler.memory import ModelFacts
@@ -83,6 +85,11 @@ def combine(parts: Sequence[ModelFacts]) -> ModelFacts:
         keys=first.keys,
         merges=first.merges,
         has_chat_template=first.has_chat_template,
+        embedding_bytes=sum(part.embedding_bytes for part in parts),
+        lookup_bytes=sum(part.lookup_bytes for part in parts),
+        head_bytes=sum(part.head_bytes for part in parts),
+        block_bytes=tuple(map(sum, zip_longest(*(p.block_bytes for p in parts), fillvalue=0))),
+        largest_bytes=max(part.largest_bytes for part in parts),
     )
 
 
@@ -109,6 +116,7 @@ class _HeaderWalk:
         self._seen: set[bytes] = set()
         self._vocabulary: int | None = None
         self._merges = 0
+        self._sizes = TensorSizes()
         self._has_chat_template = False
         self._strings = 0
         self._numbers = 0
@@ -143,6 +151,11 @@ class _HeaderWalk:
             keys=MappingProxyType(keys_kept),
             merges=self._merges,
             has_chat_template=self._has_chat_template,
+            embedding_bytes=self._sizes.embedding,
+            lookup_bytes=self._sizes.lookup,
+            head_bytes=self._sizes.head,
+            block_bytes=self._sizes.blocks,
+            largest_bytes=self._sizes.largest,
         )
 
     def _counts(self) -> tuple[int, int]:
@@ -307,7 +320,8 @@ class _HeaderWalk:
         """Walk the tensor infos -> bytes of all weights, and of those that a CPU repacks."""
         weights = repackable = furthest = 0
         for _ in range(count):
-            offset, size, repacks = tensor(self._window, alignment)
+            name, offset, size, repacks = tensor(self._window, alignment)
+            self._sizes.add(name, size)
             weights += size
             repackable += size if repacks else 0
             furthest = max(furthest, offset + size)

@@ -12,6 +12,7 @@ from reconciler.gguf.limits import (
     TENSOR_TYPES,
     shown,
 )
+from reconciler.gguf.sizes import EMBEDDING
 from reconciler.gguf.window import Window
 
 _U32 = struct.Struct("<I")
@@ -20,8 +21,8 @@ _TENSOR_TAIL = struct.Struct("<IQ")
 _DIMS = tuple(struct.Struct(f"<{n}q") for n in range(MAX_DIMS + 1))
 
 
-def tensor(window: Window, alignment: int) -> tuple[int, int, bool]:
-    """The next tensor's offset in the data, its bytes, and whether a CPU repacks it."""
+def tensor(window: Window, alignment: int) -> tuple[bytes, int, int, bool]:
+    """The next tensor's name, its offset in the data, its bytes, and whether a CPU repacks it."""
     (length,) = window.unpack(_U64, "a tensor's name")
     if not 1 <= length <= MAX_TENSOR_NAME_BYTES:
         raise HeaderError(
@@ -53,4 +54,4 @@ def tensor(window: Window, alignment: int) -> tuple[int, int, bool]:
             f" or no multiple of {alignment}"
         )
     repacks = kind in REPACKED and n_dims > 1 and dims[1] % 8 == 0
-    return offset, elements // block * block_bytes, repacks and raw != b"token_embd.weight"
+    return raw, offset, elements // block * block_bytes, repacks and raw != EMBEDDING

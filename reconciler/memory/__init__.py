@@ -1,8 +1,9 @@
 """How much memory a served model needs, from its header or config and its settings. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from reconciler.memory.devices import OnDevices, by_layers, evenly
 from reconciler.memory.estimate import estimate_llamacpp
 from reconciler.memory.facts import CACHE_TYPES, MemoryEstimate, MemorySettings, ModelFacts
 from reconciler.memory.folders import MLX, VLLM, estimate_mlx, estimate_vllm
@@ -15,9 +16,11 @@ __all__ = [
     "MemoryEstimate",
     "MemorySettings",
     "ModelFacts",
+    "OnDevices",
     "beside_projector",
     "estimate",
     "is_projector",
+    "on_devices",
 ]
 
 _BY_ENGINE: Mapping[str, Callable[[ModelFacts, MemorySettings], MemoryEstimate]] = MappingProxyType(
@@ -28,3 +31,12 @@ _BY_ENGINE: Mapping[str, Callable[[ModelFacts, MemorySettings], MemoryEstimate]]
 def estimate(facts: ModelFacts, settings: MemorySettings) -> MemoryEstimate:
     """Predict the memory of one process that serves one model. Never raises."""
     return _BY_ENGINE[settings.engine](facts, settings)
+
+
+def on_devices(
+    facts: ModelFacts, settings: MemorySettings, made: MemoryEstimate, memory: Sequence[int]
+) -> OnDevices:
+    """Split an estimate between the machine and devices with so much memory each. Never raises."""
+    if settings.engine == "llama.cpp":
+        return by_layers(facts, settings, made, memory)
+    return evenly(made, len(memory))

@@ -55,6 +55,7 @@ class Architecture:
     gated: bool = True  # False: a layer's feed-forward is one matrix in and one out
     # False: where embeddings are asked for, logits have room and are not computed
     embeddings_with_logits: bool = True
+    reads_embedding_twice: bool = False  # for the logits too, where the file is not mapped
     keeps_input: bool = False  # a layer holds its input to the end, as where its parts are parallel
 
 
@@ -108,8 +109,8 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
         "falcon-h1": Architecture(recurrent=Recurrent.BOTH),
         "gemma2": Architecture(Sliding(2, window=4096)),
         "gemma3": Architecture(Sliding(6)),
-        "gemma3n": Architecture(Sliding(5), kv_layers=20),
-        "gemma4": Architecture(Sliding(None), shares_kv=True),
+        "gemma3n": Architecture(Sliding(5), kv_layers=20, reads_embedding_twice=True),
+        "gemma4": Architecture(Sliding(None), shares_kv=True, reads_embedding_twice=True),
         "gpt-oss": Architecture(Sliding(2)),
         "laguna": Architecture(Sliding(4, dense_first=True)),
         "lfm2": Architecture(

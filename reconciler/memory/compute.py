@@ -7,7 +7,7 @@ leaves holes that depend on the shape, they are the most that was seen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reconciler.api.quantity import show_bytes
 from reconciler.memory.architectures import ARCHITECTURES, Architecture
@@ -16,6 +16,7 @@ from reconciler.memory.facts import MemorySettings, ModelFacts
 from reconciler.memory.keys import Keys
 from reconciler.memory.layers import Shape
 
+_ATTENTION = "attention"
 _POSITIONS = 16  # numbers a token of positions and places in the cache
 
 
@@ -29,20 +30,32 @@ class Step:
     mask_bytes: int
     score_bytes: int = 0
     states: int = 0
+    copied: int = 0  # bytes that it copies
 
     def bytes(self, batch: int, cells: Cells, state_bytes: int) -> int:
         masks, scores = cells.full + cells.sliding, max(cells.full, cells.sliding)
         a_token = 4 * self.numbers + self.mask_bytes * masks + self.score_bytes * scores
-        return batch * a_token + self.states * state_bytes
+        return batch * a_token + self.states * state_bytes + self.copied
 
 
 def compute(
-    facts: ModelFacts, model: Shape, settings: MemorySettings, cells: Cells
+    facts: ModelFacts,
+    model: Shape,
+    settings: MemorySettings,
+    cells: Cells,
+    on_device: bool = False,
 ) -> tuple[int, str]:
     """Bytes of the buffer, and the arithmetic."""
-    batch = _batch(facts, model, settings)
+    batch = batch_of(facts, model, settings)
     state = 4 * model.state_elements * max(settings.slots, 1)
     steps = _steps(facts, model, settings)
+    if on_device:
+        row = ARCHITECTURES.get(facts.architecture)
+        at_once = row is None or row.keeps_input or bool(model.state_layers)
+        steps = tuple(
+            _copying(step, model, settings, cells) if at_once or step.name == _ATTENTION else step
+            for step in steps
+        )
     step = max(steps, key=lambda step: step.bytes(batch, cells, state))
     total = step.bytes(batch, cells, state)
     masks, scores = cells.full + cells.sliding, max(cells.full, cells.sliding)
@@ -71,10 +84,19 @@ def converted_numbers(
     )
     if not settings.flash_attention:  # the scores of every head, with the values
         width = max(width, model.heads * max(cells.full, cells.sliding))
-    return _batch(facts, model, settings) * width, 2
+    return batch_of(facts, model, settings) * width, 2
 
 
-def _batch(facts: ModelFacts, model: Shape, settings: MemorySettings) -> int:
+def _copying(step: Step, model: Shape, settings: MemorySettings, cells: Cells) -> Step:
+    """A device's flash attention reads a cache of another type than f16 through a copy."""
+    if not settings.flash_attention:
+        return step
+    keys = 0 if settings.cache_type_k == "f16" else model.widest_keys
+    values = 0 if settings.cache_type_v == "f16" else model.widest_values
+    return replace(step, copied=2 * cells.full * cells.streams * (keys + values))
+
+
+def batch_of(facts: ModelFacts, model: Shape, settings: MemorySettings) -> int:
     """Tokens at a time: no more than the cache has cells for."""
     context = settings.context or facts.trained_context or settings.u_batch
     return min(settings.u_batch, pad256(context)) if model.cached else settings.u_batch
@@ -94,7 +116,7 @@ def _steps(facts: ModelFacts, model: Shape, settings: MemorySettings) -> tuple[S
     if model.state_layers:
         steps.append(Step("recurrent layers", wide + _recurrent(read, model), mask, states=2))
     if row and row.square_state:  # its linear attention weighs every token against every other
-        heads, batch = model.heads, _batch(facts, model, settings)
+        heads, batch = model.heads, batch_of(facts, model, settings)
         numbers = 5 * heads * model.widest_head + 3 * heads * batch
         steps.append(Step("linear attention", wide + numbers, mask))
     logits = model.cached and (row is None or row.embeddings_with_logits)
@@ -141,14 +163,14 @@ def _attention(read: Keys, model: Shape, wide: int, flash: bool) -> Step:
     if read.number("attention.indexer.key_length"):  # with masks and scores of its own
         numbers = wide + 7 * heads * head + 4 * read.number("attention.indexer.top_k")
         own = 4 if compressed else 8 * max(read.number("attention.indexer.head_count"), 1)
-        return Step("attention", numbers, mask + 6, scores + own)
+        return Step(_ATTENTION, numbers, mask + 6, scores + own)
     if compressed:
-        return Step("attention", wide + heads * (compressed + 2 * head), mask, scores)
+        return Step(_ATTENTION, wide + heads * (compressed + 2 * head), mask, scores)
     queries = (4 if model.gated_attention else 2) * heads * head
     if flash:
-        return Step("attention", wide + model.embedding + queries, mask)
+        return Step(_ATTENTION, wide + model.embedding + queries, mask)
     keys_and_values = 2 * (model.widest_keys + model.widest_values)
-    return Step("attention", wide + 2 * model.embedding + queries + keys_and_values, mask, scores)
+    return Step(_ATTENTION, wide + 2 * model.embedding + queries + keys_and_values, mask, scores)
 
 
 def _recurrent(read: Keys, model: Shape) -> int:

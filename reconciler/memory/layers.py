@@ -29,8 +29,9 @@ class Shape:
     exact."""
 
     layers: tuple[Layer, ...]
+    blocks: tuple[int, ...]  # the number of each of these
     window: int  # cells that a sliding layer attends to; 0: none slides
-    state_layers: int
+    recurs: tuple[bool, ...]  # of each block, whether it keeps a recurrent state
     state_elements: int  # of one recurrent layer and one slot
     cached: bool  # False: an encoder, which sees one batch only
     widest_values: int  # elements of V of the widest layer: the row of V without flash attention
@@ -41,6 +42,10 @@ class Shape:
     gated_attention: bool  # queries come with a gate as wide
     embedding: int
     bound: str
+
+    @property
+    def state_layers(self) -> int:
+        return sum(self.recurs)
 
 
 def shape(architecture: str, keys: Mapping[str, FactValue]) -> Shape:
@@ -74,10 +79,12 @@ def shape(architecture: str, keys: Mapping[str, FactValue]) -> Shape:
         for i in range(trunk)
     )
     own = _own_kv(row, blocks, read)
+    kept = tuple(i for i, e in enumerate(every) if attends[i] and e.kv_heads and i < own)
     return Shape(
-        layers=tuple(e for i, e in enumerate(every) if attends[i] and e.kv_heads and i < own),
+        layers=tuple(every[i] for i in kept),
+        blocks=kept,
         window=window,
-        state_layers=sum(recurs),
+        recurs=recurs,
         state_elements=state,
         cached=row is None or row.cached,
         widest_values=max((e.kv_heads * e.value for e in every), default=0),

@@ -99,6 +99,7 @@ class HeaderCache:
 _COUNTS = (
     *("file_bytes", "weights_bytes", "repackable_bytes", "tensor_count"),
     *("vocabulary", "merges", "packed_bytes"),
+    *("embedding_bytes", "lookup_bytes", "head_bytes", "largest_bytes"),
 )
 
 
@@ -114,7 +115,8 @@ def parse_facts(values: Mapping[str, Any]) -> ModelFacts:
         for key, value in values["keys"].items()
     }
     known = {f.name: values[f.name] for f in fields(ModelFacts)}
-    facts = ModelFacts(**known | {"keys": MappingProxyType(keys)})
+    blocks = tuple(int(size) for size in values["block_bytes"])
+    facts = ModelFacts(**known | {"keys": MappingProxyType(keys), "block_bytes": blocks})
     for name in _COUNTS:
         if not isinstance(getattr(facts, name), int):
             raise TypeError(name)

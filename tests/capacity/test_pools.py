@@ -82,6 +82,10 @@ LARGE = ModelFacts(
     repackable_bytes=12 * GIB,
     tensor_count=771,
     vocabulary=152_064,
+    embedding_bytes=GIB,
+    head_bytes=GIB,
+    block_bytes=(GIB // 4,) * 64,
+    largest_bytes=GIB // 16,
     keys={
         "qwen2.block_count": 64,
         "qwen2.embedding_length": 5120,
@@ -187,49 +191,79 @@ def test_a_services_budget_is_about_the_device_where_there_is_one() -> None:
 
 def test_weights_are_copied_for_the_cpu_only_where_the_cpu_computes() -> None:
     plain = told(repack=True)
+    few = replace(plain, gpu_layers=10)
 
     assert settled(plain, node(), 64).repack
     assert not settled(plain, node(devices=(METAL,)), 64).repack
-    assert settled(replace(plain, gpu_layers=10), node(devices=(METAL,)), 64).repack
+    assert settled(few, node(devices=(METAL,)), 64).repack
+    assert not settled(few, node(devices=(L4,)), 64).repack  # which copies what it computes
 
 
-def test_one_pool_takes_everything_and_a_device_takes_what_it_computes_with() -> None:
+def test_one_pool_takes_everything() -> None:
     whole = estimate(LARGE, told())
-    (unified,) = needs(whole, told(), pools(node(devices=(METAL,))), 64, "sha")
-    host, device = needs(whole, told(), pools(node(devices=(L4,))), 64, "sha")
+    (unified,) = needs(whole, told(), pools(node(devices=(METAL,))), LARGE, "sha")
 
     assert (unified.bytes, unified.weights) == (whole.total_bytes, (("sha", 18 * GIB),))
-    assert device.bytes == whole.weights_bytes + whole.kv_bytes + whole.compute_bytes
+
+
+def test_a_device_takes_what_it_computes_with_and_the_machine_what_tokens_are_looked_up_in() -> (
+    None
+):
+    whole = estimate(LARGE, told())
+    host, device = needs(whole, told(), pools(node(devices=(L4,))), LARGE, "sha")
+
+    table = LARGE.embedding_bytes
+    assert device.bytes == whole.weights_bytes - table + whole.kv_bytes + whole.compute_bytes
     assert device.weights == ()
-    assert host.bytes + device.bytes == whole.total_bytes
+    assert host.weights == (("sha", table),)
+    beside = whole.logits_bytes + whole.overhead_bytes + whole.prompt_cache_bytes
+    assert table + beside < host.bytes < table + beside + 100 * 2**20
 
 
-def test_devices_share_the_layers_evenly() -> None:
-    whole = estimate(LARGE, told(devices=2))
-    _, first, second = needs(whole, told(devices=2), pools(node(devices=(L4, L4, L4))), 64)
+def test_an_embedding_that_makes_the_logits_too_is_on_both() -> None:
+    tied = replace(LARGE, head_bytes=0, weights_bytes=LARGE.weights_bytes - LARGE.head_bytes)
+    host, device = needs(estimate(tied, told()), told(), pools(node(devices=(L4,))), tied, "sha")
+    _, apart = needs(estimate(LARGE, told()), told(), pools(node(devices=(L4,))), LARGE, "sha")
 
-    assert first.bytes == second.bytes
-    assert first.bytes == (whole.weights_bytes + whole.kv_bytes) // 2 + whole.compute_bytes
+    assert host.weights == (("sha", tied.embedding_bytes),)
+    assert device.bytes == apart.bytes - LARGE.head_bytes + tied.embedding_bytes
 
 
-def test_no_layers_on_the_device_takes_none_of_it() -> None:
+def test_devices_share_the_layers_by_their_memory_and_the_last_makes_the_logits() -> None:
+    two = told(devices=2)
+    known = pools(node(devices=(L4, L4, L4)))
+    _, first, second = needs(estimate(LARGE, two), two, known, LARGE)
+    _, small, large = needs(
+        estimate(LARGE, two), two, pools(node(devices=(L4, {**L4, "memory": "72Gi"}))), LARGE
+    )
+
+    layer = LARGE.block_bytes[0] + estimate(LARGE, two).layer_bytes[0]
+    # 33 layers on the first; on the second 31, and the head
+    assert second.bytes - first.bytes == LARGE.head_bytes - 2 * layer
+    assert first.bytes - small.bytes == large.bytes - second.bytes == 16 * layer
+
+
+def test_no_layers_on_the_device_takes_only_what_a_batch_is_computed_in() -> None:
     off = told(gpu_layers=0)
+    whole = estimate(LARGE, off)
 
-    (host,) = needs(estimate(LARGE, off), off, pools(node(devices=(L4,))), 64)
+    host, device = needs(whole, off, pools(node(devices=(L4,))), LARGE, "sha")
 
-    assert host.bytes == estimate(LARGE, off).total_bytes
+    assert host.weights == (("sha", LARGE.weights_bytes),)
+    assert whole.weights_bytes + whole.kv_bytes < host.bytes < whole.total_bytes
+    assert whole.compute_bytes + LARGE.largest_bytes <= device.bytes < 2**30
 
 
 @settings(deadline=None)
 @given(st.integers(1, 63))
-def test_a_partial_offload_is_an_upper_bound_in_both_pools(layers: int) -> None:
+def test_a_partial_offload_is_counted_by_layers_in_both_pools(layers: int) -> None:
     some = told(gpu_layers=layers)
     whole = estimate(LARGE, some)
 
-    host, device = needs(whole, some, pools(node(devices=(L4,))), 64, "sha")
+    host, device = needs(whole, some, pools(node(devices=(L4,))), LARGE, "sha")
 
-    assert device.bytes >= (whole.weights_bytes + whole.kv_bytes) * layers // 64
-    assert host.bytes >= (whole.weights_bytes + whole.kv_bytes) * (64 - layers) // 64
+    on_device = LARGE.head_bytes + (layers - 1) * (LARGE.block_bytes[0] + whole.layer_bytes[0])
+    assert on_device < device.bytes < on_device + whole.compute_bytes + 2**29
     assert host.bytes + device.bytes >= whole.total_bytes
 
 

@@ -79,6 +79,11 @@ def test_a_small_model_has_the_facts_that_the_writer_wrote(tmp_path: Path) -> No
     assert facts.keys["llama.block_count"] == facts.block_count == 3
     assert facts.keys["llama.attention.head_count_kv"] == 2
     assert facts.keys["llama.context_length"] == 2048
+    (layer,) = set(facts.block_bytes)
+    assert len(facts.block_bytes) == 3
+    assert 0 < facts.largest_bytes < layer
+    assert facts.embedding_bytes + facts.head_bytes + 3 * layer <= facts.weights_bytes
+    assert facts.embedding_bytes
 
 
 @pytest.mark.parametrize(

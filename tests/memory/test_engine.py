@@ -10,6 +10,7 @@ import pytest
 from bench.memory.comparison import of_model
 from bench.memory.libllama import Llama
 from bench.memory.live import peak
+from bench.memory.offload import of_model as on_devices_of
 from bench.memory.shapes import models
 from reconciler.fleet.command import Command
 from reconciler.gguf.header import read_path
@@ -95,6 +96,22 @@ def test_memory_is_never_said_too_low_for_the_shapes_of_real_models(
         assert -0.05 < one.said.kv_bytes / MIB - one.true.kv < bound + 0.05, one
         assert one.said.state_bytes / MIB == pytest.approx(one.true.state, abs=0.05), one
         assert one.said.logits_bytes / MIB == pytest.approx(one.true.logits, abs=0.05), one
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", ["llama-3.2-1b", "mixtral-8x7b", "gemma-3-270m", "lfm2-1.2b"])
+def test_a_device_and_the_machine_beside_it_take_no_more_than_was_said(
+    name: str, tmp_path: Path
+) -> None:
+    (model,) = (model for model in models() if model.name == name)
+
+    found = list(on_devices_of(Llama(llama_server().parent), tmp_path, model))
+
+    assert {one.pool for one in found} == {0, 1, 2}
+    for one in found:
+        assert one.error > -0.01, one
+        if one.settings.gpu_layers is None and one.settings.devices == 1:
+            assert one.error < 0.1, one
 
 
 @pytest.mark.e2e

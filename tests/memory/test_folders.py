@@ -66,7 +66,9 @@ def test_vllm_takes_a_share_of_its_device_whatever_it_loads() -> None:
 
     def taken(settings: Any) -> dict[str, int]:
         answer = estimate(facts(), settings)
-        return {n.pool: n.bytes for n in needs(answer, settings, pools(stated("64Gi", "24Gi")), 36)}
+        return {
+            n.pool: n.bytes for n in needs(answer, settings, pools(stated("64Gi", "24Gi")), facts())
+        }
 
     assert taken(asked) == {device.name: int(24 * GIB * 0.9)}
     assert taken(own) == {device.name: 5 * GIB}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.gguf.limits import LIMITS
-from reconciler.memory import CACHE_TYPES, MemorySettings, ModelFacts, estimate
+from reconciler.memory import CACHE_TYPES, MemorySettings, ModelFacts, estimate, on_devices
 from reconciler.memory.architectures import ARCHITECTURES
 from reconciler.memory.keys import FactValue
 from reconciler.memory.layers import shape
@@ -411,7 +411,11 @@ def test_an_estimate_never_raises_and_never_goes_below_the_weights(
 
     assert found.total_bytes >= found.weights_bytes == facts.weights_bytes
     assert min(found.kv_bytes, found.state_bytes, found.logits_bytes, found.compute_bytes) >= 0
-    assert found.largest_layer_bytes <= found.kv_bytes + found.state_bytes
+    assert sum(found.layer_bytes) <= found.kv_bytes + found.state_bytes
+    split = on_devices(facts, given_settings, found, [2, 1])
+    assert min(split.machine, split.mapped, *split.devices) >= 0
+    kept = found.weights_bytes + found.kv_bytes + found.state_bytes
+    assert split.machine + sum(split.devices) >= kept
     assert all(line.isprintable() for line in found.arithmetic)
 
 

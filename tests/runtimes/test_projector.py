@@ -13,7 +13,7 @@ from agent.process.rebuilt import models_of
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.model import Model
-from reconciler.capacity.pools import needs, pools
+from reconciler.capacity.pools import pools
 from reconciler.capacity.smaller import ModelRequest
 from reconciler.core.observation import Observation
 from reconciler.core.planner import Policy, make_plan
@@ -99,17 +99,20 @@ def test_a_projector_is_on_the_first_device_only() -> None:
 
     host, first, second = made.needs_in(known)
 
-    assert (host, second) == needs(ModelRequest(LARGE, two).estimate, two, known, 64)[::2]
-    assert first.bytes == second.bytes + 2 * GIB
+    plain = ModelRequest(LARGE, two).needs_in(known)
+    assert (host, second) == plain[::2]
+    assert first.bytes == plain[1].bytes + 2 * GIB
 
 
 def test_without_layers_on_a_device_the_projector_is_not_there_either() -> None:
     off = told(gpu_layers=0)
     made = replace(ModelRequest(LARGE, off), projector=PROJECTOR)
 
-    (host,) = made.needs_in(pools(machine(devices=(L4,))))
+    host, device = made.needs_in(pools(machine(devices=(L4,))))
+    plain = replace(made, projector=None).needs_in(pools(machine(devices=(L4,))))
 
-    assert (host.pool, host.bytes) == ("host", made.estimate.total_bytes)
+    assert device == plain[1]
+    assert host.bytes == plain[0].bytes + 2 * GIB
 
 
 def test_a_projector_can_be_what_does_not_fit() -> None:
