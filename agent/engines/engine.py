@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from agent.engines.executable import why_not_runnable
 from reconciler.api.errors import EngineError
 from reconciler.console.option import program_option
 
@@ -81,6 +82,8 @@ def _given(program: str, chosen: str) -> EngineFound:
 
 def _binary(found: str) -> EngineFound:
     path = os.path.abspath(found)
+    if why := why_not_runnable(Path(path)):
+        raise EngineError(f"{path} cannot be run: {why}; install it or give its path")
     return EngineFound((path,), path, "binary", _identity(Path(path)))
 
 

@@ -20,6 +20,7 @@ from agent.models.arrival import Arrived, Attempt, bring
 from agent.models.content_store import ContentStore, Stocked, StoredModel
 from agent.models.disk import Reservations, free_space, used_bytes
 from agent.models.downloads import Download, DownloadPhase, Downloads, Transfer
+from agent.state.writable import why_unwritable
 from agent.system.clock import Clock, SystemClock
 from reconciler.api.digest import digest
 from reconciler.api.errors import DownloadFailed
@@ -163,6 +164,13 @@ class ModelStore:
             arrived=arrived,
             given_up_bytes=others + spare,
         )
+
+    def why_unwritable(self) -> str | None:
+        """Why no model can be brought here, as far as its file system tells without trying."""
+        for folder in (self.root, self._arriving, self.root / "sha256"):
+            if why := why_unwritable(folder):
+                return f"the model store cannot be written: {why}; see to that"
+        return None
 
     def close(self) -> None:
         """Stop all downloads; partial files stay for the next start."""

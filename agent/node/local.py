@@ -32,6 +32,7 @@ from agent.process.rebuilt import models_of
 from agent.process.records import Records
 from agent.state.directory import StateDir, default_root
 from agent.state.drift_file import drift_file
+from reconciler.api.errors import words_of
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
@@ -53,6 +54,7 @@ def recorded_node(node: str, settings: Settings) -> RecordedNode:
     """Look at a node without touching it. The state directory need not exist. Raises StateError
     where it would be refused to who runs the node, so that no plan is made from it."""
     state = StateDir(settings.root.absolute())
+    state.api_key = settings.api_key_file or state.api_key
     state.must_be_ours()
     models = settings.model_store or state.models
     store = ModelStore(models, min_free_bytes=settings.downloads.keep_free_bytes, read_only=True)
@@ -173,7 +175,7 @@ class LocalAgent:
             kept = self._kept.note(declared.revision, digests, declared.keep)
             gone = self.store.collect(kept | digests)
         except OSError as error:
-            _log.warning("models are not cleaned up: %s", error)
+            _log.warning("models are not cleaned up: %s", words_of(error))
             return
         for digest in gone:
             _log.info("model %s removed from the store: no revision needs it", digest[:12])

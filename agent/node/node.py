@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import platform
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from agent.node.local import LocalAgent, recorded_node
 from agent.node.overlay import Overlay, said_of
 from agent.node.settings import Settings
 from agent.state.directory import StateDir
-from reconciler.api.errors import InvalidFleet, ReconcilerError, UsageError
+from reconciler.api.errors import InvalidFleet, ReconcilerError, UsageError, words_of
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeOverrides
 from reconciler.atomic import atomic_write
@@ -31,6 +32,8 @@ from reconciler.source.history import HistoryFile, PeekedHistory
 from reconciler.source.load import LoadCache, Reader, reader
 from reconciler.source.open import cache_dir
 from reconciler.source.slice import slice_reader
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +95,7 @@ def owned(
     agent = LocalAgent(name, settings, changed=wake.look, headers=first)
     agent.start()
     try:
-        if name != remembered_node(settings.root):  # else a full disk does not matter here
-            atomic_write(_name_file(settings.root), name.encode())
+        _remember(settings.root, name)
         overlay = Overlay(name, settings, own_memory)
         delegate = AgentDelegate(name, agent, overlay, source, following.busy)
         read = (
@@ -185,6 +187,15 @@ def remembered_node(root: Path) -> str | None:
     """The node that this machine was the last time; None before the first."""
     file = _name_file(root)
     return (file.read_text() or None) if file.is_file() else None
+
+
+def _remember(root: Path, name: str) -> None:
+    """A disk that does not take it takes no record either: nothing will be started from there."""
+    if name != remembered_node(root):
+        try:
+            atomic_write(_name_file(root), name.encode())
+        except OSError as error:
+            _log.warning("%s: cannot be written: %s", _name_file(root), words_of(error))
 
 
 def _name_file(root: Path) -> Path:

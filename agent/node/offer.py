@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable
 
 from agent.engines.engine import EngineFound
 from agent.engines.render import CommandRenderer
+from agent.node.obstacles import Obstacles
 from agent.process.holders import taken_ports
 from reconciler.api.errors import ApplyError, EngineError
 from reconciler.api.meta import ObjectRef
-from reconciler.core.observation import ObservedDisk, ObservedPool, TargetState
+from reconciler.core.observation import ObservedDisk, ObservedPool, Obstacle, TargetState
 from reconciler.fleet.model_file import ModelFile
 from reconciler.fleet.workload import Workload
 
@@ -39,13 +40,18 @@ def target_state(
     missing: dict[str, str] = {}
     renders: dict[ObjectRef, str] = {}
     cached: set[str] = set()
+    obstacles: dict[ObjectRef, Obstacle] = {}
+    looked = Obstacles(renderer)
     for workload in mine:
-        cached |= {
-            known
-            for model in workload.model_files
-            if renderer.store.lookup(model)
-            for known in model.identities
-        }
+        stored = [m for m in workload.model_files if renderer.store.lookup(m)]
+        cached |= {known for model in stored for known in model.identities}
+        if workload.suspended:
+            continue
+        port, is_here = ports.get(workload.ref), len(stored) == len(workload.model_files)
+        if (obstacle := looked.of(workload, port=port, is_here=is_here)) is not None:
+            obstacles[workload.ref] = obstacle
+        if port is None:
+            continue
         try:
             if workload.runtime not in missing:
                 if workload.runtime not in engines:
@@ -55,8 +61,8 @@ def target_state(
                     renders[workload.ref] = rendered.digest
         except EngineError as error:
             missing[workload.runtime] = str(error)
-        except ApplyError:
-            continue  # of this one alone; said when it is to start
+        except ApplyError as error:
+            obstacles[workload.ref] = Obstacle("NotRendered", error.message)
     return TargetState(
         f"node/{node}",
         True,
@@ -69,4 +75,5 @@ def target_state(
         runtimes=renderer.runtimes(),
         ports=ports,
         ports_taken=taken_ports(renderer.state, listens, own_ports),
+        obstacles=obstacles,
     )

@@ -24,7 +24,6 @@ from agent.node.view import as_found
 from agent.process.holders import stranger_on
 from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.owner import Processes
-from agent.process.ports import not_local
 from agent.state.undone import Undone, with_undone
 from reconciler.api.errors import ApplyError
 from reconciler.api.meta import ObjectRef
@@ -225,13 +224,11 @@ class ProcessTarget:
             self._processes.run(launch)
 
     def _check_port(self, workload: Workload) -> None:
-        """ApplyError where a service would leave its address or port for one that it cannot get:
-        a program may have taken it since the plan was made. What is ours leaves it by the plan."""
+        """ApplyError where a service would leave its port for one that it cannot get: a program
+        may have taken it since the plan was made. What is ours leaves it by the plan."""
         ports = {state.ref: state.launch.port for state in self._processes.snapshot()}
         now = ports.pop(workload.ref, None)
         new = self._renderer.ports.port_for(workload.ref, workload.port, keep=False)
-        if now is not None and (why := not_local(workload.listen.host)):
-            raise ApplyError(workload.ref, f"HostIPNotLocal: {why}; left as it is")
         if now is None or new == now or new in ports.values():
             return
         if held := stranger_on(self._renderer.state, workload.listen.host, new):

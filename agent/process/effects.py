@@ -26,7 +26,7 @@ from agent.process.spawn import spawn, write_files
 from agent.process.unit import Unit
 from agent.state.directory import StateDir
 from agent.system.clock import Clock
-from reconciler.api.errors import EngineError, ReconcilerError, words_of
+from reconciler.api.errors import EngineError, ReconcilerError, StateError, words_of
 from reconciler.api.meta import ObjectRef
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.many import ManyModels
@@ -179,6 +179,8 @@ class Effects:
             return events.SpawnFailed("StateUnwritable", text)
         except EngineError as error:
             return events.SpawnFailed("EngineMissing", str(error))
+        except StateError as error:
+            return events.SpawnFailed("KeyUnusable", str(error))
         except ReconcilerError as error:
             return events.SpawnFailed("SpawnFailed", str(error))
         identity = identity_of(pid)

@@ -25,7 +25,10 @@ PERMANENT = frozenset(
 
 # Nothing was started, so a retry costs nothing; and no event tells when the cause is gone.
 REFUSED = frozenset(
-    {"MemoryFits", "PortInUse", "WaitsForPort", "HostIPNotLocal", "StateUnwritable"}
+    {
+        *("MemoryFits", "PortInUse", "WaitsForPort", "HostIPNotLocal"),
+        *("StateUnwritable", "KeyUnusable"),
+    }
 )
 
 # Log patterns, with the reason and the advice. The first row that matches any line wins.

@@ -52,7 +52,7 @@ class PortBook:
     ) -> None:
         self._path = state.ports
         self._node = node
-        self._among = among
+        self.among = among
         self._wanted: Mapping[str, int | None] = {}  # by the revision that was looked at last
         self._read_only = read_only
         self._lock = threading.Lock()
@@ -64,7 +64,7 @@ class PortBook:
         is given one of these. Returns the port that each has or would have."""
         with self._lock:
             self._wanted = {ref.label: port for ref, port in wanted.items()}
-            found = choose_ports(self._node, self._wanted, self._book.allocated, self._among)
+            found = choose_ports(self._node, self._wanted, self._book.allocated, self.among)
         return {ref: found[ref.label] for ref in wanted if ref.label in found}
 
     def port_for(self, ref: ObjectRef, stated: int | None, *, keep: bool = True) -> int:
@@ -91,12 +91,9 @@ class PortBook:
         kept = self._book.allocated
         if label not in kept:
             wanted = {**self._wanted, label: None}
-            chosen = choose_ports(self._node, wanted, kept, self._among).get(label)
+            chosen = choose_ports(self._node, wanted, kept, self.among).get(label)
             if chosen is None:
-                raise StateError(
-                    f"{label}: no port between {self._among.first} and {self._among.last} is left;"
-                    " set one as spec.endpoint.port, or allow more with --service-ports"
-                )
+                raise StateError(f"{label}: {none_left(self.among)}")
             kept[label] = chosen
         return kept[label]
 
@@ -125,6 +122,13 @@ class PortBook:
         except OSError as error:
             raise StateError(f"{self._path}: cannot be written: {error.strerror}") from error
         self._on_disk = self._book.copy()
+
+
+def none_left(among: PortRange) -> str:
+    return (
+        f"no port between {among.first} and {among.last} is left; set one as spec.endpoint.port,"
+        " or allow more with --service-ports"
+    )
 
 
 def _recorded(state: StateDir) -> _Book:
@@ -157,11 +161,17 @@ def not_local(host: str) -> str | None:
     try:
         address = ipaddress.ip_address(host)
         if address.is_unspecified:
-            return f"{host} is not the address of one machine; set one as its FleetNode's hostIP"
+            return (
+                f"{host} is not the address of one machine; set one as its FleetNode's hostIP, or"
+                " as --host-ip"
+            )
         with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
             probe.bind((host, 0))
     except (ValueError, OSError):
-        return f"{host} is not an address of this machine now; correct its FleetNode's hostIP"
+        return (
+            f"{host} is not an address of this machine now; correct its FleetNode's hostIP, or the"
+            " --host-ip that stands for it"
+        )
     return None
 
 

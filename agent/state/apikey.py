@@ -7,11 +7,14 @@ with, also after the file was changed. It is nowhere else: no argument, record, 
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
 import string
 from pathlib import Path
 
-from reconciler.api.errors import StateError
+from agent.state.writable import why_unwritable
+from reconciler.api.errors import StateError, words_of
 from reconciler.atomic import atomic_write
 
 KEY_FILE = "api-key"
@@ -28,15 +31,43 @@ def node_key(file: Path) -> str:
     try:
         if not file.exists():
             atomic_write(file, f"{secrets.token_urlsafe(_BYTES)}\n".encode())
+    except OSError as error:
+        raise _unusable(file, error.strerror) from error
+    return _read(file)
+
+
+def why_unusable(file: Path) -> str | None:
+    """Why `node_key` would give none, without making one; None: it would give one."""
+    try:
+        if file.exists():
+            _read(file)
+        elif not file.parent.is_dir():
+            return str(_unusable(file, os.strerror(errno.ENOENT)))
+        elif why := why_unwritable(file.parent):
+            return str(_unusable(file, why))
+    except (OSError, StateError) as error:
+        return words_of(error)
+    return None
+
+
+def _read(file: Path) -> str:
+    try:
         if file.stat().st_mode & 0o007:
             raise StateError(f"{file}: everybody on this machine may read it; chmod 600 it")
         key = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise StateError(f"{file}: the API key cannot be read or made: {why}") from error
+        raise _unusable(file, why) from error
     if not key or not _SENDABLE.issuperset(key):
         raise StateError(f"{file}: holds no API key: one ASCII word without commas is wanted")
     return key
+
+
+def _unusable(file: Path, why: str | None) -> StateError:
+    return StateError(
+        f"{file}: the API key cannot be read or made: {why}; see to that, or name another file with"
+        " --api-key-file"
+    )
 
 
 def keep_copy(place: Path, key: str) -> None:

@@ -13,8 +13,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from reconciler.api.errors import StateError
+from agent.state.writable import free_bytes, takes_files, why_unwritable
+from reconciler.api.errors import StateError, words_of
 from reconciler.api.meta import ObjectRef
+from reconciler.api.quantity import show_at_least
 
 _FOLDERS = ("records", "logs", "desired", "models", "workloads")
 _LOCK_PAUSE_S = 0.02
@@ -44,16 +46,13 @@ class StateDir:
         """Make the folders that are missing; StateError when that cannot be done, or when what is
         there may belong to another user: then nothing is made."""
         state = cls(root.expanduser().absolute())
-        state.must_be_ours()
+        state.must_take_changes()
         try:
             state.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             for folder in _FOLDERS:
                 (state.root / folder).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise StateError(
-                f"{state.root}: the state directory cannot be made ({error.strerror});"
-                " choose another with --state-dir"
-            ) from error
+            raise state._unusable(words_of(error)) from error
         state.must_be_ours()  # another may have made one of them just then
         return state
 
@@ -65,6 +64,23 @@ class StateDir:
             with contextlib.suppress(OSError):
                 _refuse_strangers(folder, folder.stat())
 
+    def must_take_changes(self) -> None:
+        """As `open` and `lock` find it, for who only asks whether they would. Models may lie where
+        nothing can be written, and be all there. Raises StateError."""
+        self.must_be_ours()
+        for folder in (self.root, *(self.root / name for name in _FOLDERS)):
+            is_read_only = folder == self.models and folder.is_dir()
+            if not is_read_only and (why := why_unwritable(folder)):
+                raise self._unusable(why)
+        if self.lock_file.exists() and not os.access(self.lock_file, os.R_OK | os.W_OK):
+            raise self._unusable(f"{self.lock_file}: {os.strerror(errno.EACCES)}")
+
+    def _unusable(self, why: str) -> StateError:
+        return StateError(
+            f"{self.root}: the state directory cannot be used ({why}); see to that, or choose"
+            " another with --state-dir"
+        )
+
     def lock(self) -> None:
         """Become the only user, until `unlock` or the end of this process.
 
@@ -73,7 +89,7 @@ class StateDir:
         try:
             descriptor = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StateError(f"{self.lock_file}: {error.strerror}") from error
+            raise self._unusable(words_of(error)) from error
         try:
             _lock_exclusively(descriptor)
         except OSError as error:
@@ -85,8 +101,9 @@ class StateDir:
                 f"{self.root}: already in use by pid {holder or 'unknown'};"
                 " stop that one, or choose another directory with --state-dir"
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk: who asks is not told the pid
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._lock = descriptor
 
     def unlock(self) -> None:
@@ -123,6 +140,27 @@ class StateDir:
         finally:
             with contextlib.suppress(OSError):
                 trial.unlink()
+        return None
+
+    def why_takes_nothing(self) -> str | None:
+        """Why no service could be started from here, without trying; None: as far as can be told,
+        one could."""
+        for folder in (self.records, self.workloads, self.logs):
+            if why := why_unwritable(folder):
+                return f"the state directory cannot be written: {why}; see to that"
+        free = free_bytes(self.root)
+        if free is None or free >= _ROOM_BYTES:
+            return None
+        return (
+            f"the state directory cannot be written: {os.strerror(errno.ENOSPC)};"
+            f" free {show_at_least(_ROOM_BYTES - free)} on the disk of {self.root}"
+        )
+
+    def why_takes_nothing_of(self, ref: ObjectRef) -> str | None:
+        """The same of one service's own folders, where nothing is wrong with those above them."""
+        for folder in (self.workload_dir(ref), self.log_file(ref).parent):
+            if not takes_files(folder) and (why := why_unwritable(folder)):
+                return f"the state directory cannot be written: {why}; see to that"
         return None
 
     @property

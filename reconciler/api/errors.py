@@ -103,6 +103,7 @@ class ApplyError(ReconcilerError):
     def __init__(self, ref: ObjectRef, message: str) -> None:
         super().__init__(f"{ref.label}: {message}")
         self.ref = ref
+        self.message = message
 
 
 class AgentError(ReconcilerError):

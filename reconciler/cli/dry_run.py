@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from reconciler.agents.verdicts import with_verdicts
 from reconciler.api.errors import InvalidFleet, SourceError
 from reconciler.api.fleetnode import FleetNode
+from reconciler.cli import local
 from reconciler.cli.ahead import headers_of, say_unknown
 from reconciler.cli.clusters import not_covered
 from reconciler.cli.fleet import differing, errors_of, open_fleet, open_planned, read_desired
@@ -42,6 +43,8 @@ def dry_run(args: argparse.Namespace) -> int:
     headers = headers_of(args, node=None, here=args.local is not None)
     if args.base:
         return _between(args, open_fleet(args, working_tree=True), headers)
+    if args.local is not None:
+        local.must_take_changes(args)
     source = open_planned(args)
     with open_pass(args, source, frozenset(args.confirm), headers) as planned:
         return _compared(args, source, planned, headers)

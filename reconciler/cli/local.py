@@ -40,6 +40,17 @@ def settings(args: argparse.Namespace) -> Settings:
     )
 
 
+def must_take_changes(args: argparse.Namespace) -> None:
+    """Raises StateError where a pass would be refused its state directory, unless an agent has it:
+    then that one makes the pass."""
+    from agent.node.local import state_root
+    from agent.state.directory import StateDir
+
+    state = StateDir(state_root(args.state_dir).absolute())
+    if state.holder() is None:
+        state.must_take_changes()
+
+
 def node_of(args: argparse.Namespace, fleet: Fleet) -> str:
     """The node that this machine is. Raises UsageError."""
     from agent.node.node import choose_node

@@ -63,9 +63,6 @@ def decide(
 
 def _create(want: Workload, state: TargetState, causes: Causes) -> Change | Blocked:
     cause = causes.where(want.ref)
-    if want.runtime in state.missing:
-        message = state.missing[want.runtime]
-        return Blocked(want.ref, "EngineMissing", message, cause, state.target, (want.ref,))
     if not want.takes_new:
         return _takes_nothing_new(want, cause)
     impact = Impact(download_bytes=download_bytes(want, state))
@@ -155,9 +152,6 @@ def _compare(
             fields=fields,
             desired=want,
         )
-    if want.runtime in state.missing:
-        message = state.missing[want.runtime]
-        return Blocked(want.ref, "EngineMissing", message, cause, state.target, (want.ref,))
     if not want.takes_new and _pool_name(want.inputs) != _pool_name(have.inputs):
         return _takes_nothing_new(want, cause)
     reason = (

@@ -148,6 +148,14 @@ class PortHolder:
 
 
 @dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What keeps a target from starting a service, as a plan gives it: a reason, and in words."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class RevisionState:
     """How far a node's agent is. Revisions are as Plan.revision; None: none yet."""
 
@@ -171,7 +179,8 @@ class TargetState:
     proves nothing here; empty: it does. `leaving`: what is still there of services that were taken
     away, in words. `refused`: why services, as they are declared now, were refused for their
     memory; it stands while what they take is not known. `ports` are those of the services that are
-    wanted, stated or chosen there, and `ports_taken` which of them somebody else has.
+    wanted, stated or chosen there, and `ports_taken` which of them somebody else has. `obstacles`
+    are what else would keep services from being started there, beside an engine that is missing.
     `state_option`: what a person who sits at the target must add to `fleet-agent`, mostly nothing;
     None: the target may be another machine.
     """
@@ -194,11 +203,18 @@ class TargetState:
     refused: Mapping[ObjectRef, str] = field(default_factory=dict)
     ports: Mapping[ObjectRef, int] = field(default_factory=dict)
     ports_taken: Mapping[int, PortHolder] = field(default_factory=dict)
+    obstacles: Mapping[ObjectRef, Obstacle] = field(default_factory=dict)
     state_option: str | None = None
 
     def keeps_stopped(self, meant: Workload | Instance) -> bool:
         """Whether a person's word keeps a service from running: not after its inputs changed."""
         return self.stopped.get(meant.ref) == meant.inputs_digest
+
+    def obstacle_of(self, want: Workload) -> Obstacle | None:
+        """Why a start of this service would fail here; None: nothing is known that it would."""
+        if want.runtime in self.missing:
+            return Obstacle("EngineMissing", self.missing[want.runtime])
+        return self.obstacles.get(want.ref)
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,37 @@ def _step(
         step: Change | Blocked | None = leave(have, home, causes)
     else:
         step = decide(want, have, state, home, causes)
-    return _within(policy, policy.incomplete or state.incomplete, step, want, have)
+    step = _within(policy, policy.incomplete or state.incomplete, step, want, have)
+    return _unless_in_vain(step, want, have, state, causes)
+
+
+def _unless_in_vain(
+    step: Change | Blocked | None,
+    want: Workload | None,
+    have: Instance | None,
+    state: TargetState,
+    causes: Causes,
+) -> Change | Blocked | None:
+    """Nothing is stopped for a start that would fail, and nothing is said to start where it would
+    not: neither what a change starts, nor what its owner tries to start again and again."""
+    is_tried = step is None and have is not None and have.pid is None and not have.ready
+    is_change = isinstance(step, Change) and not step.is_shown_only and _starts(step)
+    if want is None or want.suspended or not (is_tried or is_change):
+        return step
+    obstacle = state.obstacle_of(want)
+    if obstacle is None:
+        return step
+    kept = "; left as it is" if have is not None and have.pid is not None else ""
+    cause = step.source if step is not None else causes.where(want.ref)
+    message = f"{obstacle.message}{kept}"
+    return Blocked(want.ref, obstacle.reason, message, cause, state.target, (want.ref,))
+
+
+def _starts(change: Change) -> bool:
+    """Whether it starts a process, will if that cannot be changed while it runs, or brings back
+    what it starts from."""
+    is_later = change.impact.restart is Restart.HOT or change.reason == "ModelGone"
+    return change.action in _STARTS or is_later
 
 
 def _under_way(
@@ -185,6 +215,7 @@ def _within(
     return step
 
 
+_STARTS = (Action.CREATE, Action.REPLACE, Action.DRIFT)
 _NEVER_HELD = ("RestartedByHand", *ENDED)  # by a person's hand; nothing was left
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from reconciler.api.errors import ReconcilerError, words_of
+from reconciler.api.errors import ReconcilerError, StateError, words_of
 from reconciler.core.plan import Plan
 from reconciler.core.target import REMOVALS
 from reconciler.loop.desired import Desired
@@ -106,9 +106,16 @@ class Loop:
         self._report.applied(planned, outcomes)
         waiting = quiet_in > 0 and any(c.action in REMOVALS for c in plan.changes)
         if not waiting and not any(item.token for item in plan.blocked):
-            self._journal.applied(desired)
+            self._remember(desired)
         self._say_converged(plan, desired)
         return quiet_in if waiting else self.timing.resync_s
+
+    def _remember(self, desired: Desired) -> None:
+        """What a full disk keeps from being noted was applied all the same, and is noted later."""
+        try:
+            self._journal.applied(desired)
+        except StateError as error:
+            self._report.held(str(error))
 
     def _say_converged(self, plan: Plan, desired: Desired) -> None:
         """Once for each revision, and for each change of its model files."""

@@ -46,8 +46,9 @@ def look_ahead(request: ListRequest, cache: HeaderCache, offline: bool = False) 
         return replace(known, host_is_away=is_away, refused=_refusal(error))
     except ModelError as error:
         return Ahead(why=str(error), refused=_refusal(error))
-    except HeaderError as error:
-        return Ahead(why=f"it is not a usable GGUF file: {error}")
+    except HeaderError as error:  # the store would refuse the same bytes, once they are fetched
+        why = f"it is not a usable GGUF file: {error}"
+        return Ahead(why=why, refused=why)
     if found is not entry and all(mark for _, mark, _ in found.identity):
         cache.put(name, found)
     return found.ahead
@@ -80,7 +81,8 @@ def _look(request: ListRequest, entry: KnownHeader | None) -> KnownHeader:
     known = [(path, sha256) for path, sha256 in stated if sha256]
     found = tree_digest(known) if len(known) == len(stated) else None
     if request.digest and found and found != request.digest:
-        raise ModelError(f"its host has the sha256 {found}, not {request.digest} as it should be")
+        why = f"its host has the sha256 {found}, not {request.digest} as it should be"
+        raise ModelError(why, is_refusal=True)
     sizes = {path: size for path, _, size in identity}
     facts = _of_gguf if request.format == "gguf" else _of_others
     told = facts([file for file in files if file.header], sizes)

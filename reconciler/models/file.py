@@ -75,14 +75,16 @@ def _files(request: ListRequest) -> FileListing:
         return FileListing(tuple(_remote(path.parent, name) for name in names))
     except OSError as error:
         where = error.filename or path
-        raise DownloadFailed(f"cannot read {where}: {error.strerror or error}") from error
+        why = f"cannot read {where}: {error.strerror or error}"
+        raise DownloadFailed(why, is_refusal=True) from error
 
 
 def _below(top: Path) -> Iterator[str]:
     """The files below a folder by their relative paths, without hidden ones."""
     for count, entry in enumerate(_walk(top, "")):
         if count == MAX_FILES:
-            raise ModelError(f"{top} holds more than {MAX_FILES} files: that is not a model")
+            why = f"{top} holds more than {MAX_FILES} files: that is not a model"
+            raise ModelError(why, is_refusal=True)
         yield entry
 
 
@@ -146,13 +148,14 @@ def _piece(path: str, at: int, count: int) -> Piece:
         with open(path, "rb", buffering=0, opener=_open_at_once) as original:
             status = os.fstat(original.fileno())
             if reason := _not_on_disk(os.path.realpath(path)):
-                raise ModelError(f"{path}: {reason}")
+                raise ModelError(f"{path}: {reason}", is_refusal=True)
             if not stat.S_ISREG(status.st_mode):
-                raise DownloadFailed(f"{path} is not a file")
+                raise DownloadFailed(f"{path} is not a file", is_refusal=True)
             original.seek(at)
             return Piece(original.read(count), status.st_size, _version(status))
     except OSError as error:
-        raise DownloadFailed(f"cannot read {path}: {error.strerror or error}") from error
+        why = f"cannot read {path}: {error.strerror or error}"
+        raise DownloadFailed(why, is_refusal=True) from error
 
 
 def _version(status: os.stat_result) -> str:

@@ -30,8 +30,8 @@ Identity = tuple[tuple[str, str | None, int], ...]
 class Ahead:
     """What is known of a model that was not fetched. `digest` is stated by its host. `why` is the
     reason if `facts` or the size are unknown, else empty. `host_is_away`: its host could not be
-    reached just now; what is known is from the cache. `refused`: the words in which the host does
-    not give it, else empty."""
+    reached just now; what is known is from the cache. `refused`: why its host does not give it, or
+    not as a model that can be used, else empty."""
 
     size_bytes: int | None = None
     digest: str | None = None

@@ -23,6 +23,7 @@ _MOST_AT_ONCE = 32  # threads: they mostly wait
 MOST_OF_A_HOST = 8
 _LONGEST_LOOK_S = 15.0  # for one model, so that the rest gets its turn
 _AGAIN_AFTER_S = 300.0  # after a failure; also because a moving name may mean another file
+_AGAIN_HERE_S = 5.0  # of files of this machine: whoever puts one there waits for it
 
 
 _Hosts = tuple[str, ...]  # as hosts_of has them
@@ -40,8 +41,8 @@ class _Question:
 class Lookahead:
     """What was requested, and what is known of it. Thread-safe.
 
-    `changed` is called in one of our threads after every result. With `offline` only the cache is
-    read.
+    `changed` is called in one of our threads after every result. With `offline` no host is
+    asked: of theirs only the cache is read.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Lookahead:
                 asked = replace(request, cancelled=threading.Event())
                 question = _Question(asked, known.answer if known else None)
                 self._questions[name] = question
-                if self._offline:  # a local file, which takes no time
+                if self._offline and hosts_of(asked.source):  # its cache is read: no time
                     question.answer, question.is_open = look_ahead(asked, self._cache, True), False
                     continue
                 self._waiting[hosts_of(asked.source)].append(question)
@@ -193,4 +194,5 @@ class Lookahead:
 
 
 def _is_old(question: _Question) -> bool:
-    return monotonic() - question.asked_at > _AGAIN_AFTER_S
+    again_s = _AGAIN_AFTER_S if hosts_of(question.request.source) else _AGAIN_HERE_S
+    return monotonic() - question.asked_at > again_s

@@ -160,14 +160,9 @@ class HistoryFile:
 
         Raises StateError if it exists and cannot be opened.
         """
-        try:
-            raw = self.path.read_bytes()
-        except FileNotFoundError:
+        raw = self._raw()
+        if raw is None:
             return SourceRecord(), ""
-        except OSError as error:
-            raise StateError(
-                f"{self.path}: cannot be read: {words_of(error, self.path)}"
-            ) from error
         try:
             return _decode(parse_json(raw)), ""
         except _DAMAGE as error:
@@ -182,6 +177,17 @@ class HistoryFile:
         except OSError as error:
             raise StateError(
                 f"{self.path}: cannot be written: {words_of(error, self.path)}"
+            ) from error
+
+    def _raw(self) -> bytes | None:
+        """None if it is not there. Raises StateError if it cannot be opened."""
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StateError(
+                f"{self.path}: cannot be read: {words_of(error, self.path)}"
             ) from error
 
     def _set_aside(self, error: Exception) -> str:
@@ -202,6 +208,7 @@ class PeekedHistory(HistoryFile):
     """The record for a pass that changes nothing: writes are dropped."""
 
     def read(self) -> tuple[SourceRecord, str]:
+        self._raw()
         return self.peek(), ""
 
     def write(self, record: SourceRecord) -> None:

@@ -10,10 +10,13 @@ import pytest
 
 from agent.engines.capability import Versions, doubts, find_runtimes, version_of
 from agent.engines.engine import find_engine
+from agent.engines.executable import why_not_runnable
 from reconciler.runtimes import RUNTIMES
 from tests.support.llama_server import llama_server
 from tests.support.mlx_models import PROGRAM
 from tests.support.wait import wait_for
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="programs of Linux")
 
 LLAMA, MLX = RUNTIMES["llama-server"], RUNTIMES["mlx-lm"]
 
@@ -83,11 +86,44 @@ def test_a_program_tells_its_version_on_either_stream(
     assert version_of(LLAMA.engine, engine) == expected
 
 
-@pytest.mark.parametrize("script", ["#!/bin/sh\nexit 3\n", "#!/no/such/shell\n", "\x7fELF"])
-def test_a_program_that_fails_has_no_version(script: str, tmp_path: Path) -> None:
-    engine = find_engine(LLAMA, {"llama-server": str(_program(tmp_path, "llama-server", script))})
+def test_a_program_that_fails_has_no_version(tmp_path: Path) -> None:
+    program = _program(tmp_path, "llama-server", "#!/bin/sh\nexit 3\n")
+    engine = find_engine(LLAMA, {"llama-server": str(program)})
 
     assert version_of(LLAMA.engine, engine) is None
+
+
+def _elf(*, is_own: bool, is_64_bit: bool = True) -> bytes:
+    own = Path(sys.executable).read_bytes()[:64]
+    processor = own[18:20] if is_own else bytes(2)
+    return own[:4] + bytes((1 + is_64_bit,)) + own[5:18] + processor + own[20:]
+
+
+@pytest.mark.parametrize(
+    ("begins", "said"),
+    [
+        (b"#!/no/such/shell -e\n", "the interpreter /no/such/shell, which is not there"),
+        (b"#!\n", "the interpreter (none), which is not there"),
+        (b"Not Found", "neither a program nor a script"),
+        (b"", "neither a program nor a script"),
+        (b"#!/bin/sh\nexit 3\n", None),
+        (b"MZ", None),
+        pytest.param(b"\x7fELF", "it is cut off", marks=on_linux),
+        pytest.param(_elf(is_own=False), "it was built for another processor", marks=on_linux),
+        pytest.param(_elf(is_own=True), None, marks=on_linux),
+        # of 32 bits, which many processors run beside their own
+        pytest.param(_elf(is_own=False, is_64_bit=False), None, marks=on_linux),
+    ],
+)
+def test_a_program_that_cannot_run_here_is_known_by_its_first_bytes(
+    begins: bytes, said: str | None, tmp_path: Path
+) -> None:
+    program = tmp_path / "llama-server"
+    program.write_bytes(begins)
+
+    why = why_not_runnable(program)
+
+    assert said in why if why and said else why is said
 
 
 def test_a_python_program_has_the_version_of_its_package(tmp_path: Path) -> None:

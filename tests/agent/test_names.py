@@ -19,14 +19,14 @@ def test_a_file_that_a_preset_cannot_name_stops_its_own_service_only(tmp_path: P
     theirs = model("theirs", source=f"{folder.as_uri()}/", format="gguf")
 
     with ServedNode.open(tmp_path, {"theirs.yaml": theirs, "many.yaml": router}) as node:
-        wait_for(lambda: "cannot carry" in said(node), "said")
+        wait_for(lambda: "cannot carry" in blocked(node), "said")
         node.write({"chat.yaml": service("chat", "tiny")})
         node.wake.fetch()
 
         wait_for(lambda: any(i["ready"] for i in node.get("/v1/state").json()["instances"]))
 
 
-def said(node: ServedNode) -> str:
-    """What became of the changes so far."""
-    events = node.board.feed.after(0) or ()
-    return " ".join(str(event.data.get("message")) for event in events)
+def blocked(node: ServedNode) -> str:
+    """Why services are not started."""
+    found = node.get("/v1/state").json()["blocked"]
+    return " ".join(item["message"] for item in found if item["reason"] == "NotRendered")

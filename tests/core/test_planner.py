@@ -17,6 +17,7 @@ from reconciler.core.observation import (
     Location,
     Observation,
     ObservedPool,
+    Obstacle,
     PortHolder,
     TargetState,
 )
@@ -252,6 +253,41 @@ def test_a_missing_engine_blocks_by_observation_with_the_reason() -> None:
 
     assert [(b.reason, b.message) for b in made.blocked] == [("EngineMissing", "install llama.cpp")]
     assert made.changes == ()
+
+
+_AWAY = Obstacle("HostIPNotLocal", "192.0.2.1 is not here")
+_BEFORE = instance("chat", workload("chat", settings={"contextSize": 1}), pid=7)
+
+
+@pytest.mark.parametrize(
+    ("runs", "kept"),
+    [
+        (None, ""),
+        (_BEFORE, "; left as it is"),
+        (replace(instance("chat"), gone=True, pid=None, ready=False), ""),
+        (replace(instance("chat"), pid=None, ready=False), ""),  # tried again and again
+    ],
+)
+def test_nothing_is_stopped_or_said_to_start_where_a_start_would_fail(
+    runs: Instance | None, kept: str
+) -> None:
+    seen = observed(*filter(None, [runs]), obstacles={ref("chat"): _AWAY})
+
+    made = plan([workload("chat")], seen)
+
+    assert [(b.reason, b.message) for b in made.blocked] == [
+        ("HostIPNotLocal", f"192.0.2.1 is not here{kept}")
+    ]
+    assert made.changes == ()
+
+
+@pytest.mark.parametrize("want", [workload("chat"), workload("chat", suspended=True), None])
+def test_what_keeps_a_service_from_starting_keeps_nothing_that_runs(want: Workload | None) -> None:
+    seen = observed(instance("chat"), obstacles={ref("chat"): _AWAY})
+
+    made = plan([want] if want else [], seen)
+
+    assert made.blocked == ()
 
 
 def test_a_render_only_difference_is_deferred_and_changes_no_exit_code() -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.support.client import complete, context_size
 from tests.support.fleets import model
 from tests.support.llama_server import llama_server
+from tests.support.ports import own_port
 from tests.support.reconciler import Fleet, Machine
 
 pytestmark = pytest.mark.e2e
@@ -45,14 +46,15 @@ def test_once_prints_the_plan_with_its_outcomes_and_ends_when_all_is_ready(
 def test_once_ends_with_3_when_a_service_is_not_ready_in_time(
     machine: Machine, fleet: Fleet
 ) -> None:
-    fleet.repo.write("models/late.yaml", model("late", source="file:///nowhere/late.gguf"))
+    source = f"http://127.0.0.1:{own_port()}/late.gguf"  # nobody listens there
+    fleet.repo.write("models/late.yaml", model("late", source=source))
     fleet.push_service("late", "late")
     fleet.push_service("chat")
 
     done = machine.reconcile("-C", fleet.url, "--local", "--once", "--timeout", "3s", "-o", "json")
 
     assert done.code == BLOCKED
-    assert "/nowhere/late.gguf" in done.err
+    assert "Connection refused" in done.err
     chat = machine.instance("chat")
     assert chat
     assert chat.ready

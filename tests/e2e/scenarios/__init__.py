@@ -20,12 +20,12 @@ is the reason where a dry run and a pass see something else by nature: then the 
     pytest -s tests/e2e/test_scenarios.py          # prints the table
 """
 
-from tests.e2e.scenarios import disk, edits, life, limits, ports, revisions, sources
+from tests.e2e.scenarios import disk, edits, life, limits, machine, ports, revisions, sources
 from tests.e2e.scenarios.world import Scenario, World, counts, play
 
 SCENARIOS = (
     *(*edits.ROWS, *limits.ROWS, *disk.ROWS, *ports.ROWS),
-    *(*revisions.ROWS, *life.ROWS, *sources.ROWS),
+    *(*revisions.ROWS, *life.ROWS, *machine.ROWS, *sources.ROWS),
 )
 
 __all__ = ["SCENARIOS", "Scenario", "World", "counts", "play"]

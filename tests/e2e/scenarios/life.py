@@ -41,7 +41,7 @@ def _another_fleet(world: World) -> None:
     world.folder = other
 
 
-def _killed(world: World) -> None:
+def killed(world: World) -> None:
     _signal(world, signal.SIGKILL)
 
 
@@ -76,7 +76,7 @@ ROWS = (
     Scenario(
         "an engine was killed",
         before=running("a", "b"),
-        after=(_killed,),
+        after=(killed,),
         codes="2 0 0",
         counts="1 drift, 1 unchanged",
         words=("its process ended, and no agent runs to start it again",),
@@ -84,28 +84,28 @@ ROWS = (
     Scenario(
         "an engine was killed, and drift is reported only",
         before=(_reports, *running("a", "b")),
-        after=(_killed,),
+        after=(killed,),
         codes="2 0 0",
         counts="1 drift, 1 unchanged",
     ),
     Scenario(
         "an engine was killed, and its service is edited",
         before=running("a", "b"),
-        after=(_killed, serve("a", contextSize=256)),
+        after=(killed, serve("a", contextSize=256)),
         codes="2 0 0",
         counts="1 replace, 1 unchanged",
     ),
     Scenario(
         "an engine was killed, and its service is held",
         before=(_held, *running("b")),
-        after=(_killed,),
+        after=(killed,),
         codes="2 0 0",
         counts="1 drift, 1 unchanged",
     ),
     Scenario(
         "an engine was killed, and its service is to go",
         before=running("a", "b"),
-        after=(_killed, gone("a")),
+        after=(killed, gone("a")),
         codes="2 0 0",
         counts="1 delete, 1 unchanged",
     ),

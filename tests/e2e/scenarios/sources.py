@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.scenarios.world import Files, Scenario, World, running, serve
+from tests.e2e.scenarios.world import Files, Scenario, Step, World, running, serve
 from tests.support.fleets import model
 from tests.support.http import FileServer
 
@@ -17,6 +17,17 @@ def _far(world: World) -> Files:
 
 def _not_there(world: World) -> None:
     world.kept["server"].status = 404
+
+
+def _a_page(world: World) -> None:
+    world.kept["server"].data = b"<html>Please log in.</html>"
+
+
+def _file(path: str) -> Step:
+    def step(world: World) -> Files:
+        return {"tiny.yaml": model("tiny", source=f"file://{world.folder}/{path}")}
+
+    return step
 
 
 def _away(world: World) -> Files:
@@ -53,6 +64,29 @@ ROWS = (
         after=(_not_there, serve("b")),
         codes="2 0 0",
         counts="1 create, 1 unchanged",
+    ),
+    Scenario(
+        "what comes from the address of a model is a web page",
+        before=running("a"),
+        after=(_far, _a_page),
+        codes="3 3 3",
+        counts="1 unchanged, 1 ModelUnavailable",
+        words=("it is a web page",),
+    ),
+    Scenario(
+        "a model is a file of the machine",
+        before=(_file("tiny.gguf"),),
+        after=(serve("a"),),
+        codes="2 0 0",
+        counts="1 create",
+    ),
+    Scenario(
+        "a model is a file of the machine that is not there",
+        before=(_file("nothing.gguf"),),
+        after=(serve("a"),),
+        codes="3 3 3",
+        counts="1 ModelUnavailable",
+        words=("nothing.gguf: No such file or directory",),
     ),
     Scenario(
         "the host of a model does not answer",
