@@ -7,6 +7,7 @@ import io
 import os
 import select
 import subprocess
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -40,6 +41,14 @@ class GitObjects:
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Whether `newer` builds on `older`; also False if one of them is missing."""
         return self.git("merge-base", "--is-ancestor", older, newer).code == 0
+
+    def sizes(self, oids: Iterable[str]) -> Mapping[str, int]:
+        """The bytes of each of these objects that is here."""
+        asked = "".join(f"{oid}\n" for oid in oids).encode()
+        form = "--batch-check=%(objectname) %(objectsize)"  # or: <oid> missing
+        told = self.checked("cat-file", form, stdin=asked).text if asked else ""
+        rows = (line.split() for line in told.splitlines())
+        return {oid: int(size) for oid, size in rows if size.isdigit()}
 
     def git(self, *argv: str, stdin: bytes | None = None) -> Finished:
         """Run a command that reads."""

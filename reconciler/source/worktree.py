@@ -6,10 +6,11 @@ import contextlib
 import hashlib
 import os
 import posixpath
+import re
 import stat
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -41,6 +42,7 @@ _BUSY = {
     "CHERRY_PICK_HEAD": "a cherry-pick is going on",
     "REVERT_HEAD": "a revert is going on",
 }
+_HEAD = re.compile(r"(?:^|\n)[0-9a-f]{40,64}\Z")
 _LOCK_AGE_S = 60.0  # an older index.lock is left over from a git that died
 
 
@@ -65,11 +67,12 @@ class WorktreeSource:
         self._subdir = self.folder = subdirectory(subdir)
         self._cache = _Cache()
         self._base: _Committed | None = None
+        self._prefix: str | None = None  # of `path` in the work tree, as it was fetched last
 
     @property
     def root(self) -> str:
         """The folder of the fleet in the repository; empty for all of it."""
-        _, prefix, _ = _locate(self._path)
+        prefix = _locate(self._path)[1] if self._prefix is None else self._prefix
         return "/".join(part for part in (prefix, self._subdir) if part)
 
     @property
@@ -86,6 +89,7 @@ class WorktreeSource:
         """The files as they are now. Raises SourceError if the work tree is missing or may not be
         read."""
         git_dir, root, head = _locate(self._path)
+        self._prefix = root
         listed = read_git(self._path, "ls-files", "-z", "-co", "--exclude-standard")
         if listed.code != 0:
             raise SourceError(f"{self._path}: {listed.message}")
@@ -214,6 +218,7 @@ class _Committed:
         self._fields = FieldHistory(self.authors, self._blobs.present, subdir=subdir)
         self._subdir = subdir
         self._entries = self._list(root)
+        self._sizes_of: dict[str, int | None] = {}  # by object id; None: it is not here
 
     def differences(self, files: _WorktreeFiles) -> frozenset[str]:
         """Paths of fleet files and model files whose bytes on disk differ from HEAD."""
@@ -224,7 +229,7 @@ class _Committed:
             if e.is_file and is_candidate(p, self._subdir) and not files.ignored(p)
         }
         changed = {p for p in files.yaml | committed if self._differs(p, files, committed)}
-        before = self._blobs.read([committed[p] for p in changed - mine if p in committed])
+        before = self._blobs.read(self._sized(p for p in changed - mine if p in committed))
         was_ours = {p for p in changed if p in committed and before.get(committed[p].oid)}
         return frozenset((changed & mine) | was_ours | self._changed_models(files))
 
@@ -252,12 +257,16 @@ class _Committed:
 
     def _changed_models(self, files: _WorktreeFiles) -> set[str]:
         weights = {path for path in self._entries if path.endswith(_WEIGHTS)}
-        return {path for path in files.models.keys() | weights if self._model_differs(path, files)}
+        paths = files.models.keys() | weights
+        committed = {entry.path: entry for entry in self._sized(paths)}
+        return {path for path in paths if self._model_differs(path, files, committed)}
 
-    def _model_differs(self, path: str, files: _WorktreeFiles) -> bool:
+    def _model_differs(
+        self, path: str, files: _WorktreeFiles, committed: Mapping[str, TreeEntry]
+    ) -> bool:
         """Weights are compared by size alone: hashing gigabytes would cost more than this label is
         worth. The digest that identifies a model always comes from its bytes."""
-        entry, size = self._entries.get(path), files.models.get(path)
+        entry, size = committed.get(path), files.models.get(path)
         if entry is None or size is None:
             return entry is not None or size is not None
         if path in files.oids and size == entry.size:
@@ -275,9 +284,16 @@ class _Committed:
                     if line.startswith(b"size ") and line[5:].isdigit():
                         yield int(line[5:])
 
+    def _sized(self, paths: Iterable[str]) -> list[TreeEntry]:
+        """Those of these files that are in HEAD, with their sizes, which few are asked for."""
+        entries = [self._entries[path] for path in paths if path in self._entries]
+        new = {entry.oid for entry in entries} - self._sizes_of.keys()
+        self._sizes_of |= {**dict.fromkeys(new), **self._objects.sizes(new)}
+        return [replace(entry, size=self._sizes_of[entry.oid]) for entry in entries]
+
     def _list(self, root: str) -> dict[str, TreeEntry]:
         try:
-            rows = list_tree(self._objects, self.head, root)
+            rows = list_tree(self._objects, self.head, root, with_sizes=False)
         except SourceError:
             return {}  # the whole folder is new
         return {entry.path: entry for entry in map(parse_entry, rows)}
@@ -300,12 +316,14 @@ def busy(path: Path) -> str | None:
 
 def _locate(path: Path) -> tuple[Path, str, str | None]:
     """The git directory, the path of the folder in the work tree, and HEAD (None: no commit)."""
-    found = read_git(path, "rev-parse", "--absolute-git-dir", "--show-prefix")
+    asked = ("--absolute-git-dir", "--show-prefix", "--revs-only", "HEAD^{commit}")
+    found = read_git(path, "rev-parse", *asked)
     if found.code != 0:
         raise SourceError(explain_refusal(path, found.stderr, found.message))
-    git_dir, _, prefix = found.text.partition("\n")
-    head = GitObjects(Path(git_dir)).resolve("HEAD^{commit}")
-    return Path(git_dir), prefix.rstrip("/\n"), head
+    git_dir, _, place = found.text.partition("\n")
+    head = _HEAD.search(place)  # a prefix ends with a slash
+    prefix = place[: head.start()] if head else place
+    return Path(git_dir), prefix.rstrip("/\n"), head[0].strip() if head else None
 
 
 def explain_refusal(path: Path, stderr: str, message: str) -> str:
