@@ -28,6 +28,7 @@ def rows(sizes: tuple[int, ...] = (1_000, 10_000)) -> Iterator[Row]:
             yield from _folder(root, size)
             commit_all(root, "a fleet")
             yield from _repository(root, size)
+    yield _edited_often(2_000, 20)
 
 
 def _folder(root: Path, size: int) -> Iterator[Row]:
@@ -52,6 +53,22 @@ def _repository(root: Path, size: int) -> Iterator[Row]:
     argv = (*dry_run, "--from", "HEAD")
     how = "reconcile --dry-run --from HEAD: two revisions"
     yield program(f"{what}, against HEAD", argv, None, how, (CHANGES,))
+
+
+def _edited_often(size: int, edits: int) -> Row:
+    """Every service was edited in each of many commits, as a migration does it."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "fleet"
+        generate(root, size)
+        commit_all(root, "a fleet")
+        for number in range(edits):
+            for path in (root / "services").iterdir():
+                text = path.read_text()
+                path.write_text(text.replace(f"{30 + number}s\n", f"{31 + number}s\n"))
+            commit_all(root, f"edit {number}")
+        dry_run = (*RECONCILE, "--dry-run", "-C", str(root))
+        what = f"plan of {size:,} services, edited in {edits} commits"
+        return program(what, dry_run, None, "reconcile --dry-run -C DIR", (UNREACHABLE,))
 
 
 def _again(root: Path, size: int, what: str, budget: float | None) -> Row:

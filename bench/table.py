@@ -102,8 +102,9 @@ def timed(step: Callable[[], object]) -> tuple[float, float]:
 def commit_all(folder: Path, message: str) -> None:
     """Make the folder a git repository if it is none, and commit everything in it."""
     who = ("-c", "user.name=bench", "-c", "user.email=bench@example.org")
+    begin = () if (folder / ".git").exists() else (("init", "--quiet", "--initial-branch=main"),)
     for argv in (
-        ("init", "--quiet", "--initial-branch=main"),
+        *begin,
         ("add", "--all"),
         (*who, "commit", "--quiet", "--message", message),
     ):

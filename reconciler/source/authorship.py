@@ -14,9 +14,9 @@ from reconciler.api.errors import SourceError
 if TYPE_CHECKING:
     from reconciler.source.objects import GitObjects
 
-_TOKEN = re.compile(rb"[^\0]+")
-_COMMIT = re.compile(rb"\x01([0-9a-f]{40,64})")
-_SINGLE_QUESTIONS = 3  # asked file by file; after that the history is read once for all
+_ENTRY = re.compile(rb"\x01([0-9a-f]{40,64})\0|(:[^\0]*)\0([^\0]+)\0")  # a commit, or a file of it
+_SINGLE_QUESTIONS = 3  # asked file by file; after that the history is read for all
+_PAGES = (4, 256)  # commits of the first parts of it: often they tell all, and each may be long
 _STAGES = (1, 16, 0)  # commits that a single question asks for; most are answered by the newest
 _HISTORY_COMMITS = 20_000  # read at once: about a second; older files are asked for one by one
 _HISTORY_BYTES = 16 * 2**20  # likewise: a commit may change every file there is
@@ -56,7 +56,7 @@ class Authorship:
         self._last: dict[str, str | None] = {}
         self._single: set[str] = set()
         self._answers: dict[tuple[str, str, int], tuple[Touch, ...]] = {}
-        self._history: _History | None = None
+        self._pages: list[_Page] = []
         self._spent_s = 0.0
 
     def commit_of(self, path: str) -> str | None:
@@ -76,20 +76,19 @@ class Authorship:
         before this commit's parent, as `Touch.parents` names it. A merge touches the files that
         differ from all its parents."""
         full = self._prefix + path
-        if self._history is None and full not in self._single:
+        if not self._pages and full not in self._single:
             if len(self._single) < _SINGLE_QUESTIONS:
                 self._single.add(full)
             else:
-                self._history = self._walk()
-        history = self._history
-        if history is None or full.endswith("/"):  # a folder means its files
+                self._read_on()
+        if not self._pages or full.endswith("/"):  # a folder means its files
             yield from self._ask(full, since or self._revision, _STAGES)
             return
         last = None
-        for touch in history.touches(full, since.partition("^")[0] if since else None):
+        for touch in self._in_pages(full, since.partition("^")[0] if since else None):
             last = touch
             yield touch
-        if not history.is_whole:
+        if not self._pages[-1].is_end or (since and last is None):
             older = f"{last.commit}^1" if last and last.olds else since or self._revision
             yield from self._ask(full, older, _STAGES)
 
@@ -103,16 +102,17 @@ class Authorship:
     def beside(self, commit: str, path: str, most: int) -> Iterator[str]:
         """Blobs of the next files by name, if all was read: likely the next to be asked for. Of
         each as many commits ago as this one is for this file."""
-        if self._history is not None:
-            yield from self._history.beside(commit, self._prefix + path, most)
+        page = next((page for page in self._pages if commit in page.commits), None)
+        if page is not None:
+            yield from page.beside(commit, self._prefix + path, most)
 
     def between(self, parent: str, commit: str) -> Iterator[Row]:
         """The files that differ between two commits; none where there is no such parent."""
         out = self._run("diff-tree", "-r", *_ROWS, parent, commit, missing_is_empty=True)
-        for meta, path in _rows(out):
-            name = os.fsdecode(path)
+        for entry in _entries(out):
+            name = os.fsdecode(entry[3])
             if name.startswith(self._prefix):
-                olds, new = _oids(meta)
+                olds, new = _oids(entry[2])
                 yield Row(name.removeprefix(self._prefix), olds[0], new)
 
     def _ask(self, full: str, revision: str, stages: Iterable[int]) -> Iterator[Touch]:
@@ -133,23 +133,46 @@ class Authorship:
             if not count or told < count:
                 return
 
-    def _walk(self) -> _History:
-        """All commits in one walk. Where the output is cut, what is before it is still right."""
+    def _in_pages(self, full: str, before: str | None) -> Iterator[Touch]:
+        """What all that is read tells of a file, and then more of it. `before`: from the commit
+        after this one."""
+        is_there, number = before is None, 0
+        while number < len(self._pages) or self._read_on():
+            page = self._pages[number]
+            if is_there:
+                yield from page.touches(full)
+            elif before in page.commits:
+                is_there = True
+                yield from page.touches(full, before)
+            number += 1
+
+    def _read_on(self) -> bool:
+        """Read the next commits, with all their files; False: there are no more, or too many."""
+        if self._pages and self._pages[-1].is_last:
+            return False
+        told = sum(len(page.commits) for page in self._pages)
+        left = _HISTORY_COMMITS - told
+        most = min(left, *_PAGES[len(self._pages) : len(self._pages) + 1])
+        most_bytes = _HISTORY_BYTES - sum(len(page.out) for page in self._pages)
         out = self._run(
             "log", "-c", *_ROWS, "--format=%x01%H",
-            f"--max-count={_HISTORY_COMMITS}", self._revision,
+            f"--skip={told}", f"--max-count={most}", self._revision,
             *(["--", self._prefix] if self._prefix else []),
+            most_bytes=most_bytes,
         )  # fmt: skip
-        return _History(out)
+        self._pages.append(_Page(out, most, is_cut=len(out) >= most_bytes, is_limit=most == left))
+        return True
 
-    def _run(self, *argv: str, missing_is_empty: bool = False) -> bytes:
+    def _run(
+        self, *argv: str, missing_is_empty: bool = False, most_bytes: int = _HISTORY_BYTES
+    ) -> bytes:
         if self._spent_s > _PATIENCE_S:
             raise SourceError(
                 f"reading the history of {self._revision[:12]} takes longer than"
                 f" {_PATIENCE_S:g} s; follow a repository with a shorter history"
             )
         began = time.monotonic()
-        done = self._objects.git_beginning(*argv, most_bytes=_HISTORY_BYTES)
+        done = self._objects.git_beginning(*argv, most_bytes=most_bytes)
         self._spent_s += time.monotonic() - began
         if done.code != 0 and missing_is_empty:
             return b""  # the first commit has no parent, nor has the last one of a shallow clone
@@ -160,75 +183,64 @@ class Authorship:
         return done.stdout
 
 
-class _History:
-    """The output of one walk, and where in it each file is: the output is smaller than what it
-    says."""
+class _Page:
+    """Some commits on end, and where in git's output each file of them is: the output is smaller
+    than what it says. `is_end`: no commit is older; `is_last`: none is read after these."""
 
-    def __init__(self, out: bytes) -> None:
-        whole = out[: out.rfind(b"\0") + 1]  # the last name is cut: it may be another file's
-        self._out = whole
-        self._commits: list[int] = []
+    def __init__(self, out: bytes, most: int, *, is_cut: bool, is_limit: bool) -> None:
+        self.out = out
+        self.commits: dict[str, int] = {}
         self._rows: dict[bytes, list[int]] = {}
         self._names: list[bytes] | None = None
-        meta = -1
-        for match in _TOKEN.finditer(whole):
-            if meta >= 0:
-                self._rows.setdefault(match[0], []).append(meta)
-                meta = -1
-            elif _COMMIT.fullmatch(match[0]):
-                self._commits.append(match.start())
-            elif match[0].lstrip(b"\n").startswith(b":"):
-                meta = match.start()
-        self.is_whole = len(out) < _HISTORY_BYTES and len(self._commits) < _HISTORY_COMMITS
+        for entry in _entries(out):
+            if entry[1]:
+                self.commits[entry[1].decode("ascii")] = entry.start()
+            else:
+                self._rows.setdefault(entry[3], []).append(entry.start())
+        self.is_end = not is_cut and len(self.commits) < most
+        self.is_last = is_cut or is_limit or self.is_end
+        self._order = [*self.commits]
+        self._starts = [*self.commits.values()]
 
-    def touches(self, full: str, before: str | None) -> Iterator[Touch]:
-        start = self._out.find(b"\x01" + before.encode()) if before else -1
+    def touches(self, full: str, before: str | None = None) -> Iterator[Touch]:
+        start = -1 if before is None else self.commits[before]
         for at in self._rows.get(os.fsencode(full), ()):
-            commit = self._commits[bisect_right(self._commits, at) - 1]
-            if commit > start:
-                yield Touch(self._token(commit)[1:].decode("ascii"), *_oids(self._token(at)))
+            number = bisect_right(self._starts, at) - 1
+            if self._starts[number] > start:
+                yield Touch(self._order[number], *self._oids(at))
 
     def beside(self, commit: str, full: str, most: int) -> Iterator[str]:
-        name, start = os.fsencode(full), self._out.find(b"\x01" + commit.encode())
-        depth = bisect_right(self._rows.get(name, ()), start)
+        name = os.fsencode(full)
+        depth = bisect_right(self._rows.get(name, ()), self.commits[commit])
         if self._names is None:
             self._names = sorted(n for n in self._rows if n.endswith((b".yaml", b".yml")))
         first = bisect_right(self._names, name)
         for other in self._names[first : first + most]:
             for at in self._rows[other][depth : depth + 1]:
-                olds, new = _oids(self._token(at))
+                olds, new = self._oids(at)
                 yield from (oid for oid in (*olds, new) if oid)
 
-    def _token(self, at: int) -> bytes:
-        return self._out[at : self._out.index(b"\0", at)]
+    def _oids(self, at: int) -> tuple[tuple[str | None, ...], str | None]:
+        return _oids(self.out[at : self.out.index(b"\0", at)])
 
 
 def _touches(out: bytes) -> Iterator[Touch]:
     commit = ""
-    for meta, path in _rows(out):
-        if path:
-            yield Touch(commit, *_oids(meta))
+    for entry in _entries(out):
+        if entry[1]:
+            commit = entry[1].decode("ascii")
         else:
-            commit = meta[1:].decode("ascii")
+            yield Touch(commit, *_oids(entry[2]))
 
 
-def _rows(out: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """(facts, path) of each file, and (\\x01commit, nothing) before those of a commit."""
-    meta = b""
-    for match in _TOKEN.finditer(out[: out.rfind(b"\0") + 1]):
-        if meta:
-            yield meta, match[0]
-            meta = b""
-        elif _COMMIT.fullmatch(match[0]):
-            yield match[0], b""
-        elif match[0].lstrip(b"\n").startswith(b":"):
-            meta = match[0]
+def _entries(out: bytes) -> Iterator[re.Match[bytes]]:
+    """Of an output that may be cut, also within a name."""
+    return _ENTRY.finditer(out, 0, out.rfind(b"\0") + 1)
 
 
 def _oids(meta: bytes) -> tuple[tuple[str | None, ...], str | None]:
     """`:MODE MODE OID OID M`; of a merge one colon, mode and id more for each further parent."""
-    facts = meta.lstrip(b"\n")
-    parents = len(facts) - len(facts.lstrip(b":"))
-    oids = facts.decode("ascii").split()[parents + 1 : 2 * parents + 2]
+    parents = len(meta) - len(meta.lstrip(b":"))
+    oids = meta.decode("ascii").split()[parents + 1 : 2 * parents + 2]
     *olds, new = (None if set(oid) == {"0"} else oid for oid in oids)
     return tuple(olds), new

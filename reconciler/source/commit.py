@@ -108,7 +108,16 @@ class YamlBlobs:
     def present(self, oids: Iterable[str]) -> Mapping[str, bytes]:
         """Those of these blobs that this copy has, as far as they fit into one answer, and that are
         no longer than a fleet's file."""
-        asked = "".join(f"{oid}\n" for oid in oids).encode()
+        known, asked = dict[str, bytes](), ""
+        for oid in oids:
+            data = self._known.get(oid)
+            if data and len(data) <= MAX_FILE_BYTES:
+                known[oid] = data
+            else:
+                asked += f"{oid}\n"
+        return {**known, **self._present(asked.encode())} if asked else known
+
+    def _present(self, asked: bytes) -> Mapping[str, bytes]:
         done = self._objects.git_beginning(
             "cat-file", "--batch", most_bytes=_BATCH_BYTES, stdin=asked
         )

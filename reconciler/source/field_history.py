@@ -6,7 +6,6 @@ is another place: who indents a file, or moves a document, is not the cause of w
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from reconciler.source.documents import read_foreign
 from reconciler.source.field_value import value_at
 from reconciler.source.mark import may_be_ours
 from reconciler.source.ours import ref_of
+from reconciler.source.plain_edit import is_plain_edit
 from reconciler.source.tree import is_candidate
 
 Read = Callable[[Iterable[str]], Mapping[str, bytes]]
@@ -26,7 +26,8 @@ Read = Callable[[Iterable[str]], Mapping[str, bytes]]
 _Documents = Mapping[ObjectRef, Any]
 _Blob = str | bytes | None  # an object id, or bytes that no commit has; None: no file
 _MARKER = re.compile(rb"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
-_AT_ONCE = 250  # files, of which one question to git brings the blobs
+_AT_ONCE = 1_000  # files, of which one question to git brings the blobs
+_FIRST = 8  # files beside the first that is asked for; each question that follows brings more
 _KEPT = 1_000  # comparisons of two blobs; each holds the documents that differ, mostly one
 _KEPT_BYTES = 16 * 2**20  # of blobs
 
@@ -84,6 +85,7 @@ class FieldHistory:
         self._subdir = subdir
         self._blobs: dict[str, bytes | None] = {}
         self._blob_bytes = 0
+        self._ahead = _FIRST
         self._compared: dict[tuple[_Blob, _Blob], tuple[_Documents | None, _Documents | None]] = {}
         self._departed: dict[tuple[str | None, int], Mapping[ObjectRef, _Before]] = {}
         self._known: dict[tuple[str, ObjectRef, str], ChangedBy | None] = {}
@@ -137,14 +139,14 @@ class FieldHistory:
         return was, now
 
     def _search(self, path: str, ref: ObjectRef, field: str) -> ChangedBy | None:
-        now: str | None = None  # what it says: known from the first step that touched it
+        now: Any = None  # what it says: known from the first step that touched it
         is_known = False
         unread: ChangedBy | None = None  # who touched it since the last version that can be read
         steps = self._steps(path)
         while (step := next(steps, None)) is not None:
             by = ChangedBy(step.commit)
-            if not (is_known or unread or field or any(step.olds)) and not self._came(step, ref):
-                return by  # a new file, and nothing has touched the object since: no need to read
+            if not (is_known or unread or field) and self._is_plain(step, path, ref):
+                return by
             parents = self._in_parents(step, path, ref)
             if None in parents:
                 continue
@@ -152,7 +154,7 @@ class FieldHistory:
             if not isinstance(after, _Unreadable):
                 if not is_known:
                     now, is_known = _said(after, field), True
-                elif _said(after, field) != now:
+                elif not _is_same(_said(after, field), now):
                     continue  # on another branch, which did not prevail
                 else:
                     unread = None
@@ -160,7 +162,11 @@ class FieldHistory:
                 unread = unread or by
                 continue
             found = [before for before in parents if isinstance(before, _Before)]
-            same = [n for n, b in enumerate(found) if _is_same(b.document, field, now)]
+            same = [
+                number
+                for number, before in enumerate(found)
+                if before.document is not None and _is_same(_said(before.document, field), now)
+            ]
             if not same:
                 existed = any(before.document is not None for before in found)
                 return (unread or by) if now is not None or existed else None
@@ -178,12 +184,22 @@ class FieldHistory:
         for touch in self._authors.touches(path, before):
             yield _Step(*touch)
 
+    def _is_plain(self, step: _Step, path: str, ref: ObjectRef) -> bool:
+        """Whether the latest step of a file surely changed the object that is in it now, with no
+        need to parse it: the file is new, or one line of it was edited."""
+        if not any(step.olds):
+            return not self._came(step, ref)
+        if len(step.olds) > 1:
+            return False
+        self._load_beside(step, path)
+        old, new = self._bytes(step.olds[0]), self._bytes(step.new)
+        return old is not None and new is not None and is_plain_edit(old, new)
+
     def _in_parents(
         self, step: _Step, path: str, ref: ObjectRef
     ) -> list[_Before | _Unreadable | None]:
         """The object in each parent of a step."""
-        if step.commit is not None:
-            self._load((*step.olds, step.new), self._authors.beside(step.commit, path, _AT_ONCE))
+        self._load_beside(step, path)
         return [self._before(step, number, path, ref) for number in range(len(step.olds))]
 
     def _before(
@@ -258,12 +274,20 @@ class FieldHistory:
         """The text of each document of a file."""
         if blob is None:
             return []
-        if isinstance(blob, str):
-            self._load((blob,))
-            data = self._blobs[blob]
-        else:
-            data = blob
+        data = self._bytes(blob)
         return None if data is None else _MARKER.split(data.replace(b"\r\n", b"\n"))
+
+    def _bytes(self, blob: _Blob) -> bytes | None:
+        """What a blob says; None: it is not here."""
+        if not isinstance(blob, str):
+            return blob
+        self._load((blob,))
+        return self._blobs[blob]
+
+    def _load_beside(self, step: _Step, path: str) -> None:
+        """Have the versions of a step at hand, with those of files that are likely to be next."""
+        if step.commit is not None:
+            self._load((*step.olds, step.new), self._authors.beside(step.commit, path, self._ahead))
 
     def _load(self, needed: Iterable[_Blob], beside: Iterable[str] = ()) -> None:
         """Have these blobs at hand; where any is missing, with those likely to be next."""
@@ -273,6 +297,7 @@ class FieldHistory:
         if self._blob_bytes > _KEPT_BYTES:
             self._blobs, self._blob_bytes = {}, 0
         wanted = {**oids, **dict.fromkeys(beside)}
+        self._ahead = min(_AT_ONCE, self._ahead * 4)
         found = self._read(oid for oid in wanted if oid not in self._blobs)
         self._blobs |= {**{oid: None for oid in oids if oid not in self._blobs}, **found}
         self._blob_bytes += sum(map(len, found.values()))
@@ -290,12 +315,20 @@ def _documents(parts: Iterable[bytes], others: set[bytes]) -> _Documents | None:
     return {ref: content for content in ours if (ref := ref_of(content))}
 
 
-def _is_same(document: Any, field: str, now: str | None) -> bool:  # noqa: ANN401 - any JSON
-    """Whether an object was there, and said the same."""
-    return document is not None and _said(document, field) == now
+def _said(document: Any, field: str) -> Any:  # noqa: ANN401 - any JSON
+    """What a document says of a field; None: nothing."""
+    return None if document is None else value_at(document, field)
 
 
-def _said(document: Any, field: str) -> str | None:  # noqa: ANN401 - any JSON
-    """What a document says of a field, as text to compare; None: nothing."""
-    value = value_at(document, field)
-    return None if value is None else json.dumps(value, sort_keys=True, default=str)
+def _is_same(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON
+    """Whether two values are the same, where 1 and true, or 1 and 1.0, are not."""
+    return one == other and _has_same_types(one, other)
+
+
+def _has_same_types(one: Any, other: Any) -> bool:  # noqa: ANN401 - any JSON
+    """Of equal values."""
+    if isinstance(one, dict):
+        return all(_has_same_types(value, other[key]) for key, value in one.items())
+    if isinstance(one, list):
+        return all(map(_has_same_types, one, other))
+    return type(one) is type(other)

@@ -32,6 +32,11 @@ def read_text(
     return Text(now, data if may_be_ours(data) else data[:_HEAD_BYTES], identify(data))
 
 
+def is_whole(data: bytes) -> bool:
+    """Whether what was read of a file is surely all of it."""
+    return _HEAD_BYTES < len(data) <= MAX_FILE_BYTES
+
+
 def ignore_data(folders: Folders) -> bytes | None:
     """The `.fleetignore` at the root; None: there is none that can be read."""
     with contextlib.suppress(OSError), folders.open(IGNORE_FILE) as file:

@@ -11,7 +11,7 @@ import stat
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from reconciler.api.errors import SourceError
@@ -25,7 +25,7 @@ from reconciler.source.fleetignore import ignore_matcher
 from reconciler.source.folders import NOT_FOLLOWED, Folders, is_settled, stamp
 from reconciler.source.mark import may_be_ours
 from reconciler.source.objects import GitObjects
-from reconciler.source.texts import Text, ignore_data, read_text
+from reconciler.source.texts import Text, ignore_data, is_whole, read_text
 from reconciler.source.tree import (
     LFS_MARK,
     is_candidate,
@@ -172,6 +172,11 @@ class _WorktreeFiles:
                 ):
                     self._note_model(folders, path, known.get(_as_model(path)), cache)
 
+    @cached_property
+    def by_oid(self) -> Mapping[str, bytes]:
+        """What was read of each YAML file."""
+        return {self.oids[path]: data for path, data in self.yaml.items()}
+
     def _note_yaml(self, folders: Folders, path: str, known: Text | None, cache: _Cache) -> None:
         try:
             found = stamp(folders.stat(path))
@@ -215,7 +220,8 @@ class _Committed:
         self._objects = GitObjects(git_dir)
         self._blobs = YamlBlobs(self._objects)
         self.authors = Authorship(self._objects, head, root)
-        self._fields = FieldHistory(self.authors, self._blobs.present, subdir=subdir)
+        self._fields = FieldHistory(self.authors, self._present, subdir=subdir)
+        self._files: _WorktreeFiles | None = None  # as they were fetched last
         self._subdir = subdir
         self._entries = self._list(root)
         self._sizes_of: dict[str, int | None] = {}  # by object id; None: it is not here
@@ -235,6 +241,7 @@ class _Committed:
 
     def history(self, files: _WorktreeFiles, dirty: frozenset[str]) -> FieldHistory:
         """Who changed what, with what is not committed as the latest change."""
+        self._files = files
         edited = {
             path: Edited(
                 entry.oid if (entry := self._entries.get(path)) else None, files.yaml.get(path)
@@ -244,7 +251,14 @@ class _Committed:
         }
         if not edited:
             return self._fields  # which keeps what it was asked
-        return FieldHistory(self.authors, self._blobs.present, edited, self._subdir)
+        return FieldHistory(self.authors, self._present, edited, self._subdir)
+
+    def _present(self, oids: Iterable[str]) -> Mapping[str, bytes]:
+        """Blobs by object id: most of those that are asked for are on disk, as they are in HEAD."""
+        here = self._files.by_oid if self._files else {}
+        asked = list(oids)
+        found = {oid: here[oid] for oid in asked if oid in here and is_whole(here[oid])}
+        return {**found, **self._blobs.present(oid for oid in asked if oid not in found)}
 
     def _differs(
         self, path: str, files: _WorktreeFiles, committed: Mapping[str, TreeEntry]

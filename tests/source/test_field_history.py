@@ -40,6 +40,10 @@ def test_the_cause_of_a_field_is_the_commit_that_git_says_brought_its_value(
 
             assert found is not None, what
             assert commits.index(found.commit or "") == truth.by, what
+            last = fields.changed_by(path, ref)
+            by = max(t.by for (of, _), t in history.truths.items() if of == ref)
+            assert last is not None, what
+            assert commits.index(last.commit or "") == by, what
             if number == 0:
                 assert found.commit == _pickaxe(objects, history, truth.value, truth.is_there), what
             if number == 1 and truth.is_there and truth.is_plain:
@@ -129,6 +133,17 @@ def test_what_is_not_committed_is_the_cause_of_what_it_changes_only(tmp_path: Pa
     assert history.changed_by("all.yaml", SEARCH, "spec.modelRef") == ChangedBy(sha)
     assert history.changed_by("moved.yaml", CHAT, "spec.modelRef") == ChangedBy(None)
     assert history.changed_by("moved.yaml", CHAT, "spec.contextSize") == ChangedBy(sha)
+
+
+def test_a_version_with_keys_that_are_no_text_is_one_like_any_other(tmp_path: Path) -> None:
+    repo = Repo.create(tmp_path)
+    repo.publish({"chat.yaml": _LARGER + "  labels: {1: a, b: c}\n"})
+    mended = repo.publish({"chat.yaml": _LARGER})
+
+    history = WorktreeSource(repo.work).fetch().history
+
+    assert history is not None
+    assert history.changed_by("chat.yaml", CHAT) == ChangedBy(mended)
 
 
 def _put(repo: Repo, path: str, text: str | None) -> None:

@@ -215,13 +215,14 @@ _DEEDS: tuple[Callable[[History], None], ...] = (
 
 
 def write_histories(folder: Path, seed: int, count: int) -> list[tuple[History, list[str]]]:
-    """A repository in `folder` with a branch for each; with the commits of each in order."""
+    """A repository in `folder` with a branch for each, some of them long; with the commits of each
+    in order."""
     subprocess.run(["git", "init", "-q", str(folder)], check=True, env=git_env())
     made, marks, text = [], [], ""
     for number in range(count):
         chance = random.Random(f"{seed}-{number}")
         history = History(f"h{number}", chance)
-        history.grow(chance.randint(3, 12))
+        history.grow(300 if number % 50 == 0 else chance.randint(3, 12))
         marks.append(sum(len(other.commits) for other in made) + 1)
         text += "".join(history.stream(marks[-1]))
         made.append(history)
