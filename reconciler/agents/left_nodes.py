@@ -45,7 +45,9 @@ class LeftNodes:
         self._urls = {node.spec.agent.url for node in nodes if node.spec.agent}
         self.clients, self._known, self._found = {}, {}, {}
         for (name, url), seen in self._last_seen.all().items():
-            if time.time() - seen.at < _ASKED_FOR_S and self._ours.had(seen, fleet.revision):
+            if self._is_declared(name, url) or time.time() - seen.at >= _ASKED_FOR_S:
+                continue
+            if self._ours.had(seen, fleet.revision):  # which costs a look into the history
                 self._ask_on(name, url, seen)
 
     def heard_of(self, found: Mapping[str, tuple[Agent, tuple[str, ...]]]) -> tuple[str, ...]:
@@ -56,7 +58,7 @@ class LeftNodes:
             agent, services = found[name]
             if agent.url is None:
                 self._found[name] = LeftNode(name, None, services, message=_NO_URL)
-            else:
+            elif not self._is_declared(name, agent.url):
                 seen = self._ours.seen(0.0, self._revision, services, agent.cert_sha256)
                 self._ask_on(name, agent.url, seen)
         return tuple(name for name in news if name in self.clients)
@@ -90,8 +92,10 @@ class LeftNodes:
         )
         self._last_seen.note(client.node, client.url, seen)
 
-    def _ask_on(self, name: str, url: str, seen: Seen) -> None:
+    def _is_declared(self, name: str, url: str) -> bool:
         """Where a node of the fleet answers by now, there is none that left it."""
-        if name not in self._declared and url not in self._urls:
-            self.clients[name] = AgentClient(name, url, seen.cert_sha256, self._credentials)
-            self._known[name] = seen
+        return name in self._declared or url in self._urls
+
+    def _ask_on(self, name: str, url: str, seen: Seen) -> None:
+        self.clients[name] = AgentClient(name, url, seen.cert_sha256, self._credentials)
+        self._known[name] = seen

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from reconciler.api.errors import SourceError
 
 if TYPE_CHECKING:
     from reconciler.agents.left import OurFleet
@@ -31,9 +34,18 @@ def _ours(source: Source) -> OurFleet:
     from reconciler.source.checkout import Committed, Historied, fleet_of
 
     root = source.root if isinstance(source, Committed) else ""
-    return OurFleet(
-        fleet_of(source), root, source.is_ancestor if isinstance(source, Historied) else None
-    )
+    if not isinstance(source, Historied):
+        return OurFleet(fleet_of(source), root)
+    history = source
+
+    @lru_cache  # many nodes are on one revision, and what is no ancestor never will be
+    def is_ancestor(older: str, newer: str) -> bool:
+        try:
+            return history.is_ancestor(older, newer)
+        except SourceError:  # what cannot be looked at is not known to be ours
+            return False
+
+    return OurFleet(fleet_of(source), root, is_ancestor)
 
 
 def as_told(fleet: Fleet, agents: AgentNodes) -> Fleet:
