@@ -51,6 +51,10 @@ LIMITS: dict[str, tuple[int, int]] = {
     "attention.head_count": (0, 65_535),  # 0 only in per-layer arrays and recurrent architectures
     "attention.head_count_kv": (0, 65_535),
     "vocab_size": (0, 2**24),
+    "vision.image_size": (0, 2**14),
+    "vision.patch_size": (0, 2**14),
+    "vision.embedding_length": (0, 2**20),
+    "vision.feed_forward_length": (0, 2**24),
     **dict.fromkeys(
         (
             "embedding_length", "feed_forward_length", "expert_feed_forward_length", "expert_count",

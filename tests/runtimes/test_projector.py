@@ -84,6 +84,24 @@ def test_a_projector_takes_memory_of_its_own_and_has_its_line() -> None:
     assert beside.estimate.unknown == ("the projector's buffers for an image",)
 
 
+def test_a_projector_has_buffers_for_an_image_of_the_size_in_its_header() -> None:
+    """Of Gemma 3: llama.cpp takes 121 MiB for them. Of CLIP with 336 pixels it takes 25.25 MiB."""
+    sizes = {"image_size": 896, "patch_size": 14, "embedding_length": 1152}
+    keys = {f"clip.vision.{name}": size for name, size in sizes.items()}
+    seen = replace(PROJECTOR, keys={**keys, "clip.vision.feed_forward_length": 4304})
+    small = {"clip.vision.image_size": 336, "clip.vision.embedding_length": 1024}
+    clip = replace(seen, keys={**seen.keys, **small, "clip.vision.feed_forward_length": 4096})
+
+    def buffers(projector: ModelFacts) -> float:
+        made = replace(ModelRequest(LARGE, told()), projector=projector).estimate
+        return (made.projector_bytes - 2 * GIB) / 2**20
+
+    assert 121.25 <= buffers(seen) < 200
+    assert 25.25 <= buffers(clip) < 27
+    (unknown,) = replace(ModelRequest(LARGE, told()), projector=seen).estimate.unknown
+    assert unknown == "the projector's buffers for an image larger than 896 x 896"
+
+
 def test_two_processes_of_one_file_have_a_projector_each() -> None:
     made = replace(ModelRequest(LARGE, told(), "sha"), projector=PROJECTOR)
     (host,) = made.needs_in(pools(machine()))
