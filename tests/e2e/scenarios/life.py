@@ -154,6 +154,16 @@ ROWS = (
         counts="1 unchanged",
     ),
     Scenario(
+        "a service moves to a node that does not answer",
+        before=(_two_nodes, *running("a", placement={"nodes": ["here"]})),
+        after=(serve("a", placement={"nodes": ["there"]}),),
+        codes="2 3 2",
+        counts="1 move",
+        words=("MovedAway: stays until node there",),
+        timeout="2s",
+        differs="whether its successor answers there in time is in no plan",
+    ),
+    Scenario(
         "one of two nodes is left, and it is another machine's",
         before=(_two_nodes, *running("a", placement={"nodes": ["here"]})),
         after=({"node.yaml": None}, serve("a", placement={"nodes": ["there"]})),
