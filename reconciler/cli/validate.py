@@ -79,15 +79,20 @@ def run(args: argparse.Namespace) -> int:
 def _read_before(fleet: Fleet, known: Mapping[ObjectRef, object]) -> dict[ObjectRef, ModelFacts]:
     """What this user's plans have read of models that are not in the repository."""
     from reconciler.api.model import Model
+    from reconciler.source.open import cache_dir
+
+    folder = cache_dir() / "headers"
+    parts = (part for model in fleet.all(Model) for part, _, _ in model.parts)
+    needed = [model for model in parts if model.ref not in known]
+    if not needed or not folder.is_dir():
+        return {}
     from reconciler.models.header_cache import HeaderCache
     from reconciler.models.headers import Headers
     from reconciler.models.lookahead import Lookahead
-    from reconciler.source.open import cache_dir
 
-    lookahead = Lookahead(HeaderCache(cache_dir() / "headers"), offline=True)
-    headers = Headers(lookahead, None, here=False)
-    needed = [part for model in fleet.all(Model) for part, _, _ in model.parts]
-    return headers.facts(fleet, [model for model in needed if model.ref not in known])
+    return Headers(Lookahead(HeaderCache(folder), offline=True), None, here=False).facts(
+        fleet, needed
+    )
 
 
 def _judged(loaded: Loaded) -> Fleet:

@@ -246,10 +246,9 @@ def _only_shown(
 
 def _in_its_way(have: Instance, state: TargetState) -> str:
     """Who has the port of a service that has no process; empty: nobody."""
-    holder = state.ports_taken.get(have.port) if have.port is not None else None
-    if have.pid is None and holder is not None:
-        return holder.message
-    return "; ".join(d.message for d in have.drifts if d.kind is DriftKind.FOREIGN)
+    if have.pid is None and have.port is not None and have.port in state.ports_taken:
+        return state.ports_taken[have.port].message
+    return "; ".join([d.message for d in have.drifts if d.kind is DriftKind.FOREIGN])
 
 
 def _is_hot(want: Workload, have: Instance) -> bool:

@@ -16,7 +16,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.capacity.admission import MAX_REMEDIES, let_through, why_not
 from reconciler.capacity.ledger import Ledger, MemoryImpact
 from reconciler.capacity.remedies import Occupancy, freed_by_others
-from reconciler.core.observation import Instance, Observation, TargetState
+from reconciler.core.observation import Instance, TargetState
 from reconciler.core.plan import Action, Blocked, Change
 from reconciler.core.resource import After, FindSized, Situation, ToCome, is_node, nothing_sized
 from reconciler.core.target import REMOVALS
@@ -33,8 +33,8 @@ class PlannedMemory:
     def __init__(self, situation: Situation) -> None:
         self._targets = situation.observed.targets
         self._sized = situation.sized
-        self._ledgers = _ledgers(situation.observed)
-        self._running = {(i.target, i.ref): i.needs for i in situation.observed.instances}
+        self._ledgers = _ledgers(situation)
+        self._running = {(i.target, i.ref): i.needs for i in situation.instances}
         self._leaving = _leaving(situation.changes)
         self._refused = 0
         self._taken: list[tuple[Ledger, ObjectRef, _Needs]] = []  # and what was there before
@@ -109,13 +109,14 @@ def _room(thing: Change | Instance) -> _Room:
     return (thing.target, None if is_node(thing.target) else thing.ref)
 
 
-def _ledgers(observed: Observation) -> dict[_Room, Ledger]:
+def _ledgers(situation: Situation) -> dict[_Room, Ledger]:
     instances: defaultdict[_Room, list[Instance]] = defaultdict(list)
-    for instance in sorted(observed.instances, key=lambda instance: instance.ref):
+    for instance in sorted(situation.instances, key=lambda instance: instance.ref):
         instances[_room(instance)].append(instance)
+    states = situation.observed.targets
     return {
-        room: Ledger(instances[room], _used_by_others(observed.targets.get(room[0])))
-        for room in {*instances, *((target, None) for target in observed.targets)}
+        room: Ledger(instances[room], _used_by_others(states.get(room[0])))
+        for room in {*instances, *((target, None) for target in situation.targets)}
     }
 
 

@@ -36,7 +36,7 @@ class PlannedPorts:
     def __init__(self, situation: Situation) -> None:
         self._targets = situation.observed.targets
         # in a cluster every pod has an address of its own
-        instances = [i for i in situation.observed.instances if is_node(i.target)]
+        instances = [i for i in situation.instances if is_node(i.target)]
         self._has: dict[Key, int] = {}
         self._owner: dict[_Port, ObjectRef] = {}
         for each in sorted(instances, key=lambda i: (i.pid is None, i.ref)):

@@ -87,6 +87,8 @@ def _of_this_fleet(
 ) -> Mapping[str, TargetState]:
     """The targets, without notes about services that the fleet does not declare: a machine may have
     served another one."""
+    if not any(state.stopped for state in observed.targets.values()):
+        return observed.targets
     there = {*declared, *(instance.ref for instance in observed.instances)}
     return {
         name: replace(state, stopped={r: d for r, d in state.stopped.items() if r in there})

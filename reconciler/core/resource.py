@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from reconciler.api.meta import ObjectRef
 from reconciler.capacity.admission import Sized
-from reconciler.core.observation import Observation
+from reconciler.core.observation import Instance, Observation
 from reconciler.core.plan import Blocked, Change
 
 FindSized = Callable[[str, ObjectRef], Sized | None]
@@ -27,15 +28,24 @@ def nothing_sized(_: str, __: ObjectRef) -> Sized | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Situation:
     """What a resource starts from: all that a plan would change, and what is observed. `under_way`
-    are changes that were made and wait for their models."""
+    are changes that were made and wait for their models. `instances` run on targets of either:
+    where nothing changes, nothing is asked."""
 
     changes: Sequence[Change]
     observed: Observation
     sized: FindSized = nothing_sized
     under_way: Sequence[Change] = ()
+
+    @cached_property
+    def targets(self) -> frozenset[str]:
+        return frozenset(change.target for change in (*self.changes, *self.under_way))
+
+    @cached_property
+    def instances(self) -> tuple[Instance, ...]:
+        return tuple(i for i in self.observed.instances if i.target in self.targets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from reconciler.api.fleet import FleetPolicy, FleetSpec
 from reconciler.api.meta import ObjectRef, Resource
@@ -58,6 +58,9 @@ class Fleet:
     policy: FleetSpec = field(init=False, repr=False, compare=False)
     """The Fleet document's policy, or the defaults without one. Cached: it is needed for every
     service."""
+    _by_kind: dict[type[Resource], tuple[Any, ...]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         declared = self.all(FleetPolicy)
@@ -65,8 +68,10 @@ class Fleet:
 
     def all(self, kind: type[R]) -> tuple[R, ...]:
         """Every object of a kind, sorted by namespace and name."""
-        found = [o for o in self.objects.values() if isinstance(o, kind)]
-        return tuple(sorted(found, key=lambda o: o.ref))
+        if kind not in self._by_kind:
+            found = [o for o in self.objects.values() if isinstance(o, kind)]
+            self._by_kind[kind] = tuple(sorted(found, key=lambda o: o.ref))
+        return self._by_kind[kind]
 
     def get(self, kind: type[R], ref: ObjectRef) -> R | None:
         """The object of that identity, or None."""

@@ -28,15 +28,23 @@ class DeclaredSince:
     def removed(self, observed: Observation, before: Before) -> dict[str, SinceApplied]:
         """By target: what became of the fleet since the revision that it applied last, where that
         is known. What an agent said that it applied is what its own journal has."""
-        declared = {ref.label for ref in self._services()}
+        since: dict[str | None, SinceApplied | None] = {}  # by the revision that was applied
         found: dict[str, SinceApplied] = {}
         for target, state in observed.targets.items():
             applied = state.revision.applied if state.revision else None
-            services = self._services_at(applied) if applied else None
-            services = before.services if services is None else services
-            if services is not None:
-                found[target] = SinceApplied(services - declared, len(services))
+            if applied not in since:
+                since[applied] = self._since(applied, before)
+            if (known := since[applied]) is not None:
+                found[target] = known
         return found
+
+    def _since(self, applied: str | None, before: Before) -> SinceApplied | None:
+        services = self._services_at(applied) if applied else None
+        services = before.services if services is None else services
+        if services is None:
+            return None
+        declared = {ref.label for ref in self._services()}
+        return SinceApplied(services - declared, len(services))
 
     def _services(self) -> Iterator[ObjectRef]:
         """Every service that has a document, also one with an error."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -69,6 +70,7 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
 """The scheme before `://` in a source -> how to fetch it. A path in the repository has none."""
 
 _PREFIX = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_KEPT = 1_024  # answers about sources, which a loop asks for again in each pass
 _KNOWN = "hf://, https://, file:///, oci://, pypi:// or a path inside the repository"
 
 
@@ -77,6 +79,7 @@ def scheme_of(source: str) -> Scheme | None:
     return SCHEMES.get(_prefix(source))
 
 
+@functools.lru_cache(_KEPT)
 def check_source(source: str) -> str | None:
     """Why a source cannot be fetched, judged by its address, or None. Pure."""
     if pasted := as_source(source):
@@ -93,6 +96,7 @@ def is_fixed(source: str) -> bool:
     return bool(scheme and scheme.check(source) is None and scheme.is_fixed(source))
 
 
+@functools.lru_cache(_KEPT)
 def hosts_of(source: str) -> tuple[str, ...]:
     """The hosts that allowedHosts must list for the source; empty if nothing is downloaded.
     Pure."""

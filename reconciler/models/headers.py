@@ -129,15 +129,15 @@ def question(
 def _served(fleet: Fleet, node: str | None) -> set[ObjectRef]:
     """The Models of services that are to run: on this node, where one is said."""
     nodes = {n.metadata.name: n for n in fleet.all(FleetNode)}
-    found: set[ObjectRef] = set()
+    found: set[tuple[str, str]] = set()
     for service in fleet.all(InferenceService):
         if service.spec.suspend or service.spec.replicas == 0:
             continue
         homes = service.spec.placement.nodes or nodes
         if node is None or node in homes:
-            names = service.model_names
-            found |= {ObjectRef("Model", service.metadata.namespace, name) for name in names}
-    return found
+            namespace = service.metadata.namespace
+            found.update([(namespace, name) for name in service.model_names])
+    return {ObjectRef("Model", *each) for each in found}
 
 
 Known = Callable[[Fleet, Sequence[Model]], Mapping[ObjectRef, ModelFacts]]

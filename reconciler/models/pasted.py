@@ -4,7 +4,8 @@ Pure."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 from urllib.parse import unquote
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -14,7 +15,7 @@ _HUB = rf"(?:https?://)?{_HOST}"
 _TAG = r":(?P<tag>[A-Za-z0-9_.-]+)"
 _FILE = r"(?P<revision>[^/]+)/(?P<file>[^?#]+)(?:[?#].*)?"
 
-_COMMAND = re.compile(  # that has another program fetch a model
+_COMMAND = (  # that has another program fetch a model
     r"(?:ollama|hf|huggingface-cli|llama|llama-server|llama-cli|vllm|lms)\s+"
     r"(?:(?:run|pull|download|serve|get|-hf|-hfr|--hf-repo|-m|--model)\s+)?(?P<rest>\S.*)"
 )
@@ -23,11 +24,12 @@ _COMMAND = re.compile(  # that has another program fetch a model
 def as_source(text: str) -> str | None:
     """What is wrong with a text that is surely no source, and what to write; None: it may be
     one."""
-    command = _COMMAND.fullmatch(text.strip())
+    has_words = len(text.split(maxsplit=1)) > 1
+    command = re.fullmatch(_COMMAND, text.strip()) if has_words else None
     if command is None:
         return _answer(text, _CERTAIN)
     said = re.sub(r"\s-.*$", "", command["rest"])
-    return _answer(said, {**_CERTAIN, **_MAYBE}) or f"a command, not an address; {_ANY_FILE}"
+    return _answer(said, (*_CERTAIN, *_MAYBE)) or f"a command, not an address; {_ANY_FILE}"
 
 
 def as_missing(path: str) -> str | None:
@@ -38,10 +40,11 @@ def as_missing(path: str) -> str | None:
 Write = Callable[[re.Match[str]], str]
 
 
-def _answer(text: str, rows: Mapping[re.Pattern[str], tuple[str, Write]]) -> str | None:
-    for pattern, (what, write) in rows.items():
-        if found := pattern.fullmatch(text.strip()):
-            return f"{what}; {write(found)}"
+def _answer(text: str, rows: Iterable[_Row]) -> str | None:
+    text = text.strip()
+    for row in rows:
+        if any(map(text.__contains__, row.signs)) and (found := re.fullmatch(row.pattern, text)):
+            return f"{row.what}; {row.write(found)}"
     return None
 
 
@@ -65,35 +68,64 @@ def _tagged(found: re.Match[str]) -> str:
 _PAGE = "the page about a file, not the file"
 _ANY_FILE = "write hf://ORG/REPO/FILE.gguf"
 _OLLAMA = "a name of Ollama's registry, which is not read"
-_CERTAIN: Mapping[re.Pattern[str], tuple[str, Write]] = {
-    re.compile(rf"{_HUB}{_REPO}/(?:blob|raw)/{_FILE}"): (_PAGE, _file),
-    re.compile(rf"{_HUB}{_REPO}\?show_file_info=(?P<file>[^&#]+).*"): (_PAGE, _file),
-    re.compile(rf"{_HOST}{_REPO}/resolve/{_FILE}"): ("no scheme before the host", _file),
-    re.compile(rf"{_HUB}{_REPO}{_TAG}"): ("an address for another program", _tagged),
-    re.compile(rf"{_HUB}{_REPO}/?(?:tree/(?P<revision>[^/?#]+)[^?#]*)?(?:[?#].*)?"): (
+
+
+class _Row(NamedTuple):
+    """A spelling, what is wrong with it and what to write. Every such text has one of `signs`: a
+    pattern is compiled for a text with its sign only, for a fleet mostly has none of them."""
+
+    signs: tuple[str, ...]
+    pattern: str
+    what: str
+    write: Write
+
+
+_OF_HUB = ("huggingface.co/", "hf.co/")
+_OF_PREFIX = ("hf:", "huggingface:")
+_CERTAIN = (
+    _Row(_OF_HUB, rf"{_HUB}{_REPO}/(?:blob|raw)/{_FILE}", _PAGE, _file),
+    _Row(_OF_HUB, rf"{_HUB}{_REPO}\?show_file_info=(?P<file>[^&#]+).*", _PAGE, _file),
+    _Row(_OF_HUB, rf"{_HOST}{_REPO}/resolve/{_FILE}", "no scheme before the host", _file),
+    _Row(_OF_HUB, rf"{_HUB}{_REPO}{_TAG}", "an address for another program", _tagged),
+    _Row(
+        _OF_HUB,
+        rf"{_HUB}{_REPO}/?(?:tree/(?P<revision>[^/?#]+)[^?#]*)?(?:[?#].*)?",
         "the page of a repository, not a file",
         _repository,
     ),
-    re.compile(rf"(?:hf:|huggingface:)/{{0,3}}{_REPO}{_TAG}"): (
+    _Row(
+        _OF_PREFIX,
+        rf"(?:hf:|huggingface:)/{{0,3}}{_REPO}{_TAG}",
         "a tag is no part of a source",
         _tagged,
     ),
-    re.compile(rf"(?:hf:/?|hf:///|huggingface:/{{0,3}})(?P<all>{_NAME}/{_NAME}\S*)"): (
+    _Row(
+        _OF_PREFIX,
+        rf"(?:hf:/?|hf:///|huggingface:/{{0,3}})(?P<all>{_NAME}/{_NAME}\S*)",
         "an address for another program",
         lambda found: f"write hf://{found['all']}",
     ),
-    re.compile(r"(https://(?:github|gitlab)\.com/[^?#]+?)/(-/)?blob/([^?#]+)(?:[?#].*)?"): (
+    _Row(
+        ("github.com/", "gitlab.com/"),
+        r"(https://(?:github|gitlab)\.com/[^?#]+?)/(-/)?blob/([^?#]+)(?:[?#].*)?",
         _PAGE,
         lambda found: f"write {found[1]}/{found[2] or ''}raw/{found[3]}",
     ),
-    re.compile(r"ollama:\S*"): (_OLLAMA, lambda _: f"{_ANY_FILE} of the same model"),
-}
-_MAYBE: Mapping[re.Pattern[str], tuple[str, Write]] = {  # paths in a fleet may be written so, too
-    re.compile(rf"{_REPO}{_TAG}"): ("an address for another program", _tagged),
-    re.compile(rf"{_REPO}\s+(?P<file>[^\s:]+)"): ("an address for another program", _file),
-    re.compile(rf"(?P<repo>{_NAME}/(?!\S*\.(?:gguf|safetensors)$){_NAME})"): (
+    _Row(("ollama:",), r"ollama:\S*", _OLLAMA, lambda _: f"{_ANY_FILE} of the same model"),
+)
+_MAYBE = (  # paths in a fleet may be written so, too
+    _Row((":",), rf"{_REPO}{_TAG}", "an address for another program", _tagged),
+    _Row(("/",), rf"{_REPO}\s+(?P<file>[^\s:]+)", "an address for another program", _file),
+    _Row(
+        ("/",),
+        rf"(?P<repo>{_NAME}/(?!\S*\.(?:gguf|safetensors)$){_NAME})",
         "a repository of the Hugging Face Hub",
         _repository,
     ),
-    re.compile(rf"{_NAME}:[A-Za-z0-9_.-]+"): (_OLLAMA, lambda _: f"{_ANY_FILE} of the same model"),
-}
+    _Row(
+        (":",),
+        rf"{_NAME}:[A-Za-z0-9_.-]+",
+        _OLLAMA,
+        lambda _: f"{_ANY_FILE} of the same model",
+    ),
+)

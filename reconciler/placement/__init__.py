@@ -147,7 +147,10 @@ def _admit_all(
         candidates.sort(key=turn)
         if node.spec.agent is not None:  # every pod has its own address
             _contest_ports(candidates, draft)
-            candidates.sort(key=lambda c: (node.metadata.name, c.service.ref) in draft.contested)
+            if draft.contested:
+                candidates.sort(
+                    key=lambda c: (node.metadata.name, c.service.ref) in draft.contested
+                )
         known = earlier.admission(node, candidates)
         admissions.append(known or admit(node, candidates, facts, estimates))
     admissions, nowhere = take_in(draft.guests, admissions, facts, estimates)

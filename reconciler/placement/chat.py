@@ -15,6 +15,8 @@ _FLAG = "--chat-template"
 
 def without_template(candidates: Iterable[Candidate], facts: Facts) -> Iterator[Finding]:
     """One finding for each model of a service, on however many nodes it runs."""
+    if all(known.has_chat_template is not False for known in facts.values()):
+        return
     for candidate in {c.service.ref: c for c in candidates}.values():
         workload = candidate.workload
         lacking = [*_lacking(candidate, facts)]

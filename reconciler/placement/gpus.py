@@ -4,8 +4,8 @@ states them. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from reconciler.api.fleetnode import Device, FleetNode
 from reconciler.api.inferenceservice import InferenceService
@@ -29,13 +29,12 @@ _VENDORS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AskedGpus:
+class AskedGpus(NamedTuple):
     """`text` is as its author wrote it; `vendor` None: any."""
 
     field: str
     text: str
-    count: int
+    number: int
     vendor: str | None
 
 
@@ -52,11 +51,11 @@ def gpu_misfit(service: InferenceService, node: FleetNode) -> tuple[str, str, st
         return None
     for asked in _asked(service):
         found = sum(_is_of(device, asked) for device in node.spec.hardware.devices)
-        if found < asked.count:
+        if found < asked.number:
             whose = f"{asked.vendor} device" if asked.vendor else "device"
             states = f"{found} {whose}{'' if found == 1 else 's'}" if found else f"no {whose}"
             message = (
-                f"`{asked.text}` asks for {asked.count}, and node {node.metadata.name} states"
+                f"`{asked.text}` asks for {asked.number}, and node {node.metadata.name} states"
                 f" {states}; name another node, or take the request out"
             )
             return "NodeCapability", asked.field, message
@@ -86,9 +85,9 @@ def _asked(service: InferenceService) -> Iterator[AskedGpus]:
     if "devices" in spec.model_fields_set:
         yield AskedGpus("spec.devices", f"devices: {spec.devices}", spec.devices, None)
     for part, values in (("limits", spec.resources.limits), ("requests", spec.resources.requests)):
-        for name, value in sorted(values.items()):
-            vendor, text = vendor_of(name), str(value)
-            if vendor and text.isdecimal() and int(text) > 0:
+        for name in sorted(filter(vendor_of, values)):
+            vendor, text = vendor_of(name), str(values[name])
+            if text.isdecimal() and int(text) > 0:
                 yield AskedGpus(f"spec.resources.{part}", f"{name}: {text}", int(text), vendor)
 
 

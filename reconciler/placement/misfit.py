@@ -79,7 +79,7 @@ def mistaken(
 ) -> tuple[str, str, str] | None:
     """(rule, field, message) of a projector in a model's place, or the reverse, judged by headers;
     None if neither."""
-    for i, name in enumerate(service.model_names):
+    for i, name in enumerate(service.model_names if facts else ()):
         model = fleet.get(Model, model_ref(service, name))
         for part, at, _ in model.parts if model else ():
             known = facts.get(part.ref) if part.format == "gguf" else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -28,9 +29,15 @@ PROGRAMS = tuple(sorted({program for _, program in _ROWS}))
 
 def resolve(name: str) -> Runtime | None:
     """The row of that name or alias; None: no such runtime."""
+    return _by_name().get(name)
+
+
+@functools.cache
+def _by_name() -> Mapping[str, Runtime]:
+    """By name and by alias. Kept: it is asked for several times for each service."""
     from reconciler.runtimes import RUNTIMES
 
-    return next((row for row in RUNTIMES.values() if name in (row.name, *row.aliases)), None)
+    return {name: row for row in RUNTIMES.values() for name in (row.name, *row.aliases)}
 
 
 def __getattr__(name: str) -> object:

@@ -60,8 +60,8 @@ def lifecycle(service: InferenceService, runtime: Runtime) -> dict[str, Any]:
 
     What the runtime does render from (a router's `rollout.drainTimeout`) is in `settings` instead.
     """
-    values = _read(service.spec, (f for f in LIFECYCLE_FIELDS if f not in runtime.fields))
-    stated = _read(service.spec, _LEFT_OUT)
+    values = _read(service.spec, _others(LIFECYCLE_FIELDS, runtime.fields))
+    stated = _read(service.spec, _MAY_BE_LEFT_OUT)
     return values | {path: v for path, v in stated.items() if v != _LEFT_OUT[path]}
 
 
@@ -84,13 +84,12 @@ def scale(service: InferenceService) -> dict[str, Any]:
 def ignored_fields(service: InferenceService, runtime: Runtime) -> tuple[str, ...]:
     """Fields that the document sets and that have no effect under this runtime, by path."""
     given = service.spec.model_fields_set
-    names = _attributes(InferenceServiceSpec)
-    unused = PROCESS_FIELDS - runtime.fields
-    return tuple(f"spec.{name}" for name in sorted(unused) if names[name] in given)
+    unused = _unused(runtime.fields)
+    return tuple([path for path, attribute in unused if attribute in given])
 
 
 def _of_model(entry: ModelSettings, spec: InferenceServiceSpec, runtime: Runtime) -> dict[str, Any]:
-    names = [name for name in _MODEL_DEFAULTS if name in runtime.fields]
+    names = _used(tuple(_MODEL_DEFAULTS), runtime.fields)
     stated = _read(spec, names)
     if entry is not spec:
         stated |= {name: own for name, own in _read(entry, names).items() if own is not None}
@@ -102,8 +101,7 @@ def _of_model(entry: ModelSettings, spec: InferenceServiceSpec, runtime: Runtime
 
 
 def _of_service(spec: InferenceServiceSpec, runtime: Runtime) -> dict[str, Any]:
-    simple = ("flashAttention", "promptCache", "jinja", "sleepIdle", "devices")
-    values = _read(spec, (f for f in (*simple, *LIFECYCLE_FIELDS) if f in runtime.fields))
+    values = _read(spec, _used(_SIMPLE, runtime.fields))
     if "router" in runtime.fields:
         values["router.resident"] = spec.router.resident
     if "env" in runtime.fields:
@@ -112,6 +110,32 @@ def _of_service(spec: InferenceServiceSpec, runtime: Runtime) -> dict[str, Any]:
         given = spec.runtime_options
         values |= _options(runtime.options, given) if given else _no_options(runtime.options)
     return values
+
+
+_SIMPLE = (
+    *("flashAttention", "promptCache", "jinja", "sleepIdle", "devices"),
+    *LIFECYCLE_FIELDS,
+)
+
+
+# Which fields a runtime knows is the same for every service, so that it is found once.
+
+
+@functools.cache
+def _used(names: tuple[str, ...], fields: frozenset[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in fields)
+
+
+@functools.cache
+def _others(names: tuple[str, ...], fields: frozenset[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in fields)
+
+
+@functools.cache
+def _unused(fields: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """Paths of fields that a runtime with these does not know, with their attributes."""
+    names = _attributes(InferenceServiceSpec)
+    return tuple((f"spec.{name}", names[name]) for name in sorted(PROCESS_FIELDS - fields))
 
 
 def _options(kind: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,4 +178,5 @@ def _attributes(part: type[BaseModel]) -> Mapping[str, str]:
 
 
 # By path what they are where nothing is stated; they are left out then.
-_LEFT_OUT = _read(InferenceServiceSpec.model_construct(), (*BENCHMARK_FIELDS, *CLIENT_FIELDS))
+_MAY_BE_LEFT_OUT = (*BENCHMARK_FIELDS, *CLIENT_FIELDS)
+_LEFT_OUT = _read(InferenceServiceSpec.model_construct(), _MAY_BE_LEFT_OUT)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, Protocol, runtime_checkable
 
 from reconciler.fleet.fleet import RepositoryFile
-from reconciler.source.field_history import FieldHistory
+
+if TYPE_CHECKING:
+    from reconciler.source.field_history import FieldHistory
 
 
 @dataclass(frozen=True, slots=True)

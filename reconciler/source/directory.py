@@ -8,12 +8,11 @@ import os
 import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.api.errors import SourceError
 from reconciler.source.checkout import YamlFile
 from reconciler.source.disk import Digests, DiskFiles
-from reconciler.source.field_history import FieldHistory
 from reconciler.source.fleetignore import ignore_matcher
 from reconciler.source.folders import NOT_FOLLOWED, Folders, Stamp, stamp
 from reconciler.source.texts import Text, ignore_data, read_text
@@ -23,6 +22,9 @@ from reconciler.source.tree import (
     is_fleet_file,
     subdirectory,
 )
+
+if TYPE_CHECKING:
+    from reconciler.source.field_history import FieldHistory
 
 
 class _Entry(NamedTuple):

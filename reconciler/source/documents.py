@@ -15,7 +15,6 @@ from reconciler.source import aliases, places
 from reconciler.source.ours import MAX_DEPTH, Reading, select
 from reconciler.source.places import Place
 from reconciler.source.tree import MAX_FILE_BYTES
-from reconciler.source.yaml_hints import hint
 
 MAX_DOCUMENTS = 1_000  # in one file
 MAX_OPEN_BRACKETS = 200  # parse time grows with the square of them: 20,000 took 0.2 s
@@ -152,6 +151,8 @@ def _syntax(text: str, message: str) -> _UnreadableFile:
         return _UnreadableFile("YamlSyntax", f"{what}; remove it", place)
     if _line(text, place)[place.column - 1 :].startswith("\t"):
         what = "a tab cannot indent"
+    from reconciler.source.yaml_hints import hint
+
     found = hint(places.with_plain_breaks(text), place, what)
     return _UnreadableFile("YamlSyntax", f"not valid YAML: {found.message}", found.place)
 

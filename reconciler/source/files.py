@@ -15,16 +15,16 @@ from reconciler.fleet.fleet import Origin
 from reconciler.source import places
 from reconciler.source.documents import decode, read_documents
 from reconciler.source.mark import GROUP_MARK
-from reconciler.source.mistakes import Mistake, explain
 from reconciler.source.ours import Document, Reading, ref_of, select
 from reconciler.source.places import FieldPlaces, Place, field_path
 from reconciler.source.plain_place import plain_place
-from reconciler.source.rest import Rest, rest_of
 from reconciler.source.rules import check_one
 from reconciler.source.validators import validator
 
 if TYPE_CHECKING:
     from reconciler.source.checkout import YamlFile
+    from reconciler.source.mistakes import Mistake
+    from reconciler.source.rest import Rest
 
 
 MAX_ALL_DOCUMENTS = 200_000  # in all files that mention our group: 40 s, and 1.4 GB
@@ -167,6 +167,8 @@ def _unfit(path: str, reading: Reading, lines: tuple[int, ...]) -> Iterator[Refu
 def _refuse(
     document: Document, mistakes: tuple[Mistake, ...], origin: Origin, located: FieldPlaces
 ) -> RefusedDocument:
+    from reconciler.source.rest import rest_of
+
     ref = ref_of(document.content)
     problems = tuple(
         problem_at(origin.path, located.find(m.field), m.rule, m.field, m.message, ref)
@@ -181,6 +183,8 @@ def _make(document: Document) -> Resource | tuple[Mistake, ...]:
     """The object that a document declares, or the document's mistakes."""
     check = validator(document.kind)
     if not check.is_valid(document.content):
+        from reconciler.source.mistakes import explain
+
         return explain(check, document.content)
     from pydantic import ValidationError
 
@@ -192,5 +196,7 @@ def _make(document: Document) -> Resource | tuple[Mistake, ...]:
 
 
 def _mistakes(error: Any) -> Iterator[Mistake]:  # noqa: ANN401  # pydantic is imported late
+    from reconciler.source.mistakes import Mistake
+
     for detail in error.errors(include_url=False, include_context=False, include_input=False):
         yield Mistake("Schema", field_path(detail["loc"]), detail["msg"])

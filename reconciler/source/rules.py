@@ -7,6 +7,7 @@ everything it finds. A new rule is a function, a row here and a row in reconcile
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from reconciler import __version__
 from reconciler.api.fleet import FleetPolicy
@@ -17,10 +18,12 @@ from reconciler.api.problem import Finding
 from reconciler.api.quantity import parse_bytes
 from reconciler.source.declared import DeclaredObjects
 from reconciler.source.ignored import ignored, without_effect
-from reconciler.source.mistakes import explain
 from reconciler.source.places import field_path
 from reconciler.source.suggest import did_you_mean
 from reconciler.source.validators import validator
+
+if TYPE_CHECKING:
+    from reconciler.runtimes.runtime import Runtime
 
 MAX_HINTS = 50  # a suggestion takes milliseconds: in a fleet with more mistakes the rest have none
 
@@ -111,17 +114,21 @@ def forbidden_flags(declared: DeclaredObjects) -> Iterator[Finding]:
 def runtime_options(declared: DeclaredObjects) -> Iterator[Finding]:
     """For services without a runtime; all others were checked by the schema."""
     for service in declared.services:
-        options = service.spec.runtime_options
-        if service.spec.runtime or not options:
-            continue
-        for row in declared.runtimes_of(service):
-            # Check the schema as if the service named the runtime.
-            content = service.model_dump(by_alias=True, mode="json", exclude_unset=True)
-            content["spec"]["runtime"] = row.name
-            for mistake in explain(validator(service.kind), content):
-                if mistake.rule == "RuntimeOptions":
-                    message = f"{mistake.message} (runtime {row.name})"
-                    yield Finding("RuntimeOptions", service.ref, mistake.field, message)
+        if service.spec.runtime_options and not service.spec.runtime:
+            yield from _wrong_options(service, declared.runtimes_of(service))
+
+
+def _wrong_options(service: InferenceService, rows: Iterable[Runtime]) -> Iterator[Finding]:
+    """By the schema, as if the service named the runtime."""
+    from reconciler.source.mistakes import explain
+
+    for row in rows:
+        content = service.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        content["spec"]["runtime"] = row.name
+        for mistake in explain(validator(service.kind), content):
+            if mistake.rule == "RuntimeOptions":
+                message = f"{mistake.message} (runtime {row.name})"
+                yield Finding("RuntimeOptions", service.ref, mistake.field, message)
 
 
 def runtime_rules(declared: DeclaredObjects) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ _BOM = b"\xef\xbb\xbf"
 def is_candidate(path: str, subdir: str = "") -> bool:
     """By its name alone: a YAML or JSON file below `subdir` and not in a folder whose name begins
     with a dot."""
-    if not path.lower().endswith(SUFFIXES):
+    if not (path.endswith(SUFFIXES) or path.lower().endswith(SUFFIXES)):
         return False
     if "/." in f"/{path}" and "/." in f"/{posixpath.dirname(path)}":
         return False
