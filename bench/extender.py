@@ -74,7 +74,9 @@ def _serve(pipe: Connection) -> None:
     found = {n["metadata"]["name"]: node_facts(n, {}, DEFAULT_PREFIX) for n in named}
     service = service_facts(deployment(source="x/model-Q4_0.gguf", gpu_bytes=10 * GIB))
     services = {("default", f"chat-{i}"): service for i in range(ROUNDS)}
-    speeds = MeasuredSpeeds(result(each, 10.0 * (i + 1)) for i, each in enumerate(_CLASSES))
+    speeds = MeasuredSpeeds(
+        ("default", result(each, 10.0 * (i + 1))) for i, each in enumerate(_CLASSES)
+    )
     judge = Judge(ClusterFacts(found, services, speeds=speeds), ScoreWeights(), DEFAULT_PREFIX)
     used = {name: i % 10 / 10 for i, name in enumerate(_NAMES)}
     app = make_app(Sources(lambda: judge, lambda: used, lambda: ()), Tally())

@@ -30,6 +30,10 @@ class PodDemand:
     gpu_bytes: int | None = None
     share: float = DeviceMemory().fraction  # of a GPU's memory that is for models
 
+    @property
+    def namespace(self) -> str:
+        return self.service.partition("/")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class CandidateNode:
@@ -104,14 +108,19 @@ def _free_of_shared(
     demand: PodDemand, node: CandidateNode, count: int | None, budget: int
 ) -> list[int] | None:
     """Bytes left of each GPU, the most first, where several pods share one; None: they do not, so
-    that Kubernetes knows which are free. Pods are taken to be spread as evenly as they can be."""
+    that Kubernetes knows which are free. Pods are taken to be spread as evenly as they can be. What
+    a pod of another namespace says to need is its author's word: it takes at most its share."""
     offered = next((amount for name, amount in node.offered if name == demand.resource), 0)
     if not count or offered <= count:
         return None
     free = [budget] * count
     for tenant in node.tenants:
-        if tenant.resource == demand.resource and tenant.gpu_bytes is not None:
-            for i in range(min(tenant.gpus, count)):
-                free[i] -= tenant.gpu_bytes
-            free.sort(reverse=True)
+        if tenant.resource != demand.resource or tenant.gpu_bytes is None or tenant.gpus < 1:
+            continue
+        taken, on = tenant.gpu_bytes, min(tenant.gpus, count)
+        if tenant.namespace != demand.namespace:
+            taken = min(taken, budget * count * tenant.gpus // (offered * on))
+        for i in range(on):
+            free[i] -= taken
+        free.sort(reverse=True)
     return free

@@ -178,6 +178,7 @@ def test_the_scheduler_extender_is_started_with_its_values() -> None:
         "scheduler.weights.cost": 2,
         "scheduler.port": 9999,
         "scheduler.tls.secretName": "extender-tls",
+        "scheduler.allowFrom[0].ipBlock.cidr": "10.0.0.0/28",
         "labels.prefix": "hardware.example",
     }
     more = {key: m for key, m in rendered(values).items() if key not in installed(None)}
@@ -194,6 +195,11 @@ def test_the_scheduler_extender_is_started_with_its_values() -> None:
     (service,) = (m for m in more.values() if m["kind"] == "Service")
     found = f"http://{service['metadata']['name']}.{NAMESPACE}.svc:9999"
     assert found == service_url(service["spec"]["ports"][0]["port"], tls=False)
+    (policy,) = (m["spec"] for m in more.values() if m["kind"] == "NetworkPolicy")
+    labels = made["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"] == {"matchLabels": labels}
+    (allowed,) = policy["ingress"]
+    assert allowed["from"] == [{"ipBlock": {"cidr": "10.0.0.0/28"}}]
 
 
 def test_weights_that_are_all_0_are_refused() -> None:

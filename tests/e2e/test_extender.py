@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,10 @@ import pytest
 import yaml
 
 from reconciler.api.benchmark import config_map_data
-from reconciler.api.nodelabels import DEFAULT_PREFIX, NodeLabels
+from reconciler.api.nodelabels import DEFAULT_PREFIX, LABELER, METRICS_PORT, NodeLabels
+from reconciler.kube.client.api import ApiServer
+from reconciler.kube.extender.demand import service_facts
+from reconciler.kube.extender.watching import FactsWatch
 from reconciler.kube.render.affinity import required, terms
 from tests.support.certificates import self_signed
 from tests.support.cluster import Cluster
@@ -42,23 +46,30 @@ def _fill(cluster: Cluster) -> None:
         if name in COSTS:
             note = f"{DEFAULT_PREFIX}cost-per-hour={COSTS[name]}"
             cluster.kubectl("annotate", "node", name, note)
-    results = [result(CLASSES[name], speed) for name, speed in SPEEDS.items()]
-    cluster.apply(
-        deployment(source="hf://org/repo/model-Q4_0.gguf", gpu_bytes=10 * GIB),
-        *(
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {
-                    "name": each.key.config_map,
-                    "namespace": "default",
-                    "labels": LABELS,
-                },
-                "data": config_map_data(each),
-            }
-            for each in results
-        ),
-    )
+    speeds = (_speed(CLASSES[name], speed) for name, speed in SPEEDS.items())
+    cluster.apply(deployment(source="hf://org/repo/model-Q4_0.gguf", gpu_bytes=10 * GIB), *speeds)
+
+
+def _speed(
+    labels: NodeLabels, tokens_per_second: float, namespace: str = "default"
+) -> dict[str, Any]:
+    found = result(labels, tokens_per_second)
+    name = {"name": found.key.config_map, "namespace": namespace, "labels": LABELS}
+    data = config_map_data(found)
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": data}
+
+
+def _labeler(namespace: str) -> dict[str, Any]:
+    """What calls itself so, with metrics on a port of its choice."""
+    names = {"name": "labels", "namespace": namespace}
+    ports = [{"name": METRICS_PORT, "containerPort": 18777}]
+    container = {"name": "labels", "image": "labels.test/labels", "ports": ports}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**names, "labels": {"app.kubernetes.io/name": LABELER}},
+        "spec": {"nodeName": "l4", "containers": [container]},
+    }
 
 
 def _release(cluster: Cluster, weights: dict[str, float]) -> None:
@@ -145,3 +156,32 @@ def test_pods_land_where_the_charts_weights_say_and_without_it_anywhere(
         asked = required(terms("NVIDIA", frozenset({"sm_60", "sm_75"}), int4=True))
         assert _lands(cluster, "alone-and-right", pod(**ours, affinity=asked)) == "t4"
     helm("uninstall", "fleet", "--kubeconfig", str(cluster.kubeconfig), "-n", NAMESPACE, "--wait")
+
+
+def test_what_other_namespaces_say_counts_for_their_own_services_alone(
+    cluster: Cluster, api: ApiServer
+) -> None:
+    cluster.add_node("l4", CLASSES["l4"].labels(), **{GPU: "4"})
+    for namespace in ("evil", NAMESPACE):
+        cluster.namespace(namespace)
+        cluster.apply(_labeler(namespace))
+    cluster.apply(_speed(CLASSES["l4"], 60.0), _speed(CLASSES["l4"], 1e9, "evil"))
+    watch = FactsWatch(api, DEFAULT_PREFIX, lambda: None)
+
+    def address(namespace: str) -> str:
+        live = cluster.json("get", "pod", "labels", "-n", namespace)
+        return str(live["status"].get("podIP") or "")
+
+    watch.start()
+    try:
+        wait_for(lambda: bool(address("evil") and watch.current and watch.labelers), "its pods")
+        assert watch.current is not None
+        known = service_facts(deployment()).measured
+        speeds = {
+            namespace: watch.current.speeds.of(namespace, known, CLASSES["l4"], 1, time.time())
+            for namespace in ("default", "evil", "other")
+        }
+        assert speeds == {"default": 60.0, "evil": 1e9, "other": None}
+        assert watch.labelers == {"l4": f"http://{address(NAMESPACE)}:18777/metrics"}
+    finally:
+        watch.stop()

@@ -36,7 +36,7 @@ SERVICES: dict[str, MeasurableService] = {
     for each in map(measurable, placed(WANT, CLUSTER))
     if isinstance(each, MeasurableService)
 }
-SERVED = {(s.digest, "llama-server") for s in SERVICES.values()}
+SERVED = {("default", s.digest, "llama-server") for s in SERVICES.values()}
 DEVICES = tuple(
     DeviceClass(vendor="NVIDIA", arch=f"sm_{n}", memory_gib=23, count=1) for n in range(80, 87)
 )
@@ -292,6 +292,24 @@ def test_evidence_that_is_edited_or_of_nothing_served_goes_and_old_evidence_is_r
     found = decided([wanted], [old], [])
     assert ([n for n, _ in found.create], found.remove) == ([wanted], {})
     assert decided([], [old], []).remove == {old.oid: "measured 91 days ago, and counts for 90"}
+
+
+def test_what_another_namespace_says_of_a_model_keeps_nobody_from_measuring_it() -> None:
+    wanted = need()
+    known, running = evidence(wanted), attempt(wanted, JobProgress.RUNNING)
+    elsewhere = service_ref("evil/a")
+    evil = replace(known, oid=known.oid._replace(namespace="evil"))
+    job = replace(running, oid=running.oid._replace(namespace="evil"), service=elsewhere)
+    other_device = replace(job, key=need(device=DEVICES[1]).key)
+
+    assert decided([wanted], [known], []).create == ()
+    assert decided([wanted], [], [running]).create == ()
+    found = decided([wanted], [evil], [other_device])
+    assert [each for each, _ in found.create] == [wanted]
+    assert found.remove[evil.oid] == "its model is not served any more"
+    assert decided([wanted], [], [job]).remove == {job.oid: "its service is not measured any more"}
+    done = attempt(wanted, JobProgress.DONE)
+    assert [by.oid for _, by in decided([], [evil], [done]).write] == [done.oid]
 
 
 def test_the_job_of_a_service_that_is_measured_no_more_goes() -> None:

@@ -377,7 +377,11 @@ def _told(message: str, owner: str = "uid-job", code: int = 0) -> dict[str, Any]
     """The Job's pod, with what its container left."""
     ended = {"exitCode": code, "message": message, "reason": "Error" if code else "Completed"}
     return {
-        "metadata": {"name": "p", "ownerReferences": [{"uid": owner, "controller": True}]},
+        "metadata": {
+            "name": "p",
+            "namespace": "default",
+            "ownerReferences": [{"uid": owner, "controller": True}],
+        },
         "status": {"containerStatuses": [{"name": "bench", "state": {"terminated": ended}}]},
     }
 
@@ -425,6 +429,9 @@ def test_a_pod_that_the_job_did_not_make_tells_nothing() -> None:
     forged = _told(_result().model_dump_json(by_alias=True), owner="uid-of-another")
 
     assert _attempt(_ended(), forged).why == "it left no result"
+    elsewhere = _told(_result().model_dump_json(by_alias=True))
+    elsewhere["metadata"]["namespace"] = "evil"
+    assert _attempt(_ended(), elsewhere).why == "it left no result"
 
 
 def test_a_job_that_took_too_long_says_so() -> None:
@@ -457,3 +464,7 @@ def test_a_result_is_read_back_from_its_config_map_until_somebody_edits_it() -> 
     found = read_evidence(edited)
     assert found.result is None
     assert "was edited by hand (tokensPerSecond)" in found.refused
+    elsewhere = {**made, "metadata": {**made["metadata"], "namespace": "evil"}}
+    assert read_evidence(elsewhere).refused == (
+        "is of default/chat, a service of another namespace"
+    )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import socket
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -47,7 +49,7 @@ def _judge(manifest: dict[str, Any] | None = None, **more: Any) -> Judge:
     return Judge(facts, ScoreWeights(), DEFAULT_PREFIX)
 
 
-SPEEDS = Measured([result(L4, 60.0), result(T4, 20.0)])
+SPEEDS = Measured([("default", result(L4, 60.0)), ("default", result(T4, 20.0))])
 
 
 class _Client:
@@ -148,7 +150,25 @@ def test_no_nodes_are_no_error(client: _Client, nodes: dict[str, Any]) -> None:
     assert client.post("prioritize", {"Pod": pod(), **nodes}) == []
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"Pod": 1}', b'{"Pod": {}, "NodeNames": 3}'])
+_LONG = "a" * 254
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"[]", b"{", b'{"Pod": 1}', b'{"Pod": {}, "NodeNames": 3}'),
+        *(
+            json.dumps(args).encode()
+            for args in (
+                {"Pod": pod(namespace=_LONG), "NodeNames": ["l4"]},
+                {"Pod": pod(_LONG), "NodeNames": ["l4"]},
+                {"Pod": pod(), "NodeNames": [_LONG]},
+                {"Pod": pod(), "NodeNames": [str(n) for n in range(20_001)]},
+                {"Pod": pod(), "Nodes": {"items": [{"metadata": {"name": _LONG}}]}},
+            )
+        ),
+    ],
+)
 def test_what_is_no_request_is_said_so(client: _Client, body: bytes) -> None:
     status, said = client.exchange("POST", "/filter", body)
 
@@ -179,6 +199,30 @@ def test_a_body_of_unsaid_length_is_cut_off(client: _Client) -> None:
 
     assert answer[:12] in (b"", b"HTTP/1.1 413")
     assert client.exchange("GET", "/healthz")[0] == 200
+
+
+def test_what_strangers_ask_is_neither_kept_for_ever_nor_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("reconciler.kube.extender.judge._MOST_JUDGED", 4_000)
+    nodes = {f"n{i}": node_facts(node(f"n{i}", P100), {}, DEFAULT_PREFIX) for i in range(400)}
+    judge, tally = Judge(ClusterFacts(nodes), ScoreWeights(), DEFAULT_PREFIX), Tally()
+    app = make_app(Sources(lambda: judge, dict, lambda: ()), tally)
+    asked = pod("x" * 253, namespace="y" * 253)
+    asked["spec"]["containers"][0]["resources"]["limits"] = {f"amd.com/{'x' * 10_000}": "1"}
+    asked["spec"]["containers"].append({"resources": {"limits": (limits := {"amd.com/gpu": "1"})}})
+    tracemalloc.start()
+    for i in range(40):
+        limits["amd.com/gpu"] = str(i + 1)
+        body = json.dumps({"Pod": asked, "NodeNames": list(nodes)}).encode()
+        assert len(judge.misfits(read_args(body))) == 400
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    with caplog.at_level(logging.INFO, "reconciler.kube"), ServerThread(app, "127.0.0.1", 0) as at:
+        _Client(at.port).post("prioritize", {"Pod": asked, "NodeNames": list(nodes)})
+
+    assert kept < 6 << 20
+    assert (tally.told, caplog.text) == ({}, "")
 
 
 def test_10_000_nodes_are_judged(client: _Client) -> None:
@@ -231,6 +275,15 @@ def test_a_speed_that_was_measured_with_other_settings_is_not_known() -> None:
     other = _judge(manifest, speeds=SPEEDS).scored(args, {}, result(L4, 1.0).measured_at)
 
     assert (known.unknown.speed, other.unknown.speed) == (0, 2)
+
+
+def test_a_speed_that_another_namespace_states_is_not_known() -> None:
+    args = read_args(json.dumps({"Pod": pod(), "NodeNames": ["l4", "t4"]}).encode())
+    speeds = Measured([("evil", result(L4, 1e9)), ("default", result(T4, 20.0))])
+
+    found = _judge(deployment(), speeds=speeds).scored(args, {}, result(L4, 1.0).measured_at)
+
+    assert found.unknown.speed == 1
 
 
 def test_a_speed_that_is_too_old_is_not_known() -> None:

@@ -79,6 +79,19 @@ def test_memory_that_others_take_of_a_shared_gpu_counts_and_may_come_back() -> N
     assert node_misfit(demand, two) is None
 
 
+def test_what_another_namespace_says_to_need_counts_as_its_share_of_a_gpu_at_most() -> None:
+    liar = replace(WANTS, service="evil/big", gpu_bytes=10**15)
+    shared = CandidateNode("l4", L4, (("nvidia.com/gpu", 4),), (liar,))
+    share = int(23 * GIB * 0.95) // 4
+
+    assert node_misfit(replace(WANTS, gpu_bytes=3 * share), shared) is None
+    assert _reason(replace(WANTS, gpu_bytes=3 * share + GIB), shared) is not None
+    all_shares = replace(shared, tenants=(replace(liar, gpus=4),))
+    assert _reason(replace(WANTS, gpu_bytes=GIB), all_shares) is not None
+    small = replace(shared, tenants=(replace(liar, gpu_bytes=GIB),))
+    assert node_misfit(replace(WANTS, gpu_bytes=20 * GIB), small) is None
+
+
 def test_whole_gpus_are_left_to_kubernetes_to_count() -> None:
     """It knows sooner than we do that a pod has gone."""
     other = replace(WANTS, service="default/other", gpu_bytes=15 * GIB)

@@ -2,6 +2,9 @@
 
 A measurement is one Job. It stays until its result is written, or until its failure was long enough
 ago for another attempt: what is there says all that the next pass must know.
+
+What is in a namespace, anybody with rights there may have written: it says something of that
+namespace's services alone. So each namespace measures for itself (decision 0061).
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ MOST_STARTED = 2  # of these; they download, and may wait long for a GPU that so
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 600.0, 86_400.0
 _FORGET_S = 2 * _LONGEST_PAUSE_S
 
+ScopedKey = tuple[str, BenchmarkKey]  # a namespace, and what was measured for it
+
 
 @dataclass(frozen=True, slots=True)
 class NeededBenchmark:
@@ -33,6 +38,10 @@ class NeededBenchmark:
     service: MeasurableService
     place: ServingPod | UnservedClass
     asked: str | None = None
+
+    @property
+    def scoped(self) -> ScopedKey:
+        return self.service.ref.namespace, self.key
 
     @property
     def order(self) -> tuple[bool, ObjectRef, str]:
@@ -72,6 +81,10 @@ class JobAttempt:
     asked: str | None = None
     starts: bool = False
 
+    @property
+    def scoped(self) -> tuple[str, BenchmarkKey | None]:
+        return self.service.namespace, self.key
+
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkDecision:
@@ -97,20 +110,20 @@ def decide(
     attempts: Collection[JobAttempt],
     *,
     services: Collection[ObjectRef],
-    served: Collection[tuple[str, str]],
+    served: Collection[tuple[str, str, str]],
     now: float,
 ) -> BenchmarkDecision:
     """`services` are those that may be measured, whether or not a pod of them is ready now;
-    `served` is (digest of a model, runtime) of all that is declared there."""
+    `served` is (namespace, digest of a model, runtime) of all that is declared there."""
     needed = _by_key(needs)
     missing = {k: n for k, n in needed.items() if not any(_counts(e, n, now) for e in evidence)}
     write = tuple(_unwritten(attempts, evidence, now))
-    written = {result.key for result, _ in write}
+    written = {(attempt.service.namespace, result.key) for result, attempt in write}
     turns = _Turns.of(a for a in attempts if a.progress is JobProgress.RUNNING)
     create, failed, waiting, again = [], {}, {}, set[ObjectId]()
     for need, last in _in_turn(missing, attempts):
         ref = need.service.ref
-        if need.key in written:
+        if need.scoped in written:
             continue
         if last is not None and last.progress is JobProgress.RUNNING:
             waiting[ref] = f"{last.oid.label} measures it now"
@@ -128,7 +141,7 @@ def decide(
             waiting[ref] = "another measurement is to end first"
         else:
             create.append((need, last.number + 1 if last is not None else 1))
-            again |= {a.oid for a in attempts if a.key == need.key}
+            again |= {a.oid for a in attempts if a.scoped == need.scoped}
     over = {
         attempt.oid: why
         for attempt in attempts
@@ -162,13 +175,14 @@ class _Turns:
         return True
 
 
-def _by_key(needs: Iterable[NeededBenchmark]) -> dict[BenchmarkKey, NeededBenchmark]:
-    """One of those with the same key: the first by name, with the last that was asked for."""
-    found: dict[BenchmarkKey, NeededBenchmark] = {}
+def _by_key(needs: Iterable[NeededBenchmark]) -> dict[ScopedKey, NeededBenchmark]:
+    """One of those with the same key in a namespace: the first by name, with the last that was
+    asked for."""
+    found: dict[ScopedKey, NeededBenchmark] = {}
     for need in sorted(needs, key=lambda n: n.order):
-        first = found.setdefault(need.key, need)
+        first = found.setdefault(need.scoped, need)
         asked = max(filter(None, (first.asked, need.asked)), default=None)
-        found[need.key] = replace(first, asked=asked)
+        found[need.scoped] = replace(first, asked=asked)
     return found
 
 
@@ -176,6 +190,8 @@ def _counts(evidence: KnownResult, need: NeededBenchmark, now: float) -> bool:
     """Of any build where nothing serves: a new image is not worth a download for each class, and
     the extender takes the newest of them."""
     result, key = evidence.result, need.key
+    if evidence.oid.namespace != need.service.ref.namespace:
+        return False
     if result is not None and isinstance(need.place, UnservedClass):
         key = key.model_copy(update={"build": result.key.build})
     if result is None or result.stale(now, key) is not None:
@@ -184,11 +200,11 @@ def _counts(evidence: KnownResult, need: NeededBenchmark, now: float) -> bool:
 
 
 def _in_turn(
-    missing: Mapping[BenchmarkKey, NeededBenchmark], attempts: Collection[JobAttempt]
+    missing: Mapping[ScopedKey, NeededBenchmark], attempts: Collection[JobAttempt]
 ) -> list[tuple[NeededBenchmark, JobAttempt | None]]:
     """Each with its last attempt; of what serves, and of the others, what was never tried is
     first."""
-    last = {a.key: a for a in sorted(attempts, key=lambda a: a.number)}
+    last = {a.scoped: a for a in sorted(attempts, key=lambda a: a.number)}
     pairs = [(need, last.get(key)) for key, need in missing.items()]
     return sorted(
         pairs,
@@ -203,8 +219,8 @@ def _unwritten(
         result = attempt.result
         if result is None or result.stale(now) is not None:
             continue
-        there = (e.result for e in evidence if e.result is not None)
-        same = (other for other in there if other.key == result.key)
+        own = (e.result for e in evidence if e.oid.namespace == attempt.oid.namespace)
+        same = (other for other in own if other is not None and other.key == result.key)
         if not any(other.measured_at >= result.measured_at for other in same):
             yield result, attempt
 
@@ -227,9 +243,9 @@ def _failure(attempt: JobAttempt, need: NeededBenchmark, due: float) -> str:
 class _Known:
     """What this pass found, of keys and of Jobs that others take the place of."""
 
-    needed: Mapping[BenchmarkKey, NeededBenchmark]
-    missing: Mapping[BenchmarkKey, NeededBenchmark]
-    written: Collection[BenchmarkKey]
+    needed: Collection[ScopedKey]
+    missing: Collection[ScopedKey]
+    written: Collection[ScopedKey]
     again: Collection[ObjectId]
 
 
@@ -237,8 +253,8 @@ def _is_over(
     attempt: JobAttempt, known: _Known, services: Collection[ObjectRef], now: float
 ) -> str:
     """Why a Job can go; empty: it cannot. A failure stays for as long as its pause may matter."""
-    key = attempt.key
-    if key is None:
+    key = attempt.scoped
+    if attempt.key is None:
         return "nobody can read any more what it measures"
     if attempt.service not in services:
         return "its service is not measured any more"
@@ -254,18 +270,19 @@ def _is_over(
 def _is_useless(
     evidence: KnownResult,
     others: Collection[KnownResult],
-    needed: Mapping[BenchmarkKey, NeededBenchmark],
-    served: Collection[tuple[str, str]],
+    needed: Collection[ScopedKey],
+    served: Collection[tuple[str, str, str]],
     now: float,
 ) -> str:
     """Why a ConfigMap goes; empty: it stays."""
-    result = evidence.result
+    result, namespace = evidence.result, evidence.oid.namespace
     if result is None:
         return evidence.refused
-    if (result.key.model, result.key.runtime) not in served:
+    if (namespace, result.key.model, result.key.runtime) not in served:
         return "its model is not served any more"
-    newer = (e.result for e in others if e.result is not None and e.result.key == result.key)
+    own = (e.result for e in others if e.oid.namespace == namespace)
+    newer = (other for other in own if other is not None and other.key == result.key)
     if any(other.measured_at > result.measured_at for other in newer):
         return "there is a newer one"
     old = result.out_of_date(now)
-    return old if old is not None and result.key not in needed else ""
+    return old if old is not None and (namespace, result.key) not in needed else ""

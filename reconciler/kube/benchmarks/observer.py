@@ -36,13 +36,14 @@ _NOTHING = PodsAndNodes()
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkLook:
-    """What was found. `services` can be measured, `skipped` is why others cannot; `evidence` and
-    `attempts` are what is there. Where pods could not be read it `is_known` no more, and nothing is
+    """What was found. `services` can be measured, `skipped` is why others cannot; `served` is
+    (namespace, digest of a model, runtime) of all that is declared; `evidence` and `attempts` are
+    what is there. Where pods could not be read it `is_known` no more, and nothing is
     done."""
 
     services: Mapping[ObjectRef, MeasurableService] = field(default_factory=dict)
     skipped: Mapping[ObjectRef, str] = field(default_factory=dict)
-    served: frozenset[tuple[str, str]] = frozenset()
+    served: frozenset[tuple[str, str, str]] = frozenset()
     evidence: tuple[KnownResult, ...] = ()
     jobs: tuple[ObjectId, ...] = ()
     attempts: tuple[JobAttempt, ...] = ()

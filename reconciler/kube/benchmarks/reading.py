@@ -56,6 +56,8 @@ def read_evidence(config_map: Manifest) -> KnownResult:
         found = read_config_map(oid.name, config_map.get("data") or {})
     except BenchmarkError as error:
         return KnownResult(oid, None, str(error))
+    if found.service.partition("/")[0] != oid.namespace:  # who writes there says nothing of others
+        return KnownResult(oid, None, f"is of {found.service}, a service of another namespace")
     return KnownResult(oid, found, asked=asked_of(config_map))
 
 
@@ -127,9 +129,10 @@ def _epoch(text: object) -> float:
 
 
 def _left(job: Manifest, pods: Iterable[Manifest]) -> Measured:
-    """By the pod that the Job itself made: a name or a label is soon copied."""
-    uid = job["metadata"].get("uid")
-    own = [p for p in pods if uid in _owners(p)]
+    """By the pod that the Job itself made: a name or a label is soon copied, and an owner named
+    from another namespace is none."""
+    uid, namespace = job["metadata"].get("uid"), job["metadata"].get("namespace")
+    own = [p for p in pods if p["metadata"].get("namespace") == namespace and uid in _owners(p)]
     for message in (m for pod in own for m in _messages(pod)):
         if not message.startswith("{"):
             return Measured(why=message)

@@ -85,10 +85,10 @@ def measurable(placed: PlacedService) -> MeasurableService | str:
     )
 
 
-def served(placed: Iterable[PlacedService]) -> frozenset[tuple[str, str]]:
-    """(digest of a model, runtime) of all that is declared there, measurable or not."""
+def served(placed: Iterable[PlacedService]) -> frozenset[tuple[str, str, str]]:
+    """(namespace, digest of a model, runtime) of all that is declared there, measurable or not."""
     return frozenset(
-        (model.sha256, each.workload.runtime)
+        (each.workload.ref.namespace, model.sha256, each.workload.runtime)
         for each in placed
         for model in each.workload.models
         if model.sha256 is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ MOST_BODY_BYTES = 32 << 20  # 10,000 nodes by name take 1 MiB, 3,000 whole ones 
 _MOST_BYTES_AT_ONCE = 64 << 20  # of all bodies together
 _BODY_TAKEN_IN_S = 2.0  # as long as the scheduler itself waits for the answer
 _MOST_SAID = 10_000  # services whose unknown facts were told
+_SAID_AGAIN_S = 60.0  # of one service: anybody may ask for it with other nodes each time
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ class Tally:
     seconds: defaultdict[str, float] = field(default_factory=partial(defaultdict, float))
     failed_nodes: Counter[str] = field(default_factory=Counter)  # lasting, passing
     unknown: Unknown | None = None  # of the last service that was scored
-    told: dict[str, Unknown] = field(default_factory=dict)
+    told: dict[str, tuple[Unknown, float]] = field(default_factory=dict)  # and when
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +147,12 @@ class _Routes:
         if not scored.service:
             return
         tally.unknown = unknown
-        if tally.told.get(scored.service) == unknown:
+        now, (before, at) = time.monotonic(), tally.told.get(scored.service, (None, -math.inf))
+        if before == unknown or now - at < _SAID_AGAIN_S:
             return
         if len(tally.told) >= _MOST_SAID:
             tally.told.clear()
-        tally.told[scored.service] = unknown
+        tally.told[scored.service] = unknown, now
         if any(unknown[1:]):
             _log.info(
                 "%s: of %d nodes, tokens/s is not known of %d, utilisation of %d, cost of %d;"

@@ -32,6 +32,7 @@ Measured = tuple[str, str, str]
 and the engine's build."""
 
 _OVER = ("Succeeded", "Failed")
+_MOST_RESOURCE = 253 + 1 + 63  # characters of a resource's name, as Kubernetes has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ def _gpus(spec: Mapping[str, Any]) -> tuple[str | None, int]:
     for container in _list(spec.get("containers")):
         limits = _dict(_dict(_dict(container).get("resources")).get("limits"))
         for name, value in limits.items():
-            if vendor_of(name):
+            if len(name) <= _MOST_RESOURCE and vendor_of(name):
                 found[name] = found.get(name, 0) + _whole(value)
     return max(found.items(), key=lambda row: row[1], default=(None, 0))
 

@@ -16,25 +16,32 @@ NO_SERVICE = ServiceFacts()
 
 
 class MeasuredSpeeds:
-    """Measured speeds, by what was measured. One thread asks."""
+    """Measured speeds, by what was measured and the namespace that it is written in: there anybody
+    with rights in it may say what he likes, of its own services. One thread asks."""
 
-    def __init__(self, results: Iterable[BenchmarkResult] = ()) -> None:
-        self._found: defaultdict[Measured, list[BenchmarkResult]] = defaultdict(list)
-        for result in results:
+    def __init__(self, results: Iterable[tuple[str, BenchmarkResult]] = ()) -> None:
+        self._found: defaultdict[tuple[str, Measured], list[BenchmarkResult]] = defaultdict(list)
+        for namespace, result in results:
             key = result.key
-            self._found[key.model, key.runtime, key.settings].append(result)
+            self._found[namespace, (key.model, key.runtime, key.settings)].append(result)
 
     def of(
-        self, models: tuple[Measured, ...], labels: NodeLabels, gpus: int, now: float
+        self,
+        namespace: str,
+        models: tuple[Measured, ...],
+        labels: NodeLabels,
+        gpus: int,
+        now: float,
     ) -> float | None:
         """Tokens a second of a service's models on such a node, of the slowest; None: not of all of
         them is it known, by a measurement that still counts."""
-        if not models or not all(model in self._found for model in models):
+        own = [self._found.get((namespace, model), ()) for model in models]
+        if not own or not all(own):
             return None
         device = DeviceClass.labelled(labels, gpus)
         if device is None:
             return None
-        found = [newest(self._found[model], now, device=device) for model in models]
+        found = [newest(results, now, device=device) for results in own]
         speeds = [each.tokens_per_second for each in found if each is not None]
         known = [speed for speed in speeds if speed is not None]
         return min(known) if len(known) == len(models) else None

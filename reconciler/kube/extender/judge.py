@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from reconciler.kube.extender.demand import ServiceFacts, node_facts, pod_demand, service_key
-from reconciler.kube.extender.facts import ClusterFacts
+from reconciler.kube.extender.facts import NO_SERVICE, ClusterFacts
 from reconciler.kube.extender.wire import ExtenderArgs
 from reconciler.placement.nodefit import CandidateNode, NodeMisfit, PodDemand, node_misfit
 from reconciler.placement.score import Merits, ScoreWeights, scores
 
 _MOST_KEPT = 1000  # demands
+_MOST_JUDGED = 200_000  # pairs of a demand and a node, some 400 bytes each
 _MOST_SCORED = 8  # lists of nodes, which may be long
 _KEPT_S = 60.0
 
@@ -35,7 +36,7 @@ NOTHING = Unknown()
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """`service` is empty for a pod that is not a fleet's."""
+    """`service` is empty for a pod that is not a fleet's, or of an unknown service."""
 
     scores: list[int]
     service: str = ""
@@ -50,6 +51,7 @@ class Judge:
         self._weights = weights
         self._prefix = prefix
         self._misfits: dict[PodDemand, dict[str, NodeMisfit | None]] = {}
+        self._judged = 0  # pairs in `_misfits`
         self._speeds: dict[tuple[object, ...], float | None] = {}
         self._scored: dict[tuple[object, ...], tuple[Mapping[str, float], float, Scored]] = {}
 
@@ -91,9 +93,11 @@ class Judge:
         used: Mapping[str, float],
         now: float,
     ) -> Scored:
-        nodes = self._sent(args) if args.items is not None else self._facts.nodes
+        are_sent = args.items is not None
+        nodes = self._sent(args) if are_sent else self._facts.nodes
+        kept = {} if are_sent else self._speeds  # labels that were sent may say anything
         merits = [
-            Merits(self._speed(service, demand, node, now), used.get(name), node.cost)
+            Merits(self._speed(service, demand, node, now, kept), used.get(name), node.cost)
             if (node := nodes.get(name))
             else Merits(utilisation=used.get(name))
             for name in args.names
@@ -104,7 +108,8 @@ class Judge:
             sum(each.utilisation is None for each in merits),
             sum(each.cost is None for each in merits),
         )
-        return Scored(scores(merits, self._weights), demand.service, unknown)
+        known = demand.service if service is not NO_SERVICE else ""
+        return Scored(scores(merits, self._weights), known, unknown)
 
     def _demand(self, args: ExtenderArgs) -> tuple[ServiceFacts, PodDemand] | None:
         key = service_key(args.pod)
@@ -116,13 +121,15 @@ class Judge:
     def _kept(self, demand: PodDemand, names: tuple[str, ...]) -> dict[str, NodeMisfit | None]:
         found = self._misfits.get(demand)
         if found is None:
-            if len(self._misfits) >= _MOST_KEPT:
+            if len(self._misfits) >= _MOST_KEPT or self._judged >= _MOST_JUDGED:
                 self._misfits.clear()
+                self._judged = 0
             found = self._misfits[demand] = {}
-        nodes = self._facts.nodes
+        nodes, before = self._facts.nodes, len(found)
         for name in names:
             if name not in found and name in nodes:
                 found[name] = node_misfit(demand, nodes[name])
+        self._judged += len(found) - before
         return found
 
     def _sent(self, args: ExtenderArgs) -> dict[str, CandidateNode]:
@@ -132,13 +139,19 @@ class Judge:
         return {n: replace(found, tenants=facts.tenants.get(n, ())) for n, found in sent.items()}
 
     def _speed(
-        self, service: ServiceFacts, demand: PodDemand, node: CandidateNode, now: float
+        self,
+        service: ServiceFacts,
+        demand: PodDemand,
+        node: CandidateNode,
+        now: float,
+        kept: dict[tuple[object, ...], float | None],
     ) -> float | None:
         labels = node.labels
-        key = (service.measured, demand.gpus, labels.vendor, labels.arch, labels.vram)
-        if key not in self._speeds:
-            if len(self._speeds) >= _MOST_KEPT:
-                self._speeds.clear()
+        own = demand.namespace
+        key = (own, service.measured, demand.gpus, labels.vendor, labels.arch, labels.vram)
+        if key not in kept:
+            if len(kept) >= _MOST_KEPT:
+                kept.clear()
             speeds = self._facts.speeds
-            self._speeds[key] = speeds.of(service.measured, labels, demand.gpus, now)
-        return self._speeds[key]
+            kept[key] = speeds.of(own, service.measured, labels, demand.gpus, now)
+        return kept[key]

@@ -33,6 +33,7 @@ from reconciler.kube.objects import (
     MANAGED_BY_LABEL,
     MANAGER,
     NEEDS_ANNOTATION,
+    SYSTEM_NAMESPACE,
     Manifest,
     ObjectId,
 )
@@ -68,10 +69,15 @@ class FactsWatch:
         self._results = Memo[ObjectId, BenchmarkResult | None]()
         follow = partial(InformerCache, api, coalesce_s=_COALESCE_S, changed=self._look)
         ours = f"{MANAGED_BY_LABEL}={MANAGER}"
-        labelers = f"app.kubernetes.io/name={LABELER}"
+        labelers = f"app.kubernetes.io/name={LABELER}"  # anybody's label, but in our namespace
         self._nodes = follow(kinds=_NODES, selector="", slim=partial(_slim, prefix))
         self._ours = follow(kinds=_OURS, selector=ours, slim=partial(_slim, prefix))
-        self._labelers = follow(kinds=_OURS[:1], selector=labelers, slim=partial(_slim, prefix))
+        self._labelers = follow(
+            kinds=_OURS[:1],
+            selector=labelers,
+            namespace=SYSTEM_NAMESPACE,
+            slim=partial(_slim, prefix),
+        )
 
     def start(self) -> None:
         for mirror in (self._nodes, self._ours, self._labelers):
@@ -141,10 +147,15 @@ class FactsWatch:
     def _speeds(self, ours: ObjectSet) -> MeasuredSpeeds:
         wanted = [o for o in ours if o.kind == "ConfigMap" and o.name.startswith(_BENCHMARK)]
         found = (
-            self._results.find(oid, (ours.state(oid),), partial(_read, self._result, ours, oid))
+            (
+                oid.namespace,
+                self._results.find(
+                    oid, (ours.state(oid),), partial(_read, self._result, ours, oid)
+                ),
+            )
             for oid in wanted
         )
-        return MeasuredSpeeds(result for result in found if result is not None)
+        return MeasuredSpeeds((namespace, result) for namespace, result in found if result)
 
     def _result(self, config_map: Manifest) -> BenchmarkResult | None:
         try:

@@ -1,7 +1,8 @@
 """The requests and answers of a scheduler extender, API v1. Pure.
 
 kube-scheduler writes the names of Go's fields (`Pod`, `NodeNames`), and reads any case. Nodes come
-by name where the configuration says nodeCacheCapable, else whole; either may be null.
+by name where the configuration says nodeCacheCapable, else whole; either may be null. Anybody who
+reaches the port may write one: no name is longer than Kubernetes' are, and no list endless.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from reconciler.kube.json_text import from_json, to_json
 from reconciler.placement.nodefit import NodeMisfit
 
 Json = Mapping[str, Any]
+
+_MOST_NODES = 20_000  # four times what Kubernetes is made for
+_MOST_NAME = 253  # characters, of anything in Kubernetes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,26 @@ def read_args(body: bytes) -> ExtenderArgs:
     if not isinstance(nodes, dict | None) or not isinstance(names, list | None):
         raise ValueError("Nodes is not a NodeList, or NodeNames not a list")
     items = None if nodes is None else _by_name(_of_any_case(nodes, "items"))
-    if names is None:
-        return ExtenderArgs(pod, tuple(items or ()), False, items)
-    given = tuple(name for name in names if isinstance(name, str))
-    return ExtenderArgs(pod, tuple(dict.fromkeys(given)), True, items)
+    given = tuple(items or ()) if names is None else _different(names)
+    _refuse_long(pod, given)
+    return ExtenderArgs(pod, given, names is not None, items)
+
+
+def _different(names: Iterable[object]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in names if isinstance(name, str)))
+
+
+def _refuse_long(pod: Json, nodes: tuple[str, ...]) -> None:
+    """Raises ValueError: something of it is not Kubernetes'."""
+    if len(nodes) > _MOST_NODES:
+        raise ValueError(f"more than {_MOST_NODES} nodes")
+    metadata = pod.get("metadata")
+    said = metadata if isinstance(metadata, dict) else {}
+    labels = said.get("labels")
+    values = labels.values() if isinstance(labels, dict) else ()
+    for text in (said.get("namespace"), *values, *nodes):
+        if isinstance(text, str) and len(text) > _MOST_NAME:
+            raise ValueError(f"a name of {len(text)} characters, where {_MOST_NAME} are the most")
 
 
 def _of_any_case(found: Json, name: str) -> Any:  # noqa: ANN401 - any JSON
