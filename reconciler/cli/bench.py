@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.api.errors import UsageError
+from reconciler.api.errors import StateError, UsageError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
 from reconciler.console.edge import Exit, tell
 from reconciler.report.terminal import printable
@@ -191,9 +191,9 @@ def _write(
 ) -> dict[str, str]:
     """The file of each key, and what became of it. The newest measurement of a key counts,
     whichever machine of that class made it, also one that lies there already."""
-    from reconciler.atomic import atomic_write
     from reconciler.kube.yaml_text import dump
-    from reconciler.source.evidence import FOLDER, evidence_path
+    from reconciler.source.evidence import evidence_path
+    from reconciler.source.folder_writer import FolderWriter
 
     there = {each.path: each for each in found}
     newest = {evidence_path(r): r for r in sorted(usable, key=lambda r: r.measured_at)}
@@ -204,9 +204,12 @@ def _write(
         if kept is not None and kept.measured_at >= result.measured_at:
             told[path] = "unchanged" if kept == result else "kept: it is newer"
             continue
-        (root / FOLDER).mkdir(exist_ok=True)
         text = dump(result.model_dump(mode="json", by_alias=True, exclude_none=True))
-        atomic_write(root / path, text.encode(), mode=0o644)
+        try:
+            with FolderWriter(root) as folder:
+                folder.replace(path, text.encode(), mode=0o644)
+        except OSError as error:
+            raise StateError(f"{root / path}: cannot be written: {error.strerror}") from error
         told[path] = "written" if old is None else "updated"
     return told
 

@@ -8,7 +8,10 @@ catalogue, or of your own choice with --source.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reconciler.api.errors import StateError, UsageError
 from reconciler.cli.options import add_agent_options, add_local_options, check_output
@@ -16,6 +19,9 @@ from reconciler.console.edge import Exit, tell
 from reconciler.console.option import add
 from reconciler.console.shared import OFFLINE
 from reconciler.report.terminal import printable
+
+if TYPE_CHECKING:
+    from reconciler.source.folder_writer import FolderWriter
 
 EXAMPLES = {
     "reconcile deploy smollm2-135m --local": "one of the catalogue, if it fits",
@@ -73,27 +79,38 @@ def _write(root: Path, files: dict[str, str], args: argparse.Namespace) -> int:
     if args.dry_run:
         print("---\n".join(f"# {path}\n{text}" for path, text in files.items()), end="")
         return Exit.OK
-    for path in files:
-        if (root / path).exists():
-            raise UsageError(f"{root / path}: is there already; edit it, or choose another name")
+    with _written(root) as folder:
+        for path in files:
+            if folder.exists(path):
+                raise UsageError(
+                    f"{root / path}: is there already; edit it, or choose another name"
+                )
     is_committed = args.commit or args.push
     if is_committed:
         from reconciler.source import committing
 
         committing.check(root, tuple(files), push=args.push)
-    for path, text in files.items():
-        try:
-            (root / path).parent.mkdir(parents=True, exist_ok=True)
-            (root / path).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise StateError(f"{root / path}: cannot be written: {error.strerror}") from error
-        print(root / path)
+    with _written(root) as folder:
+        for path, text in files.items():
+            folder.create(path, text.encode())
+            print(root / path)
     if is_committed:
         _commit(root, tuple(files), args)
     else:
         look = "reconcile --dry-run" + ("" if args.local is None else " --local")
         tell(f"written, not applied: look at `{look}`, commit and push")
     return Exit.OK
+
+
+@contextmanager
+def _written(root: Path) -> Iterator[FolderWriter]:
+    from reconciler.source.folder_writer import FolderWriter
+
+    try:
+        with FolderWriter(root) as folder:
+            yield folder
+    except OSError as error:
+        raise StateError(f"{root}: cannot be written: {error.strerror}") from error
 
 
 def _commit(root: Path, paths: tuple[str, ...], args: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from reconciler.api.errors import UsageError
 from reconciler.api.plain_json import parse_json
 from reconciler.console.edge import Exit, tell
 
@@ -62,10 +63,19 @@ def run(args: argparse.Namespace) -> int:
             tell(line)
         return Exit.FAILED if stale or broken else Exit.OK
     for path in stale:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(wanted[path], encoding="utf-8")
+        _write(path, wanted[path])
     tell(f"{folder}: {len(wanted)} files, {len(stale)} written")
     return Exit.OK
+
+
+def _write(path: Path, text: str) -> None:
+    from reconciler.source.folder_writer import FolderWriter
+
+    try:
+        with FolderWriter(path.parent, named=False) as folder:
+            folder.replace(path.name, text.encode())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _arguments() -> int:

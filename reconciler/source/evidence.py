@@ -6,6 +6,7 @@ never used.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 from reconciler.api.benchmark import BenchmarkResult, read_result
 from reconciler.api.errors import BenchmarkError
 from reconciler.source.documents import read_foreign
+from reconciler.source.folders import NOT_FOLLOWED, Folders
 
 FOLDER = "bench"
 _MOST_BYTES = 1 << 20
@@ -32,9 +34,18 @@ def evidence_path(result: BenchmarkResult) -> str:
 
 
 def read_evidence(root: Path, now: float) -> tuple[Evidence, ...]:
-    """Every file of evidence of a fleet, in order."""
-    files = sorted((root / FOLDER).glob("*.yaml"))
-    return tuple(_read(file, f"{FOLDER}/{file.name}", now) for file in files)
+    """Every file of evidence of a fleet, in order. No link is followed: it may be anybody's."""
+    if not os.path.lexists(root / FOLDER):
+        return ()
+    try:
+        with Folders(root) as folders:
+            names = folders.names(FOLDER)
+            paths = [f"{FOLDER}/{name}" for name in names if name.endswith(".yaml")]
+            return tuple(_read(folders, path, now) for path in paths)
+    except OSError as error:
+        is_link = error.errno in NOT_FOLLOWED
+        why = "links are never followed" if is_link else error.strerror
+        return (Evidence(FOLDER, None, f"{FOLDER} cannot be read: {why}"),)
 
 
 def superseded(
@@ -60,11 +71,12 @@ def superseded(
     return tuple(told)
 
 
-def _read(file: Path, path: str, now: float) -> Evidence:
+def _read(folders: Folders, path: str, now: float) -> Evidence:
     try:
-        if file.stat().st_size > _MOST_BYTES:
+        data = folders.read(path, _MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
             raise BenchmarkError(f"{path} is no benchmark result (it is too large); remove it")
-        documents = read_foreign(file.read_bytes())
+        documents = read_foreign(data)
         if len(documents) != 1:
             raise BenchmarkError(
                 f"{path} is no benchmark result (it has {len(documents)} documents); remove it, and"
@@ -72,7 +84,8 @@ def _read(file: Path, path: str, now: float) -> Evidence:
             )
         result = read_result(documents[0], path)
     except OSError as error:
-        return Evidence(path, None, f"{path} cannot be read: {error.strerror}")
+        why = "it is no regular file" if error.errno in NOT_FOLLOWED else error.strerror
+        return Evidence(path, None, f"{path} cannot be read: {why}")
     except ValueError as error:
         return Evidence(path, None, f"{path} is no benchmark result ({error}); remove it")
     except BenchmarkError as error:

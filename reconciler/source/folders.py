@@ -80,6 +80,11 @@ class Folders:
             data = file.read(min(size + 1, limit))
             return data + file.read(limit - len(data)) if len(data) > size else data  # it grew
 
+    def names(self, folder: str) -> list[str]:
+        """Of all that is in a folder, sorted. Raises OSError, with an errno of NOT_FOLLOWED for a
+        link."""
+        return sorted(os.listdir(self._enter(folder)))
+
     def below(self, folder: str) -> tuple[str, ...]:
         """The regular files below a folder, sorted, without hidden ones. Raises OSError, with an
         errno of NOT_FOLLOWED and the path for a link."""

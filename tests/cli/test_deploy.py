@@ -166,6 +166,26 @@ def test_what_is_there_is_never_overwritten(
     assert (folder / "models/tiny.yaml").read_text() == before
 
 
+@pytest.mark.parametrize(
+    ("link", "to"), [("services/tiny.yaml", "../../victim/pwn.yaml"), ("services", "../victim")]
+)
+def test_nothing_is_written_through_a_link_of_the_repository(
+    tmp_path: Path, server: FileServer, capsys: pytest.CaptureFixture[str], link: str, to: str
+) -> None:
+    folder, victim = fleet(tmp_path), tmp_path / "victim"
+    victim.mkdir()
+    (folder / link).parent.mkdir(exist_ok=True)
+    (folder / link).symlink_to(to)
+
+    code = deploy(folder, "tiny", "--source", server.url)
+
+    said = capsys.readouterr().err
+    assert code in (1, 64)
+    assert f"{link}: is there already" in said or f"{link} is a link" in said
+    assert list(victim.iterdir()) == []
+    assert not (folder / "models").exists()
+
+
 def test_a_dry_run_prints_the_files(
     tmp_path: Path, server: FileServer, capsys: pytest.CaptureFixture[str]
 ) -> None:

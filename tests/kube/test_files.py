@@ -137,6 +137,9 @@ def test_a_link_is_not_followed(fleet: Path, out: Path) -> None:
     (out / "prod").symlink_to(elsewhere)
 
     assert "prod is a link" in reconcile("render", "-C", fleet, "-o", out, rc=USAGE)
+    link = out.parent / "link"
+    link.symlink_to(elsewhere)
+    assert "link is a link" in reconcile("render", "-C", fleet, "-o", link, rc=USAGE)
     assert list(elsewhere.iterdir()) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.api.test_benchmark import KEY, NOW, result
 
 def put(root: Path, measured: BenchmarkResult, name: str = "") -> str:
     path = name or evidence_path(measured)
-    (root / "bench").mkdir(exist_ok=True)
+    (root / "bench").mkdir(parents=True, exist_ok=True)
     said = measured.model_dump(mode="json", by_alias=True, exclude_none=True)
     (root / path).write_text(dump(said))
     return path
@@ -39,6 +40,27 @@ def test_evidence_that_is_not_to_be_used_says_why(tmp_path: Path) -> None:
 
     assert copy.refused == f"bench/copy.yaml holds the result of {path}; rename or remove it"
     assert old.refused == f"{path}: measured 91 days ago, and counts for 90; measure again"
+
+
+def test_evidence_is_read_through_no_link_and_waits_for_no_pipe(tmp_path: Path) -> None:
+    path = put(tmp_path / "elsewhere", result())
+    fleet = tmp_path / "fleet"
+    (fleet / "bench").mkdir(parents=True)
+    (fleet / "bench/link.yaml").symlink_to(tmp_path / "elsewhere" / path)
+    (fleet / "bench/none.yaml").symlink_to("/dev/zero")
+    os.mkfifo(fleet / "bench/pipe.yaml")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/bench").symlink_to(tmp_path / "elsewhere/bench")
+
+    assert [each.refused for each in read_evidence(fleet, NOW)] == [
+        f"bench/{name}.yaml cannot be read: it is no regular file"
+        for name in ("link", "none", "pipe")
+    ]
+    (folder,) = read_evidence(tmp_path / "other", NOW)
+    assert (folder.result, folder.refused) == (
+        None,
+        "bench cannot be read: links are never followed",
+    )
 
 
 @pytest.mark.parametrize(
