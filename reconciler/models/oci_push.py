@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 from reconciler.api.errors import DownloadFailed, ModelError, UsageError
 from reconciler.models.oci import TITLE, writable_place
 from reconciler.models.tree import printable
-from reconciler.models.url import check_url, origin_of
+from reconciler.models.url import check_url, is_of, origin_of
 
 if TYPE_CHECKING:
     import requests
@@ -111,7 +111,12 @@ class _Writer:
         self._base = base
         self._root = f"{base}/v2/{repository}"
         self.where = f"{urlsplit(base).netloc}/{repository}"
-        self._registry = open_registry(base, repository, lambda url, _: check_url(url))
+        self._registry = open_registry(
+            base,
+            repository,
+            lambda url, _: check_url(url),
+            remedy="push with `oras push` if it is to have it",
+        )
 
     def has(self, digest: str) -> bool:
         reply = self._ask("HEAD", f"{self._root}/blobs/{digest}")
@@ -124,6 +129,11 @@ class _Writer:
         begun = self._ask("POST", f"{self._root}/blobs/uploads/")
         self._require(begun, 202)
         place = urljoin(self._base, begun.location)
+        if not is_of(self._base, place):
+            raise ModelError(
+                f"{self.where}: it wants files to be sent to {urlsplit(place).netloc}, a host of"
+                " somebody else; push with `oras push` if they are to go there"
+            )
         mark = "&" if urlsplit(place).query else "?"
         url = f"{place}{mark}{urlencode({'digest': digest})}"
         self._require(self._ask("PUT", url, content, "application/octet-stream"), 201)

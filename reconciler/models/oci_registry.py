@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 from reconciler.api.plain_json import parse_json
 from reconciler.models.child import answering, failure_kind
 from reconciler.models.scheme import FetchContext
-from reconciler.models.url import check_url, how_to_allow, origin_of
+from reconciler.models.url import check_url, how_to_allow, is_of, origin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     import requests
     from oras.provider import Registry
@@ -97,6 +97,8 @@ def _get(question: dict[str, Any], url: str) -> tuple[Registry, requests.Respons
         base,
         question["repository"],
         lambda url, host: _forbidden(url, host, own, context),
+        trusted=(*(allowed or ()), *(private or ())),
+        remedy="add it to the Fleet's allowedHosts if it is to have it",
     )
     headers = {"Accept": ", ".join(_ACCEPTED)}
     first = registry.session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_S)
@@ -109,16 +111,28 @@ def _get(question: dict[str, Any], url: str) -> tuple[Registry, requests.Respons
 
 
 def open_registry(
-    base: str, repository: str, forbidden: Callable[[str, str], str | None]
+    base: str,
+    repository: str,
+    forbidden: Callable[[str, str], str | None],
+    *,
+    trusted: Collection[str] = (),
+    remedy: str,
 ) -> Registry:
     """With the logins of the docker configuration. `forbidden` says why a URL on a host may not be
-    requested: the registry's own, and where it sends logins."""
+    requested: the registry's own, and where it sends for tokens. The login goes to these only if
+    they are of the registry's domain, or their hosts `trusted`; `remedy` says what to do else."""
     from oras.container import Container
     from oras.provider import Registry
 
     parts = urlsplit(base)
     registry = Registry(parts.netloc, insecure=parts.scheme == "http")
-    _guard(registry, forbidden)
+
+    def refused(url: str, host: str, has_login: bool) -> str | None:
+        if has_login and host not in trusted and not is_of(base, url):
+            return f"the login of {parts.netloc} is not for {urlsplit(url).netloc}; {remedy}"
+        return forbidden(url, host)
+
+    _guard(registry, refused)
     registry.auth.load_configs(Container(f"{parts.netloc}/{repository}:any"))
     return registry
 
@@ -147,14 +161,14 @@ def _is_basic(registry: Registry) -> bool:
     return isinstance(registry.auth, BasicAuth)
 
 
-def _guard(registry: Registry, forbidden: Callable[[str, str], str | None]) -> None:
+def _guard(registry: Registry, refused: Callable[[str, str, bool], str | None]) -> None:
     """Restrict the session to what is not forbidden, and to requests that end."""
     from requests.adapters import HTTPAdapter
 
     class CheckedAdapter(HTTPAdapter):
         def send(self, request: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
             host = urlsplit(request.url).hostname or ""
-            if reason := forbidden(str(request.url), host):
+            if reason := refused(str(request.url), host, "Authorization" in request.headers):
                 raise PermissionError(f"it leads to {host}: {reason}")
             kwargs["timeout"] = kwargs.get("timeout") or _TIMEOUT_S
             return super().send(request, *args, **kwargs)

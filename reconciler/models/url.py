@@ -60,6 +60,21 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORTS.get(parts.scheme)}"
 
 
+def is_of(base: str, url: str) -> bool:
+    """Whether a URL is `base`'s owner's: the same origin, or by https a host of its domain, such as
+    auth.docker.io for registry-1.docker.io, or gitlab.com for registry.gitlab.com."""
+    if origin_of(base) == origin_of(url):
+        return True
+    one, other = urlsplit(base), urlsplit(url)
+    if not one.scheme == other.scheme == "https":
+        return False
+    names = [(parts.hostname or "").split(".") for parts in (one, other)]
+    shorter, longer = sorted(names, key=len)
+    shared = shorter if len(shorter) < len(longer) else shorter[1:]
+    is_address = shorter[-1].isdecimal() or ":" in shorter[-1]
+    return len(shared) >= 2 and not is_address and longer[-len(shared) :] == shared
+
+
 def next_hop(
     url: str, location: str | None, context: FetchContext, domains: Sequence[str] = ()
 ) -> str:

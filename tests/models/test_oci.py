@@ -263,6 +263,25 @@ def test_what_was_pushed_is_read_back_and_not_sent_twice(
 
 
 @pytest.mark.e2e
+def test_a_login_and_files_go_to_the_registry_alone(registry: Registry, tmp_path: Path) -> None:
+    files, target = pushed_files(tmp_path / "m"), f"oci://{registry.host}/team/new:1"
+    log_in(tmp_path, registry)
+    with Registry() as other:
+        registry.login, registry.realm = LOGIN, f"http://{other.host}/token"
+        why = f"the login of {registry.host} is not for {other.host}; "
+        with pytest.raises(ModelError, match=f"{why}push with `oras push`"):
+            push(target, files, lambda _: None)
+        with pytest.raises(ModelError, match=f"{why}add it to the Fleet's allowedHosts"):
+            files_of(registry, "team/new:1")
+        registry.realm, registry.uploads_at = None, f"http://{other.host}"
+        with pytest.raises(ModelError, match=f"wants files to be sent to {other.host}"):
+            push(target, files, lambda _: None)
+
+        assert other.requests == []
+        assert other.blobs == {}
+
+
+@pytest.mark.e2e
 def test_a_file_that_is_damaged_is_refused_and_nothing_gets_the_name(
     registry: Registry, tmp_path: Path
 ) -> None:

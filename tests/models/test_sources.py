@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reconciler.api.errors import ModelError, ReconcilerError
 from reconciler.api.model import Model
 from reconciler.models import SCHEMES, FetchContext, check_source, hosts_of, scheme_of
-from reconciler.models.url import check_url, mirrored, next_hop, shown
+from reconciler.models.url import check_url, is_of, mirrored, next_hop, shown
 
 SHA = "a" * 64
 
@@ -218,3 +218,24 @@ def test_no_location_and_no_mirror_breaks_the_next_hop(location: str, mirror: st
         return
 
     assert check_url(target) is None
+
+
+@pytest.mark.parametrize(
+    ("base", "url", "expected"),
+    [
+        ("https://ghcr.io", "https://ghcr.io/token", True),
+        ("https://ghcr.io", "https://ghcr.io:443/token", True),
+        ("https://registry-1.docker.io", "https://auth.docker.io/token", True),
+        ("https://registry.gitlab.com", "https://gitlab.com/jwt/auth", True),
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000/token", True),
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5001/token", False),
+        ("https://10.0.0.1", "https://11.0.0.1/token", False),
+        ("https://ghcr.io", "http://ghcr.io/token", False),
+        ("https://ghcr.io", "https://quay.io/token", False),
+        ("https://registry-1.docker.io", "https://docker.io.evil.com/token", False),
+        ("https://registry-1.docker.io", "https://evildocker.io/token", False),
+        ("https://registry.lan", "https://auth.lan/token", False),
+    ],
+)
+def test_a_registrys_own_hosts_are_those_of_its_domain(base: str, url: str, expected: bool) -> None:
+    assert is_of(base, url) is expected

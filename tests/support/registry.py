@@ -31,6 +31,7 @@ class Registry(Serving):
         self.login: str | None = None
         self.realm: str | None = None  # another place to get tokens from
         self.blobs_at: str | None = None  # blobs are redirected there
+        self.uploads_at = ""  # files are to be sent there
         self.cut_after: int | None = None
         self.manifests: dict[str, bytes] = {}  # repository:tag or repository@digest
         self.blobs: dict[str, bytes] = {}
@@ -86,7 +87,7 @@ def _handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
             if not self._may(self.headers["Authorization"], "push"):
                 self._challenge("push")
             else:
-                self._head(202, {"Location": "/uploads/7?state=x"}, b"")
+                self._head(202, {"Location": f"{registry.uploads_at}/uploads/7?state=x"}, b"")
 
         def do_PUT(self) -> None:
             data = self.rfile.read(int(self.headers["Content-Length"]))
