@@ -199,13 +199,15 @@ def test_a_secret_that_changes_counts_at_once(secret: Path) -> None:
         assert served.hook(secret=b"next") == 202
 
 
-def test_a_flood_of_calls_is_held_off_and_wakes_once_a_second(secret: Path) -> None:
+def test_a_flood_of_calls_is_held_off_and_keeps_no_signed_one_away(secret: Path) -> None:
     now = [0.0]
     with serving(secret, clock=lambda: now[0]) as served:
-        assert [served.hook() for _ in range(40)] == [202] * 20 + [429] * 20
+        flood = [served.hook(secret=b"guess") for _ in range(40)]
+        assert flood == [401] * 20 + [429] * 20
+        assert [served.hook() for _ in range(30)] == [202] * 30
 
         now[0] += 2.0
-        assert [served.hook() for _ in range(5)] == [202] * 4 + [429]
+        assert [served.hook(secret=b"guess") for _ in range(5)] == [401] * 4 + [429]
         assert served.ask("GET", "/healthz")[0] == 200
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.kube.server.board import Board
 
 _BODY_TAKEN_IN_S = 10.0
-_BURST = 20  # calls at once that are verified
+_BURST = 20  # calls that are not signed, at once, that are told so
 _PER_S = 2.0  # and so many a second from then on
 _AT_ONCE = 4  # bodies in memory
 _MOST_SECRET_BYTES = 64 << 10
@@ -103,8 +103,8 @@ class _Hook:
         secrets = self._secrets()
         if not secrets:
             return self._answer("off", 404, "no webhook is received here")
-        if not self._may_come() or self._bodies >= _AT_ONCE:
-            return self._answer("limited", 429, "too many calls", retry_after="5")
+        if self._bodies >= _AT_ONCE:
+            return self._limited()
         length = request.headers.get("content-length", "")
         if length and not (length.isdecimal() and len(length) < 10):
             return self._answer("broken", 400, "no such length")
@@ -119,6 +119,8 @@ class _Hook:
             return self._answer("too-large", 413, "a body may have 1 MiB", connection="close")
         headers = {name.lower(): value for name, value in request.headers.items()}
         if proven_by(headers, body, secrets, time.time()) is None:
+            if not self._may_fail():
+                return self._limited()
             return self._answer("refused", 401, "not signed by anybody known here")
         self._wake()
         return self._answer("taken", 202, "the loop reads its source now")
@@ -134,7 +136,11 @@ class _Hook:
             _log.debug("webhook: %s: %s", self._secret_file, error)
             return ()
 
-    def _may_come(self) -> bool:
+    def _limited(self) -> Response:
+        return self._answer("limited", 429, "too many calls", retry_after="5")
+
+    def _may_fail(self) -> bool:
+        """Who is not known spends nothing of those who are: what is signed always comes through."""
         now = self._clock()
         self._left = min(float(_BURST), self._left + (now - self._at) * _PER_S)
         self._at = now
