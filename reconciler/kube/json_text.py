@@ -13,13 +13,15 @@ _MARK = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]')
 
 
 def to_json(value: object, *, sort: bool = False) -> bytes:
-    """Serialize. Values that orjson refuses (numbers of more than 64 bits, more than 254 levels)
-    are written anyway: the API server decides about them. `sort`: by keys."""
+    """Serialize. Numbers of more than 64 bits, which orjson refuses, are written anyway: the API
+    server decides about them. So are more than 254 levels, as `from_json` reads most of them: null
+    replaces what is below 200. `sort`: by keys."""
     try:
         options = orjson.OPT_NON_STR_KEYS | (orjson.OPT_SORT_KEYS if sort else 0)
         return orjson.dumps(value, option=options)
     except TypeError:
-        return json.dumps(value, sort_keys=sort, separators=(",", ":"), ensure_ascii=False).encode()
+        cut = _cut(value, _MOST_LEVELS)
+        return json.dumps(cut, sort_keys=sort, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def from_json(text: bytes) -> Any:  # noqa: ANN401 - any JSON
@@ -29,6 +31,14 @@ def from_json(text: bytes) -> Any:  # noqa: ANN401 - any JSON
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         return orjson.loads(_shallow(text))
+
+
+def _cut(value: object, levels: int) -> object:
+    if isinstance(value, dict):
+        return {k: _cut(item, levels - 1) for k, item in value.items()} if levels else None
+    if isinstance(value, list | tuple):
+        return [_cut(item, levels - 1) for item in value] if levels else None
+    return value
 
 
 def _shallow(text: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -44,6 +45,7 @@ ODD = {
         "InferenceService", "odd", spec(extraArgs=["--x" + "y" * 2**20])
     ),
     "150 levels": thing("InferenceService", "odd", spec(runtimeOptions={"x": nested(150)})),
+    "1,000 levels": thing("InferenceService", "odd", spec(runtimeOptions={"x": nested(1_000)})),
     "9,000 levels": thing("InferenceService", "odd", spec(runtimeOptions={"x": nested(9_000)})),
     "a number of 30 digits": thing("InferenceService", "odd", spec(contextSize=10**30)),
     "no spec that is one": thing("InferenceService", "odd", spec()) | {"spec": [None]},
@@ -52,7 +54,8 @@ ODD = {
 
 def as_listed(objects: list[Manifest]) -> list[Manifest]:
     """As they come from an API server."""
-    text = json.dumps({"items": objects}).replace('"DEEP9000"', "[" * 9_000 + "]" * 9_000)
+    text = json.dumps({"items": objects})
+    text = re.sub(r'"DEEP(\d+)"', lambda m: "[" * int(m[1]) + "]" * int(m[1]), text)
     found: list[Manifest] = from_json(text.encode())["items"]
     return found
 
@@ -85,8 +88,9 @@ def test_a_note_in_any_words_is_no_error() -> None:
         assert followed(ODD[name]).errors == ()
 
 
-def test_what_is_nested_too_deep_is_said_of_its_object() -> None:
-    (problem,) = followed(ODD["9,000 levels"]).errors
+@pytest.mark.parametrize("levels", ["1,000 levels", "9,000 levels"])
+def test_what_is_nested_too_deep_is_said_of_its_object(levels: str) -> None:
+    (problem,) = followed(ODD[levels]).errors
 
     assert problem.path == "default/InferenceService/odd.yaml"
     assert problem.ref == ref("odd")
