@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import os
 import shlex
+import stat
 import sys
 import time
 from collections.abc import Mapping
@@ -54,6 +55,7 @@ class StateDir:
         except OSError as error:
             raise state._unusable(words_of(error)) from error
         state.must_be_ours()  # another may have made one of them just then
+        state._close()
         return state
 
     def must_be_ours(self) -> None:
@@ -80,6 +82,19 @@ class StateDir:
             f"{self.root}: the state directory cannot be used ({why}); see to that, or choose"
             " another with --state-dir"
         )
+
+    def _close(self) -> None:
+        """Take away what a umask gave to a group: who else is in it, nobody here knows. What a link
+        leads to is somebody's choice."""
+        for folder in (self.root, *(self.root / name for name in _FOLDERS)):
+            with contextlib.suppress(OSError):
+                found = folder.lstat()
+                if (
+                    stat.S_ISDIR(found.st_mode)
+                    and found.st_mode & 0o020
+                    and found.st_uid == os.geteuid()
+                ):
+                    folder.chmod(stat.S_IMODE(found.st_mode) & ~0o022)
 
     def lock(self) -> None:
         """Become the only user, until `unlock` or the end of this process.

@@ -76,10 +76,32 @@ def not_shared(service: InferenceService, node: FleetNode) -> str | None:
     )
 
 
+# Folders of a node that no pod of ours is given, whatever the Fleet lists: who may write there, or
+# in what is above, has the machine.
+_SYSTEM = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys"),
+    *("/usr/bin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/sbin"),
+    *("/var/lib/containerd", "/var/lib/containers", "/var/lib/cni", "/var/lib/docker"),
+    *("/var/lib/etcd", "/var/lib/kubelet", "/var/lib/rancher", "/var/log", "/var/run"),
+    *("/var/spool/cron",),
+)
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder}/")
+
+
 def host_refused(node: FleetNode, allowed: Collection[str]) -> str | None:
     """Why pods may not mount the folder of a node that the pool states; None if they may."""
     host = cache_of(node).host
-    if host is None or host in allowed:
+    if host is None:
+        return None
+    if any(_is_in(host, folder) or _is_in(folder, host) for folder in _SYSTEM):
+        return (
+            f"{node.metadata.name} keeps models in {host} of its nodes, which has files of the"
+            " system: write a folder of its own, such as `cache: host:/var/lib/models`"
+        )
+    if host in allowed:
         return None
     return (
         f"{node.metadata.name} keeps models in {host} of its nodes, which the Fleet does not allow:"

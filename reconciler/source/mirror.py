@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import hashlib
 import logging
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -52,6 +53,7 @@ class Mirror(GitObjects):
         """
         try:
             self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may be private
+            _close(self.folder.parent)
             handle = self.folder.with_suffix(".flock").open("a")
         except OSError as error:
             why = words_of(error, self.folder.parent)
@@ -145,6 +147,13 @@ class Mirror(GitObjects):
         for path in stale:
             with contextlib.suppress(OSError):
                 path.unlink()
+
+
+def _close(folder: Path) -> None:
+    """One that an earlier version made is open to all. Raises OSError."""
+    found = folder.stat()
+    if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+        folder.chmod(0o700)
 
 
 def _try_lock(handle: int) -> bool:

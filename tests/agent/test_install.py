@@ -51,6 +51,14 @@ def test_a_stopped_unit_leaves_the_models_running_and_nothing_limits_them() -> N
     assert not {"MemoryMax", "PrivateTmp", "User"} & settings.keys()
 
 
+def test_nothing_under_a_systems_unit_gains_rights_once_the_devices_are_made() -> None:
+    text = systemd.unit(replace(WANTED, scope="system"), lingers=False).text
+
+    made = text.index("ExecStartPre=-+/usr/bin/nvidia-modprobe")
+    assert made < text.index("NoNewPrivileges=yes\n")
+    assert not any(word in text for word in ("DevicePolicy", "PrivateDevices", "ProtectClock"))
+
+
 def test_a_unit_file_carries_every_word_as_it_is() -> None:
     text = systemd.unit(WANTED, lingers=False).text
 

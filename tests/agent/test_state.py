@@ -320,8 +320,14 @@ def test_a_state_directory_that_is_refused_is_left_as_it_was(tmp_path: Path) -> 
     assert list(root.iterdir()) == []
 
 
-def test_a_state_directory_that_its_own_group_may_write_to_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
+def test_a_state_directory_that_its_own_group_may_write_to_is_taken_and_closed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "state/records").mkdir(parents=True)
     (tmp_path / "state").chmod(0o775)  # a umask of 002, with a group for each user
+    (tmp_path / "state/records").chmod(0o770)
 
     StateDir.open(tmp_path / "state")
+
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "state/records").stat().st_mode & 0o777 == 0o750

@@ -114,6 +114,7 @@ def test_a_labeler_may_write_its_own_keys_of_its_own_node_and_nothing_else(
 ) -> None:
     own = label("--once", "--node", "a")
     others = label("--once", "--node", "b")
+    cluster.kubectl("label", "node", "a", "nvidia.com/gpu.count=4")
 
     kubeconfig = str(tmp_path / "fleet-labels.kubeconfig")
     tried = [
@@ -121,6 +122,7 @@ def test_a_labeler_may_write_its_own_keys_of_its_own_node_and_nothing_else(
         for words in (
             ("label", "node", "a", "zone=2", "--overwrite"),
             ("label", "node", "a", "zone-"),
+            ("label", "node", "a", "nvidia.com/gpu.count-"),
             ("annotate", "node", "a", "cluster-autoscaler.kubernetes.io/scale-down-disabled=true"),
             ("patch", "node", "a", "-p", '{"spec": {"unschedulable": true}}'),
             ("get", "secrets", "-A"),
@@ -134,8 +136,8 @@ def test_a_labeler_may_write_its_own_keys_of_its_own_node_and_nothing_else(
     assert "a labeler writes the Node alone that its pod runs on" in others.err
     assert _ours(cluster, "b") == {}
     policy = "denied request: a labeler writes"
-    assert all(policy in text for text in tried[:4]), tried
-    assert all("forbidden: User" in text for text in tried[4:]), tried
+    assert all(policy in text for text in tried[:5]), tried
+    assert all("forbidden: User" in text for text in tried[5:]), tried
 
 
 @pytest.mark.cluster

@@ -97,6 +97,16 @@ def test_a_folder_of_a_node_is_mounted_only_where_the_fleet_lists_it(allowed: li
     assert found == ({} if "/models" in allowed else {"chat": "HostCacheRefused"})
 
 
+@pytest.mark.parametrize(
+    "folder", ["/etc", "/var/lib/kubelet/pods", "/var", "/root/models", "/proc"]
+)
+def test_a_folder_of_the_system_is_never_mounted_whatever_the_fleet_lists(folder: str) -> None:
+    home = pool(kubernetes={"cluster": CLUSTER, "cache": f"host:{folder}"})
+    policy = document("Fleet", "home", {"hostCaches": [folder]})
+
+    assert holds(home, policy, model(), service(**ON)) == {"chat": "HostCacheRefused"}
+
+
 def test_a_runtime_without_an_image_is_held_until_the_fleet_names_one() -> None:
     folder = model(source="hf://org/gemma-mlx@0123abc")
     texts = (pool(), folder)

@@ -560,5 +560,8 @@ def test_the_mirror_of_a_repository_is_its_users_alone(repo: Repo, tmp_path: Pat
     cache = tmp_path / "private"
 
     GitSource(str(repo.remote), cache_dir=cache).fetch()
+    assert (cache / "git").stat().st_mode & 0o777 == 0o700
 
+    (cache / "git").chmod(0o755)  # as it was made once
+    GitSource(str(repo.remote), cache_dir=cache).fetch()
     assert (cache / "git").stat().st_mode & 0o777 == 0o700
