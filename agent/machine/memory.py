@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent.machine.devices import Machine
 from agent.machine.memory_host import Programs, programs
@@ -119,7 +119,7 @@ class MachineMemory:
                 text,
             )
             return None
-        ledger.replace(launch.ref, launch.needs)
+        ledger.replace(launch.ref, tuple(map(self._today, launch.needs)))
         ways = ["lower what is asked"]
         ways += ["suspend one of them"] if ledger.has_others(launch.ref) else []
         largest = {state.name: state.largest_other for state in now}
@@ -138,6 +138,10 @@ class MachineMemory:
     def _over(self, launch: Launch, ledger: Ledger) -> str | None:
         pools = tuple(self._pool_of(need) for need in launch.needs)
         return shortfall(launch.needs, Occupancy("", pools, ledger))
+
+    def _today(self, need: PoolNeed) -> PoolNeed:
+        """What it was admitted with says the budget of that day."""
+        return replace(need, budget_bytes=self._pool_of(need).budget_bytes)
 
     def _pool_of(self, need: PoolNeed) -> MemoryPool:
         """The pool as it is stated today; before the fleet is read, as it was at admission."""

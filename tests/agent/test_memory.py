@@ -280,7 +280,7 @@ def test_memory_in_use_by_others_is_named_beside_the_budget_of_today(tmp_path: P
     assert text.startswith(
         "needs 2.0 GiB of host memory, 1.4 GiB are free (32.0 GiB x 0.67 = 21.4 GiB budget,"
         " 20.0 GiB in use by other processes);"
-        " lower what is asked, or free 2.0 GiB of what others use there (the largest: pid "
+        " lower what is asked, or free 573 MiB of what others use there (the largest: pid "
     )
 
 

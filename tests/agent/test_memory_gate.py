@@ -81,6 +81,14 @@ def test_the_second_of_two_that_fit_alone_waits_and_starts_when_the_first_has_go
     assert wait_ready(owner, "b").pid
 
 
+def test_a_start_is_held_against_the_budget_of_today(owner: Processes) -> None:
+    admitted = (PoolNeed("host", BUDGET + GIB, BUDGET + 2 * GIB),)  # its node had more then
+
+    owner.run(launch("a", own_port(), needs=admitted))
+
+    assert "lower what is asked" in wait_reason(owner, "a", "MemoryFits").message
+
+
 def test_a_file_that_both_map_lets_both_start(owner: Processes) -> None:
     shared = (PoolNeed("host", 12 * GIB, BUDGET, (("sha", 11 * GIB),)),)
 
