@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from reconciler.api.errors import words_of
+from reconciler.api.errors import StateError, words_of
 from reconciler.api.plain_json import parse_json
 
 _MOST_BYTES = 64 << 20  # the largest is the record of what was applied, of thousands of documents
@@ -26,6 +26,10 @@ class Damaged(ValueError):
     """A file is there and is not what we write; in words."""
 
 
+class Unreadable(Damaged):
+    """The disk does not give it; another time it may."""
+
+
 def read_json(path: Path, parse: Callable[[Any], T]) -> T | None:
     """What `parse` makes of a file; None where there is none. Raises Damaged."""
     return read_bytes(path, lambda data: parse(parse_json(data)))
@@ -38,16 +42,24 @@ def read_bytes(path: Path, parse: Callable[[bytes], T]) -> T | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise Damaged(words_of(error, path)) from error
+        raise Unreadable(words_of(error, path)) from error
     except WRONG as error:
         raise Damaged(_in_words(error)) from error
 
 
-def read_or_move(path: Path, parse: Callable[[Any], T], *, lost: str = "") -> T | None:
+def read_or_move(
+    path: Path, parse: Callable[[Any], T], *, lost: str = "", keep: bool = False
+) -> T | None:
     """The same, for who owns the file: a damaged one is moved aside, and that is said with what is
-    `lost` with it. None: there is none any more."""
+    `lost` with it. None: there is none any more. `keep`: one that the disk does not give now is
+    not forgotten. Raises StateError for it."""
     try:
         return read_json(path, parse)
+    except Unreadable as error:
+        if keep:
+            raise StateError(f"{path}: cannot be read: {error}") from error
+        move_aside(path, str(error), lost)
+        return None
     except Damaged as error:
         move_aside(path, str(error), lost)
         return None
@@ -62,8 +74,12 @@ def glance(path: Path, parse: Callable[[Any], T]) -> T | None:
 
 
 def move_aside(path: Path, why: str, lost: str = "") -> None:
-    """Move what cannot be read out of the way, and say so; of one name the newest is kept."""
-    after = f"; {lost}" if lost else ""
+    """Move what cannot be read out of the way, and log it with what is `lost` with it."""
+    _log.warning("%s", moved_aside(path, why, lost))
+
+
+def moved_aside(path: Path, why: str, lost: str = "") -> str:
+    """The same, for who says it in another way. Of one name the newest is kept."""
     aside = path.with_name(f"{path.name}.corrupt")
     try:
         path.replace(aside)
@@ -71,7 +87,7 @@ def move_aside(path: Path, why: str, lost: str = "") -> None:
         where = f"it stays where it is ({words_of(error, path)})"
     else:
         where = f"moved to {aside.name}"
-    _log.warning("%s cannot be read (%s): %s%s", path, why, where, after)
+    return f"{path} cannot be read ({why}): {where}" + (f"; {lost}" if lost else "")
 
 
 def _content(path: Path) -> bytes:

@@ -12,15 +12,17 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from agent.state.directory import StateDir
 from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
+from reconciler.ownfile import read_or_move
 
 STOP, RESTART = "stop", "restart"
 _log = logging.getLogger(__name__)
@@ -74,17 +76,16 @@ def take(state: StateDir) -> tuple[ActionRequest, ...]:
     """All requests, the oldest first, still on disk: `withdraw` each when it is noted."""
     found = []
     for file in sorted(_folder(state).glob("[0-9]*.json")):
-        try:
-            data = parse_json(file.read_bytes())
-            refs = tuple(ObjectRef(*(str(word) for word in words)) for words in data["refs"])
-            if data["action"] not in (STOP, RESTART):
-                raise ValueError(f"no such action: {data['action']!r}")
-            found.append(ActionRequest(data["action"], refs, file))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            _log.warning("%s: not a request: %s", file, error)
-            with contextlib.suppress(OSError):
-                file.unlink()
+        request = read_or_move(file, partial(_parse, file), lost="it was no request")
+        found += [request] if request else []
     return tuple(found)
+
+
+def _parse(file: Path, data: Mapping[str, Any]) -> ActionRequest:
+    refs = tuple(ObjectRef(*(str(word) for word in words)) for words in data["refs"])
+    if data["action"] not in (STOP, RESTART):
+        raise ValueError(f"no such action: {data['action']!r}")
+    return ActionRequest(data["action"], refs, file)
 
 
 def _folder(state: StateDir) -> Path:

@@ -5,9 +5,7 @@ With what each was started from: it may be started again without an agent.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -15,13 +13,11 @@ from typing import Any
 
 from agent.process.launch import Launch
 from agent.process.records import dump_launch, parse_launch
-from agent.state.directory import StateDir, set_aside
+from agent.state.directory import StateDir
 from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
-
-_log = logging.getLogger(__name__)
+from reconciler.ownfile import WRONG, glance, read_or_move
 
 
 class Stopped:
@@ -33,7 +29,8 @@ class Stopped:
     def __init__(self, state: StateDir) -> None:
         """Raises StateError if the notes cannot be read: a stopped service must not start."""
         self._path = _path(state)
-        rows = _read(self._path, keep_damaged=False)
+        lost = "what was stopped by hand starts again"
+        rows = read_or_move(self._path, _rows, lost=lost, keep=True) or {}
         self._digests = {ref: digest for ref, (digest, _) in rows.items()}
         self._launches = {ref: launch for ref, (_, launch) in rows.items()}
 
@@ -83,13 +80,13 @@ class Stopped:
 
 def read_stopped(state: StateDir) -> Mapping[ObjectRef, str]:
     """Ref -> inputs digest; changes nothing on disk."""
-    rows = _read(_path(state), keep_damaged=True)
+    rows = glance(_path(state), _rows) or {}
     return {ref: digest for ref, (digest, _) in rows.items()}
 
 
 def read_launches(state: StateDir) -> Mapping[ObjectRef, Launch]:
     """The launches of those that had a process; changes nothing on disk."""
-    rows = _read(_path(state), keep_damaged=True)
+    rows = glance(_path(state), _rows) or {}
     return {ref: launch for ref, (_, launch) in rows.items() if launch is not None}
 
 
@@ -97,21 +94,8 @@ def _path(state: StateDir) -> Path:
     return state.desired / "stopped.json"
 
 
-def _read(path: Path, *, keep_damaged: bool) -> Mapping[ObjectRef, tuple[str, Launch | None]]:
-    try:
-        rows = parse_json(path.read_bytes())
-        return {_ref(row["ref"]): (str(row["inputsDigest"]), _launch(row)) for row in rows}
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        if keep_damaged:
-            return {}
-        raise StateError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        if not keep_damaged:
-            with contextlib.suppress(OSError):
-                _log.warning("%s: %s; moved to %s", path, error, set_aside(path).name)
-        return {}
+def _rows(data: Iterable[Mapping[str, Any]]) -> Mapping[ObjectRef, tuple[str, Launch | None]]:
+    return {_ref(row["ref"]): (str(row["inputsDigest"]), _launch(row)) for row in data}
 
 
 def _ref(words: Iterable[object]) -> ObjectRef:
@@ -123,5 +107,5 @@ def _launch(row: Mapping[str, Any]) -> Launch | None:
     """None if there is none, or if another version of this program wrote it."""
     try:
         return parse_launch(row["launch"])
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except WRONG:
         return None

@@ -93,8 +93,8 @@ def _measure(
     from agent.bench.measure import measure
     from agent.bench.subject import subjects
     from agent.models.store import ModelStore
-    from agent.node.node import remembered_node
     from agent.state.benchmarks import keep
+    from agent.state.node_name import remembered_node
 
     results, is_well = [], True
     node = remembered_node(state.root) or "this"

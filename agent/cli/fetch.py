@@ -108,7 +108,8 @@ def _wanted(
     names: Sequence[str], desired: Desired, node: str | None, state: StateDir
 ) -> tuple[ModelFile, ...]:
     """The models to bring, each of their files once."""
-    from agent.node.node import choose_node, remembered_node
+    from agent.node.node import choose_node
+    from agent.state.node_name import remembered_node
     from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
     from reconciler.api.model import Model
     from reconciler.fleet.model_file import model_file, with_projectors

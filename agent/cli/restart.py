@@ -43,9 +43,9 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0 when they answer, 3 when one does not in time. Raises UsageError, StateError."""
     from agent.byhand.restarts import read_restarts
     from agent.cli import handwork
-    from agent.node.node import remembered_node
     from agent.node.settings import Settings
     from agent.node.view import recorded_instances
+    from agent.state.node_name import remembered_node
 
     state = opened(args)
     if state is None:

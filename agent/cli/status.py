@@ -163,7 +163,6 @@ def _lost(since: float | None) -> str:
 
 def _node_name(state: StateDir) -> str:
     """The FleetNode that this machine was the last time; before the first, the host's name."""
-    remembered = state.desired / "node"
-    if remembered.is_file():
-        return remembered.read_text()
-    return platform.node().partition(".")[0] or "this"
+    from agent.state.node_name import remembered_node
+
+    return remembered_node(state.root) or platform.node().partition(".")[0] or "this"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from agent.cluster.following import Followed, OwnerUids
 from reconciler.api.errors import SourceError
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
 from reconciler.kube.crsource.documents import document
 from reconciler.kube.objects import Manifest, ObjectId, id_of
+from reconciler.ownfile import glance
 
 _FORMAT = 1
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError)
@@ -36,15 +36,15 @@ def save(path: Path, location: str, followed: Followed) -> None:
 
 def saved(path: Path, location: str) -> Followed | None:
     """What was last followed of this cluster; None if nothing was, or the file is damaged."""
-    try:
-        record = parse_json(path.read_bytes())
-        if record["format"] != _FORMAT or record["location"] != location:
-            return None
-        return Followed(
-            str(record["revision"]), _objects(record["objects"]), _grounds(record["grounds"])
-        )
-    except (OSError, *_DAMAGE):
+    return glance(path, lambda record: _followed(record, location))
+
+
+def _followed(record: Mapping[str, Any], location: str) -> Followed | None:
+    if record["format"] != _FORMAT or record["location"] != location:
         return None
+    return Followed(
+        str(record["revision"]), _objects(record["objects"]), _grounds(record["grounds"])
+    )
 
 
 def _slim(found: Manifest) -> dict[str, Any]:

@@ -11,13 +11,14 @@ import threading
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from agent.engines.engine import EMBEDDED_PACKAGE, EngineFound, find_engine
 from agent.process.spawn import inherited
 from reconciler.api.errors import EngineError
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
 from reconciler.core.observation import RuntimeFound
+from reconciler.ownfile import glance
 from reconciler.runtimes import RUNTIMES, resolve
 from reconciler.runtimes.runtime import EngineProgram, Runtime
 
@@ -75,13 +76,8 @@ class Versions:
         self._file = file
         self._read_only = read_only
         self._lock = threading.Lock()
-        self._known: dict[str, str | None] = {}
+        self._known = glance(file, _versions) or {}  # not ours: it is read again
         self._asked: set[str] = set()
-        try:
-            read = parse_json(file.read_bytes())
-            self._known = {str(k): None if v is None else str(v) for k, v in read.items()}
-        except (OSError, ValueError, AttributeError):
-            pass  # missing, or not ours: it is read again
 
     def __call__(self, runtime: Runtime, engine: EngineFound) -> str | None:
         """Returns at once: None while the version is being read, or if there is none."""
@@ -104,6 +100,10 @@ class Versions:
                 atomic_write(self._file, json.dumps(self._known, indent=1).encode())
             except OSError as error:
                 _log.warning("%s: cannot be written: %s", self._file, error.strerror)
+
+
+def _versions(data: Mapping[str, Any]) -> dict[str, str | None]:
+    return {str(k): None if v is None else str(v) for k, v in data.items()}
 
 
 def version_of(described: EngineProgram, engine: EngineFound) -> str | None:

@@ -25,10 +25,10 @@ from pathlib import Path
 from agent.models.arrival import Arrived, facts_of, folder_facts
 from agent.models.header_cache import load_facts, save_facts
 from reconciler.api.errors import HeaderError, ModelError
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write, sync_directory
 from reconciler.memory import ModelFacts
 from reconciler.models.tree import check_paths
+from reconciler.ownfile import glance
 
 _MANIFEST = ".model.json"
 _FACTS = ".facts.json"
@@ -319,8 +319,4 @@ def _read_seconds(said: object) -> float | None:
 
 def _read_json(path: Path) -> dict[str, object]:
     """A JSON object; empty if the file is missing or damaged, which callers treat alike."""
-    try:
-        value = parse_json(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return glance(path, dict) or {}

@@ -18,10 +18,10 @@ from typing import Any
 from agent.process.records import dump_needs, parse_needs
 from agent.state.directory import StateDir
 from reconciler.api.meta import ObjectRef
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
 from reconciler.core.observation import Instance, Location, Pending
 from reconciler.fleet.workload import Workload
+from reconciler.ownfile import glance
 
 _NOBODY = "no agent runs here, so it is not being fetched"
 _log = logging.getLogger(__name__)
@@ -67,11 +67,8 @@ def read_expected(state: StateDir, target: str) -> tuple[Instance, ...]:
 
 def read_noted(state: StateDir, target: str) -> tuple[Instance, ...]:
     """What the owner of a state directory waits for, or last waited for."""
-    try:
-        data = parse_json(_path(state).read_bytes())
-        return tuple(_parse(entry, target) for entry in data)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return ()  # missing, or not ours: it is only for display
+    found = glance(_path(state), lambda data: tuple(_parse(entry, target) for entry in data))
+    return found or ()  # missing, or not ours: it is only for display
 
 
 def beside(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-from agent.state.directory import set_aside
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
-
-_log = logging.getLogger(__name__)
+from reconciler.ownfile import glance, read_or_move
 
 
 class KeptModels:
@@ -47,15 +43,10 @@ class KeptModels:
         return {digest for found in before[max(0, len(before) - keep + 1) :] for digest in found}
 
     def _load(self) -> list[tuple[str, tuple[str, ...]]]:
-        try:
-            data = parse_json(self._path.read_bytes())
-            return [(str(e["revision"]), tuple(str(d) for d in e["models"])) for e in data]
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            # only later revisions are then known: models of older ones may be fetched again
-            if self._read_only:
-                return []
-            with contextlib.suppress(OSError):
-                _log.warning("%s: %s; moved to %s", self._path, error, set_aside(self._path).name)
-            return []
+        """Without it only later revisions are known: models of older ones may be fetched again."""
+        read = glance if self._read_only else read_or_move
+        return read(self._path, _entries) or []
+
+
+def _entries(data: Iterable[Mapping[str, Any]]) -> list[tuple[str, tuple[str, ...]]]:
+    return [(str(e["revision"]), tuple(str(d) for d in e["models"])) for e in data]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from agent.system.clock import Clock, SystemClock
 from reconciler.agents.client import STALE_AFTER_S, AgentAnswer, AgentClient
@@ -21,10 +22,10 @@ from reconciler.agents.credentials import AgentCredentials
 from reconciler.api.errors import AgentError
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
 from reconciler.core.plan import Change
 from reconciler.fleet.fleet import Fleet
+from reconciler.ownfile import glance
 
 _ANSWER_S = 3.0
 _DEFAULT_S = 1800.0  # rollout.handover, where what runs does not say
@@ -177,10 +178,14 @@ class Handover:
 
 def _saved(file: Path) -> dict[str, _Entry]:
     """What an earlier run of this agent wrote; empty where the file is missing or damaged."""
-    with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
-        read = parse_json(file.read_bytes())
-        return {str(label): dict(entry) for label, entry in read.items()}
-    return {}
+    return glance(file, _entries) or {}
+
+
+def _entries(data: Mapping[str, Any]) -> dict[str, _Entry]:
+    return {
+        str(label): {"home": str(entry["home"]), "since": float(entry["since"])}
+        for label, entry in data.items()
+    }
 
 
 def _believed(client: AgentClient) -> AgentAnswer:

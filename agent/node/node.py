@@ -16,10 +16,10 @@ from agent.node.local import LocalAgent, recorded_node
 from agent.node.overlay import Overlay, said_of
 from agent.node.settings import Settings
 from agent.state.directory import StateDir
+from agent.state.node_name import node_file, note_node, remembered_node
 from reconciler.api.errors import InvalidFleet, ReconcilerError, UsageError, words_of
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeOverrides
-from reconciler.atomic import atomic_write
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop import Loop, LoopTiming, Reporter, Wake
 from reconciler.loop.journal import SourceJournal
@@ -183,23 +183,12 @@ def choose_node(fleet: Fleet, given: str | None) -> str:
     )
 
 
-def remembered_node(root: Path) -> str | None:
-    """The node that this machine was the last time; None before the first."""
-    file = _name_file(root)
-    return (file.read_text() or None) if file.is_file() else None
-
-
 def _remember(root: Path, name: str) -> None:
     """A disk that does not take it takes no record either: nothing will be started from there."""
-    if name != remembered_node(root):
-        try:
-            atomic_write(_name_file(root), name.encode())
-        except OSError as error:
-            _log.warning("%s: cannot be written: %s", _name_file(root), words_of(error))
-
-
-def _name_file(root: Path) -> Path:
-    return root / "desired" / "node"
+    try:
+        note_node(root, name)
+    except OSError as error:
+        _log.warning("%s: cannot be written: %s", node_file(root), words_of(error))
 
 
 def _which_node(

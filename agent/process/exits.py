@@ -19,15 +19,13 @@ class Reason:
 
 
 # The same start would fail the same way, so it is retried only after the longest pause.
-PERMANENT = frozenset(
-    {"ModelMissing", "ModelCorrupt", "ModelUnsupported", "BadFlag", "EngineMissing"}
-)
+PERMANENT = frozenset({"ModelMissing", "ModelCorrupt", "ModelUnsupported", "BadFlag"})
 
 # Nothing was started, so a retry costs nothing; and no event tells when the cause is gone.
 REFUSED = frozenset(
     {
         *("MemoryFits", "PortInUse", "WaitsForPort", "HostIPNotLocal"),
-        *("StateUnwritable", "KeyUnusable"),
+        *("StateUnwritable", "KeyUnusable", "EngineMissing"),
     }
 )
 

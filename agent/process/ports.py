@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import ipaddress
 import json
@@ -12,15 +11,16 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from agent.process.port_choice import choose_ports
 from agent.process.records import Records
-from agent.state.directory import StateDir, set_aside
+from agent.state.directory import StateDir
 from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
 from reconciler.console.value import ALL_SERVICE_PORTS, PortRange
+from reconciler.ownfile import glance, read_or_move
 
 _log = logging.getLogger(__name__)
 
@@ -99,20 +99,8 @@ class PortBook:
 
     def _load(self) -> _Book | None:
         """The ports in the file; None if it is missing or damaged."""
-        try:
-            data = parse_json(self._path.read_bytes())
-            return _Book(
-                {str(label): int(port) for label, port in data["allocated"].items()},
-                {str(label): int(port) for label, port in data["stated"].items()},
-            )
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            if not self._read_only:
-                with contextlib.suppress(OSError):
-                    name = set_aside(self._path).name
-                    _log.warning("%s cannot be read (%s); moved to %s", self._path, error, name)
-            return None
+        read = glance if self._read_only else read_or_move
+        return read(self._path, _book)
 
     def _save(self) -> None:
         assert not self._read_only, "a read-only port book cannot be saved"
@@ -128,6 +116,13 @@ def none_left(among: PortRange) -> str:
     return (
         f"no port between {among.first} and {among.last} is left; set one as spec.endpoint.port,"
         " or allow more with --service-ports"
+    )
+
+
+def _book(data: Mapping[str, Any]) -> _Book:
+    return _Book(
+        {str(label): int(port) for label, port in data["allocated"].items()},
+        {str(label): int(port) for label, port in data["stated"].items()},
     )
 
 

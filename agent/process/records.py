@@ -12,15 +12,18 @@ from typing import Any
 
 from agent.process.launch import Child, Identity, Launch
 from agent.process.unit import Quarantined, Reloading, ReloadStage
-from agent.state.directory import StateDir, set_aside
+from agent.state.directory import StateDir
 from reconciler.api.meta import ObjectRef
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write, sync_directory
 from reconciler.core.observation import Location
 from reconciler.fleet.command import Command, KeyPlace, Probe
 from reconciler.fleet.workload import PoolNeed
+from reconciler.ownfile import Damaged, glance, move_aside, read_json
 
 _VERSION = 1
+_NEWER = "the record was written by a newer version of this program and cannot be read"
+_STAYS = "it stays as it is, and so does its process: upgrade again"
+_LOST = "if its process still runs, the next start of its service takes it back, or ends it"
 _log = logging.getLogger(__name__)
 
 
@@ -77,22 +80,20 @@ class Records:
         return tuple(sorted(self._state.records.glob("*.json")))
 
     def _read(self, path: Path, *, move: bool) -> ProcessRecord | None:
+        """Whatever the file contains, it must not keep the other services from running."""
         try:
-            return _parse(parse_json(path.read_bytes()))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            # whatever the file contains, it must not keep the other services from running
-            if move:
-                with contextlib.suppress(OSError):
-                    aside = set_aside(path)
-                    _log.warning(
-                        "%s: the record cannot be read (%s: %s); moved to %s. If its process still"
-                        " runs, its port is reported as taken: stop that process by hand",
-                        path,
-                        type(error).__name__,
-                        error,
-                        aside.name,
-                    )
+            return read_json(path, _parse)
+        except Damaged as error:
+            if move and _is_newer(path):
+                _log.warning("%s: %s (%s); %s", path, _NEWER, error, _STAYS)
+            elif move:
+                move_aside(path, str(error), _LOST)
             return None
+
+
+def _is_newer(path: Path) -> bool:
+    """Whether another version of this program knows what it says."""
+    return bool(glance(path, lambda data: int(data["version"]) > _VERSION))
 
 
 def dump_needs(needs: Iterable[PoolNeed]) -> list[list[object]]:
@@ -176,7 +177,7 @@ def dump_launch(launch: Launch) -> dict[str, Any]:
 
 def _parse(data: Mapping[str, Any]) -> ProcessRecord:
     """The inverse of `_dump`; KeyError, TypeError or ValueError if the data is malformed."""
-    if data["version"] != _VERSION:
+    if not int(data["version"]) >= _VERSION:
         raise ValueError(f"its version is {data['version']}, this program knows {_VERSION}")
     marker, launch = data["marker"], parse_launch(data["launch"])
     return ProcessRecord(

@@ -7,12 +7,12 @@ taken the agent runs without it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from reconciler.api.plain_json import parse_json
+from reconciler.ownfile import glance
 
 if TYPE_CHECKING:
     from agent.node.node import Node
@@ -48,11 +48,12 @@ class ServerAddress:
 def served(root: Path) -> ServerAddress | None:
     """The server address that an agent left in its state directory; None if it serves nothing. A
     killed agent leaves it behind: check the lock's holder, too."""
-    try:
-        said = parse_json((root / SERVED_FILE).read_bytes())
-        return ServerAddress(said.get("url"), said.get("certSha256"), said.get("problem"))
-    except (OSError, ValueError, AttributeError):
-        return None
+    return glance(root / SERVED_FILE, _address)
+
+
+def _address(said: Mapping[str, Any]) -> ServerAddress:
+    words = [said.get(key) for key in ("url", "certSha256", "problem")]
+    return ServerAddress(*(None if word is None else str(word) for word in words))
 
 
 @contextlib.contextmanager

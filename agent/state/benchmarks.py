@@ -9,11 +9,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.state.directory import StateDir, set_aside
+from agent.state.directory import StateDir
 from reconciler.api.benchmark import BenchmarkResult, readable
 from reconciler.api.errors import BenchmarkError, StateError
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
+from reconciler.ownfile import Damaged, move_aside, read_json
 
 _MOST = 500  # of what was measured once and never again; the newest stay
 
@@ -49,10 +49,10 @@ def keep(state: StateDir, result: BenchmarkResult) -> None:
     """Put a result in the place of the earlier one for the same model and settings. One with a
     problem takes no place from one without. StateError if the disk does not take it."""
     file = results_file(state.root)
-    found, is_damaged = _read(file)
+    found, wrong = _read(file)
+    if wrong:
+        move_aside(file, wrong)
     try:
-        if is_damaged:
-            set_aside(file)
         kept = [old for old in found if _place(old) != _place(result)]
         shown = [
             r.model_dump(mode="json", by_alias=True, exclude_none=True) for r in (*kept, result)
@@ -84,15 +84,11 @@ def _place(result: BenchmarkResult) -> tuple[str, bool]:
     return result.key.short, result.problem is None
 
 
-def _read(file: Path) -> tuple[list[BenchmarkResult], bool]:
-    """What can be read, and whether something cannot."""
+def _read(file: Path) -> tuple[list[BenchmarkResult], str]:
+    """What can be read, and what is wrong with the rest."""
     try:
-        entries = parse_json(file.read_bytes())
-    except FileNotFoundError:
-        return [], False
-    except (OSError, ValueError):
-        return [], True
-    if not isinstance(entries, list):
-        return [], True
+        entries = read_json(file, list) or []
+    except Damaged as error:
+        return [], str(error)
     found = readable(entries)
-    return list(found), len(found) < len(entries)
+    return list(found), "" if len(found) == len(entries) else "not all of it is a result"

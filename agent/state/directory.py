@@ -248,10 +248,3 @@ def _refuse_strangers(folder: Path, found: os.stat_result) -> None:
         )
     if found.st_uid not in (os.geteuid(), 0):
         raise StateError(f"{folder}: belongs to another user; choose another with --state-dir")
-
-
-def set_aside(path: Path) -> Path:
-    """Move a file that cannot be read out of the way; the newest such file is kept."""
-    aside = path.with_name(f"{path.name}.corrupt")
-    path.replace(aside)
-    return aside

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from agent.state.directory import StateDir
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
 from reconciler.core.observation import Drift, DriftKind
+from reconciler.ownfile import glance
 
 Known = Mapping[str, tuple[int, tuple[Drift, ...]]]
 """A service's label -> its process then, and how that drifted."""
@@ -27,13 +27,7 @@ def drift_file(state: StateDir) -> Path:
 
 def read_drifts(file: Path) -> Known:
     """What was written last; nothing where that is not there, or damaged."""
-    with contextlib.suppress(OSError, ValueError, AttributeError, KeyError, TypeError):
-        read = parse_json(file.read_bytes())
-        return {
-            str(label): (int(entry["pid"]), tuple(_drift(d) for d in entry["drifts"]))
-            for label, entry in read.items()
-        }
-    return {}
+    return glance(file, _known) or {}
 
 
 def write_drifts(file: Path, known: Known) -> None:
@@ -49,6 +43,13 @@ def write_drifts(file: Path, known: Known) -> None:
     with contextlib.suppress(OSError):
         if entries or file.exists():
             atomic_write(file, json.dumps(entries, indent=1).encode())
+
+
+def _known(read: Mapping[str, Any]) -> Known:
+    return {
+        str(label): (int(entry["pid"]), tuple(_drift(d) for d in entry["drifts"]))
+        for label, entry in read.items()
+    }
 
 
 def _drift(entry: Mapping[str, Any]) -> Drift:

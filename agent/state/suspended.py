@@ -12,15 +12,13 @@ from pathlib import Path
 
 from agent.state.directory import StateDir
 from reconciler.api.meta import ObjectRef
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
+from reconciler.ownfile import glance
 
 
 def read_suspended(state: StateDir) -> tuple[ObjectRef, ...]:
     """By name; none where that is not known, or damaged."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        return tuple(ObjectRef(*map(str, ref)) for ref in parse_json(_path(state).read_bytes()))
-    return ()
+    return glance(_path(state), _refs) or ()
 
 
 def note_suspended(state: StateDir, refs: Iterable[ObjectRef]) -> None:
@@ -34,3 +32,7 @@ def note_suspended(state: StateDir, refs: Iterable[ObjectRef]) -> None:
 
 def _path(state: StateDir) -> Path:
     return state.desired / "suspended.json"
+
+
+def _refs(data: Iterable[Iterable[object]]) -> tuple[ObjectRef, ...]:
+    return tuple(ObjectRef(*map(str, ref)) for ref in data)

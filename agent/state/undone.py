@@ -8,14 +8,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from agent.state.directory import StateDir
 from reconciler.api.meta import ObjectRef
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
 from reconciler.core.observation import Instance, Pending
 from reconciler.core.plan import Blocked
 from reconciler.core.target import Outcome, Result
+from reconciler.ownfile import glance
 
 NOT_APPLIED = "NotApplied"  # the attempt failed; the next pass tries again
 
@@ -49,13 +50,7 @@ def with_undone(instances: Iterable[Instance], undone: Iterable[Undone]) -> tupl
 
 def read_undone(state: StateDir) -> tuple[Undone, ...]:
     """What its owner noted last; nothing where that is not known, or damaged."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        rows = parse_json(_path(state).read_bytes())
-        return tuple(
-            Undone(ObjectRef(*map(str, ref)), str(reason), str(message), bool(is_blocked))
-            for ref, reason, message, is_blocked in rows
-        )
-    return ()
+    return glance(_path(state), _rows) or ()
 
 
 def note_undone(state: StateDir, undone: tuple[Undone, ...]) -> None:
@@ -78,3 +73,10 @@ def _attempted(outcomes: Iterable[Outcome]) -> Iterator[Undone]:
 
 def _path(state: StateDir) -> Path:
     return state.desired / "undone.json"
+
+
+def _rows(data: Iterable[Any]) -> tuple[Undone, ...]:
+    return tuple(
+        Undone(ObjectRef(*map(str, ref)), str(reason), str(message), bool(is_blocked))
+        for ref, reason, message, is_blocked in data
+    )

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
+from reconciler.ownfile import glance
 
 _WORTH_WRITING_S = 5.0
 
@@ -84,12 +84,7 @@ def _key(node: str, url: str) -> str:
 
 
 def _read(file: Path) -> dict[str, Seen]:
-    try:
-        kept = parse_json(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(kept, dict):
-        return {}
+    kept = glance(file, dict) or {}
     return {key: seen for key, raw in kept.items() if (seen := _seen(raw)) is not None}
 
 

@@ -115,9 +115,9 @@ def look_at(args: argparse.Namespace, node: str, fleet: Fleet | None = None) -> 
 
 def remembered_node(args: argparse.Namespace) -> str | None:
     """The node that this machine was the last time; None before the first."""
-    from agent.node import node
+    from agent.state import node_name
 
-    return node.remembered_node(settings(args).root)
+    return node_name.remembered_node(settings(args).root)
 
 
 def with_measured(args: argparse.Namespace, status: Status) -> Status:

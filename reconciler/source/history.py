@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -12,8 +11,8 @@ from typing import Any
 
 from reconciler.api.errors import StateError, words_of
 from reconciler.api.meta import ObjectRef
-from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
+from reconciler.ownfile import Damaged, Unreadable, glance, moved_aside, read_json
 
 _FORMAT = 1
 
@@ -139,7 +138,7 @@ _TELL = {
 }
 
 
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+_LOST = "what was applied before is not known, so the next revision is taken as the first"
 
 
 class HistoryFile:
@@ -150,23 +149,24 @@ class HistoryFile:
 
     def peek(self) -> SourceRecord:
         """The record, for a read-only command: an empty one if it cannot be read."""
-        try:
-            return _decode(parse_json(self.path.read_bytes()))
-        except (OSError, *_DAMAGE):
-            return SourceRecord()
+        return glance(self.path, _decode) or SourceRecord()
 
     def read(self) -> tuple[SourceRecord, str]:
         """The record, and a line for the log if a damaged one had to be set aside (else empty).
 
         Raises StateError if it exists and cannot be opened.
         """
-        raw = self._raw()
-        if raw is None:
-            return SourceRecord(), ""
         try:
-            return _decode(parse_json(raw)), ""
-        except _DAMAGE as error:
-            return SourceRecord(), self._set_aside(error)
+            return self._opened(), ""
+        except Damaged as error:
+            return SourceRecord(), moved_aside(self.path, str(error), _LOST)
+
+    def _opened(self) -> SourceRecord:
+        """Raises StateError if it cannot be opened, Damaged if it is not what we write."""
+        try:
+            return read_json(self.path, _decode) or SourceRecord()
+        except Unreadable as error:
+            raise StateError(f"{self.path}: cannot be read: {error}") from error
 
     def write(self, record: SourceRecord) -> None:
         """Replace the record atomically: a power cut leaves the old one or the new one."""
@@ -179,37 +179,15 @@ class HistoryFile:
                 f"{self.path}: cannot be written: {words_of(error, self.path)}"
             ) from error
 
-    def _raw(self) -> bytes | None:
-        """None if it is not there. Raises StateError if it cannot be opened."""
-        try:
-            return self.path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise StateError(
-                f"{self.path}: cannot be read: {words_of(error, self.path)}"
-            ) from error
-
-    def _set_aside(self, error: Exception) -> str:
-        aside = self.path.with_name(f"{self.path.name}.damaged-{time.time_ns()}")
-        try:
-            self.path.replace(aside)
-        except OSError as failed:
-            raise StateError(
-                f"{self.path}: damaged, and cannot be moved: {words_of(failed, self.path)}"
-            ) from failed
-        return (
-            f"{self.path} was damaged ({error}) and is now {aside.name}; what was applied before "
-            "is not known, so the next revision is taken as the first"
-        )
-
 
 class PeekedHistory(HistoryFile):
     """The record for a pass that changes nothing: writes are dropped."""
 
     def read(self) -> tuple[SourceRecord, str]:
-        self._raw()
-        return self.peek(), ""
+        try:
+            return self._opened(), ""
+        except Damaged:
+            return SourceRecord(), ""
 
     def write(self, record: SourceRecord) -> None:
         """Drop the record."""

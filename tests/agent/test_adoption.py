@@ -301,7 +301,7 @@ def test_after_a_reboot_services_start_at_once(state: StateDir, start: Start) ->
     assert wait_ready(owner, "chat").failures == 0
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b'{"version": 9}', b"\xff\x00"])
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b'{"version": 0}', b"\xff\x00"])
 def test_a_damaged_record_is_moved_aside_and_the_others_go_on(
     state: StateDir, start: Start, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -315,7 +315,28 @@ def test_a_damaged_record_is_moved_aside_and_the_others_go_on(
     assert found.pid == pids["chat"]
     assert not bad.exists()
     assert bad.with_name("default_bad.json.corrupt").read_bytes() == damage
-    assert "the record cannot be read" in caplog.text
+    assert "default_bad.json cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_a_record_of_a_newer_version_is_read_as_far_as_it_goes_and_never_called_damaged(
+    state: StateDir, start: Start, is_readable: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    pids = killed_owner(state, f"chat:{own_port()}")
+    file = state.record_file(service("chat"))
+    data = json.loads(file.read_bytes()) | {"version": 2, "new": [1]}
+    if not is_readable:
+        del data["launch"]
+    file.write_text(json.dumps(data))
+
+    owner = start()
+
+    assert list(state.records.glob("*.corrupt")) == []
+    if is_readable:
+        assert wait_ready(owner, "chat").pid == pids["chat"]
+    else:
+        assert "written by a newer version" in caplog.text
+        assert json.loads(file.read_bytes()) == data
 
 
 def test_a_failure_count_survives_our_own_restart(

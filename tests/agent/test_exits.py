@@ -81,7 +81,14 @@ def test_an_adopted_process_that_died_is_explained_by_its_log_alone() -> None:
 
 def test_only_what_must_come_again_is_permanent() -> None:
     assert {"ModelCorrupt", "BadFlag"} <= PERMANENT
-    assert not PERMANENT & {"PortInUse", "OutOfMemory", "KilledBySignal", "Crashed", "Exited"}
+    assert not PERMANENT & {
+        "EngineMissing",
+        "PortInUse",
+        "OutOfMemory",
+        "KilledBySignal",
+        "Crashed",
+        "Exited",
+    }
 
 
 def test_the_time_stamp_of_the_log_is_left_out() -> None:

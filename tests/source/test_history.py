@@ -186,7 +186,7 @@ def test_a_damaged_record_is_set_aside_and_said(
     record, notice = HistoryFile(path).read()
 
     assert record == SourceRecord()
-    assert "was damaged" in notice
+    assert "cannot be read" in notice
     assert [p.read_bytes() for p in path.parent.iterdir()] == [data]
     assert HistoryFile(path).read() == (SourceRecord(), "")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agent.byhand import requests
+from agent.byhand.restarts import Restarts, read_restarts
 from agent.byhand.stopped import Stopped, read_stopped
 from agent.cluster.following import Followed
 from agent.cluster.saved import save, saved
@@ -24,9 +25,13 @@ from agent.node.handover import Handover
 from agent.process.ports import PortBook
 from agent.process.records import ProcessRecord, Records
 from agent.server import SERVED_FILE, served
+from agent.server.tls import certificate_sha256
+from agent.state.benchmarks import read_results
 from agent.state.directory import StateDir
 from agent.state.drift_file import drift_file, read_drifts, write_drifts
+from agent.state.node_name import note_node, remembered_node
 from agent.state.suspended import note_suspended, read_suspended
+from agent.state.undone import read_undone
 from reconciler.agents.lastseen import LastSeen, Seen
 from reconciler.api.errors import StateError
 from reconciler.core.observation import Drift, DriftKind
@@ -47,6 +52,11 @@ _LOCATION = "cluster://home"
 def _stopped(state: StateDir) -> None:
     read_stopped(state)
     Stopped(state).changed({ref(): "other"})
+
+
+def _node(state: StateDir) -> None:
+    remembered_node(state.root)
+    note_node(state.root, "mac")
 
 
 def _shelf(state: StateDir) -> None:
@@ -85,7 +95,12 @@ READERS: dict[str, Callable[[StateDir], object]] = {
     "desired/drift.json": lambda s: read_drifts(drift_file(s)),
     "desired/models.json": lambda s: KeptModels(s.desired / "models.json").needed(),
     "desired/cluster.json": lambda s: saved(s.desired / "cluster.json", _LOCATION),
-    "desired/handover.json": lambda s: Handover(s.desired / "handover.json"),
+    "desired/moves.json": lambda s: Handover(s.desired / "moves.json"),
+    "desired/node": _node,
+    "desired/restarts.json": lambda s: [read_restarts(s), Restarts(s)],
+    "desired/undone.json": read_undone,
+    "benchmarks.json": lambda s: read_results(s.root),
+    "tls/cert.pem": lambda s: certificate_sha256(s.root),
     "versions.json": lambda s: Versions(s.root / "versions.json"),
     SERVED_FILE: lambda s: served(s.root),
     f"models/sha256/{_DIGEST}/.model.json": _shelf,
