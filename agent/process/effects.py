@@ -19,6 +19,7 @@ from agent.process.exits import classify
 from agent.process.holders import holder_of
 from agent.process.identity import boot_id, find_marked, identity_of, is_ours
 from agent.process.launch import Child, Launch
+from agent.process.orphan import orphan_of, runs_as
 from agent.process.pidwatch import PidWatch, kill_leftovers
 from agent.process.ports import not_local
 from agent.process.records import ProcessRecord, Records
@@ -32,6 +33,7 @@ from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.many import ManyModels
 
 _PROBERS = 8  # hung services hold one each, for at most the answer timeout
+_PATIENT_TRIES = 6  # a minute
 _log = logging.getLogger(__name__)
 
 
@@ -128,6 +130,12 @@ class Effects:
             return None
         return child
 
+    def may_be_another(self, launch: Launch) -> bool:
+        """Whether a process serves it that this launch would not have started: a record of before,
+        as from a copy, says nothing of it, and what is declared now may."""
+        orphan = orphan_of(self._state, launch.ref)
+        return orphan is not None and not runs_as(launch, orphan.identity.pid)
+
     def kill(self, child: Child) -> None:
         self._watch.signal(child, signal.SIGKILL)
 
@@ -163,6 +171,8 @@ class Effects:
         """Write the intent to disk, then spawn: a crash between the two loses no child."""
         if why := not_local(launch.host):
             return events.SpawnFailed("HostIPNotLocal", why)
+        if (orphan := orphan_of(self._state, launch.ref)) and self._watch.add(orphan):
+            return self._take_back(unit, launch, orphan)
         if why := self._neighbour(launch):
             return events.SpawnFailed("WaitsForPort", why)
         if (holder := holder_of(self._state, launch.host, launch.port)) is not None:
@@ -193,6 +203,17 @@ class Effects:
         self._own_pids.add(pid)
         self._watch.add(child)
         return events.Spawned(child)
+
+    def _take_back(self, unit: Unit, launch: Launch, orphan: Child) -> Event:
+        """Own again a process whose record was lost, if it is what would be started; else end it:
+        with patience, since clients may wait for its answers."""
+        if runs_as(launch, orphan.identity.pid):
+            return events.Spawned(orphan)
+        number = signal.SIGTERM if unit.failures < _PATIENT_TRIES else signal.SIGKILL
+        self._watch.signal(orphan, number)
+        self._watch.remove(orphan.identity.pid)
+        why = f"pid {orphan.identity.pid}, which served it before and has no record here, is ending"
+        return events.SpawnFailed("WaitsForPort", why)
 
     def rotate(self, ref: ObjectRef) -> None:
         """Rotate the log. Serialized: a second rotation at once would copy the file that was just

@@ -60,10 +60,7 @@ def taken_ports(
 def stranger_on(state: StateDir, host: str, port: int) -> PortHolder | None:
     """Who has a port and will not leave it by a plan of this state directory; None: nobody."""
     holder = holder_of(state, host, port)
-    if holder is None or holder.pid is None or holder.state_dir != str(state.root):
-        return holder
-    started = started_of(holder.pid)
-    return None if started is None or started.label is not None else holder
+    return None if holder is not None and holder.state_dir == str(state.root) else holder
 
 
 def holder_of(state: StateDir, host: str, port: int) -> PortHolder | None:

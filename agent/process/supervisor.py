@@ -228,11 +228,12 @@ def _spawned(unit: Unit, child: Child, now: Moment, timing: ProcessTiming) -> St
         phase=Phase.LOADING,
         child=child,
         question=max(unit.question, first_question(child)),
-        spawned_at=now.monotonic,
+        spawned_at=None if child.adopted else now.monotonic,
         interval_s=timing.probe_first_s,
         wake_at=now.monotonic + timing.probe_first_s,
     )
-    note = Note(f"started pid {child.identity.pid} on port {unit.launch.port}")
+    how = "adopted, without a record," if child.adopted else "started"
+    note = Note(f"{how} pid {child.identity.pid} on port {unit.launch.port}")
     return with_reason(unit, "Loading", "", now), (Save(), note)
 
 

@@ -164,6 +164,8 @@ class Units:
             return
         if child is None:
             unit = self._absent(record)
+            if self._effects.may_be_another(record.launch):  # a plan comes first
+                unit = replace(unit, wake_at=self._now().monotonic + self._timing.backoff_refused_s)
             self._units[ref] = unit if revive else replace(unit, wake_at=None)
             if not revive:
                 return

@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support.client import complete, get
+from tests.support.client import asking, complete
 from tests.support.pids import alive
 from tests.support.reconciler import Fleet, Machine
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
-
-
-@dataclass
-class Asking:
-    """What a client saw that asks again and again."""
-
-    answers: int = 0
-    failures: list[str] = field(default_factory=list)
-
-
-@contextmanager
-def asking(endpoint: str) -> Iterator[Asking]:
-    """Ask every 50 ms, as a load balancer would."""
-    seen, stop = Asking(), threading.Event()
-
-    def ask() -> None:
-        while not stop.wait(0.05):
-            try:
-                assert get(endpoint, "/health") == {"status": "ok"}
-                seen.answers += 1
-            except (OSError, AssertionError) as error:
-                seen.failures.append(repr(error))
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        stop.set()
-        thread.join()
 
 
 def test_after_a_sigkill_the_model_keeps_answering_and_is_adopted(

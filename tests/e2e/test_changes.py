@@ -305,7 +305,7 @@ def test_what_was_remembered_is_damaged_and_nothing_stops(machine: Machine, flee
 
     second = machine.start("-C", fleet.url, "--local")
 
-    second.wait_said("history.json was damaged")
+    second.wait_said("history.json cannot be read")
     second.wait_said("default/chat  already running")
     chat = machine.instance("chat")
     assert chat

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.support.client import asking
 from tests.support.pids import alive
 from tests.support.reconciler import Fleet, Machine, Running
 from tests.support.wait import wait_for
@@ -95,3 +96,75 @@ def test_a_model_file_that_is_lost_comes_again_however_that_is_noticed(
     machine.wait_ready("chat", not_pid=before.pid)
     assert machine.reconcile("-C", fleet.url, "--dry-run", "--local").code == 0
     assert not (machine.state / "desired" / "restarts.json").exists()
+
+
+# Each harm to one file, given what it holds and what it held before the last change.
+HARMS: dict[str, Callable[[bytes, bytes | None], bytes | None]] = {
+    "removed": lambda _now, _before: None,
+    "cut": lambda now, _before: now[: len(now) // 2],
+    "noise": lambda now, _before: bytes(range(256)) * 40 if len(now) % 2 else b"\xff",
+    "much of it": lambda _now, _before: b"[" * 10_000_000,
+    "of last week": lambda _now, before: before,
+}
+
+
+def _files(state: Path) -> Iterator[Path]:
+    """What an agent has written there; the lock is held, and the models have a test of their
+    own."""
+    for file in sorted(path for path in state.rglob("*") if path.is_file()):
+        if file.name != "agent.lock" and not file.is_relative_to(state / "models"):
+            yield file
+
+
+def _put(file: Path, data: bytes | None) -> None:
+    """In its place, whole: who has the old one open keeps it."""
+    file.unlink()
+    if data is not None:
+        file.write_bytes(data)
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_whatever_happens_to_one_file_of_the_state_directory_no_request_is_lost(
+    machine: Machine, fleet: Fleet, harm: str
+) -> None:
+    words = ("--fleet", fleet.url, "--node", "here")
+    fleet.push_service("chat")
+    fleet.push_service("idle", suspend=True)
+    agent = machine.daemon(*words)
+    first = machine.wait_ready("chat")
+    before = {file: file.read_bytes() for file in _files(machine.state)}
+    fleet.push_service("chat", contextSize=1024)
+    now = machine.wait_ready("chat", not_pid=first.pid)
+    assert now.endpoint
+    agent.wait_said("msg=plan")
+    agent.end(signal.SIGKILL)
+
+    with asking(now.endpoint) as seen:
+        for file in tuple(_files(machine.state)):
+            if file.exists():
+                _put(file, HARMS[harm](file.read_bytes(), before.get(file)))
+            agent = machine.daemon(*words)
+            agent.wait_said("msg=ready")
+            again = machine.wait_instance("chat", lambda i: i.ready)
+            assert (again.pid, again.inputs_digest) == (now.pid, now.inputs_digest), file
+            agent.end(signal.SIGKILL)
+
+    assert seen.failures == []
+    assert seen.answers > 0
+    assert machine.reconcile("-C", fleet.url, "--dry-run", "--local").code == 0
+
+
+def test_a_lost_state_directory_ends_in_adoption(machine: Machine, fleet: Fleet) -> None:
+    fleet.push_service("chat")
+    words = ("--fleet", fleet.url, "--node", "here")
+    agent = machine.daemon(*words)
+    before = machine.wait_ready("chat")
+    assert before.endpoint
+    agent.end(signal.SIGKILL)
+
+    with asking(before.endpoint) as seen:
+        shutil.rmtree(machine.state)
+        machine.daemon(*words).wait_said("msg=ready")
+        after = machine.wait_ready("chat")
+
+    assert (after.pid, seen.failures) == (before.pid, [])

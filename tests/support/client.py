@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.wait import PATIENCE_S
@@ -32,3 +36,33 @@ def complete(endpoint: str, model: str = "tiny", prompt: str = "w1 w2", tokens: 
 def context_size(endpoint: str) -> int:
     """The context that the server really has."""
     return int(get(endpoint, "/props")["default_generation_settings"]["n_ctx"])
+
+
+@dataclass
+class Asking:
+    """What a client saw that asks again and again."""
+
+    answers: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def asking(endpoint: str) -> Iterator[Asking]:
+    """Ask every 50 ms, as a load balancer would."""
+    seen, stop = Asking(), threading.Event()
+
+    def ask() -> None:
+        while not stop.wait(0.05):
+            try:
+                assert get(endpoint, "/health") == {"status": "ok"}
+                seen.answers += 1
+            except (OSError, AssertionError) as error:
+                seen.failures.append(repr(error))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        thread.join()

@@ -143,8 +143,8 @@ ROWS = (
         "the state directory is gone",
         before=running("a"),
         after=(_without_state,),
-        codes="3 3 3",
-        counts="1 PortInUse",
+        codes="2 0 0",
+        counts="1 create",
     ),
     Scenario(
         "the only node gets another name",

@@ -214,9 +214,8 @@ STATE = (
         "the record of what runs is damaged",
         before=running("a"),
         after=(_file_at("records", "default_a.json"),),
-        codes="3 3 3",
-        counts="1 PortInUse",
-        words=("has no record there: `kill ",),
+        codes="2 0 0",
+        counts="1 create",
     ),
     Scenario(
         "a file is in the place of a service's logs",
