@@ -122,6 +122,7 @@ def test_the_faster_node_gets_the_higher_score(client: _Client) -> None:
     [
         pod(None),
         {**pod(), "apiVersion": "v2"},
+        {**pod(), "metadata": pod()["metadata"] | {"namespace": ["x" * 300]}},
         {**pod(), "kind": "PodGroup"},
         {"metadata": None, "spec": 7},
         {"metadata": {"labels": [1]}},
@@ -162,9 +163,8 @@ _LONG = "a" * 254
             for args in (
                 {"Pod": pod(namespace=_LONG), "NodeNames": ["l4"]},
                 {"Pod": pod(_LONG), "NodeNames": ["l4"]},
-                {"Pod": pod(), "NodeNames": [_LONG]},
+                {"Pod": pod(), "NodeNames": [f"{n}{_LONG}" for n in range(5_000)]},
                 {"Pod": pod(), "NodeNames": [str(n) for n in range(20_001)]},
-                {"Pod": pod(), "Nodes": {"items": [{"metadata": {"name": _LONG}}]}},
             )
         ),
     ],

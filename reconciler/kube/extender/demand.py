@@ -72,7 +72,8 @@ def service_key(pod: Mapping[str, Any]) -> ServiceKey | None:
     labels = _dict(metadata.get("labels"))
     is_ours = labels.get(MANAGED_BY_LABEL) == MANAGER and labels.get(COMPONENT_LABEL) == SERVER
     name, namespace = labels.get(SERVICE_LABEL), metadata.get("namespace", "default")
-    return (str(namespace), str(name)) if is_ours and name else None
+    are_texts = isinstance(name, str) and isinstance(namespace, str)
+    return (namespace, name) if is_ours and are_texts and name else None
 
 
 def pod_demand(

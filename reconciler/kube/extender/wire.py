@@ -18,6 +18,7 @@ Json = Mapping[str, Any]
 
 _MOST_NODES = 20_000  # four times what Kubernetes is made for
 _MOST_NAME = 253  # characters, of anything in Kubernetes
+_LARGE = 1 << 20  # bytes: a smaller request holds little, whatever the names of its nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,9 @@ def read_args(body: bytes) -> ExtenderArgs:
         raise ValueError("Nodes is not a NodeList, or NodeNames not a list")
     items = None if nodes is None else _by_name(_of_any_case(nodes, "items"))
     given = tuple(items or ()) if names is None else _different(names)
-    _refuse_long(pod, given)
+    if len(given) > _MOST_NODES:
+        raise ValueError(f"more than {_MOST_NODES} nodes")
+    _refuse_long(pod, given if len(body) > _LARGE else ())
     return ExtenderArgs(pod, given, names is not None, items)
 
 
@@ -57,15 +60,14 @@ def _different(names: Iterable[object]) -> tuple[str, ...]:
 
 def _refuse_long(pod: Json, nodes: tuple[str, ...]) -> None:
     """Raises ValueError: something of it is not Kubernetes'."""
-    if len(nodes) > _MOST_NODES:
-        raise ValueError(f"more than {_MOST_NODES} nodes")
     metadata = pod.get("metadata")
     said = metadata if isinstance(metadata, dict) else {}
     labels = said.get("labels")
     values = labels.values() if isinstance(labels, dict) else ()
-    for text in (said.get("namespace"), *values, *nodes):
-        if isinstance(text, str) and len(text) > _MOST_NAME:
-            raise ValueError(f"a name of {len(text)} characters, where {_MOST_NAME} are the most")
+    texts = (text for text in (said.get("namespace"), *values) if isinstance(text, str))
+    longest = max(max(map(len, texts), default=0), max(map(len, nodes), default=0))
+    if longest > _MOST_NAME:
+        raise ValueError(f"a name of {longest} characters, where {_MOST_NAME} are the most")
 
 
 def _of_any_case(found: Json, name: str) -> Any:  # noqa: ANN401 - any JSON
