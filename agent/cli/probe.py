@@ -19,11 +19,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from reconciler.kube.yaml_text import dump
+
     document = _document(args.node, args.state_dir)
     if args.output == "json":
         print(json.dumps(document))
         return Exit.OK
-    print("\n".join(line for key, value in document.items() for line in _yaml(key, value, 0)))
+    print(dump(_stated(document)), end="")
     tell("# Commit it to the fleet's repository, as nodes/NAME.yaml for instance.")
     return Exit.OK
 
@@ -61,12 +63,7 @@ def _runtimes() -> list[str]:
     return found
 
 
-def _yaml(key: str, value: object, depth: int) -> list[str]:
-    """Block YAML of plain facts: mappings nest, lists stand in flow style."""
-    pad = "  " * depth
-    if isinstance(value, dict):
-        inner = [line for k, v in value.items() for line in _yaml(k, v, depth + 1)]
-        return [f"{pad}{key}:", *inner] if inner else []
-    if isinstance(value, list):
-        return [f"{pad}{key}: {json.dumps(value)}"] if value else []
-    return [f"{pad}{key}: {json.dumps(value) if not isinstance(value, str) else value}"]
+def _stated(values: dict[str, Any]) -> dict[str, Any]:
+    """Without lists and mappings that are empty."""
+    inner = {k: _stated(v) if isinstance(v, dict) else v for k, v in values.items()}
+    return {key: value for key, value in inner.items() if value not in ({}, [])}

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from reconciler.api.meta import Name, Resource, Spec
+from reconciler.api.meta import SUBDOMAIN, Name, Resource, Spec
 from reconciler.api.quantity import Bytes
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -37,14 +37,14 @@ class Agent(Spec):
 class KubernetesPool(Spec):
     cluster: Name | None = None
     node_selector: dict[str, str] = {}
-    node_name: str | None = None
+    node_name: Name | None = None
     count: Annotated[int, Field(ge=1)] = 1
     cache: Annotated[
         str,
         Field(
             pattern=r"^(ephemeral|host:(/[A-Za-z0-9_][A-Za-z0-9._-]*)+"
-            r"|claim:[a-z0-9]([-a-z0-9.]*[a-z0-9])?(,RW[OX])?"
-            r"|pvc:[0-9]+([KMGTPE]i|[kMGTPE])?(,[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?(,RW[OX])?)$",
+            rf"|claim:{SUBDOMAIN}(,RW[OX])?"
+            rf"|pvc:[0-9]+([KMGTPE]i|[kMGTPE])?(,{SUBDOMAIN})?(,RW[OX])?)$",
             description="Where pods keep models. ephemeral: each its own. host:/PATH: a folder of"
             " each node, which the Fleet's hostCaches must list. claim:NAME[,RWX]: a claim that is"
             " there. pvc:SIZE[,CLASS][,RWX]: one that is made for each service.",

@@ -19,12 +19,16 @@ FORCE_FIELDS_ANNOTATION = f"{GROUP}/force-fields"  # paths to take from another 
 # On an InferenceService: another word, another measurement. On what follows from it: that word.
 MEASURE_AGAIN_ANNOTATION = f"{GROUP}/measure-again"
 
+_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"  # RFC 1123, as Kubernetes has names
+
 Name = Annotated[
     str,
     Field(
-        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        pattern=rf"^{SUBDOMAIN}$",
         max_length=253,
-        description="Lower-case letters, digits, '-', '.'; a letter or digit at both ends.",
+        description="Lower-case letters, digits, '-', '.'; a letter or digit at both ends, and"
+        " beside each '.'.",
     ),
 ]
 

@@ -16,6 +16,7 @@ _LEVELS = {
     Severity.NOTE: "note",
 }
 _ANNOTATIONS = _LEVELS | {Severity.NOTE: "notice"}  # as GitHub calls it
+_MOST_FIELD = 200  # characters of a field that are shown
 _ORDER = tuple(Severity)
 _HARMLESS = (Severity.WARNING, Severity.NOTE)
 
@@ -105,8 +106,14 @@ def _gravity(problem: Problem) -> int:
 
 def _line(problem: Problem) -> str:
     place = f"{problem.path}:{problem.line}:{problem.column}"
-    field = f" {problem.field}" if problem.field else ""
+    field = f" {_field(problem)}" if problem.field else ""
     return printable(f"{place}{field}: {problem.message} ({problem.severity} {problem.rule})")
+
+
+def _field(problem: Problem) -> str:
+    """For people: a key may be as long as its file."""
+    field = problem.field
+    return field if len(field) <= _MOST_FIELD else f"{field[: _MOST_FIELD - 40]}...{field[-37:]}"
 
 
 def _summary(problems: Sequence[Problem], counts: Counts) -> str:
@@ -121,7 +128,7 @@ def _summary(problems: Sequence[Problem], counts: Counts) -> str:
 
 
 def _message(problem: Problem) -> str:
-    return printable(f"{problem.field}: {problem.message}" if problem.field else problem.message)
+    return printable(f"{_field(problem)}: {problem.message}" if problem.field else problem.message)
 
 
 def _location(problem: Problem) -> dict[str, object]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from reconciler.api.problem import RULES, Problem
 from reconciler.source import aliases, places
+from reconciler.source.mark import is_wide
 from reconciler.source.ours import MAX_DEPTH, Reading, select
 from reconciler.source.places import Place
 from reconciler.source.tree import MAX_FILE_BYTES
@@ -65,6 +66,9 @@ def _decode(data: bytes) -> str:
             f"larger than {MAX_FILE_BYTES // 1024} KiB; split it into several files",
             Place(1, 1),
         )
+    if is_wide(data):
+        message = "this is UTF-16 or UTF-32 text; save the file as UTF-8"
+        raise _UnreadableFile("FileUnreadable", message, Place(1, 1))
     try:
         return data.decode().removeprefix("\ufeff")  # the codec utf-8-sig is Python code
     except UnicodeDecodeError as error:

@@ -14,7 +14,7 @@ from reconciler.api.problem import RULES, Finding, Problem
 from reconciler.fleet.fleet import Origin
 from reconciler.source import places
 from reconciler.source.documents import decode, read_documents
-from reconciler.source.mark import GROUP_MARK
+from reconciler.source.mark import GROUP_MARK, is_wide_and_ours
 from reconciler.source.ours import Document, Reading, ref_of, select
 from reconciler.source.places import FieldPlaces, Place, field_path
 from reconciler.source.plain_place import plain_place
@@ -127,7 +127,7 @@ def _read(file: YamlFile) -> File:
     path, data = file.path, file.data
     reading = _reading(file)
     is_meant = reading.unfit or any(problem.rule == "UnknownKind" for problem in reading.whole)
-    if GROUP_MARK not in data and not is_meant:
+    if GROUP_MARK not in data and not is_meant and not is_wide_and_ours(data):
         return File(path, (), (), (), 0, 0, reading.kin)  # not ours, though it may have been
     count = len(reading.documents) + len(reading.unfit) + len(reading.whole)
     if not reading.documents and not reading.unfit:

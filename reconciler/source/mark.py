@@ -5,6 +5,7 @@ A repository is full of other YAML: it is recognized by its bytes, and never par
 
 from __future__ import annotations
 
+import codecs
 import re
 
 from reconciler.api.kinds import KINDS
@@ -23,12 +24,22 @@ _PROJECT = GROUP.split(".")[1]  # the one part of it that no one else uses
 def may_be_ours(data: bytes) -> bool:
     """By its bytes: whether it mentions our group or one of kin, or one of our kinds under nearly
     our group or none at all. Kinds of the same names in other groups are not ours."""
-    if GROUP_MARK in data or KIN_MARK in data:
+    if GROUP_MARK in data or KIN_MARK in data or is_wide_and_ours(data):
         return True
     if not any(name in data for name in _NAMES) or not _KIND.search(data):
         return False
     versions = set(_VERSION.findall(data))
     return not versions or any(is_meant_as_ours(v.decode(errors="replace")) for v in versions)
+
+
+def is_wide(data: bytes) -> bool:
+    """Whether it is text of 2 or 4 bytes a letter, as some editors and shells write."""
+    return data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:4]
+
+
+def is_wide_and_ours(data: bytes) -> bool:
+    """Whether it is such text, and mentions our group."""
+    return is_wide(data) and GROUP_MARK in data.replace(b"\0", b"")
 
 
 def is_meant_as_ours(version: str) -> bool:

@@ -64,6 +64,7 @@ def _as_number(value: object, *, whole: bool) -> str | None:
     if not isinstance(value, str):
         return None
     text = re.sub(r"(?<=[0-9])[,_](?=[0-9]{3})", "", value.strip())
+    text = re.sub(r"^(-?)0+(?=[0-9])", r"\1", text)
     if re.fullmatch(r"-?[0-9]{1,18}" + ("" if whole else r"(\.[0-9]+)?"), text):
         return f"{text} without quotes" if text == value else text
     thousands = re.fullmatch(r"([0-9]{1,6})\s*[kK]i?", text)

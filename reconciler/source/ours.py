@@ -69,6 +69,7 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
     unfit: list[Unfit] = []
     kin: list[Problem] = []
     others = 0
+    has_tags = "!" in text  # perhaps
     for index, content in enumerate(loaded):
         version = content.get("apiVersion") if isinstance(content, dict) else None
         if stray := _stray(content):
@@ -82,7 +83,7 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
             problems += at.placed(index, lists, None)
             others += content is not None and not lists
             continue
-        found = list(_unfit(content))
+        found = list(_unfit(content, has_tags=has_tags))
         if found:
             ref = ref_of(content)
             said = tuple(at.placed(index, found, ref))
@@ -142,6 +143,8 @@ def _lists_of_ours(content: object) -> Iterator[tuple[str, str, str]]:
     not be ignored silently."""
     is_object = isinstance(content, dict)
     items = content.get("items") if isinstance(content, dict) else content
+    if isinstance(content, dict) and (tag := _tag_of(content)) and _is_meant(content[tag]):
+        yield "UnknownKind", "", _no_tag(tag)
     if isinstance(items, list) and any(map(_is_meant, items)):
         what, field = ("a List", "kind") if is_object else ("a list of documents", "")
         remedy = "write its items as documents of their own, with --- between them"
@@ -175,7 +178,7 @@ class _Positions:
             yield Problem(self._path, place.line, place.column, field, severity, rule, message, ref)
 
 
-def _unfit(content: dict[Any, Any]) -> Iterator[tuple[str, str, str]]:
+def _unfit(content: dict[Any, Any], *, has_tags: bool) -> Iterator[tuple[str, str, str]]:
     """(rule, field, message) of documents that are not checked against a schema."""
     kind = content.get("kind")
     if content["apiVersion"] != API_VERSION:
@@ -186,7 +189,7 @@ def _unfit(content: dict[Any, Any]) -> Iterator[tuple[str, str, str]]:
         hint = did_you_mean(kind, KINDS) or f"; write one of {', '.join(KINDS)}"
         hint = renamed_kind(kind) or hint
         yield "UnknownKind", "kind", f"no such kind{hint}"
-    if not _is_json(content):
+    if has_tags or not _is_json(content):
         odd = _odd_values(content, ())
         yield from ((rule, field_path(parts), text) for rule, parts, text in odd)
 
@@ -227,6 +230,8 @@ def _odd_values(
     if len(parts) > MAX_DEPTH:
         yield "Schema", parts, f"nested deeper than {MAX_DEPTH} levels"
     elif isinstance(value, dict):
+        if tag := _tag_of(value):
+            yield "Schema", parts, _no_tag(tag)
         for key, item in value.items():
             if type(key) is not str:
                 written = json.dumps(key)  # as in YAML: true, null, 1
@@ -239,6 +244,17 @@ def _odd_values(
                 yield from _odd_values(item, (*parts, index))
     elif isinstance(value, float) and not math.isfinite(value):
         yield "Schema", parts, f"{value} is not a usable number; write a finite one"
+
+
+def _no_tag(tag: str) -> str:
+    return f"a tag ({'!' if tag == '!!' else tag}) is not read; remove it"
+
+
+def _tag_of(value: dict[Any, Any]) -> str | None:
+    """The parser makes a mapping of a value with a tag of one's own: `!x a` is `{"!x": a}`, and
+    `! a` is `{"!!": a}`."""
+    key = next(iter(value), None) if len(value) == 1 else None
+    return key if isinstance(key, str) and key.startswith("!") else None
 
 
 _PLAIN = frozenset({str, int, bool, type(None)})

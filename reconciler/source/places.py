@@ -22,6 +22,7 @@ _LAST_PART = re.compile(r"""(\.?[^.\[\]"]+|\[[0-9]+\]|\["(?:[^"\\]|\\.)*"\])$"""
 _MARKER = re.compile(r"^(---|\.\.\.)(?=[ \t\n]|\Z)", re.MULTILINE)  # as parsers have it
 _LINE_KEY = re.compile(r"^([A-Za-z0-9_-]+):(?=\s)", re.MULTILINE)
 _NO_CONTENT = re.compile(r"(?:[ \t\n\ufeff]++|#[^\n]*+|%[^\n]*+)*+")
+_COLON_IN_WORD = re.compile(r"(?<=\w):(?=[^\s,\[\]{}])")
 _OTHER_BREAKS = re.compile("\r\n?|[\x85\u2028\u2029]")  # line breaks for YAML 1.1 parsers
 
 
@@ -139,11 +140,11 @@ def segments(text: str) -> list[Segment]:
 
 
 def _locate_one(segment: Segment) -> FieldPlaces:
-    walk = _EventWalk()
-    is_whole = False
-    for event in events(segment):
-        walk.take(event)
-        is_whole = event.kind == "StreamEnd"
+    walk, is_whole = _walked(segment)
+    if not is_whole:  # such as a URL between { }, without quotes
+        plain = _COLON_IN_WORD.sub("_", segment.whole[segment.begin : segment.end])
+        again, is_whole = _walked(segment._replace(whole=plain, begin=0, end=len(plain)))
+        walk = again if is_whole else walk
     walk.fields.setdefault("", Place(segment.line, segment.column))
     if not is_whole:
         text, counted, line = segment.whole, segment.begin, segment.line
@@ -162,6 +163,16 @@ class _Level:
     is_mapping: bool
     index: int = 0
     key: str | None = None
+
+
+def _walked(segment: Segment) -> tuple[_EventWalk, bool]:
+    """What could be read, and whether that is all."""
+    walk = _EventWalk()
+    is_whole = False
+    for event in events(segment):
+        walk.take(event)
+        is_whole = event.kind == "StreamEnd"
+    return walk, is_whole
 
 
 class _EventWalk:

@@ -18,6 +18,7 @@ from reconciler.api.problem import Finding
 from reconciler.api.quantity import parse_bytes
 from reconciler.source.declared import DeclaredObjects
 from reconciler.source.ignored import ignored, without_effect
+from reconciler.source.label_rules import labels
 from reconciler.source.places import field_path
 from reconciler.source.suggest import did_you_mean
 from reconciler.source.validators import validator
@@ -245,6 +246,7 @@ CHECKS: tuple[Check, ...] = (
 OBJECT_CHECKS: tuple[ObjectCheck, ...] = (
     equal_names,
     memory_annotation,
+    labels,
     projector,
     without_effect,
 )

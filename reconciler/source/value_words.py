@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from reconciler.api.exclusion import NODE_IS_BOTH, NODE_IS_NEITHER
+from reconciler.api.meta import SUBDOMAIN
 from reconciler.source.meant import meant
 from reconciler.source.suggest import did_you_mean
 
@@ -24,9 +26,16 @@ def sentence(
         keyword, details = "pattern", schema
     if keyword not in _SENTENCES:
         return None
+    if keyword == "pattern" and _needs_quotes(value, details["pattern"]):
+        return f"expected text, not {_shown(value)}; put it in quotes"
     said = _SENTENCES[keyword](value, {**details, "anyOf": schema.get("anyOf", ())})
     written = meant(value, schema, root) if keyword in _OF_SPELLING and value is not None else None
     return f"{said.partition('; ')[0]}; write {written}" if written else said
+
+
+def _needs_quotes(value: object, pattern: str) -> bool:
+    """Whether it is a number, or true or false, and would do as a text: a node named 123."""
+    return isinstance(value, (bool, int, float)) and bool(re.search(pattern, _shown(value)))
 
 
 _OF_SPELLING = frozenset({"type", "pattern", "anyOf"})
@@ -94,16 +103,16 @@ def _pattern_words(pattern: str) -> str:
 
 SIZE = "a size; write bytes, or a number with Ki, Mi, Gi or Ti, such as 12Gi"
 _PATTERN_WORDS = {
-    r"^([0-9]{1,15}(?:\.[0-9]{1,9})?)(Ki|Mi|Gi|Ti|k|M|G|T)?$": SIZE,
+    r"^((?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,9})?)(Ki|Mi|Gi|Ti|k|M|G|T)?$": SIZE,
     r"^(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:ms|s|m|h))+$": "a duration; write 30s, 10m or 1h30m",
-    r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$": (
+    rf"^{SUBDOMAIN}$": (
         "a name; use lower-case letters, digits, '-' and '.', and begin and end with one of the"
-        " first two"
+        " first two, beside each '.' as well"
     ),
     r"^[0-9a-f]{64}$": "a sha256; write its 64 hexadecimal digits in lower case",
     r"^(ephemeral|host:(/[A-Za-z0-9_][A-Za-z0-9._-]*)+"
-    r"|claim:[a-z0-9]([-a-z0-9.]*[a-z0-9])?(,RW[OX])?"
-    r"|pvc:[0-9]+([KMGTPE]i|[kMGTPE])?(,[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?(,RW[OX])?)$": (
+    rf"|claim:{SUBDOMAIN}(,RW[OX])?"
+    rf"|pvc:[0-9]+([KMGTPE]i|[kMGTPE])?(,{SUBDOMAIN})?(,RW[OX])?)$": (
         "a cache; write ephemeral, host:/models, claim:NAME or pvc:100Gi (,RWX behind the last two"
         " where several nodes can mount the storage)"
     ),

@@ -120,10 +120,11 @@ def test_a_machine_without_accelerators_has_none(tmp_path: Path) -> None:
     assert probe(machine(tmp_path)).cpu.avx512 is None  # not readable is not "no"
 
 
+@pytest.mark.parametrize("name", ["here", "123", "1e3", "0x10", "true", "null", "a.b-c"])
 def test_what_is_printed_is_a_node_that_a_fleet_takes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    agent_main(["probe", "--node", "here"])
+    agent_main(["probe", "--node", name])
 
     loaded = load_texts(capsys.readouterr().out)
 

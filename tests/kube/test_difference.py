@@ -124,6 +124,10 @@ def test_paths_read_as_people_write_them_and_as_the_server_does() -> None:
 
     assert show(path) == "spec.ports[80].targetPort"
     assert server_path(path) == '.spec.ports[port=80,protocol="TCP"].targetPort'
+    assert (
+        server_path((*path[:2], 'k:{"name":"app-\U0001f4bb"}'))
+        == '.spec.ports[name="app-\U0001f4bb"]'
+    )
     assert show(label) == "metadata.labels[app.kubernetes.io/name]"
 
 

@@ -31,6 +31,9 @@ from reconciler.kube.yaml_text import dump_all
         ("1024", "1024"),
         ("12Gi", "12Gi"),
         ("100000k", "100M"),
+        ("0.0000000001", "1n"),  # finer than is kept: rounded up
+        ("3.001n", "4n"),
+        ("0.9999999999", "1"),
         ("whatever", "whatever"),
     ],
 )

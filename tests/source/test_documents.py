@@ -350,6 +350,8 @@ def test_what_the_second_parser_does_not_take_still_has_a_line() -> None:
     assert first.find("spec.source") == (5, 3)
     assert second.find("spec.source") == (10, 1)
     assert third.find("spec.modelRef") == (16, 3)
+    (of_url,) = locate(f"{HEAD}spec: {{source: https://models.test/a.gguf, sha: x}}\n")
+    assert of_url.find("spec.sha") == (3, 44)
 
 
 def test_an_error_at_the_end_of_the_file_is_on_its_last_line() -> None:

@@ -15,7 +15,7 @@ from reconciler.source.load import Loaded, reader
 from reconciler.source.mark import may_be_ours
 from reconciler.source.open import open_source
 from reconciler.source.worktree import WorktreeSource
-from tests.support.fleets import load_texts, model, node, service, write_fleet
+from tests.support.fleets import MemoryCheckout, load_texts, model, node, service, write_fleet
 from tests.support.repos import Repo
 
 FLEET = {"node.yaml": node(), "model.yaml": model()}
@@ -151,6 +151,19 @@ def test_documents_of_others_stay_out_of_it(make: Make, tmp_path: Path) -> None:
 
     assert loaded.problems == ()
     assert (loaded.counts.files, loaded.counts.documents, loaded.counts.others) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-16-le", "utf-32"])
+def test_a_file_of_wide_letters_is_ours_and_has_to_be_saved_as_utf8(encoding: str) -> None:
+    checkout = MemoryCheckout(
+        {"a.yaml": model("a").encode(), "b.yaml": model("b").encode(encoding)}
+    )
+
+    (problem,) = read(checkout).problems
+
+    assert (problem.path, problem.rule) == ("b.yaml", "FileUnreadable")
+    assert "save the file as UTF-8" in problem.message
+    assert not may_be_ours("kind: ConfigMap\n".encode(encoding))
 
 
 def test_a_kind_that_only_begins_like_ours_is_not_ours() -> None:

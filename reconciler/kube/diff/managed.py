@@ -156,7 +156,8 @@ def server_path(path: Path) -> str:
             text += f".{name}"
         elif kind == "k":
             keys = parse_json(name)
-            text += "[" + ",".join(f"{k}={json.dumps(keys[k])}" for k in sorted(keys)) + "]"
+            said = (f"{k}={json.dumps(keys[k], ensure_ascii=False)}" for k in sorted(keys))
+            text += f"[{','.join(said)}]"
         else:
             text += f"[={name}]" if kind == "v" else f"[{name}]"
     return text

@@ -8,7 +8,7 @@ that this allows.
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 
 MIB = 2**20
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -61,10 +61,12 @@ def cores(stated: int | float | str) -> Decimal:
 
 
 def _decimal(number: Decimal) -> str:
+    if int(number.scaleb(9)) != number.scaleb(9):  # finer than the server keeps: it rounds up
+        number = number.scaleb(9).to_integral_value(ROUND_UP).scaleb(-9)
     if number == 0:
         return "0"
     for suffix, power in reversed(_DECIMAL.items()):
         scaled = number.scaleb(-power)
         if scaled == int(scaled):
             return f"{int(scaled)}{suffix}"
-    return f"{-(-number.scaleb(9) // 1)}n"  # finer values are rounded up, as the server does
+    return f"{int(number.scaleb(9))}n"
