@@ -18,7 +18,7 @@ _SCP = re.compile(
 )
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*::?(?://)?")
 _USERINFO = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s@'\"]*@")
-_QUERY = re.compile(r"(?i)\b(https?://[^\s?'\"]+)\?[^\s'\"]*")
+_QUERY = re.compile(r"(?i)\b(https?://[^\s?#;'\"]+)[?#;][^\s'\"]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,9 @@ class GitCredentials:
         return shlex.join(argv)  # git hands this to a shell
 
 
-_TOKENS = ("ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "gldt-")
-_TOKEN_LENGTH = 32
+# What may stand before the @ of an http URL: some hosts accept a token in place of a name there.
+_USER = re.compile(r"(?!gh[a-z]_|gl[a-z]+-)[A-Za-z]+([._-][A-Za-z]+)*[0-9]{0,4}|oauth2")
+_MOST_USER = 20
 
 
 def parse_address(location: str) -> Address:
@@ -124,7 +125,8 @@ def _url_address(location: str) -> Address:
     if not host or host.startswith("-") or (parts.username or "").startswith("-"):
         raise SourceError(f"{redact_url(location)}: the URL has no usable host name")
     is_http = scheme in ("https", "http")
-    if password is not None or (is_http and (parts.query or _is_token(parts.username or ""))):
+    says_more = parts.query or parts.fragment or ";" in parts.path or not _is_user(parts.username)
+    if password is not None or (is_http and says_more):
         raise SourceError(
             f"{redact_url(location)}: a password or token in a URL ends up in process lists and"
             " logs; put it in a file and name it with --git-token-file"
@@ -139,9 +141,9 @@ def _url_address(location: str) -> Address:
     return Address(url=location, shown=redact_url(location), protocol=scheme)
 
 
-def _is_token(user: str) -> bool:
-    """Whether the user of a URL is a token: some hosts accept one in place of a name."""
-    return len(user) >= _TOKEN_LENGTH or user.startswith(_TOKENS)
+def _is_user(user: str | None) -> bool:
+    """Whether the user of a URL is a name, and certainly no token."""
+    return not user or (len(user) <= _MOST_USER and _USER.fullmatch(user) is not None)
 
 
 def _file_address(location: str, parts: SplitResult) -> Address:

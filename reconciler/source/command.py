@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +21,15 @@ from pathlib import Path
 from reconciler.api.errors import SourceError
 from reconciler.source.address import Address, redact_url
 from reconciler.source.pipes import Output, read_output
+from reconciler.source.refusal import NO_MEMORY
 
 LOCAL_DEADLINE_S = 60.0
 # Of one output. A kilobyte of pushed trees that contain each other lists for ever; 400,000 files
 # with paths of usual length fit.
 MOST_BYTES = 48 * 2**20
+# Of one git process: 17 kilobytes of pushed deltas are a file of 1.2 GB, which git writes out in
+# memory. Large files without deltas are streamed.
+MOST_MEMORY_BYTES = 2**30
 
 # Before the subcommand of every call; these win over every configuration file.
 _OPTIONS = (
@@ -73,6 +79,12 @@ class Finished:
     @property
     def message(self) -> str:
         lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
+        if NO_MEMORY.search(self.stderr):
+            most = f"{MOST_MEMORY_BYTES // 2**20:,} MiB"
+            return (
+                f"git needs more than {most} of memory for a file of this repository; follow one"
+                " that does not hold it"
+            )
         for mark in ("fatal: ", "error: "):
             for line in lines:
                 if line.startswith(mark) and "could not read from remote" not in line.lower():
@@ -142,7 +154,7 @@ def _start(
     folder: Path, env: Mapping[str, str], argv: tuple[str, ...], *, stdin: bool = False
 ) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             ["git", *_OPTIONS, *argv],
             cwd=folder,
             env=env,
@@ -153,6 +165,16 @@ def _start(
         )
     except OSError as error:
         raise _not_started(folder, error) from error
+    _bound_memory(process.pid)
+    return process
+
+
+def _bound_memory(pid: int) -> None:
+    """For all that a git process and its children write to; Linux alone can be told so."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or has less already
+            limits = (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES)
+            resource.prlimit(pid, resource.RLIMIT_DATA, limits)
 
 
 def _answer(
@@ -193,7 +215,7 @@ def _subcommand(argv: tuple[str, ...]) -> str:
 
 def _environment() -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or _stays(k)}
-    return kept | _SET
+    return kept | _SET | {"GIT_ALLOC_LIMIT": str(MOST_MEMORY_BYTES)}  # of one allocation
 
 
 def _stays(name: str) -> bool:

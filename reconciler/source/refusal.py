@@ -8,12 +8,17 @@ from collections.abc import Callable, Mapping
 from reconciler.api.errors import SourceError
 from reconciler.source.address import Address, GitCredentials
 
+# What git says where it may have no more memory; what comes of it says other things as well.
+NO_MEMORY = re.compile(r"(?i)attempting to allocate .* over limit|out of memory")
+
 
 def unreachable(
     address: Address, credentials: GitCredentials, stderr: str, message: str
 ) -> SourceError:
     """The error for git's output about a remote. `message` is the line of it that counts, without
     credentials; it stays where nothing more is known."""
+    if NO_MEMORY.search(stderr):
+        return SourceError(f"{address.shown}: {message}")
     for sign, said in _ROWS.items():
         if found := re.search(sign, stderr, re.IGNORECASE):
             return SourceError(f"{address.shown}: {said(address, credentials, found)}")

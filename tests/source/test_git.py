@@ -356,7 +356,10 @@ def test_nothing_that_a_repository_configures_is_run(repo: Repo, tmp_path: Path)
         "https://user:secret@host/x", "file://host/x", "https:///x", "javascript:alert://1",
         "https://host/x\n", "ext::sh://x", "file://relative",
         "https://ghp_secret@host/x", f"https://{'secret' * 6}@host/x",
-        "https://host/x.git?private_token=secret",
+        "https://host/x.git?private_token=secret", "https://ATBBsecret7x@host/x",
+        "https://glptt-secretsecret@host/x", "https://glsoat-secret@host/x",
+        "https://secret4secret4secret@host/x", "https://oauth2%3Asecret@host/x",
+        "https://host/x;private_token=secret", "https://host/x#secret",
     ],
 )  # fmt: skip
 def test_an_address_that_is_not_allowed_is_refused(location: str) -> None:
@@ -370,6 +373,7 @@ def test_an_address_that_is_not_allowed_is_refused(location: str) -> None:
     ("location", "protocol"),
     [
         ("https://example.com/x.git", "https"), ("https://org@host/x", "https"),
+        ("https://oauth2@host/x", "https"), ("https://jane.doe42@host/x", "https"),
         ("ssh://git@example.com:22/x", "ssh"),
         ("git@example.com:org/x.git", "ssh"), ("host:x", "ssh"), ("./x", "file"),
         ("file:///x", "file"), ("http://127.0.0.1:80/x", "http"), ("http://[::1]/x", "http"),

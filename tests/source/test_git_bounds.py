@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
+import sys
 import time
 import tracemalloc
 from pathlib import Path
@@ -12,13 +14,14 @@ import pytest
 
 from reconciler.api.errors import SourceError, UsageError
 from reconciler.api.meta import GROUP
+from reconciler.source import command
 from reconciler.source.checkout import Source
-from reconciler.source.command import end
+from reconciler.source.command import MOST_MEMORY_BYTES, end, start_git
 from reconciler.source.git import GitSource
 from reconciler.source.open import open_source
 from reconciler.source.pipes import read_output
 from reconciler.source.worktree import WorktreeSource
-from tests.support.bombs import alternate_trees, nest_trees
+from tests.support.bombs import alternate_trees, nest_trees, swell
 from tests.support.fleets import model
 from tests.support.repos import Repo, run_git
 from tests.support.wait import PATIENCE_S
@@ -42,6 +45,26 @@ def test_folders_that_hold_each_other_are_refused_before_their_list_fills_the_me
         source.fetch()
 
     assert time.monotonic() - began < 30  # to its end it takes years
+
+
+def test_a_file_that_takes_git_all_memory_is_refused_in_our_words(
+    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "MOST_MEMORY_BYTES", 2**25)  # for a smaller bomb
+    swell(repo, times=3)
+    source = GitSource(f"file://{repo.remote}", cache_dir=tmp_path / "cache")
+
+    with pytest.raises(SourceError, match="git needs more than 32 MiB of memory for a file of"):
+        list(source.fetch().yaml_files())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of a whole process only Linux has one")
+def test_git_and_what_it_starts_have_a_bound_on_memory(repo: Repo) -> None:
+    with start_git(repo.work, "cat-file", "--batch", stdin=True) as process:
+        limits = resource.prlimit(process.pid, resource.RLIMIT_DATA)
+        end(process)
+
+    assert limits == (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES)
 
 
 def test_a_history_that_touches_everything_again_and_again_is_read_in_a_bounded_memory(
