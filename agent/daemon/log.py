@@ -50,6 +50,12 @@ def say(logger: logging.Logger, level: int, text: str, **pairs: object) -> None:
     logger.log(level, "%s", text, extra={"pairs": pairs})
 
 
+# Of a service that is not ready: nothing is wrong. Any other reason is a warning.
+_ON_ITS_WAY = frozenset(
+    {"Adopted", "Downloading", "Loading", "Reloading", "Replacing", "Starting", "Stopping"}
+)
+
+
 class DaemonLog:
     """The loop's Reporter that says each thing once, when it changes."""
 
@@ -126,7 +132,8 @@ class DaemonLog:
                 )
             else:
                 words = {"reason": instance.reason, "message": instance.message}
-                self._info("not ready", **_ref(instance.ref), pid=instance.pid, **words)
+                level = logging.INFO if instance.reason in _ON_ITS_WAY else logging.WARNING
+                self._say(level, "not ready", **_ref(instance.ref), pid=instance.pid, **words)
         for ref in gone:
             self._info("stopped", **_ref(ref))
 

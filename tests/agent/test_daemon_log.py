@@ -53,6 +53,7 @@ def test_each_thing_is_said_once_until_it_changes(said: io.StringIO) -> None:
         replace(loading, message="20 %"),
         instance("chat", pid=7, endpoint="http://127.0.0.1:1"),
         instance("chat", pid=7, endpoint="http://127.0.0.1:1"),
+        instance("chat", ready=False, reason="PortInUse", message="taken"),
     ]
 
     for one in seen:
@@ -65,6 +66,7 @@ def test_each_thing_is_said_once_until_it_changes(said: io.StringIO) -> None:
     assert without_time(said) == [
         'level=info msg="not ready" service=default/chat pid=7 reason=Loading message="10 %"',
         "level=info msg=ready service=default/chat endpoint=http://127.0.0.1:1 pid=7 seconds=2.0",
+        'level=warning msg="not ready" service=default/chat reason=PortInUse message=taken',
         "level=info msg=stopped service=default/chat",
         'level=warning msg="held, what runs stays as it is" message="an older head"',
         'level=warning msg="source lost, what runs stays as it is"'
