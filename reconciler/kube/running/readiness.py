@@ -1,7 +1,11 @@
 """How far an object of a cluster is, in the words of kstatus. Pure.
 
-As cli-utils' pkg/kstatus judges them, but for a Job: it is current when it has completed, because
-what waits for one waits for what it fetches.
+As cli-utils' pkg/kstatus judges them, with these departures. A Job is current once it is complete,
+because what waits for one waits for what it fetches. A claim that is Lost, and a Deployment that
+cannot make its pods (ReplicaFailure), have failed. A load balancer is current with an address, and
+an autoscaler by AbleToScale. A Deployment whose counts are right is current, whatever Progressing
+says but that its deadline is over. Stalled and Reconciling are not read, as no kind of ours has
+them, and other kinds (pods, StatefulSets) are not judged by their status: nobody asks.
 """
 
 from __future__ import annotations
