@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from agent.cli import main
 from agent.server import ListenSettings, served
@@ -120,7 +121,8 @@ def test_probe_prints_the_fingerprint_for_the_fleet(
     code = main(["probe", "--state-dir", str(node.state)])
 
     assert code == 0
-    assert f"certSha256: {certificate_sha256(node.state)}" in capsys.readouterr().out
+    printed = yaml.safe_load(capsys.readouterr().out)  # quoted, where it begins with a digit
+    assert printed["spec"]["agent"]["certSha256"] == certificate_sha256(node.state)
 
 
 def test_our_own_client_reads_the_state_with_pin_and_token(
