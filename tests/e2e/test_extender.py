@@ -63,12 +63,19 @@ def _labeler(namespace: str) -> dict[str, Any]:
     """What calls itself so, with metrics on a port of its choice."""
     names = {"name": "labels", "namespace": namespace}
     ports = [{"name": METRICS_PORT, "containerPort": 18777}]
-    container = {"name": "labels", "image": "labels.test/labels", "ports": ports}
+    container = {
+        "name": "labels",
+        "image": "labels.test/labels",
+        "ports": ports,
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    # An installed reconciler's namespace takes no other pods.
+    safe = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {**names, "labels": {"app.kubernetes.io/name": LABELER}},
-        "spec": {"nodeName": "l4", "containers": [container]},
+        "spec": {"nodeName": "l4", "containers": [container], "securityContext": safe},
     }
 
 
