@@ -46,6 +46,9 @@ _BUG = re.compile(
 )
 
 
+_ENGINES = ("agent.embedded", "servers.py")
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
     """A command that ended."""
@@ -119,6 +122,14 @@ class Machine:
         self._service_ports = f"{row[0]}-{row[-1]}"
         return self
 
+    def _end_strangers(self) -> None:
+        """Engines of this machine that no record knows: they say themselves whose they are."""
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                words = " ".join((*process.cmdline(), *process.environ().values()))
+                if str(self.root) in words and any(e in words for e in _ENGINES):
+                    process.kill()
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -130,6 +141,7 @@ class Machine:
                 running.process.kill()
             running.process.wait()
         self._kill_leftovers()
+        self._end_strangers()
         self._held.close()
         if kind is not None:
             return
