@@ -337,6 +337,8 @@ def test_a_record_of_a_newer_version_is_read_as_far_as_it_goes_and_never_called_
     else:
         assert "written by a newer version" in caplog.text
         assert json.loads(file.read_bytes()) == data
+        assert alive(pids["chat"])
+        os.kill(pids["chat"], signal.SIGKILL)  # nobody owns it
 
 
 def test_a_failure_count_survives_our_own_restart(

@@ -46,9 +46,6 @@ _BUG = re.compile(
 )
 
 
-_ENGINES = ("agent.embedded", "servers.py")
-
-
 @dataclass(frozen=True, slots=True)
 class Finished:
     """A command that ended."""
@@ -122,14 +119,6 @@ class Machine:
         self._service_ports = f"{row[0]}-{row[-1]}"
         return self
 
-    def _end_strangers(self) -> None:
-        """Engines of this machine that no record knows: they say themselves whose they are."""
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                words = " ".join((*process.cmdline(), *process.environ().values()))
-                if str(self.root) in words and any(e in words for e in _ENGINES):
-                    process.kill()
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -141,7 +130,6 @@ class Machine:
                 running.process.kill()
             running.process.wait()
         self._kill_leftovers()
-        self._end_strangers()
         self._held.close()
         if kind is not None:
             return
@@ -286,8 +274,10 @@ class Machine:
         return False
 
     def _is_inside(self, process: psutil.Process) -> bool:
+        """By its folder, or by its words: a folder on a disk that was taken away has no path."""
         with contextlib.suppress(psutil.Error):
             inside = Path(process.cwd()).is_relative_to(self.root)
+            inside |= any(word.startswith(f"{self.root}/") for word in process.cmdline())
             return inside and process.status() != psutil.STATUS_ZOMBIE
         return False
 
