@@ -16,7 +16,7 @@ from reconciler.core.planner import Policy, make_plan
 from reconciler.core.prune import PruneLimits
 from reconciler.core.target import REMOVALS
 from reconciler.fleet.workload import Workload
-from tests.support.builders import GIB, FixedCauses, instance, need, ref, workload
+from tests.support.builders import GIB, FixedCauses, instance, model_file, need, ref, workload
 
 MAC, MINI, PROD = "node/mac", "node/mini", "cluster/prod"
 SHA = "ab" * 32
@@ -27,14 +27,15 @@ def plan(
     *running: Instance,
     taken: Mapping[int, PortHolder] | None = None,
     chosen: Mapping[str, int] | None = None,
-    cached: bool = True,
+    cached: str = SHA,
 ) -> Plan:
-    """Of the node `mac`, of `mini`, where services move to and from, and of a cluster."""
+    """Of the node `mac`, of `mini`, where services move to and from, and of a cluster. `cached` is
+    the only model there."""
     state = {
         target: TargetState(
             target,
             reachable=True,
-            cached=frozenset({SHA}) if cached else frozenset(),
+            cached=frozenset({cached}),
             ports_taken=taken or {},
             ports={ref(name): port for name, port in (chosen or {}).items()},
         )
@@ -136,10 +137,19 @@ def test_a_ring_of_ports_is_broken_by_one_that_stops_first(names: str) -> None:
 
 
 def test_who_waits_for_one_whose_model_has_to_come_waits_too() -> None:
-    chain = plan([wants("a", 2), wants("b", 3)], runs("a", 1), runs("b", 2), cached=False)
-    ring = plan([wants("a", 2), wants("b", 1)], runs("a", 1), runs("b", 2), cached=False)
+    chain = plan([wants("a", 2), wants("b", 3)], runs("a", 1), runs("b", 2), cached="")
+    ring = plan([wants("a", 2), wants("b", 1)], runs("a", 1), runs("b", 2), cached="")
+    whole = model_file("whole", sha256="cd" * 32)
+    third = [wants("a", 2, models=(whole,)), wants("b", 3, models=(whole,)), wants("c", 4)]
+    behind = [runs("a", 1, models=(whole,)), runs("b", 2, models=(whole,)), runs("c", 3)]
+    only_c = plan(third, *behind, cached="cd" * 32)
 
     assert {c.ref.name: c.impact.waits for c in chain.changes} == {"a": True, "b": False}
+    assert {c.ref.name: c.impact.waits for c in only_c.changes} == {
+        "a": True,
+        "b": True,
+        "c": False,
+    }
     assert {c.ref.name: c.impact.waits for c in ring.changes} == {"a": True, "b": True}
 
 

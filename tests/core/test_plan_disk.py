@@ -138,6 +138,34 @@ def test_what_is_given_up_is_said_by_who_needs_its_room() -> None:
     assert "(70.0 MiB of it are there)" in made.blocked[0].message
 
 
+@pytest.mark.parametrize(
+    ("free", "given_up", "arrived", "sizes", "removed"),
+    [
+        (150, 900, 0, (100,), [0]),
+        (110, 900, 0, (100,), [0]),
+        (109, 900, 0, (100,), [1]),
+        (50, 900, 0, (100,), [60]),
+        (5, 900, 0, (100,), [100]),  # less is free than is to stay so
+        (50, 900, 70, (100,), [0]),  # of its own
+        (50, 900, 0, (100, 30), [60, 30]),
+        (150, 900, 0, (100, 50), [0, 10]),
+    ],
+)
+def test_what_is_given_up_for_each_is_what_is_not_free_to_the_byte(
+    free: int, given_up: int, arrived: int, sizes: tuple[int, ...], removed: list[int]
+) -> None:
+    files = [model_file(f"m{n}", sha256=f"a{n}" * 32, size_bytes=s) for n, s in enumerate(sizes)]
+    there = {"a0" * 32: arrived} if arrived else {}
+    seen = ObservedDisk("/models", 10**6, free, 10, there, given_up)
+
+    made = plan([service(f"s{n}", each) for n, each in enumerate(files)], seen)
+
+    said = [f"removes {n} B of models and unfinished downloads that make room" for n in removed]
+    assert [change.message for change in made.changes] == [
+        text if n else "" for n, text in zip(removed, said, strict=True)
+    ]
+
+
 def test_a_download_under_way_keeps_its_room_and_is_refused_where_that_is_gone() -> None:
     wanted = [TWO[0], TWO[1]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -152,13 +152,14 @@ class _Found:
 def _taking(
     at: ObjectStep, found: _Found, fixed: tuple[Difference, ...], manifest: Manifest
 ) -> Change:
-    fields = tuple(_field(d) for d in found.takes if not _is_bookkeeping(d))
+    recreated = fixed if at.oid.kind == "Deployment" else ()  # its pods with it
+    fields = tuple(_field(d, recreated) for d in found.takes if not _is_bookkeeping(d))
     impact = Impact(restart=_restart(at.oid, found.takes, manifest))
     more: dict[str, Any] = {"fields": fields, "manifest": manifest, "impact": impact}
     if fixed:
         names = ", ".join(d.field for d in fixed)
         more["message"] = f"{names} cannot be changed in place: deleted and recreated"
-        if at.oid.kind == "Deployment":
+        if recreated:
             more["impact"] = Impact(restart=Restart.RESTART)
         return at.change(Action.REPLACE, "ImmutableField", **more)
     more |= _who(found.drifted)
@@ -201,8 +202,8 @@ def _is_bookkeeping(difference: Difference) -> bool:
     return difference.cause is Cause.DECLARED and difference.path[-1] in _BOOKKEEPING
 
 
-def _field(difference: Difference) -> FieldChange:
-    restarts = difference.path[:2] == _TEMPLATE
+def _field(difference: Difference, recreated: Collection[Difference] = ()) -> FieldChange:
+    restarts = difference.path[:2] == _TEMPLATE or difference in recreated
     return FieldChange(difference.field, _before(difference), difference.after, restarts)
 
 
