@@ -93,7 +93,7 @@ def _status(state: StateDir, node: str) -> Status:
         target,
         reachable=True,
         seen_at=time.time(),
-        message="; ".join(filter(None, (_lost(history.unreachable_since), _unserved(state)))),
+        message=_unserved(state),
         pools=read_node_state(own)[0].pools if own else (),
         revision=revision_of(history, own.revision.held if own else None),
         stopped=stopped,
@@ -152,13 +152,6 @@ def _unserved(state: StateDir) -> str:
     if said is None or said.problem is None:
         return ""
     return f"its agent serves no state and no metrics: {said.problem}"
-
-
-def _lost(since: float | None) -> str:
-    if since is None:
-        return ""
-    at = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(since))
-    return f"cannot reach the fleet's source since {at}: what runs stays as it is"
 
 
 def _node_name(state: StateDir) -> str:

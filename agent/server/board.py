@@ -38,7 +38,7 @@ class StateBoard:
         self.observed: Observation | None = None
         self.plan: Plan | None = None
         self.wanted: tuple[Workload, ...] | None = None  # None: no revision yet
-        self.lost_since: float | None = None  # epoch seconds; None: the source is reachable
+        self._is_lost = False  # the source
         self.followed_at: float | None = None  # epoch seconds: since when, in this run
         self.began_at = time.monotonic()
         self.speeds: Mapping[ObjectRef, float] = {}  # tokens a second, known ones only
@@ -91,13 +91,13 @@ class StateBoard:
         self._to.held(why)
 
     def source_lost(self, why: str, since: float) -> None:
-        if self.lost_since is None:
+        if not self._is_lost:
             self.feed.publish("source", {"state": "lost", "message": why, "since": since})
-        self.lost_since = since
+        self._is_lost = True
         self._to.source_lost(why, since)
 
     def source_back(self) -> None:
-        self.lost_since = None
+        self._is_lost = False
         self.feed.publish("source", {"state": "back"})
         self._to.source_back()
 

@@ -73,4 +73,6 @@ def revision_of(history: SourceRecord, held: str | None) -> RevisionState:
         refused=refused.revision if refused else None,
         problems=refused.problems if refused else (),
         held=held or (history.held.message if history.held else ""),
+        lost=history.unreachable_why,
+        lost_since=history.unreachable_since,
     )

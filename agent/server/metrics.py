@@ -120,7 +120,8 @@ class NodeCollector:
         yield self._one("fleet_revision_held", float(bool(state.held)))
         yield self._one("fleet_revision_followed_timestamp_seconds", board.followed_at)
         yield self._one("fleet_source_read_timestamp_seconds", revisions.fetched_at)
-        yield self._one("fleet_source_unreachable_since_seconds", board.lost_since)
+        yield self._one("fleet_source_lost", float(state.lost_since is not None))
+        yield self._one("fleet_source_unreachable_since_seconds", state.lost_since)
 
     def _downloads(self) -> Iterator[Metric]:
         downloads = {d.model: d for d in self._node.agent.store.downloads()}.values()

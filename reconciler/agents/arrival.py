@@ -147,7 +147,8 @@ def _not_there(node: str, revision: str, seen: _NodeSeen) -> Arrival:
         why = guarded[0][1] if guarded else "its agent is applying it"
         return Arrival(node, Stage.BEHIND, why, is_final=bool(guarded))
     at = f"still on {short_revision(its.applied)}" if its.applied else "no revision was applied yet"
-    return Arrival(node, Stage.BEHIND, at)
+    lost = "" if its.lost_since is None else f": its source cannot be read: {its.lost}"
+    return Arrival(node, Stage.BEHIND, f"{at}{lost}")
 
 
 def _late(workload: Workload, seen: _NodeSeen) -> tuple[str, bool] | None:

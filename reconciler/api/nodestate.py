@@ -40,12 +40,20 @@ class RefusedRevision(WireModel):
 OBJECTS_MARK = "+objects."
 
 
+class LostSource(WireModel):
+    since: Time
+    message: str = ""
+
+
 class Revision(WireModel):
     fetched: Annotated[str | None, Field(description="The newest one that was read.")] = None
     applied: Annotated[str | None, Field(description="What runs is made from this one.")] = None
     refused: RefusedRevision | None = None
     held: Annotated[
         str | None, Field(description="Why the newest one is not followed, where it is not.")
+    ] = None
+    lost: Annotated[
+        LostSource | None, Field(description="That the source gives nothing now, and why.")
     ] = None
 
 

@@ -164,6 +164,8 @@ class RevisionState:
     refused: str | None = None
     problems: tuple[str, ...] = ()  # why `refused` was, a line each
     held: str = ""  # why the newest revision is not followed, where it is not
+    lost: str = ""  # why its source gives nothing now, where it gives nothing
+    lost_since: float | None = None  # in epoch seconds
 
 
 @dataclass(frozen=True, slots=True)

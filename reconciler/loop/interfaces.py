@@ -30,7 +30,7 @@ class Journal(Protocol):
     def held(self, head: str, why: str, *, waits_for_a_person: bool) -> None:
         """Why this revision is not followed; no reason: it is."""
 
-    def lost(self) -> float:
+    def lost(self, why: str) -> float:
         """The source cannot be read: since when, in epoch seconds."""
 
     def found(self) -> None:

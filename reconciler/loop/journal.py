@@ -130,18 +130,18 @@ class SourceJournal:
             others = {**self._record.others, self._fleet: own}
             self._write(replace(self._record, others=others))
 
-    def lost(self) -> float:
+    def lost(self, why: str) -> float:
         """The source cannot be read: since when (epoch seconds), across restarts."""
-        since = self._record.unreachable_since
-        if since is None:
-            since = time.time()
-            self._write(replace(self._record, unreachable_since=since))
+        record = self._record
+        since = time.time() if record.unreachable_since is None else record.unreachable_since
+        if (record.unreachable_since, record.unreachable_why) != (since, why):
+            self._write(replace(record, unreachable_since=since, unreachable_why=why))
         return since
 
     def found(self) -> None:
         """The source answers."""
         if self._record.unreachable_since is not None:
-            self._write(replace(self._record, unreachable_since=None))
+            self._write(replace(self._record, unreachable_since=None, unreachable_why=""))
 
     def held_paths(self) -> frozenset[str]:
         """Files that held fleet documents in the applied revision."""
@@ -200,6 +200,8 @@ class SourceJournal:
             applied=self.last.revision if self.last else None,
             refused=refused.revision if refused else None,
             problems=refused.problems if refused else (),
+            lost=self._record.unreachable_why,
+            lost_since=self._record.unreachable_since,
         )
 
     @property

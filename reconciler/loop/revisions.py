@@ -97,7 +97,8 @@ class Revisions:
             checkout = self.source.fetch()
         except SourceError as error:
             self._is_lost = True
-            self.report.source_lost(str(error), self.journal.lost())
+            why = str(error)
+            self.report.source_lost(why, self.journal.lost(why))
             self._resume()
             return
         self.journal.found()

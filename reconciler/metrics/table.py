@@ -120,6 +120,7 @@ AGENT = _table(
     ),
     _gauge("fleet_revision_followed_timestamp_seconds", "node", "Followed since, in this run."),
     _gauge("fleet_source_read_timestamp_seconds", "node", "The source gave an answer."),
+    _gauge("fleet_source_lost", "node", "1 while the source gives nothing: it cannot be read."),
     _gauge("fleet_source_unreachable_since_seconds", "node", "It gives none since; else absent."),
     _gauge("fleet_download_received_bytes", "model state node", "Of a model on its way."),
     _gauge(

@@ -13,7 +13,7 @@ from reconciler.api.nodestate import DownloadState
 from reconciler.api.quantity import show_bytes
 from reconciler.core.observation import RevisionState, TargetState
 from reconciler.report.fields import pool_label
-from reconciler.report.spans import age
+from reconciler.report.spans import age, span
 from reconciler.report.status import PoolUse, Status, pool_uses
 from reconciler.report.terminal import Tone, printable, short_revision
 
@@ -42,8 +42,8 @@ def node_facts(status: Status, state: TargetState, now: float) -> Iterator[Fact]
         yield Tone.QUIET, f"seen {age(now - state.seen_at)}"
 
 
-def node_troubles(state: TargetState) -> Iterator[Fact]:
-    """What is wrong with it: a line each."""
+def node_troubles(state: TargetState, now: float) -> Iterator[Fact]:
+    """What is wrong with it: a line each; `now` in seconds since the epoch."""
     if state.message:
         yield Tone.BAD, state.message
     if state.revision is not None:
@@ -51,6 +51,8 @@ def node_troubles(state: TargetState) -> Iterator[Fact]:
             yield Tone.BAD, problem
         if state.revision.held:
             yield Tone.CHANGE, state.revision.held
+        if state.revision.lost_since is not None:
+            yield Tone.BAD, _lost(state.revision.lost, now - state.revision.lost_since)
 
 
 def node_downloads(status: Status, state: TargetState) -> Iterator[Fact]:
@@ -66,10 +68,17 @@ def _revision(its: RevisionState, newest: str | None) -> Fact:
         return Tone.BAD, f"{at}, refuses {_short(its.refused)}"
     if its.held:
         return Tone.CHANGE, f"{at}, held there"
+    if its.lost_since is not None:
+        return Tone.CHANGE, f"{at}, source lost"
     committed = newest.partition("+")[0] if newest else None
     if committed and its.applied != committed:
         return Tone.CHANGE, f"{at}, behind {_short(committed)}"
     return None, at
+
+
+def _lost(why: str, seconds: float) -> str:
+    because = f": {why}" if why else ""
+    return f"its source cannot be read for {span(seconds)}, what runs stays as it is{because}"
 
 
 def _pool(pool: PoolUse, pools: Collection[str]) -> Iterator[Fact]:

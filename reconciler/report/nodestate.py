@@ -199,6 +199,9 @@ def _revision(revision: RevisionState) -> wire.Revision:
         if refused is None
         else wire.RefusedRevision(revision=refused, problems=revision.problems),
         held=revision.held or None,
+        lost=None
+        if revision.lost_since is None
+        else wire.LostSource(since=revision.lost_since, message=revision.lost),
     )
 
 
@@ -209,4 +212,6 @@ def _read_revision(revision: wire.Revision) -> RevisionState:
         refused=_published(revision.refused.revision) if revision.refused else None,
         problems=revision.refused.problems if revision.refused else (),
         held=revision.held or "",
+        lost=revision.lost.message if revision.lost else "",
+        lost_since=revision.lost.since if revision.lost else None,
     )

@@ -142,7 +142,7 @@ class Status:
         if any(state.reachable for state in states if state.target in self.left):
             return True
         revisions = (state.revision for state in states if state.revision and not self.is_part)
-        return any(its.refused or its.held for its in revisions)
+        return any(its.refused or its.held or its.lost_since is not None for its in revisions)
 
     @property
     def ending(self) -> tuple[DeclaredService, ...]:
@@ -231,6 +231,9 @@ def _node_json(status: Status, state: TargetState) -> dict[str, Any]:
             "refused": its.refused,
             "problems": list(its.problems),
             "held": its.held or None,
+            "lost": None
+            if its.lost_since is None
+            else {"since": its.lost_since, "message": its.lost},
         },
         "pools": [
             {

@@ -111,7 +111,7 @@ def _groups(status: Status, view: StatusStyle) -> list[_Group]:
         head, rows = _node_lines(status, state, view), _rows(status, state, view)
         if state.reachable and not rows:
             head.append("  nothing runs here")
-        troubled = not state.reachable or any(node_troubles(state))
+        troubled = not state.reachable or any(node_troubles(state, view.now))
         found.append(_group(head, rows, troubled=troubled))
     if nowhere := [_absent_row(d) for d in status.absent(None)]:
         found.append(_group([view.style(Tone.BAD, "on no node")], nowhere, troubled=True))
@@ -132,7 +132,7 @@ def _node_lines(status: Status, state: TargetState, view: StatusStyle) -> list[s
     """The node itself: its line is never cut, only folded."""
     name = state.target.removeprefix("node/").replace("/", " ")
     lines = _folded((Tone.STRONG, name), node_facts(status, state, view.now), view)
-    for fact in (*node_troubles(state), *node_downloads(status, state)):
+    for fact in (*node_troubles(state, view.now), *node_downloads(status, state)):
         lines += _below(*fact, view)
     return lines
 

@@ -167,6 +167,12 @@ class GitSource:
 
     def _update_short(self) -> str:
         """An abbreviated id: searched for in every branch and tag."""
+        if (before := self.mirror.resolve(f"{self._tracking}^{{commit}}")) is not None:
+            what = "default branch" if self._name == "HEAD" else f"branch or tag {self._name}"
+            raise SourceError(
+                f"{self.location}: the {what} is gone there, it was at {before[:12]};"
+                " push it again, or name another one with --ref"
+            )
         if self._name == "HEAD":
             make = "commit" if self._address.path is not None else "push"
             raise SourceError(

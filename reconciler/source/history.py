@@ -60,13 +60,14 @@ class HeldHead:
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """The whole record. `unreachable_since`: when the source became unreachable. `others`: the
-    services that other fleets have started here, by fleet."""
+    """The whole record. `unreachable_since`: since when the source gives nothing, and
+    `unreachable_why`. `others`: the services that other fleets have started here, by fleet."""
 
     applied: Applied | None = None
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     refused: RefusedRevision | None = None
     unreachable_since: float | None = None
+    unreachable_why: str = ""
     held: HeldHead | None = None
 
 
@@ -216,6 +217,7 @@ def _decode(raw: object) -> SourceRecord:
         others={_text(fleet): _texts(names) for fleet, names in raw.get("others", {}).items()},
         refused=None if refused is None else _refused(refused),
         unreachable_since=None if since is None else float(since),
+        unreachable_why=str(raw.get("unreachable_why", "")),
         held=None if held is None else _held(held),
     )
 

@@ -77,9 +77,10 @@ def test_it_serves_after_a_crash_and_a_reboot_with_the_network_gone(
     second.wait_said("source lost")
     assert after.endpoint
     assert complete(after.endpoint)
-    shown = machine.agent("status", "-o", "json").json()
-    assert shown["nodes"][0]["revision"]["applied"] == fleet.repo.head()
-    assert "cannot reach the fleet's source since" in shown["nodes"][0]["message"]
+    shown = machine.agent("status", "-o", "json")
+    its = shown.json()["nodes"][0]["revision"]
+    assert (shown.code, its["applied"]) == (3, fleet.repo.head())
+    assert "unable to access" in its["lost"]["message"]
 
     server.start()
     second.wait_said("source answers again")

@@ -17,6 +17,7 @@ from tests.support.fleets import document, node, service
 from tests.support.pids import alive
 from tests.support.ports import own_port
 from tests.support.reconciler import Fleet, Machine, Running
+from tests.support.repos import run_git
 from tests.support.served_node import request
 from tests.support.wait import PATIENCE_S, wait_for
 
@@ -345,7 +346,7 @@ def test_a_machine_that_leaves_the_fleet_stays_in_every_view_until_nothing_runs_
         assert (found.code, "no longer declares" in found.out + found.err) == (0, False), found
 
 
-def test_an_update_that_waits_is_seen_by_who_asks_its_agent_and_in_metrics(
+def test_a_lost_source_and_an_update_that_waits_are_seen_by_who_asks_its_agent_and_in_metrics(
     homes: tuple[Home, Home], machine: Machine, fleet: Fleet
 ) -> None:
     a, b = homes
@@ -354,6 +355,18 @@ def test_an_update_that_waits_is_seen_by_who_asks_its_agent_and_in_metrics(
     on_a = a.begin(fleet)
     a.machine.wait_ready("chat")
     wait_for(lambda: a.machine.agent("status").code == 0)
+
+    head = fleet.repo.head()
+    run_git(fleet.repo.remote, "update-ref", "-d", "refs/heads/main")
+    wait_for(lambda: "lost" in a.state()["revision"])
+    clone = str(fleet.repo.work)
+    seen = machine.reconcile("status", "-C", clone, "--allow-unreachable")
+    assert (seen.code, "the default branch is gone there" in seen.out) == (3, True)
+    assert a.machine.agent("status").code == 3
+    assert 'fleet_source_lost{node="a"} 1.0' in request(a.url, "GET", "/metrics").body.decode()
+    run_git(fleet.repo.remote, "update-ref", "refs/heads/main", head)
+    wait_for(lambda: "lost" not in a.state()["revision"])
+    assert machine.reconcile("status", "-C", clone, "--allow-unreachable").code == 0
 
     place(fleet, "chat", on=b, rollout={"handover": "10m"})
     on_a.wait_said("stays until node b answers for it, at most until ")

@@ -403,13 +403,16 @@ def test_services_of_another_fleet_are_not_taken_for_removed_ones(tmp_path: Path
 
 def test_since_when_a_source_is_lost_outlives_our_restart(tmp_path: Path) -> None:
     file, source = HistoryFile(tmp_path / "history.json"), DirectorySource(tmp_path / "gone")
-    since = SourceJournal(file, source).lost()
+    since = SourceJournal(file, source).lost("no route")
 
     again = SourceJournal(file, source)
 
-    assert again.lost() == since
+    assert again.revision_state().lost == "no route"
+    assert again.lost("the branch is gone") == since
+    assert SourceJournal(file, source).revision_state().lost == "the branch is gone"
     again.found()
-    assert SourceJournal(file, source).lost() > since
+    assert again.revision_state().lost_since is None
+    assert SourceJournal(file, source).lost("") > since
 
 
 def test_a_removal_that_waits_is_not_noted_as_done(tmp_path: Path) -> None:

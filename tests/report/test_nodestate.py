@@ -40,7 +40,9 @@ STATE = TargetState(
     runtimes=(RuntimeFound("llama-server", "/bin/llama-server", "b11434"),),
     pools=(ObservedPool("unified", 2**34, 2**33, 2**30, "pid 7 (browser), 900 MiB"),),
     disk=ObservedDisk("/models", 2**40, 2**39, 2**33, {"digest": 7}, 8),
-    revision=RevisionState("c" * 40, "b" * 40, "c" * 40, ("a.yaml:1:1: wrong",), "held"),
+    revision=RevisionState(
+        "c" * 40, "b" * 40, "c" * 40, ("a.yaml:1:1: wrong",), "held", "gone", 7.0
+    ),
     stopped={REF: "ab"},
 )
 INSTANCE = Instance(

@@ -75,8 +75,17 @@ instances = st.builds(
     measured=few(st.tuples(name, count), lambda pair: pair[0]),
 )
 revisions = st.builds(
-    RevisionState, maybe(text), maybe(text), maybe(text), few(text), held=text
-).filter(lambda r: r.refused is not None or not r.problems)
+    RevisionState,
+    maybe(text),
+    maybe(text),
+    maybe(text),
+    few(text),
+    held=text,
+    lost=text,
+    lost_since=maybe(seconds),
+).filter(
+    lambda r: (r.refused is not None or not r.problems) and (r.lost_since is not None or not r.lost)
+)
 states = st.builds(
     TargetState,
     target=st.just("node/mac"),

@@ -145,6 +145,22 @@ def test_a_ref_that_is_none_is_an_error(repo: Repo, ref: str) -> None:
         follow(repo, ref).fetch()
 
 
+@pytest.mark.parametrize(
+    ("ref", "says"), [("main", "branch or tag main"), (None, "default branch")]
+)
+def test_a_branch_that_was_deleted_is_named_as_gone(repo: Repo, ref: str | None, says: str) -> None:
+    source, head = follow(repo, ref), repo.head()
+    source.fetch()
+    run_git(repo.remote, "update-ref", "-d", "refs/heads/main")
+
+    for follower in (source, follow(repo, ref)):  # who saw it before, and the next run
+        with pytest.raises(SourceError, match=f"the {says} is gone there, it was at {head[:12]};"):
+            follower.fetch()
+
+    run_git(repo.remote, "update-ref", "refs/heads/main", head)
+    assert source.fetch().revision == head
+
+
 def test_a_clone_is_read_by_its_commits_and_its_tracking_branches(repo: Repo) -> None:
     repo.git("fetch", "-q", "origin", "main:refs/remotes/origin/main")
     sha = repo.head()

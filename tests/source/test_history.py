@@ -163,6 +163,7 @@ def test_a_stale_mirror_is_held_and_a_rewritten_branch_is_followed(
             problems=st.lists(_TEXTS, max_size=3).map(tuple),
         ),
         unreachable_since=st.none() | st.floats(0, 1e10),
+        unreachable_why=st.text(max_size=9),
         held=st.none() | st.builds(HeldHead, _TEXTS, st.floats(0, 1e10), _TEXTS),
     )
 )

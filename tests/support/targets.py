@@ -32,7 +32,7 @@ class NoJournal:
     def held(self, head: str, why: str, *, waits_for_a_person: bool) -> None:
         """Nothing to remember."""
 
-    def lost(self) -> float:
+    def lost(self, why: str) -> float:
         return 0.0
 
     def found(self) -> None:
