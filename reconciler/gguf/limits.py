@@ -7,18 +7,17 @@ import struct
 
 MAX_KEYS = 65_536
 MAX_TENSORS = 2**17  # the largest models have some thousands; each costs 7 us to check
-MAX_KEY_BYTES = 65_535
+MAX_KEY_BYTES = 2**20  # llama.cpp takes any; the longest that anybody writes have some hundred
 MAX_STRING_BYTES = 2**20  # of a string that is kept; others may be as long as the header
 MAX_STRINGS = 2**22  # in all arrays together; the largest vocabularies have 2**18
 MAX_ARRAY_KEPT = 4096  # numbers; one a layer is what such arrays hold
 MAX_NUMBERS_KEPT = 2**17
 MAX_TENSOR_NAME_BYTES = 63  # llama.cpp's GGML_MAX_NAME
 MAX_DIMS = 4
-MAX_ALIGNMENT = 4096
 SMALLEST_KEY = 8 + 1 + 4 + 1
 SMALLEST_TENSOR = 24
 
-STRING, ARRAY, BOOL = 8, 9, 7
+U32, STRING, ARRAY, BOOL = 4, 8, 9, 7
 NUMBERS: dict[int, struct.Struct] = {
     code: struct.Struct("<" + letter) for code, letter in enumerate("BbHhIif?")
 } | {code: struct.Struct("<" + letter) for code, letter in ((10, "Q"), (11, "q"), (12, "d"))}
@@ -37,7 +36,6 @@ TENSOR_TYPES: dict[int, tuple[int, int]] = {
 REPACKED = frozenset({2, 10, 12, 20, 39})
 
 ARCHITECTURE = re.compile(r"[a-z0-9._-]{1,64}")
-KEY = re.compile(rb"[\x20-\x7e]+")
 GENERAL = frozenset({"general.alignment", "general.file_type", "split.no", "split.count",
                       "split.tensors.count"})  # fmt: skip
 # What llama.cpp formats a chat with. Without either it takes ChatML, whatever the model was taught

@@ -24,9 +24,9 @@ _DIMS = tuple(struct.Struct(f"<{n}q") for n in range(MAX_DIMS + 1))
 def tensor(window: Window, alignment: int) -> tuple[bytes, int, int, bool]:
     """The next tensor's name, its offset in the data, its bytes, and whether a CPU repacks it."""
     (length,) = window.unpack(_U64, "a tensor's name")
-    if not 1 <= length <= MAX_TENSOR_NAME_BYTES:
+    if not 0 <= length <= MAX_TENSOR_NAME_BYTES:
         raise HeaderError(
-            f"a tensor's name has {length} bytes; 1 to {MAX_TENSOR_NAME_BYTES} are allowed"
+            f"a tensor's name has {length} bytes; at most {MAX_TENSOR_NAME_BYTES} are allowed"
         )
     raw = window.take(length, "a tensor's name")
     (n_dims,) = window.unpack(_U32, "a tensor's shape")
@@ -42,7 +42,7 @@ def tensor(window: Window, alignment: int) -> tuple[bytes, int, int, bool]:
     elements = 1
     for dim in dims:
         elements *= dim
-        if dim < 1 or elements >= 2**63:
+        if dim < 0 or elements >= 2**63:
             raise HeaderError(f"the tensor {shown(raw)} has the impossible shape {dims}")
     if (dims[0] if dims else 1) % block:
         raise HeaderError(

@@ -182,7 +182,6 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         with_tensors(raw_tensor(dims=(2**32, 2**32, 4))),
         "impossible shape",
     ),
-    "a dimension of 0": (with_tensors(raw_tensor(dims=(16, 0))), "impossible shape"),
     "a dimension of -1": (with_tensors(raw_tensor(dims=(2**64 - 1,))), "impossible shape"),
     "5 dimensions": (with_tensors(raw_tensor(dims=(2, 2, 2, 2, 2))), "5 dimensions"),
     "2^31 dimensions": (
@@ -204,12 +203,21 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         "lie over each other",
     ),
     "a tensor name of 70 kB": (with_tensors(raw_tensor(b"n" * 70_000)), "70000 bytes"),
-    "a tensor without a name": (with_tensors(raw_tensor(b"")), "0 bytes; 1 to 63"),
+    "two tensors of one name": (
+        with_tensors(raw_tensor(b"a"), raw_tensor(b"a", offset=64)),
+        "the tensor 'a' occurs twice",
+    ),
+    "two tensors without a name": (
+        with_tensors(raw_tensor(b""), raw_tensor(b"", offset=64)),
+        "the tensor '' occurs twice",
+    ),
     "no tensors": (raw_header([ARCHITECTURE_KEY]), "no tensors"),
-    "an empty key": (with_keys(raw_key("", 1)), "0 bytes; 1 to 65535"),
-    "a key of 70 kB": (with_keys(raw_key("k" * 70_000, 1)), "70000 bytes"),
-    "a key that is not UTF-8": (with_keys(raw_key(b"\xff\xfe", 1)), "printable ASCII"),
-    "a key with an escape sequence": (with_keys(raw_key("\x1b[2J", 1)), r"'\\x1b[2J'"),
+    "an empty key": (with_keys(raw_key("", 1)), "0 bytes; 1 to 1048576"),
+    "a key of 2 MB": (with_keys(raw_key("k" * 2_000_000, 1)), "2000000 bytes"),
+    "a key with an escape sequence, of a type that is none": (
+        with_keys(raw_key("\x1b[2J", 1, 77)),
+        r"'\\x1b[2J'",
+    ),
     "a key twice": (with_keys(raw_key("a.b", 1), raw_key("a.b", 2)), "'a.b' occurs twice"),
     "block_count 2^32 - 1": (
         with_keys(raw_key("llama.block_count", 2**32 - 1)),
@@ -235,8 +243,10 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     ),
     "alignment 0": (with_keys(raw_key("general.alignment", 0)), "power of two"),
     "alignment 3": (with_keys(raw_key("general.alignment", 3)), "power of two"),
-    "alignment 8192": (with_keys(raw_key("general.alignment", 8192)), "power of two"),
+    "alignment of type i32": (with_keys(raw_key("general.alignment", 32, 5)), "type u32"),
+    "alignment of type u64": (with_keys(raw_key("general.alignment", 32, 10)), "type u32"),
     "alignment as text": (with_keys(raw_key("general.alignment", "x")), "must be a number"),
+    "version 0": (raw_header(version=0), "version 0"),
     "version 1": (raw_header(version=1), "version 1"),
     "version 99": (raw_header(version=99), "version 99"),
     "big-endian": (raw_header(version=3 << 24), "big-endian"),
@@ -256,6 +266,22 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         r"\x1b]0;x\x07",
     ),
 }
+
+
+ODD: dict[str, bytes] = {
+    "an empty dimension": with_tensors(raw_tensor(dims=(16, 0)), raw_tensor(b"a")),
+    "a tensor without a name": with_tensors(raw_tensor(b"")),
+    "a key of 70 kB": with_keys(raw_key("k" * 70_000, 1)),
+    "a key beyond ASCII": with_keys(raw_key("\u00e9.\u2603", 1)),
+    "a key that is no UTF-8": with_keys(raw_key(b"\xff\xfe", 1)),
+    "a key with an escape sequence": with_keys(raw_key("\x1b[2J", 1)),
+    "alignment 8192": with_keys(raw_key("general.alignment", 8192)) + bytes(8192),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_a_header_that_llama_cpp_takes_is_taken_however_odd(case: str) -> None:
+    assert read_facts(ODD[case]).architecture == "llama"
 
 
 @pytest.mark.parametrize("case", HOSTILE)
