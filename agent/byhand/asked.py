@@ -56,6 +56,10 @@ class ByHand:
             state_option=self._state.option,
         )
 
+    def save(self) -> None:
+        """Write what is stopped again: the state directory was made anew. Raises StateError."""
+        self._stopped.save()
+
     def _launches(self) -> Mapping[ObjectRef, Launch]:
         """What the services here were started from."""
         return {r.launch.ref: r.launch for r in Records(self._state).read_all()}

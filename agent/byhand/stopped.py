@@ -58,9 +58,15 @@ class Stopped:
         again. Raises StateError."""
         self.release(ref for ref, d in self._digests.items() if inputs.get(ref, d) != d)
 
+    def save(self) -> None:
+        """Write them where nothing is on the disk any more. Raises StateError."""
+        self._save(self._digests)
+
     def _write(self, digests: dict[ObjectRef, str]) -> None:
-        if digests == self._digests:
-            return
+        if digests != self._digests:
+            self._save(digests)
+
+    def _save(self, digests: dict[ObjectRef, str]) -> None:
         rows = [self._row(ref, digest) for ref, digest in sorted(digests.items())]
         try:
             atomic_write(self._path, json.dumps(rows, indent=1).encode())

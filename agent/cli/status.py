@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         holder = state.holder()
         runs = f"running, pid {holder}" if holder else "not running"
         tell(f"agent: {runs} ({state.root})")
-    late = [i for i in status.observed.instances if not i.ready]
+    late = state.is_gone or [i for i in status.observed.instances if not i.ready]
     held = [d for d in status.declared if not d.is_meant]
     return Exit.BLOCKED if late or held or status.waits else Exit.OK
 
@@ -93,7 +93,7 @@ def _status(state: StateDir, node: str) -> Status:
         target,
         reachable=True,
         seen_at=time.time(),
-        message=_unserved(state),
+        message="; ".join(filter(None, (_unserved(state), _unwritten(state)))),
         pools=read_node_state(own)[0].pools if own else (),
         revision=revision_of(history, own.revision.held if own else None),
         stopped=stopped,
@@ -152,6 +152,15 @@ def _unserved(state: StateDir) -> str:
     if said is None or said.problem is None:
         return ""
     return f"its agent serves no state and no metrics: {said.problem}"
+
+
+def _unwritten(state: StateDir) -> str:
+    """What keeps the agent that runs here from noting anything."""
+    if state.holder() is None:
+        return ""
+    if not state.is_gone:
+        return state.why_takes_nothing() or ""
+    return "the state directory is gone: its agent writes it again with its next pass"
 
 
 def _node_name(state: StateDir) -> str:

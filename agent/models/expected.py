@@ -55,6 +55,11 @@ class ExpectedFile:
             _log.warning("%s: cannot be written: %s", self._path, error.strerror)
             self._remove()
 
+    def save(self) -> None:
+        """Write it where nothing is on the disk any more."""
+        waiting, self._written = self._written, ()
+        self.write(waiting)
+
     def _remove(self) -> None:
         with contextlib.suppress(OSError):
             self._path.unlink()

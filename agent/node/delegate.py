@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable
 
 from agent.node.disk import DeclaredModels
@@ -11,6 +12,7 @@ from agent.node.view import RecordedNode
 from agent.state.suspended import note_suspended
 from agent.state.undone import note_undone, undone_of
 from reconciler.agents.left import ends_what_runs
+from reconciler.api.errors import StateInUse
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
@@ -27,6 +29,13 @@ from reconciler.models.headers import Headers, first_known
 from reconciler.models.policy import context_of
 from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import Source
+
+_log = logging.getLogger(__name__)
+_ANEW = (
+    "the state directory was gone, or another was in its place: what this agent knows is written"
+    " into it again, and models are fetched before they are started again; logs, measurements and"
+    " TLS files that lay there are lost"
+)
 
 
 class NodeDelegate(LoopDelegate):
@@ -80,7 +89,8 @@ class RecordedDelegate(NodeDelegate):
 
 class AgentDelegate(NodeDelegate):
     """Of the loop of the agent that owns the node. `busy` says why the source is in the middle of
-    something; `watch_passes` is called after every pass."""
+    something; `save` writes what is known into a state directory that was made anew; `end` ends the
+    loop; `watch_passes` is called after every pass."""
 
     def __init__(
         self,
@@ -89,12 +99,34 @@ class AgentDelegate(NodeDelegate):
         overlay: Overlay,
         source: Source,
         busy: Callable[[], str | None],
+        save: Callable[[], None],
+        end: Callable[[], None],
     ) -> None:
         super().__init__(name, agent.target, overlay, agent.facts, agent.headers)
+        self._save, self._end = save, end
+        self._is_saved = True
+        self._suspended: tuple[ObjectRef, ...] = ()
         self._agent = agent
         self._source = source
         self._busy = busy
         self.watch_passes: Callable[[float], None] | None = None
+
+    def prepare(self) -> None:
+        """The state directory may have been removed, or replaced, under us."""
+        state = self._agent.state
+        try:
+            is_new = state.keep()
+        except StateInUse as error:
+            _log.error("%s; this agent ends, and leaves what runs to that one", error)
+            self._end()
+            raise
+        if is_new:
+            self._is_saved = False
+            _log.warning("%s: %s", state.root, _ANEW)
+        if not self._is_saved:
+            self._save()
+            note_suspended(state, self._suspended)
+            self._is_saved = True
 
     def source_busy_reason(self) -> str | None:
         return self._busy()
@@ -106,7 +138,8 @@ class AgentDelegate(NodeDelegate):
         self._agent.stated(self._stated(desired))
         self._agent.disk.follow(_keeps(desired))
         here = [w for w in desired.assignment.workloads if w.node == self._name]
-        note_suspended(self._agent.state, (w.ref for w in here if w.suspended))
+        self._suspended = tuple(w.ref for w in here if w.suspended)
+        note_suspended(self._agent.state, self._suspended)
         self._agent.follow(
             context_of(
                 desired.fleet,

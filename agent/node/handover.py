@@ -98,7 +98,7 @@ class Handover:
         if ref in self._leaving or ref.label in self._before:
             self._leaving = {r: entry for r, entry in self._leaving.items() if r != ref}
             self._before.pop(ref.label, None)
-            self._save()
+            self.save()
 
     def stays(self, wanted: Collection[ObjectRef], running: Collection[ObjectRef]) -> None:
         """Moves that were taken back, or whose copy here is gone, are over."""
@@ -108,7 +108,7 @@ class Handover:
         on = {ref.label for ref in running} - {ref.label for ref in wanted}
         if self._before.keys() - on:  # what ended while we did not run
             self._before = {label: e for label, e in self._before.items() if label in on}
-            self._save()
+            self.save()
 
     @property
     def leaving(self) -> Mapping[ObjectRef, str]:
@@ -132,7 +132,7 @@ class Handover:
             elif home not in self._clients:
                 known.why = "its FleetNode states no spec.agent.url, so it cannot be asked"
             self._leaving = {**self._leaving, ref: known}
-            self._save()
+            self.save()
         if not known.answers:
             self._watch()  # with every pass: the thread may just have ended for want of work
         return known
@@ -168,7 +168,7 @@ class Handover:
             entry.why = f"there it is {successor.reason}" if successor else "it is not there yet"
             entry.answers = successor is not None and successor.ready
 
-    def _save(self) -> None:
+    def save(self) -> None:
         """A disk that takes no more costs a longer wait after our own restart, nothing else."""
         entries = dict(self._before)
         entries |= {r.label: {"home": e.home, "since": e.since} for r, e in self._leaving.items()}

@@ -187,6 +187,14 @@ class LocalAgent:
             for model in with_projectors(models_of(state.launch))
         ]
 
+    def save(self) -> None:
+        """Write what is known again: the state directory was made anew. Raises StateError."""
+        self.processes.save_all()
+        self._renderer.ports.save()
+        self.by_hand.save()
+        self.handover.save()
+        self.target.save()
+
     def close(self, *, stop_children: bool) -> None:
         """Stop watching; the models go on answering unless they are to stop too."""
         self.drift.close()

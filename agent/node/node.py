@@ -97,7 +97,13 @@ def owned(
     try:
         _remember(settings.root, name)
         overlay = Overlay(name, settings, own_memory)
-        delegate = AgentDelegate(name, agent, overlay, source, following.busy)
+
+        def save() -> None:
+            agent.save()
+            journal.save()
+            _remember(settings.root, name)
+
+        delegate = AgentDelegate(name, agent, overlay, source, following.busy, save, wake.stop)
         read = (
             slice_reader(name, lambda: journal.last, following.cache)
             if following.own_slice

@@ -132,6 +132,10 @@ class ProcessTarget:
         state = self._by_hand.shown(state, workloads, instances)
         return Observation({state.target: state}, tuple(instances))
 
+    def save(self) -> None:
+        """Write again which services wait for their models."""
+        self._expected_file.save()
+
     def admit(self, plan: Plan) -> None:
         """Before a plan is applied: what it has no room for is not fetched, and what else is
         expected may begin. What has arrived of it stays until another needs its room."""

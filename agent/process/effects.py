@@ -12,19 +12,21 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 from agent.process import events, health, logs, many
 from agent.process.events import Effect, Event
 from agent.process.exits import classify
 from agent.process.holders import holder_of
-from agent.process.identity import boot_id, find_marked, identity_of, is_ours
+from agent.process.identity import boot_id, find_marked, identity_of, is_ours, variable_of
 from agent.process.launch import Child, Launch
-from agent.process.orphan import orphan_of, runs_as
+from agent.process.orphan import is_elsewhere, orphan_of, runs_as
 from agent.process.pidwatch import PidWatch, kill_leftovers
 from agent.process.ports import not_local
 from agent.process.records import ProcessRecord, Records
 from agent.process.spawn import spawn, write_files
 from agent.process.unit import Unit
+from agent.state.apikey import keep_copy
 from agent.state.directory import StateDir
 from agent.system.clock import Clock
 from reconciler.api.errors import EngineError, ReconcilerError, StateError, words_of
@@ -102,6 +104,21 @@ class Effects:
             label = unit.launch.ref.label
             _log.error("%s: its record cannot be written: %s", label, error.strerror)
 
+    def restore_key(self, unit: Unit) -> None:
+        """The API key was on the disk alone, and in the processes that were started with it:
+        clients go on with that one."""
+        place, child = unit.launch.command.key, unit.child
+        key = child and place and variable_of(child.identity.pid, place.variable)
+        if not key or not place:
+            return
+        try:
+            self._state.workload_dir(unit.launch.ref).mkdir(mode=0o700, exist_ok=True)
+            keep_copy(Path(place.file), key)
+            if not self._state.api_key.exists():
+                keep_copy(self._state.api_key, key)
+        except OSError as error:
+            _log.warning("%s: cannot be written: %s", place.file, words_of(error))
+
     def why_unwritable(self) -> str | None:
         return self._state.why_unwritable()
 
@@ -124,7 +141,7 @@ class Effects:
         child = record.child
         if child is None and record.marker is not None and record.boot == boot_id():
             identity = find_marked(record.marker)
-            if identity is not None:
+            if identity is not None and not is_elsewhere(self._state, identity.pid):
                 child = Child(identity, record.marker, self._clock.time(), adopted=True)
         if child is None or not is_ours(child) or not self._watch.add(child):
             return None

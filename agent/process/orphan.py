@@ -6,6 +6,7 @@ given, which names the state directory and the service.
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import psutil
 
@@ -35,6 +36,18 @@ def orphan_of(state: StateDir, ref: ObjectRef) -> Child | None:
                 began = psutil.Process(pid).create_time()
                 return Child(identity, marker, began, adopted=True)
     return None
+
+
+def is_elsewhere(state: StateDir, pid: int) -> bool:
+    """Whether a process was started from another state directory, which is still there: this one
+    is a copy of it. One that was moved took its processes along."""
+    folder = variable_of(pid, CONFIG_VARIABLE)
+    if folder is None:
+        return False
+    try:
+        return not Path(folder).parent.parent.samefile(state.root)
+    except OSError:
+        return False
 
 
 def runs_as(launch: Launch, pid: int) -> bool:

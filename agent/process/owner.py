@@ -121,6 +121,10 @@ class Processes:
         """Drain, stop and forget the service; no effect if it does not exist."""
         self._post_event(ref, events.Stop())
 
+    def save_all(self) -> None:
+        """Write every record again: the state directory was made anew."""
+        self.call(self._units.save_each)
+
     def call(self, function: Callable[[], T]) -> T:
         """Run a short function in the owner thread, after everything submitted before.
 

@@ -83,6 +83,11 @@ class PortBook:
                 self._save()
             return port
 
+    def save(self) -> None:
+        """Write them where nothing is on the disk any more. Raises StateError."""
+        with self._lock:
+            self._save()
+
     def _choose(self, label: str, stated: int | None) -> int:
         if stated is not None:
             self._book.stated[label] = stated

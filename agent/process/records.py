@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agent.process.identity import is_ours
 from agent.process.launch import Child, Identity, Launch
+from agent.process.orphan import is_elsewhere
 from agent.process.unit import Quarantined, Reloading, ReloadStage
 from agent.state.directory import StateDir
 from reconciler.api.meta import ObjectRef
@@ -82,13 +84,20 @@ class Records:
     def _read(self, path: Path, *, move: bool) -> ProcessRecord | None:
         """Whatever the file contains, it must not keep the other services from running."""
         try:
-            return read_json(path, _parse)
+            return self._own(read_json(path, _parse))
         except Damaged as error:
             if move and _is_newer(path):
                 _log.warning("%s: %s (%s); %s", path, _NEWER, error, _STAYS)
             elif move:
                 move_aside(path, str(error), _LOST)
             return None
+
+    def _own(self, record: ProcessRecord | None) -> ProcessRecord | None:
+        """What a copied directory says of a process is about that of the first."""
+        child = record and record.child
+        if record and child and is_elsewhere(self._state, child.identity.pid) and is_ours(child):
+            return replace(record, boot="", marker=None, child=None)
+        return record
 
 
 def _is_newer(path: Path) -> bool:

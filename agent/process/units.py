@@ -103,6 +103,12 @@ class Units:
                     self.feed(ref, end)
                     self._something_came_free()
 
+    def save_each(self) -> None:
+        """Write what is known of every service, where nothing is on the disk any more."""
+        for unit in self._units.values():
+            self._effects.save(unit)
+            self._effects.restore_key(unit)
+
     def stop_each(self) -> None:
         for ref in tuple(self._units):
             self.feed(ref, events.Stop())

@@ -65,8 +65,13 @@ def serve_state(
     from agent.server.serving import StateServer
 
     board.processes = node.agent.processes
-    node.delegate.watch_passes = board.passed
     serving = StateServer(node, board, listen, wake, sampler=sampler(node, board))
+
+    def passed(seconds: float) -> None:
+        board.passed(seconds)
+        serving.note()
+
+    node.delegate.watch_passes = passed
     serving.start()
     try:
         yield serving

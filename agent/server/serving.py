@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agent.machine.sensors import Sensors
 from agent.process.holders import taken_by
-from agent.server import SERVED_FILE, ListenSettings, ServerAddress
+from agent.server import SERVED_FILE, ListenSettings, ServerAddress, served
 from agent.server.answer import Answers
 from agent.server.app import make_app
 from agent.server.guard import Access
@@ -61,6 +61,7 @@ class StateServer:
         self._server: tuple[asyncio.AbstractEventLoop, Server] | None = None
         self._settled = threading.Event()
         self.now = ServerAddress()
+        self._address_file = node.agent.state.root / SERVED_FILE
         self._thread = threading.Thread(target=self._run, name="state", daemon=True)
 
     def start(self) -> None:
@@ -84,7 +85,7 @@ class StateServer:
         self._thread.join(10.0)
         self._sampler.close()
         self._sensors.close()
-        (self._node.agent.state.root / SERVED_FILE).unlink(missing_ok=True)
+        self._address_file.unlink(missing_ok=True)
 
     def _run(self) -> None:
         while not self._ending.is_set():
@@ -167,10 +168,18 @@ class StateServer:
         else:
             shown = f", certSha256 {now.cert_sha256}" if now.cert_sha256 else ""
             _log.info("the node's state is served on %s%s", now.url, shown)
-        said = {"url": now.url, "certSha256": now.cert_sha256, "problem": now.problem}
-        with contextlib.suppress(OSError):  # for display only
-            atomic_write(self._node.agent.state.root / SERVED_FILE, json.dumps(said).encode())
+        self.note()
         self._settled.set()
+
+    def note(self) -> None:
+        """Store where it listens where it is not there: the disk may have been full, or the file
+        removed. For display only."""
+        now = self.now
+        if served(self._node.agent.state.root) == now or now == ServerAddress():
+            return
+        said = {"url": now.url, "certSha256": now.cert_sha256, "problem": now.problem}
+        with contextlib.suppress(OSError):
+            atomic_write(self._address_file, json.dumps(said).encode())
 
 
 def _url(address: tuple[object, ...], *, secure: bool) -> str:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import shlex
 import stat
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from agent.state.lock import OwnerLock
 from agent.state.writable import free_bytes, takes_files, why_unwritable
 from reconciler.api.errors import StateError, words_of
 from reconciler.api.meta import ObjectRef
 from reconciler.api.quantity import show_at_least
 
 _FOLDERS = ("records", "logs", "desired", "models", "workloads")
-_LOCK_PAUSE_S = 0.02
-_OWNED_TRIES = 10  # while another process ends that had the lock
-_LOOKED_TRIES = 500  # while others only look: a moment, which may be long on a busy machine
 _ROOM_BYTES = 256 << 10  # a record, an engine's files, the first lines of its log
 _LONGEST_SLUG = 200  # a file name may have 255 bytes
 
@@ -39,24 +35,27 @@ class StateDir:
         self.workloads = root / "workloads"
         self.ports = root / "ports.json"
         self.api_key = root / "api-key"  # elsewhere where a person said so
-        self.lock_file = root / "agent.lock"
-        self._lock: int | None = None
+        self._lock = OwnerLock(root)
+        self.lock_file = self._lock.inside
 
     @classmethod
     def open(cls, root: Path) -> StateDir:
         """Make the folders that are missing; StateError when that cannot be done, or when what is
         there may belong to another user: then nothing is made."""
         state = cls(root.expanduser().absolute())
-        state.must_take_changes()
-        try:
-            state.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for folder in _FOLDERS:
-                (state.root / folder).mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise state._unusable(words_of(error)) from error
-        state.must_be_ours()  # another may have made one of them just then
-        state._close()
+        state._make()
         return state
+
+    def _make(self) -> None:
+        self.must_take_changes()
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in _FOLDERS:
+                (self.root / folder).mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise self._unusable(words_of(error)) from error
+        self.must_be_ours()  # another may have made one of them just then
+        self._close()
 
     def must_be_ours(self) -> None:
         """What others may write here, a record's command line among it, would run as us, and what
@@ -102,47 +101,36 @@ class StateDir:
         StateError names the process that is. Children do not inherit the lock.
         """
         try:
-            descriptor = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock.take()
         except OSError as error:
             raise self._unusable(words_of(error)) from error
-        try:
-            _lock_exclusively(descriptor)
-        except OSError as error:
-            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-            os.close(descriptor)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise StateError(f"{self.lock_file}: cannot be locked: {error.strerror}") from error
-            raise StateError(
-                f"{self.root}: already in use by pid {holder or 'unknown'};"
-                " stop that one, or choose another directory with --state-dir"
-            ) from error
-        with contextlib.suppress(OSError):  # a full disk: who asks is not told the pid
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        self._lock = descriptor
 
     def unlock(self) -> None:
         """Let another process in. Harmless when not locked."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.give_up()
 
     def holder(self) -> int | None:
         """The pid of the process that has the lock now, for showing; None when it is free."""
-        if self._lock is not None:
-            return os.getpid()
+        return self._lock.holder()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether somebody uses this directory and it is not there: removed under its owner, who
+        makes it again."""
+        return not self.lock_file.exists() and self.holder() is not None
+
+    def keep(self) -> bool:
+        """For its owner: whether the directory had gone, or another was in its place. It is there
+        now, and locked, and nothing that the owner wrote is in it. StateError where it cannot be
+        made, StateInUse where another process owns what is there."""
+        if self._lock.is_in_place:
+            return False
+        self._make()
         try:
-            descriptor = os.open(self.lock_file, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-            return int(text) if text.isdecimal() else None
-        finally:
-            os.close(descriptor)
-        return None
+            self._lock.take_again()
+        except OSError as error:
+            raise self._unusable(words_of(error)) from error
+        return True
 
     def why_unwritable(self) -> str | None:
         """Why no new record, and what else a start writes, would find a place now; None where it
@@ -193,32 +181,6 @@ class StateDir:
     def workload_dir(self, ref: ObjectRef) -> Path:
         """The service's own directory: its working directory, and the value of `{dir}`."""
         return self.workloads / slug(ref)
-
-
-def _lock_exclusively(descriptor: int) -> None:
-    """OSError when another process has it for longer than `holder` takes to look."""
-    owned = looked = 0
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if _is_shared(descriptor):
-                looked += 1
-            else:
-                owned += 1
-            if owned == _OWNED_TRIES or looked == _LOOKED_TRIES:
-                raise
-        time.sleep(_LOCK_PAUSE_S)
-
-
-def _is_shared(descriptor: int) -> bool:
-    """Whether those who have the lock only look."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    return True
 
 
 def default_root(environ: Mapping[str, str], platform: str = sys.platform) -> Path:

@@ -116,3 +116,7 @@ class BenchmarkError(ReconcilerError):
 
 class StateError(ReconcilerError):
     """The state directory cannot be used."""
+
+
+class StateInUse(StateError):
+    """Another process owns it."""

@@ -88,6 +88,9 @@ class LoopDelegate:
         self.target = target
         self.model_facts = model_facts
 
+    def prepare(self) -> None:
+        """Before anything is read or written. Raises ReconcilerError where nothing may be."""
+
     def source_busy_reason(self) -> str | None:
         """Why the source is in the middle of something, so that it is not read now."""
         return None

@@ -143,6 +143,10 @@ class SourceJournal:
         if self._record.unreachable_since is not None:
             self._write(replace(self._record, unreachable_since=None, unreachable_why=""))
 
+    def save(self) -> None:
+        """Write the record where nothing is on the disk any more. Raises StateError."""
+        self._write(self._record)
+
     def held_paths(self) -> frozenset[str]:
         """Files that held fleet documents in the applied revision."""
         return frozenset(self.last.files) if self.last else frozenset()

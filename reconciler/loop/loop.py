@@ -78,11 +78,18 @@ class Loop:
 
     def fetch(self) -> None:
         """Read the source: see `Revisions.fetch`."""
-        self.revisions.fetch()
+        try:
+            self.delegate.prepare()
+            self.revisions.fetch()
+        except StateError as error:
+            self.revisions.unwritten = str(error)
+            raise
+        self.revisions.unwritten = None
 
     def compare(self) -> PlannedRevision | None:
         """A sync with its last step left out: what would be applied now. None: there is no revision
         to follow."""
+        self.delegate.prepare()
         desired = self.revisions.refresh()
         if desired is None:
             return None
@@ -115,7 +122,10 @@ class Loop:
         try:
             self._journal.applied(desired)
         except StateError as error:
+            self.revisions.unnoted = str(error)
             self._report.held(str(error))
+        else:
+            self.revisions.unnoted = None
 
     def _say_converged(self, plan: Plan, desired: Desired) -> None:
         """Once for each revision, and for each change of its model files."""

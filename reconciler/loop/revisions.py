@@ -49,6 +49,8 @@ class Revisions:
     timing: LoopTiming
     desired: Desired | None = None  # what is followed
     held: str | None = None  # why the newest revision is not followed, where it is not
+    unwritten: str | None = None  # what the disk did not take of the last fetch
+    unnoted: str | None = None  # what it did not take of what was applied
     fetching: bool = False  # in the middle of a fetch, which may take long where git is slow
     fetched_at: float | None = None  # when the source answered last, in epoch seconds
     moved_at: float = field(default_factory=time.monotonic)  # when it had something new last
@@ -85,7 +87,8 @@ class Revisions:
 
     def state(self) -> RevisionState:
         """How far it is, for this node's state."""
-        return replace(self.journal.revision_state(), fetched=self._fetched, held=self.held or "")
+        held = self.held or self.unwritten or self.unnoted or ""
+        return replace(self.journal.revision_state(), fetched=self._fetched, held=held)
 
     def _fetch(self) -> None:
         if why := self.delegate.source_busy_reason():

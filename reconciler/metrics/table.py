@@ -116,7 +116,7 @@ AGENT = _table(
     _gauge(
         "fleet_revision_held",
         "node",
-        "1 while a newer revision is valid and not followed: an older head, or no FleetNode of it.",
+        "1 while a valid revision is not followed, or the disk takes no note of it.",
     ),
     _gauge("fleet_revision_followed_timestamp_seconds", "node", "Followed since, in this run."),
     _gauge("fleet_source_read_timestamp_seconds", "node", "The source gave an answer."),

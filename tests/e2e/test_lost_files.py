@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from agent.server import served
 from tests.support.client import asking
 from tests.support.pids import alive
 from tests.support.reconciler import Fleet, Machine, Running
+from tests.support.served_node import request
+from tests.support.small_disk import small_disk
 from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.e2e
@@ -168,3 +172,113 @@ def test_a_lost_state_directory_ends_in_adoption(machine: Machine, fleet: Fleet)
         after = machine.wait_ready("chat")
 
     assert (after.pid, seen.failures) == (before.pid, [])
+
+
+def _gone(_copy: Path, state: Path) -> None:
+    shutil.rmtree(state)
+
+
+def _emptied(_copy: Path, state: Path) -> None:
+    for path in state.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _restored(copy: Path, state: Path) -> None:
+    shutil.rmtree(state)
+    copy.rename(state)
+
+
+@pytest.mark.parametrize("harm", [_gone, _emptied, _restored])
+def test_a_live_agent_writes_its_lost_state_directory_again_and_nobody_else_is_let_in(
+    machine: Machine, tmp_path: Path, tiny: Path, harm: Callable[[Path, Path], None]
+) -> None:
+    node = {"expose": "key", "hostIP": "127.0.0.2"}
+    fleet = Fleet.create(tmp_path / "git", tiny, "other", agent=node)
+    fleet.push_service("idle", suspend=True)
+    agent = machine.daemon("--fleet", fleet.url, "--node", "here")
+    machine.wait_ready("other")
+    shutil.copytree(machine.state, machine.root / "copy")
+    fleet.push_service("chat")
+    before = machine.wait_ready("chat")
+    assert machine.agent("stop", "other").code == 0
+    assert before.endpoint
+    key = (machine.state / "api-key").read_text()
+
+    with asking(before.endpoint) as seen:
+        os.kill(agent.pid, signal.SIGSTOP)  # so that it cannot have noticed yet
+        harm(machine.root / "copy", machine.state)
+        refused = machine.reconcile("-C", fleet.url, "--once", "--local")
+        shown = machine.agent("status")
+        os.kill(agent.pid, signal.SIGCONT)
+        agent.wait_said("the state directory was gone, or another was in its place")
+        after = machine.wait_ready("chat")
+
+    assert (refused.code, f"already in use by pid {agent.pid}" in refused.err) == (1, True)
+    assert f"agent: running, pid {agent.pid}" in shown.err
+    if harm is not _restored:
+        assert (shown.code, "the state directory is gone" in shown.out) == (3, True), shown.out
+    assert (after.pid, seen.failures) == (before.pid, [])
+    wait_for(lambda: machine.node_state().get("node") == "here")
+    now = machine.agent("status")
+    assert f"agent: running, pid {agent.pid}" in now.err
+    assert ("StoppedByHand" in now.out, "Suspended" in now.out) == (True, True), now.out
+    assert (machine.state / "api-key").read_text().strip() == key.strip()
+
+    agent.end(signal.SIGKILL)
+    machine.daemon("--fleet", fleet.url, "--node", "here").wait_said("msg=ready")
+    again = machine.wait_ready("chat")
+    assert (again.pid, machine.instance("other")) == (before.pid, None)
+
+
+def test_a_copied_state_directory_takes_over_nothing_of_the_first(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    machine.daemon("--fleet", fleet.url, "--node", "here")
+    before = machine.wait_ready("chat")
+    assert before.endpoint
+    copy = machine.root / "copy"
+    shutil.copytree(machine.state, copy)
+
+    with asking(before.endpoint) as seen:
+        env = {"FLEET_STATE_DIR": str(copy)}
+        planned = machine.reconcile("-C", fleet.url, "--dry-run", "--local", env=env)
+        second = machine.daemon("--fleet", fleet.url, "--node", "here", env=env)
+        second.wait_said("reason=PortInUse")
+        stopped = machine.agent("stop", "chat", env=env)
+
+    assert f"default/chat of the state directory {machine.state}" in second.err
+    assert (planned.code, "PortInUse" in planned.out) == (3, True), planned.out
+    assert stopped.code == 0, stopped.err
+    assert (machine.wait_ready("chat").pid, seen.failures) == (before.pid, [])
+
+
+def test_what_a_full_disk_does_not_take_is_said_wherever_the_agent_is_asked(
+    machine: Machine, fleet: Fleet
+) -> None:
+    fleet.push_service("chat")
+    with small_disk(machine.state, 8 << 20):
+        machine.daemon("--fleet", fleet.url, "--node", "here").wait_said("msg=ready")
+        filler, address = machine.state / "other", machine.state / "server.json"
+        url = machine.node_state() and served(machine.state)
+        assert url
+        assert url.url
+        address.unlink()
+        subprocess.run(
+            ["dd", "if=/dev/zero", f"of={filler}", "bs=4096"], capture_output=True, check=False
+        )
+        fleet.repo.publish({"README.md": "nothing of the fleet"})
+
+        def held() -> str:
+            return str(request(url.url, "GET", "/v1/state").json()["revision"].get("held", ""))
+
+        wait_for(lambda: "No space left on device" in held())
+        assert "cannot be written: No space left on device" in machine.agent("status").out
+        said = request(url.url, "GET", "/metrics").text.splitlines()
+        assert any(
+            line.startswith("fleet_revision_held") and line.endswith(" 1.0") for line in said
+        )
+        assert request(url.url, "GET", "/readyz").status == 200
+
+        filler.unlink()
+        wait_for(lambda: not held() and address.exists())
