@@ -108,8 +108,10 @@ class Desired:
 
     def _unfetchable(self, observed: Observation, refused: Mapping[str, str]) -> Iterator[Blocked]:
         """Services that need a model which is not there and is not given."""
+        if not refused:
+            return
         runs = {(i.target, i.ref, i.inputs_digest) for i in observed.instances if not i.gone}
-        for want in self.assignment.workloads if refused else ():
+        for want in self.assignment.workloads:
             state = observed.targets.get(want.target)
             if (
                 state is None
@@ -293,6 +295,8 @@ class Desired:
 
 def _with_their_port(contested: Iterable[Workload], observed: Observation) -> tuple[Workload, ...]:
     """Of services that state one port, those that have it."""
+    if not (contested := tuple(contested)):
+        return ()
     has = {(i.target, i.ref, i.port) for i in observed.instances if has_port(i)}
     return tuple(w for w in contested if (w.target, w.ref, w.port) in has)
 
