@@ -113,10 +113,11 @@ HARMS: dict[str, Callable[[bytes, bytes | None], bytes | None]] = {
 
 
 def _files(state: Path) -> Iterator[Path]:
-    """What an agent has written there; the lock is held, and the models have a test of their
-    own."""
+    """What an agent has written there; the lock is held, the models have a test of their own,
+    and a `.tmp` is being written."""
     for file in sorted(path for path in state.rglob("*") if path.is_file()):
-        if file.name != "agent.lock" and not file.is_relative_to(state / "models"):
+        held = file.name == "agent.lock" or file.suffix == ".tmp"
+        if not held and not file.is_relative_to(state / "models"):
             yield file
 
 
