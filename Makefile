@@ -4,7 +4,8 @@
 #   make test    every test, with real engines and a real model
 #   make test T=tests/core/test_planner.py      a part: any words that pytest takes
 #   make check   the inner loop: format, lint, types, imports, spelling, fast tests, schemas
-#   make soak    every test again and again, in new orders and with new examples, until Ctrl-C
+#   make soak    every test again and again, in new orders and with new examples, until Ctrl-C;
+#                each round plants faults, too, and lists those that no test noticed
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -24,7 +25,7 @@ help:
 demo: $(VENV)/.demo
 	@$(BIN)/reconcile demo
 
-# What a person types after a target becomes a variable of what runs: T, SEED, WORKERS.
+# What a person types after a target becomes a variable of what runs: T, SEED, WORKERS, FAULTS.
 test: preflight $(VENV)/.dev
 	@$(BIN)/python -m tests.suite
 

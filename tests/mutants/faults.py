@@ -34,10 +34,12 @@ _OTHER: dict[type[ast.AST], tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`begin`, `end`: bytes of the file that `text` replaces. `line` counts from 1."""
+    """`begin`, `end`: bytes of the file that `text` replaces. `line` counts from 1, and
+    `line_text` is what is on it."""
 
     path: Path
     line: int
+    line_text: str
     begin: int
     end: int
     text: str
@@ -46,19 +48,27 @@ class Fault:
     def planted(self, source: bytes) -> bytes:
         return source[: self.begin] + self.text.encode() + source[self.end :]
 
+    @property
+    def change(self) -> tuple[str, str]:
+        """What stood there and what is planted, as far as a line has room."""
+        return _short(self.was), _short(self.text)
+
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}  {_short(self.was)}  ->  {_short(self.text)}"
+        return f"{self.path}:{self.line}  {'  ->  '.join(self.change)}"
 
 
 def faults_of(path: Path, source: bytes) -> tuple[Fault, ...]:
-    """Every fault of a file, in its order. Annotations and texts are left alone."""
-    starts = tuple(accumulate((len(line) for line in source.splitlines(True)), initial=0))
+    """Every fault of a file, in its order. Annotations, texts and lines for who looks for a bug are
+    left alone."""
+    lines = source.splitlines(True)
+    starts = tuple(accumulate((len(line) for line in lines), initial=0))
 
     def at(line: int, column: int) -> int:
         return starts[line - 1] + column
 
     def fault(begin: int, end: int, text: str, line: int) -> Fault:
-        return Fault(path, line, begin, end, text, source[begin:end].decode())
+        stands = lines[line - 1].decode().strip()
+        return Fault(path, line, stands, begin, end, text, source[begin:end].decode())
 
     def whole(node: ast.expr | ast.stmt, text: str) -> Fault:
         assert node.end_lineno is not None
@@ -121,7 +131,7 @@ def _decisions(node: ast.AST) -> Iterator[ast.AST]:
             continue
         for child in value if isinstance(value, list) else (value,):
             if isinstance(child, ast.AST) and not isinstance(child, _NO_DECISION):
-                if isinstance(child, ast.If) and _is_typing(child):
+                if _is_typing(child) or _is_debugging(child):
                     continue
                 yield child
                 yield from _decisions(child)
@@ -134,8 +144,18 @@ def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _is_typing(node: ast.If) -> bool:
-    return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+def _is_typing(node: ast.AST) -> bool:
+    match node:
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return True
+    return False
+
+
+def _is_debugging(node: ast.AST) -> bool:
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr="debug"))):
+            return True
+    return False
 
 
 def _short(text: str) -> str:

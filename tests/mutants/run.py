@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Literal
 
 from coverage import CoverageData
 
-from tests.mutants.equivalent import EQUIVALENT
-from tests.mutants.faults import Fault
+from tests.mutants.faults import Fault, faults_of
 from tests.mutants.rooms import ROOT, Room
-
-Verdict = Literal["fell", "lives", "equivalent", "not run"]
+from tests.mutants.verdicts import Judged, why_equivalent
 
 _FAST = "not e2e and not cluster"
 _LONGEST_S = 60.0  # ten times what a room takes
@@ -35,10 +36,8 @@ _SEALED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    fault: Fault
-    verdict: Verdict
+class RoomFailsError(Exception):
+    """A room's tests do not pass as it is: nothing can be said of faults in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +54,54 @@ class Lines:
         return self.tests.get(fault.path, {}).get(fault.line, frozenset())
 
 
+def chosen(room: Room, count: int, seed: int) -> Sequence[Fault]:
+    """So many of a room's faults; the same ones for the same seed."""
+    everything = every_fault(room)
+    return random.Random(seed).sample(everything, min(count, len(everything)))
+
+
+def every_fault(room: Room) -> Sequence[Fault]:
+    return [f for path in room.files() for f in faults_of(path, (ROOT / path).read_bytes())]
+
+
+def can_seal() -> bool:
+    """Whether this machine lets tests be shut in, as a room with processes needs it."""
+    if shutil.which(_SEALED[0]) is None:
+        return False
+    return subprocess.run((*_SEALED, "true"), capture_output=True).returncode == 0
+
+
 class Copies:
     """Copies of the repository, in which faults can be planted side by side."""
 
     def __init__(self, folder: Path, count: int) -> None:
+        self._count = count
         self._free: SimpleQueue[Path] = SimpleQueue()
         for number in range(count):
             to = folder / str(number)
             shutil.copytree(ROOT, to, ignore=shutil.ignore_patterns(*_LEFT_OUT), symlinks=True)
             self._free.put(to)
 
-    def lines(self, room: Room) -> Lines:
-        """Raises SystemExit: the room's tests fail as it is."""
+    @classmethod
+    @contextmanager
+    def made(cls, count: int) -> Iterator[Copies]:
+        with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+            yield cls(Path(folder), count)
+
+    def judged(self, room: Room, faults: Iterable[Fault]) -> Iterator[Judged]:
+        """Each with what became of it, in their order. Raises RoomFailsError."""
+        lines = self._lines(room)
+        with ThreadPoolExecutor(self._count) as pool:
+            yield from pool.map(lambda fault: self._judge(room, fault, lines), faults)
+
+    def _lines(self, room: Room) -> Lines:
         copy = self._free.get()
         data = copy / ".coverage"
         data.unlink(missing_ok=True)
         code = f"--include={','.join(f'{each}*' for each in room.code)}"
         measuring = ("-m", "coverage", "run", code, "-m", "pytest", "-p", "tests.mutants.plugin")
         if ended := _python(copy, room, (*measuring, *_words(room.tests)), None):
-            raise SystemExit(f"the tests of {room.name} fail without a fault: exit {ended}")
+            raise RoomFailsError(f"the tests of {room.name} fail without a fault: exit {ended}")
         read = CoverageData(str(data))
         read.read()
         tests: dict[Path, Mapping[int, frozenset[str]]] = {}
@@ -86,8 +114,8 @@ class Copies:
         self._free.put(copy)
         return Lines(tests, imported)
 
-    def judge(self, room: Room, fault: Fault, lines: Lines) -> Judged:
-        if (str(fault.path), fault.was, fault.text) in EQUIVALENT:
+    def _judge(self, room: Room, fault: Fault, lines: Lines) -> Judged:
+        if why_equivalent(fault):
             return Judged(fault, "equivalent")
         tests = lines.of(fault)
         if tests is not None and not tests:

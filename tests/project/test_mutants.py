@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.mutants.equivalent import EQUIVALENT
 from tests.mutants.faults import faults_of
 from tests.mutants.rooms import ROOMS, ROOT, Room
+from tests.mutants.verdicts import Judged, Seen, Verdict
+from tests.suite.soak import Round, room_of, summary
 
 _HERE = Path("here.py")
 
@@ -40,6 +44,7 @@ def test_each_fault_of_a_room_is_another_program(room: Room) -> None:
         ("x = 'text'", []),
         ("x: int = y", []),
         ("raise E(a < b)", []),
+        ("log.debug('%d', a + b)", []),
     ],
 )
 def test_an_operator_a_number_a_condition_a_call_and_what_is_returned_change(
@@ -51,3 +56,56 @@ def test_an_operator_a_number_a_condition_a_call_and_what_is_returned_change(
 
     assert len(found) == len(planted)
     assert all(any(part in each for each in found) for part in planted)
+
+
+def test_each_fault_that_is_argued_away_can_still_be_planted() -> None:
+    stale = [
+        (path, *row)
+        for path, rows in EQUIVALENT.items()
+        for row in rows.keys() - _plantable(Path(path))
+    ]
+
+    assert stale == []
+
+
+def _plantable(path: Path) -> set[tuple[str, str, str]]:
+    source = (ROOT / path).read_bytes() if (ROOT / path).exists() else b""
+    return {(fault.line_text, *fault.change) for fault in faults_of(path, source)}
+
+
+def test_what_nobody_could_see_counts_for_nothing_and_what_no_test_runs_as_missed() -> None:
+    seen = _seen("fell", "equivalent", "lives", "fell", "not run")
+
+    assert seen.share == 0.5
+    assert [each.verdict for each in seen.missed] == ["lives", "not run"]
+    assert _seen("equivalent").share == 1.0
+    assert _seen().share == 1.0
+
+
+def test_each_round_of_a_soak_plants_faults_in_the_next_room_that_can_be_shut_in() -> None:
+    rooms = (Room("a", (), ()), Room("b", (), (), has_processes=True), Room("c", (), ()))
+
+    anywhere = [room_of(n, rooms, can_seal=True).name for n in range(1, 6)]
+    unsealed = [room_of(n, rooms, can_seal=False).name for n in range(1, 6)]
+
+    assert anywhere == ["a", "b", "c", "a", "b"]
+    assert unsealed == ["a", "c", "a", "c", "a"]
+
+
+def test_a_soak_lists_the_faults_that_no_test_noticed_and_does_not_fail_for_them() -> None:
+    noticed = Round(1, 7, 0, 60.0, _seen("fell"))
+    missed = Round(2, 8, 0, 60.0, _seen("lives", "fell"))
+    broken = Round(3, 9, 0, 60.0, "the tests of a fail without a fault")
+
+    told = list(summary([noticed, missed]))
+
+    assert not missed.is_failed
+    assert broken.is_failed
+    assert "here.py:1  <  ->  <=" in told[-1]
+    assert "faults" not in "".join(summary([replace(noticed, seen=None)]))
+    assert not any("lives" in line for line in summary([noticed, broken]))
+
+
+def _seen(*verdicts: Verdict) -> Seen:
+    (fault,) = faults_of(_HERE, b"x = a < b")
+    return Seen("a", tuple(Judged(fault, verdict) for verdict in verdicts))
