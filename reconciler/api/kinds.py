@@ -56,15 +56,25 @@ _REVISION = Column("Revision", ".status.observedRevision", wide=True)
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 _ROWS = (
-    # There is no status of a Fleet or a Model, and none of a pool of cluster nodes: it has the
+    # There is no status of a Model, and none of a pool of cluster nodes: it has the
     # labels to ask for these with (decision 0023).
     Kind(
         "Fleet",
         FleetPolicy,
         plural="fleets",
         short_name="fl",
-        columns=(Column("Drift", ".spec.drift"), _AGE),
+        columns=(
+            _READY,
+            _REASON,
+            Column("Applied", ".status.appliedRevision", wide=True),
+            Column("Head", ".status.head", wide=True),
+            Column("Source", ".status.source.location", wide=True),
+            Column("Drift", ".spec.drift", wide=True),
+            _AGE,
+            Column("Message", '.status.conditions[?(@.type=="Ready")].message'),
+        ),
         is_policy=True,
+        has_status=True,
     ),
     Kind(
         "FleetNode",

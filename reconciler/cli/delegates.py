@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reconciler.core.target import Outcome
     from reconciler.fleet.fleet import Fleet
     from reconciler.kube.together import Together
+    from reconciler.loop.interfaces import Following
 
 
 class FleetDelegate(LoopDelegate):
@@ -100,6 +101,10 @@ class CentralDelegate(FleetDelegate):
         if not self._agents.states:
             self._agents.observe()
         return as_told(fleet, self._agents)
+
+    def on_fetched(self, following: Following) -> None:
+        if self._clusters:
+            self._clusters.operator.on_fetched(following)
 
     def on_revision(self, desired: Desired) -> None:
         if self._clusters:

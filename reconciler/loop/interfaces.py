@@ -14,11 +14,45 @@ from reconciler.core.target import Outcome, Target, apply_plan
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import CachedFacts, Desired, no_facts
 from reconciler.source.checkout import Checkout
-from reconciler.source.history import HeadVerdict
+from reconciler.source.history import HeadVerdict, HeldHead, RefusedRevision, SourceRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """Which revision of a source is followed, and what is known of a newer one.
+
+    `head` was fetched last, `followed` is what is applied from; `record` is what the journal has of
+    the source, `rewritten` how a head that is followed all the same differs from what was applied,
+    and `failed` what went wrong when the source was last read.
+    """
+
+    location: str
+    ref: str
+    head: str | None
+    followed: str | None
+    record: SourceRecord
+    rewritten: str = ""
+    failed: str = ""
+
+    @property
+    def refused(self) -> RefusedRevision | None:
+        """The newest revision, where it has errors."""
+        found = self.record.refused
+        return found if found and self.head in (None, found.revision) else None
+
+    @property
+    def held(self) -> HeldHead | None:
+        """The newest revision, where it is valid and not followed."""
+        found = self.record.held
+        return found if found and self.head in (None, found.revision) else None
 
 
 class Journal(Protocol):
     """What was applied before, across our own restarts."""
+
+    @property
+    def record(self) -> SourceRecord:
+        """All that it knows of its source."""
 
     @property
     def before(self) -> Before:
@@ -90,6 +124,9 @@ class LoopDelegate:
 
     def prepare(self) -> None:
         """Before anything is read or written. Raises ReconcilerError where nothing may be."""
+
+    def on_fetched(self, following: Following) -> None:
+        """The source was read, or could not be."""
 
     def source_busy_reason(self) -> str | None:
         """Why the source is in the middle of something, so that it is not read now."""

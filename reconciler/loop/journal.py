@@ -53,6 +53,11 @@ class SourceJournal:
         self._record, self.damage = file.read()
 
     @property
+    def record(self) -> SourceRecord:
+        """All that is known of the source."""
+        return self._record
+
+    @property
     def last(self) -> Applied | None:
         """What was applied last of this source. Files follow whatever was applied from there, and
         are followed by it; a ref of another place says nothing about the refs of this one."""

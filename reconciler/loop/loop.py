@@ -78,13 +78,19 @@ class Loop:
 
     def fetch(self) -> None:
         """Read the source: see `Revisions.fetch`."""
+        failed = ""
         try:
             self.delegate.prepare()
             self.revisions.fetch()
-        except StateError as error:
-            self.revisions.unwritten = str(error)
+        except (ReconcilerError, OSError) as error:
+            failed = words_of(error)
+            if isinstance(error, StateError):
+                self.revisions.unwritten = str(error)
             raise
-        self.revisions.unwritten = None
+        else:
+            self.revisions.unwritten = None
+        finally:
+            self.delegate.on_fetched(self.revisions.following(failed))
 
     def compare(self) -> PlannedRevision | None:
         """A sync with its last step left out: what would be applied now. None: there is no revision

@@ -12,7 +12,7 @@ from reconciler.api.errors import SourceError
 from reconciler.core.observation import RevisionState
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import Desired
-from reconciler.loop.interfaces import Journal, LoopDelegate, Reporter
+from reconciler.loop.interfaces import Following, Journal, LoopDelegate, Reporter
 from reconciler.loop.wake import Wake
 from reconciler.source.checkout import Checkout, OnDisk, Source
 from reconciler.source.load import Loaded
@@ -53,6 +53,7 @@ class Revisions:
     unnoted: str | None = None  # what it did not take of what was applied
     fetching: bool = False  # in the middle of a fetch, which may take long where git is slow
     fetched_at: float | None = None  # when the source answered last, in epoch seconds
+    rewritten: str = ""  # what was said of the head that is followed
     moved_at: float = field(default_factory=time.monotonic)  # when it had something new last
     _fetched: str | None = None
     _seen: str | None = None  # the revision that was followed or refused last
@@ -90,6 +91,19 @@ class Revisions:
         held = self.held or self.unwritten or self.unnoted or ""
         return replace(self.journal.revision_state(), fetched=self._fetched, held=held)
 
+    def following(self, failed: str = "") -> Following:
+        """What is followed, and why not the newest revision. `failed`: what went wrong when the
+        source was read."""
+        return Following(
+            location=self.source.location,
+            ref=str(getattr(self.source, "ref", "")),
+            head=self._fetched,
+            followed=self.desired.fleet.revision if self.desired else None,
+            record=self.journal.record,
+            rewritten=self.rewritten,
+            failed=failed,
+        )
+
     def _fetch(self) -> None:
         if why := self.delegate.source_busy_reason():
             self.report.held(f"{why}: the plan waits until that is over")
@@ -118,6 +132,7 @@ class Revisions:
         if verdict.message:
             self.report.held(verdict.message)
         self.held = None if verdict.take else verdict.message
+        self.rewritten = verdict.message if verdict.take else ""
         if verdict.take:
             self.moved_at = time.monotonic()
             self._examine(checkout)

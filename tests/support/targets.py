@@ -18,13 +18,14 @@ from reconciler.core.target import Outcome, Result
 from reconciler.fleet.workload import Workload
 from reconciler.loop.desired import Desired
 from reconciler.source.checkout import Checkout
-from reconciler.source.history import Course, HeadVerdict
+from reconciler.source.history import Course, HeadVerdict, SourceRecord
 
 
 class NoJournal:
     """Nothing is remembered, every revision is the first."""
 
     before = Before()
+    record = SourceRecord()
 
     def accept(self, checkout: Checkout) -> HeadVerdict:
         return HeadVerdict(Course.FIRST, take=True)

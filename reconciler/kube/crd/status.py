@@ -192,8 +192,31 @@ _OBSERVED: Schema = (
     )
     | _OPEN
 )
+_FLEET = _object(
+    _COMMON
+    | {
+        "appliedRevision": {
+            "type": "string",
+            "description": "What this cluster was made to be last, as a whole.",
+        },
+        "source": _object({"location": _TEXT, "ref": _TEXT}),
+        "head": {"type": "string", "description": "The revision that was fetched last."},
+        "refused": _object(
+            {
+                "revision": _TEXT,
+                "since": _TIME,
+                "problem": {"type": "string", "description": "The first of its errors."},
+                "problems": {"type": "integer", "description": "How many there are."},
+            }
+        )
+        | {"description": "The newest revision, while it has errors."},
+        "held": _object({"revision": _TEXT, "since": _TIME, "message": _TEXT})
+        | {"description": "The newest revision, while it is valid and not followed."},
+    }
+)
 _STATUSES: Mapping[str, Schema] = MappingProxyType(
     {
+        "Fleet": _FLEET,
         "FleetNode": _object(_COMMON | {"desired": _DESIRED, "observed": _OBSERVED}),
         "Model": _MODEL,
         "InferenceService": _SERVICE,

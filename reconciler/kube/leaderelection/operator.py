@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from reconciler.kube.server.thread import OperatorServer
     from reconciler.loop import Reporter, Wake
     from reconciler.loop.desired import Desired
+    from reconciler.loop.interfaces import Following
 
 
 class Operator:
@@ -69,8 +70,12 @@ class Operator:
             ClusterStatusWriter(api, leads[api.name], identity, speeds.get(api.name))
             for api in apis
         ]
-        statuses = StatusReporter(report, writers, self._told, self._led, speaks=speaks)
-        self.report = Board(statuses, lambda: self.leadership.role)
+        self._statuses = StatusReporter(report, writers, self._told, self._led, speaks=speaks)
+        self.report = Board(self._statuses, lambda: self.leadership.role)
+
+    def on_fetched(self, following: Following) -> None:
+        """The source was read, or could not be."""
+        self._statuses.following = following
 
     def on_revision(self, desired: Desired) -> None:
         """A new revision: its Fleet's name determines the Lease."""

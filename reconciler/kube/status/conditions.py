@@ -1,7 +1,8 @@
-"""The conditions of an InferenceService, and the only place that sets them. Pure.
+"""The conditions of what has a status, and the only place that sets them. Pure.
 
 The rules are those of kstatus (cli-utils, pkg/kstatus/README.md): Ready is always present and is
-True only for the newest generation. Reconciling and Stalled are present only while they are True.
+True only for the newest generation. Reconciling and Stalled of a service are present only while
+they are True.
 `lastTransitionTime` changes with `status`, and never for a new reason or message, as in Kubernetes'
 API conventions.
 """
@@ -20,7 +21,10 @@ Truth = Literal["True", "False", "Unknown"]
 
 READY, RECONCILING, STALLED = "Ready", "Reconciling", "Stalled"
 MEMORY_FITS, MODELS_READY, PLACED, DRIFTED = "MemoryFits", "ModelsReady", "Placed", "Drifted"
-ORDER = (READY, RECONCILING, STALLED, PLACED, MEMORY_FITS, MODELS_READY, DRIFTED)
+SOURCE_READY, CURRENT, APPLIED = "SourceReady", "Current", "Applied"
+_OF_SERVICES = (PLACED, MEMORY_FITS, MODELS_READY, DRIFTED)
+_OF_FLEETS = (SOURCE_READY, CURRENT, APPLIED)
+ORDER = (READY, RECONCILING, STALLED, *_OF_SERVICES, *_OF_FLEETS)
 
 MOST_MESSAGE = 1_000  # characters: a status is read by every watcher, with every change
 
@@ -43,6 +47,14 @@ OWN_REASONS: Mapping[str, str] = MappingProxyType(
         "AgentSilent": "its node's agent was not heard of for too long",
         "NotObserved": "this generation was not looked at yet",
         "Fight": "another program sets the same field again and again",
+        "Fetched": "the source of the fleet answers",
+        "SourceLost": "the source of the fleet gives no answer",
+        "Followed": "the newest revision is followed",
+        "RevisionRefused": "the newest revision has errors; the last good one stays applied",
+        "RevisionHeld": "the newest revision is valid and not followed",
+        "FetchFailed": "the newest revision could not be read or followed",
+        "Applied": "the cluster is as the revision says",
+        "NotSo": "nothing of the kind",
     }
 )
 KNOWN_REASONS = frozenset((*OWN_REASONS, *REASONS, *RULES))

@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import ReconcilerError
+from reconciler.api.fleet import FleetPolicy
 from reconciler.api.kinds import KIND_TABLE
 from reconciler.api.meta import GROUP, ObjectRef
 from reconciler.core.target import Result
@@ -20,12 +22,14 @@ from reconciler.kube.crsource.source import ClusterCheckout
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.endpoints.heartbeats import AgentHeartbeat
 from reconciler.kube.endpoints.node_slices import published_nodes
+from reconciler.kube.inventory import revision_of
 from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.observed import ObservedCluster, PlannedCluster
 from reconciler.kube.speeds.reader import PodSpeeds, SpeedLook
 from reconciler.kube.status.events import EventNote, EventWriter, happenings
+from reconciler.kube.status.fleet_status import FLEET_FIELDS, fleet_events, fleet_status
 from reconciler.kube.status.status import NODE_FIELDS, SERVICE_FIELDS, node_status, service_status
 from reconciler.kube.status.view import ClusterView
 from reconciler.kube.status.writer import DesiredStatus, StatusWriter
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
     from reconciler.loop import PlannedRevision, Reporter
     from reconciler.loop.desired import Desired
+    from reconciler.loop.interfaces import Following
 
 Objects = Mapping[ObjectId, Manifest]
 
@@ -61,7 +66,9 @@ class ClusterStatusWriter:
         self.statuses = StatusWriter(self.api)
         self.events = EventWriter(self.api, self.identity)
 
-    def report(self, planned: PlannedRevision, outcomes: Sequence[Outcome]) -> tuple[int, int]:
+    def report(
+        self, planned: PlannedRevision, outcomes: Sequence[Outcome], following: Following | None
+    ) -> tuple[int, int]:
         """How many statuses and events were written; none for a cluster that gave no answer. Raises
         ClusterError."""
         desired, plan, cluster = planned.desired, planned.plan, self.api.name
@@ -84,8 +91,11 @@ class ClusterStatusWriter:
             generations=_generations(desired, cluster),
         )
         documents = _Documents(objects, self.statuses.current)
-        written = self.statuses.write(self._entries(view, documents))
-        happened = (*happenings(plan, outcomes, cluster), *_not_measured(plan, cluster))
+        fleet = _FleetView(view, following, state.snapshot.parent, documents)
+        entries = chain(fleet.entries(), self._entries(view, documents))
+        happened = (*fleet.events(), *happenings(plan, outcomes, cluster))
+        happened += tuple(_not_measured(plan, cluster))
+        written = self.statuses.write(entries)
         return written, self.events.write(happened, documents)
 
     def _entries(
@@ -106,8 +116,35 @@ class ClusterStatusWriter:
                 if grounds and entry.is_there:
                     self._said.put(ref, grounds, finding=True)
                 yield entry
-            elif "agent" in (live.get("spec") or {}):
+            elif ref.kind == "FleetNode" and "agent" in (live.get("spec") or {}):
                 yield DesiredStatus(live, node_status(view, live, now), NODE_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class _FleetView:
+    """What is told of the fleet as a whole, on its Fleet."""
+
+    view: ClusterView
+    following: Following | None
+    parent: Manifest | None
+    documents: Mapping[ObjectRef, Manifest]
+
+    def entries(self) -> Iterator[DesiredStatus]:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        for live, following in self._lives():
+            status = fleet_status(self.view, following, revision_of(self.parent), live, now)
+            yield DesiredStatus(live, status, FLEET_FIELDS)
+
+    def events(self) -> Iterator[EventNote]:
+        for live, following in self._lives():
+            yield from fleet_events(self.view, following, revision_of(self.parent), live)
+
+    def _lives(self) -> Iterator[tuple[Manifest, Following]]:
+        """The live Fleet, where there is one that stays."""
+        for policy in self.view.desired.fleet.all(FleetPolicy):
+            live = self.documents.get(policy.ref)
+            if live and self.following and not live["metadata"].get("deletionTimestamp"):
+                yield live, self.following
 
 
 class _Documents(Mapping[ObjectRef, Manifest]):
@@ -179,6 +216,7 @@ class StatusReporter:
         self._led = led
         self._speaks = speaks
         self._why: dict[str, str] = {}
+        self.following: Following | None = None  # as the source was read last
 
     @property
     def _leads(self) -> bool:
@@ -200,7 +238,7 @@ class StatusReporter:
     def _write(
         self, writer: ClusterStatusWriter, planned: PlannedRevision, outcomes: Sequence[Outcome]
     ) -> None:
-        self._told(*writer.report(planned, outcomes))
+        self._told(*writer.report(planned, outcomes, self.following))
 
     def _guard(self, name: str, step: Callable[[], None]) -> None:
         """What cannot be written now is written after the next pass; the failure is logged once."""

@@ -14,6 +14,7 @@ import orjson
 from reconciler.kube.client.errors import ClusterError, Conflict, NotFound
 from reconciler.kube.json_text import to_json
 from reconciler.kube.objects import MANAGER, Manifest
+from reconciler.kube.status.conditions import ORDER
 from reconciler.kube.status.status import owned
 
 if TYPE_CHECKING:
@@ -50,8 +51,16 @@ class DesiredStatus:
     def is_there(self) -> bool:
         """Whether the live object has it already. A newer revision alone is not a change: a commit
         that changes one service is one status to write, and not a thousand."""
-        there = owned(self.live.get("status") or {}, self.fields)
+        there = owned(_without_foreign(self.live.get("status") or {}), self.fields)
         return there | _ANY_REVISION == {**self.status} | _ANY_REVISION
+
+
+def _without_foreign(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Conditions of types that we do not know are of whoever added them: they stay, and are no
+    reason to write."""
+    conditions = status.get("conditions") or ()
+    ours = [c for c in conditions if c.get("type") in ORDER]
+    return status if len(ours) == len(conditions) else {**status, "conditions": ours}
 
 
 class StatusWriter:

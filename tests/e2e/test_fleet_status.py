@@ -1,0 +1,133 @@
+"""What the Fleet says in a cluster while something is wrong that no service shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.cluster_fleet import ClusterFleet
+from tests.support.fleets import document, service
+from tests.support.reconciler import Machine
+from tests.support.wait import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
+
+SOON = ("--interval", "1s")
+
+
+@pytest.fixture
+def home(tmp_path: Path, installed_cluster: Cluster, machine: Machine) -> ClusterFleet:
+    made = ClusterFleet.create(tmp_path, installed_cluster, machine)
+    made.push(chat=service("chat", "phi"))
+    return made
+
+
+def fleets(home: ClusterFleet) -> str:
+    return home.cluster.kubectl("get", "fleets", "-o", "json")
+
+
+def status(home: ClusterFleet) -> dict[str, Any]:
+    found: dict[str, Any] = home.cluster.json("get", "fleet", "home").get("status") or {}
+    return found
+
+
+def condition(home: ClusterFleet, kind: str) -> tuple[str, str, str]:
+    conditions = {c["type"]: c for c in status(home).get("conditions") or ()}
+    found = conditions.get(kind) or {"status": "", "reason": "", "message": ""}
+    return found["status"], found["reason"], found["message"]
+
+
+def wait_ready(home: ClusterFleet, revision: str) -> None:
+    wait_for(lambda: f'"appliedRevision": "{revision}"' in fleets(home), f"{revision} applied")
+    home.cluster.wait("fleet/home", "--for=condition=Ready")
+
+
+def events(home: ClusterFleet) -> dict[str, int]:
+    """Reason -> objects: each has a count of its own, however often it happened."""
+    named = home.cluster.json("get", "events", "--field-selector=involvedObject.kind=Fleet")
+    reasons = [event["reason"] for event in named["items"]]
+    return {reason: reasons.count(reason) for reason in reasons}
+
+
+def test_a_refused_a_held_and_a_lost_head_are_conditions_and_events_of_the_fleet(
+    home: ClusterFleet,
+) -> None:
+    home.loop(*SOON)
+    good = home.repo.head()
+    wait_ready(home, good)
+
+    bad = home.push(chat=service("chat", "phi", contextSize="eight"))
+    home.cluster.wait("fleet/home", "--for=condition=Stalled")
+    assert condition(home, "Ready")[:2] == ("False", "RevisionRefused")
+    said = status(home)
+    assert (said["head"], said["observedRevision"], said["appliedRevision"]) == (bad, good, good)
+    assert said["refused"]["revision"] == bad
+    assert "chat.yaml:" in said["refused"]["problem"]
+    assert "contextSize" in condition(home, "Current")[2]
+    assert "RevisionRefused" in home.cluster.kubectl("get", "fleet")
+    assert events(home)["RevisionRefused"] == 1
+
+    newest = home.push(chat=service("chat", "phi"))
+    wait_ready(home, newest)
+    assert "refused" not in status(home)
+
+    home.repo.git("push", "-q", "--force", "origin", f"{good}:main")
+    home.cluster.wait("fleet/home", "--for=condition=Stalled")
+    assert condition(home, "Ready")[:2] == ("False", "RevisionHeld")
+    assert status(home)["held"]["revision"] == good
+
+    home.repo.push()
+    home.cluster.wait("fleet/home", "--for=condition=Ready")
+    away = home.repo.remote.rename(home.repo.remote.with_name("away"))
+    home.cluster.wait("fleet/home", "--for=condition=SourceReady=false")
+    assert condition(home, "Ready")[:2] == ("Unknown", "SourceLost")
+    away.rename(home.repo.remote)
+    home.cluster.wait("fleet/home", "--for=condition=Ready")
+    wait_for(lambda: "SourceBack" in events(home), "the event that ends it")
+    assert {"RevisionHeld", "SourceLost", "RevisionApplied"} <= events(home).keys()
+
+
+def test_what_somebody_else_writes_into_the_status_is_put_back_or_left_alone(
+    home: ClusterFleet,
+) -> None:
+    home.loop(*SOON)
+    good = home.repo.head()
+    wait_ready(home, good)
+    theirs = [
+        {
+            "type": kind,
+            "status": "True",
+            "reason": "Mine",
+            "message": "mine",
+            "lastTransitionTime": at,
+        }
+        for kind, at in (("Stalled", "2026-01-01T00:00:00Z"), ("Theirs", "2026-01-01T00:00:00Z"))
+    ]
+    patch = {"status": {"appliedRevision": "0" * 40, "head": "x", "conditions": theirs}}
+    words = ("patch", "fleet", "home", "--subresource=status", "--type=merge", "-p")
+    home.cluster.kubectl(*words, json.dumps(patch))
+
+    wait_ready(home, good)
+    assert status(home)["head"] == good
+    assert condition(home, "Stalled")[0] == "False"
+
+
+def test_a_service_whose_namespace_is_absent_is_named_by_the_fleet(home: ClusterFleet) -> None:
+    there = {"namespace": "quota"}
+    home.push(
+        weights=document("Model", "phi", {"source": "https://m.test/phi.gguf"}, **there),
+        other=document("InferenceService", "other", {"modelRef": "phi"}, **there),
+    )
+    home.loop(*SOON)
+
+    wait_for(lambda: home.repo.head() in fleets(home), "the Fleet")
+    wait_for(lambda: condition(home, "Applied")[1] == "ApplyFailed", "the reason")
+    assert "quota/" in condition(home, "Ready")[2]
+    wait_for(lambda: "ApplyFailed" in events(home), "its event")
+
+    home.cluster.namespace("quota")
+    home.cluster.wait("fleet/home", "--for=condition=Ready")
