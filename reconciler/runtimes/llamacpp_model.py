@@ -154,7 +154,8 @@ def model_flags(settings: Mapping[str, Any], prefix: str, threads: str) -> tuple
         *_when(
             settings["runtimeOptions.pooling"], ("--pooling", settings["runtimeOptions.pooling"])
         ),
-        *_when(settings["devices"] > 1, ("--split-mode", "layer")),
+        # By itself llama.cpp takes every device that it sees.
+        ("--split-mode", "layer" if settings["devices"] > 1 else "none"),
         *flags_of(tuple(own["extraArgs"])),
     )
 
