@@ -64,10 +64,11 @@ def rows() -> Iterator[Row]:
 
 def _serve(pipe: Connection) -> None:
     from reconciler.http.thread import ServerThread
-    from reconciler.kube.extender.app import Sources, Tally, make_app
+    from reconciler.kube.extender.app import make_app
     from reconciler.kube.extender.demand import node_facts, service_facts
     from reconciler.kube.extender.facts import ClusterFacts, MeasuredSpeeds
     from reconciler.kube.extender.judge import Judge
+    from reconciler.kube.extender.tally import Sources, Tally
     from reconciler.placement.score import ScoreWeights
 
     named = (node(name, _CLASSES[i % 5], i % 7 / 2) for i, name in enumerate(_NAMES))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from reconciler.api.nodelabels import DEFAULT_PREFIX, NodeLabels
 from reconciler.http.thread import ServerThread
-from reconciler.kube.extender.app import Sources, Tally, make_app
+from reconciler.kube.extender.app import make_app
 from reconciler.kube.extender.configuration import configuration
 from reconciler.kube.extender.demand import (
     node_facts,
@@ -29,6 +29,7 @@ from reconciler.kube.extender.demand import (
 from reconciler.kube.extender.facts import ClusterFacts
 from reconciler.kube.extender.facts import MeasuredSpeeds as Measured
 from reconciler.kube.extender.judge import Judge
+from reconciler.kube.extender.tally import Sources, Tally
 from reconciler.kube.extender.utilisation import UtilisationReader, utilisation_in
 from reconciler.kube.extender.wire import read_args
 from reconciler.placement.score import ScoreWeights

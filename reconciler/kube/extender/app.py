@@ -6,8 +6,6 @@ import asyncio
 import logging
 import math
 import time
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from reconciler.kube.extender.judge import Judge, Scored, Unknown
+from reconciler.kube.extender.judge import Scored
 from reconciler.kube.extender.wire import (
     ExtenderArgs,
     filter_answer,
@@ -26,10 +24,12 @@ from reconciler.kube.extender.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from starlette.requests import Request
     from starlette.types import ASGIApp
+
+    from reconciler.kube.extender.tally import Sources, Tally
 
 MOST_BODY_BYTES = 32 << 20  # 10,000 nodes by name take 1 MiB, 3,000 whole ones this
 _MOST_BYTES_AT_ONCE = 64 << 20  # of all bodies together
@@ -38,26 +38,6 @@ _MOST_SAID = 10_000  # services whose unknown facts were told
 _SAID_AGAIN_S = 60.0  # of one service: anybody may ask for it with other nodes each time
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Tally:
-    """What was asked and answered so far. One thread writes."""
-
-    answers: Counter[tuple[str, str]] = field(default_factory=Counter)  # (verb, result)
-    seconds: defaultdict[str, float] = field(default_factory=partial(defaultdict, float))
-    failed_nodes: Counter[str] = field(default_factory=Counter)  # lasting, passing
-    unknown: Unknown | None = None  # of the last service that was scored
-    told: dict[str, tuple[Unknown, float]] = field(default_factory=dict)  # and when
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """What answers are made from. `judge` is None until the cluster has been read once."""
-
-    judge: Callable[[], Judge | None]
-    used: Callable[[], Mapping[str, float]]
-    problems: Callable[[], tuple[str, ...]]
 
 
 def make_app(sources: Sources, tally: Tally) -> ASGIApp:

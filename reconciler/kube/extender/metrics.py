@@ -12,7 +12,7 @@ from reconciler.metrics.exposition import family, info
 from reconciler.metrics.table import EXTENDER
 
 if TYPE_CHECKING:
-    from reconciler.kube.extender.app import Sources, Tally
+    from reconciler.kube.extender.tally import Sources, Tally
 
 
 def collect(tally: Tally, sources: Sources) -> Iterator[Metric]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.http.thread import ServerThread
-from reconciler.kube.extender.app import Sources, Tally, make_app
+from reconciler.kube.extender.app import make_app
 from reconciler.kube.extender.judge import Judge
+from reconciler.kube.extender.tally import Sources, Tally
 from reconciler.kube.extender.utilisation import UtilisationReader
 from reconciler.kube.extender.watching import FactsWatch
 
