@@ -181,6 +181,7 @@ def _rewrite(unit: Unit, *before: Effect) -> Step:
         unit,
         launch=under_way.launch,
         reloading=replace(under_way, stage=ReloadStage.WRITING),
+        message=", ".join(sorted(under_way.models)),  # it waits for no request any more
         question=unit.question + 1,
         asking=True,
         wake_at=None,

@@ -42,7 +42,7 @@ def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: Proces
     busy = event.busy if event.busy is not None else unit.busy  # a failed reading is not 0
     unit = replace(unit, asking=False, busy=busy)
     if event.busy == 0 and now.monotonic >= unit.withdrawn_at:
-        return _terminate(unit, now, timing)
+        return _terminate(replace(unit, message=""), now, timing)
     if now.monotonic >= unit.drain_until:
         return end_drain(unit, now, timing)
     message = describe_wait(busy) if busy else ""
