@@ -27,6 +27,7 @@ from tests.support.owner import (
     wait_reason,
     wait_state,
 )
+from tests.support.pids import somebody_else
 from tests.support.ports import own_port
 
 pytestmark = pytest.mark.e2e
@@ -107,8 +108,9 @@ def test_a_start_after_a_crash_is_held_against_what_others_use_by_then(
     assert first.pid
 
     kernel(root, 32 * GIB, 20 * GIB)
-    os.kill(first.pid, signal.SIGKILL)
-    refused = wait_reason(owner, "chat", "MemoryFits")
+    with somebody_else():
+        os.kill(first.pid, signal.SIGKILL)
+        refused = wait_reason(owner, "chat", "MemoryFits")
 
     assert "20.0 GiB in use by other processes" in refused.message
     assert "(the largest: pid " in refused.message

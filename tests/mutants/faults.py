@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -125,8 +126,11 @@ def faults_of(path: Path, source: bytes) -> tuple[Fault, ...]:
 
 
 def _decisions(node: ast.AST) -> Iterator[ast.AST]:
-    """Every node that decides something: not annotations, texts, errors' words or assertions."""
+    """Every node that decides something: not annotations, texts, errors' words or assertions, and
+    not what only another platform runs."""
     for name, value in ast.iter_fields(node):
+        if _is_elsewhere(node, name):
+            continue
         if name in ("annotation", "returns", "decorator_list", "bases", "type_params"):
             continue
         for child in value if isinstance(value, list) else (value,):
@@ -138,6 +142,12 @@ def _decisions(node: ast.AST) -> Iterator[ast.AST]:
 
 
 _NO_DECISION = (ast.Raise, ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom)
+
+
+def _is_elsewhere(node: ast.AST, branch: str) -> bool:
+    if not isinstance(node, ast.If) or ast.unparse(node.test) != "sys.platform == 'linux'":
+        return False
+    return branch == ("orelse" if sys.platform == "linux" else "body") or branch == "test"
 
 
 def _is_none(node: ast.expr) -> bool:

@@ -10,8 +10,8 @@ ROOT = Path(__file__).parent.parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """`code`, `tests`: files or folders, from the repository's root. `has_processes`: its tests
-    start and end some (Linux only: they are shut in)."""
+    """`code`, `tests`: files or folders, from the repository's root, the quick ones first.
+    `has_processes`: its tests start and end some (Linux only: they are shut in)."""
 
     name: str
     code: tuple[str, ...]
@@ -29,7 +29,33 @@ def _python(path: Path) -> tuple[Path, ...]:
 
 
 _KUBE = ("tests/kube",)
-_AGENT = ("tests/agent",)
+_PROCESS = (
+    "tests/agent/test_conversations.py",
+    "tests/agent/test_supervisor.py",
+    "tests/agent/test_quarantine.py",
+    "tests/agent/test_exits.py",
+    "tests/agent/test_logs.py",
+    "tests/agent/test_identity.py",
+    "tests/agent/test_sockets.py",
+    "tests/agent/test_state.py",
+    "tests/agent/test_by_hand.py",
+    "tests/agent/test_health.py",
+    "tests/agent/test_processes.py",
+    "tests/agent/test_adoption.py",
+    "tests/agent/test_memory_gate.py",
+)
+_NODE = (
+    "tests/placement/test_overlay.py",
+    "tests/placement/test_as_told.py",
+    "tests/core/test_moves.py",
+    "tests/agent/test_revisions.py",
+    "tests/agent/test_handover.py",
+    "tests/agent/test_memory.py",
+    "tests/agent/test_drift.py",
+    "tests/agent/test_status.py",
+    "tests/agent/test_server.py",
+    "tests/loop/test_target_contract.py",
+)
 
 ROOMS = {
     room.name: room
@@ -42,7 +68,7 @@ ROOMS = {
         Room("loop", ("reconciler/loop",), ("tests/loop",)),
         Room("kube-diff", ("reconciler/kube/diff",), _KUBE),
         Room("kube-running", ("reconciler/kube/running",), _KUBE),
-        Room("process", ("agent/process",), _AGENT, has_processes=True),
-        Room("node", ("agent/node",), _AGENT, has_processes=True),
+        Room("process", ("agent/process",), _PROCESS, has_processes=True),
+        Room("node", ("agent/node",), _NODE, has_processes=True),
     )
 }

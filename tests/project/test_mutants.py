@@ -45,6 +45,7 @@ def test_each_fault_of_a_room_is_another_program(room: Room) -> None:
         ("x: int = y", []),
         ("raise E(a < b)", []),
         ("log.debug('%d', a + b)", []),
+        ("if sys.platform == 'linux':\n    g()\nelse:\n    g()", ["if (not (sys", "pass"]),
     ],
 )
 def test_an_operator_a_number_a_condition_a_call_and_what_is_returned_change(

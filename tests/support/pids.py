@@ -1,6 +1,10 @@
-"""Whether a process is still there."""
+"""Whether a process is still there, and one that is."""
 
 from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 
@@ -15,3 +19,13 @@ def alive(pid: int) -> bool:
         return process.status() not in _ENDED or process.num_threads() > 1
     except psutil.NoSuchProcess:
         return False
+
+
+@contextmanager
+def somebody_else() -> Iterator[int]:
+    """A program that is not ours, as any machine has some."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()

@@ -1,0 +1,174 @@
+"""Which processes of this machine are ours, among others that resemble them in one respect."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from agent.process import identity
+from agent.process.identity import MARKER_VARIABLE
+from agent.process.launch import Child, Identity
+from agent.process.pidwatch import PidWatch, kill_leftovers
+from tests.support.pids import alive
+from tests.support.wait import wait_for
+
+OURS, ANOTHER = "a" * 32, "b" * 32
+# A shell that stays, with children of its own session: one that has the marker of the shell, one
+# with another, one with none. Each says its number.
+FAMILY = f"""
+sleep 600 & echo $!
+{MARKER_VARIABLE}={ANOTHER} sleep 600 & echo $!
+env -u {MARKER_VARIABLE} sleep 600 & echo $!
+wait
+"""
+
+
+@dataclass
+class Family:
+    leader: subprocess.Popen[bytes]
+    marked: int
+    otherwise: int
+    unmarked: int
+
+    def child(self, **changes: object) -> Child:
+        found = identity.identity_of(self.leader.pid)
+        assert found is not None
+        return Child(replace(found, **changes), OURS, 0.0, adopted=True)
+
+    def end(self) -> None:
+        """The leader alone, as a crash does it."""
+        self.leader.kill()
+        self.leader.wait()
+
+
+@pytest.fixture
+def families() -> Iterator[tuple[Family, Family]]:
+    """Two that were started alike, as two services are."""
+    begun = [_family(), _family()]
+    yield begun[0], begun[1]
+    for each in begun:
+        each.end()
+        for pid in (each.marked, each.otherwise, each.unmarked):
+            if alive(pid):
+                os.kill(pid, 9)
+
+
+def _family() -> Family:
+    leader = subprocess.Popen(
+        ["sh", "-c", FAMILY],
+        stdout=subprocess.PIPE,
+        env={**os.environ, MARKER_VARIABLE: OURS},
+        start_new_session=True,
+    )
+    assert leader.stdout is not None
+    with leader.stdout as said:
+        pids = [int(said.readline()) for _ in range(3)]
+    wait_for(lambda: [identity.program_of(pid) for pid in pids] == ["sleep"] * 3)
+    return Family(leader, *pids)
+
+
+def test_what_a_process_left_running_is_of_its_session_and_has_its_marker(
+    families: tuple[Family, Family],
+) -> None:
+    ours, another = families
+
+    members = identity.members_of(ours.leader.pid, OURS)
+
+    assert {each.pid for each in members} == {ours.leader.pid, ours.marked}
+    assert {each.pid for each in identity.members_of(another.leader.pid, ANOTHER)} == {
+        another.otherwise
+    }
+
+
+def test_a_process_is_found_by_its_marker_at_the_head_of_a_session_alone(
+    families: tuple[Family, Family],
+) -> None:
+    found = identity.find_marked(OURS)
+
+    assert found in [identity.identity_of(each.leader.pid) for each in families]
+    assert identity.find_marked(ANOTHER) is None, "its session has another head"
+    assert identity.find_marked("c" * 32) is None
+
+
+@pytest.mark.parametrize(
+    "lie", [{"pid": os.getpid()}, {"started": "1"}, {"boot": "yesterday"}], ids=str
+)
+def test_a_process_is_ours_by_all_that_is_known_of_it(
+    families: tuple[Family, Family], lie: dict[str, object]
+) -> None:
+    ours = families[0]
+
+    assert identity.is_ours(ours.child())
+    assert not identity.is_ours(ours.child(**lie))
+    assert not identity.is_ours(replace(ours.child(), marker=ANOTHER))
+
+
+def test_what_a_dead_process_left_running_is_ended_and_nothing_else(
+    families: tuple[Family, Family],
+) -> None:
+    ours, another = families
+    child, earlier = ours.child(), ours.child(boot="yesterday")
+    while_it_lives = kill_leftovers(child)
+    ours.end()
+
+    assert (while_it_lives, kill_leftovers(earlier), kill_leftovers(child)) == (0, 0, 1)
+
+    wait_for(lambda: not alive(ours.marked))
+    others = (ours.otherwise, ours.unmarked, another.leader.pid, another.marked)
+    assert all(map(alive, others))
+
+
+def test_a_dead_process_is_nobody(families: tuple[Family, Family]) -> None:
+    child = families[0].child()
+    families[0].leader.kill()
+    os.waitid(os.P_PID, child.identity.pid, os.WEXITED | os.WNOWAIT)
+
+    assert identity.identity_of(child.identity.pid) is None, "nobody has reaped it yet"
+    assert not identity.is_ours(child)
+    assert identity.session_of(2**22 + 1) is None
+    assert identity.variable_of(2**22 + 1, MARKER_VARIABLE) is None
+    assert identity.describe(2**22 + 1) == f"pid {2**22 + 1}"
+
+
+def test_processes_are_named_in_messages_as_far_as_they_are_visible() -> None:
+    name = identity.program_of(os.getpid())
+
+    assert name is not None
+    assert identity.describe(os.getpid()) == f"pid {os.getpid()} ({name})"
+    assert identity.describe(None) == "another program"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="test_macos.py has the other watch")
+def test_a_process_of_an_earlier_agent_is_watched_only_if_it_is_ours(
+    families: tuple[Family, Family],
+) -> None:
+    ours = families[0]
+    reads, wakes = os.pipe()
+    watch = PidWatch(reads)
+    try:
+        stranger = replace(ours.child(), marker=ANOTHER)
+        nobody = Child(Identity(2**22 + 1, "1", "b"), OURS, 0.0, adopted=True)
+        assert [watch.add(each) for each in (stranger, nobody, ours.child())] == [
+            False,
+            False,
+            True,
+        ]
+        assert watch.wait(0.0) == ()
+        os.write(wakes, b"!")
+        assert watch.wait(None) == ()
+        os.read(reads, 1)
+
+        ours.leader.kill()
+
+        assert watch.wait(None) == (ours.leader.pid,)
+        watch.remove(ours.leader.pid)
+        assert watch.wait(0.0) == ()
+    finally:
+        watch.close()
+        os.close(reads)
+        os.close(wakes)
