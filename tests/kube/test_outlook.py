@@ -10,6 +10,9 @@ from reconciler.agents.arrival import Stage, arrivals
 from reconciler.core.observation import Observation, RevisionState, TargetState
 from reconciler.kube.objects import Manifest, id_of
 from reconciler.kube.running.instances import explained, instances
+from reconciler.kube.running.outlook import outlook
+from reconciler.kube.running.pods import trouble
+from reconciler.kube.running.readiness import Progress
 from reconciler.kube.status.status import service_status
 from reconciler.report.status import Status
 from reconciler.report.status_text import StatusStyle, status_text
@@ -127,3 +130,113 @@ def test_what_is_ready_has_no_reason_to_give() -> None:
     running = instances(TARGET, {id_of(live): live}, {}, {})
 
     assert explained(running, {id_of(live): live}, {}) == running
+
+
+def ended(code: int = 1, **said: str) -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, **said}}
+
+
+def engine(state: dict[str, Any] | None = None, last: dict[str, Any] | None = None) -> Manifest:
+    return pod(containerStatuses=[{"name": "engine", "state": state, "lastState": last}])
+
+
+WAITS = {"waiting": {"reason": "CrashLoopBackOff"}}
+KILLED = "container engine ended with exit code 137"
+EVICTED = pod(phase="Failed", reason="Evicted", message="low on memory")
+
+# Pods, and what tells most of what is wrong with them.
+TROUBLES: dict[str, tuple[list[Manifest], tuple[str, str] | None]] = {
+    "nothing is known": ([pod()], None),
+    "it is being made": ([engine({"waiting": {"reason": "ContainerCreating"}})], None),
+    "its first containers run": ([engine({"waiting": {"reason": "PodInitializing"}})], None),
+    "it waits": ([engine(WAITS)], ("CrashLoopBackOff", "container engine: CrashLoopBackOff")),
+    "it waits for an odd reason": ([engine({"waiting": {"reason": "so so"}})],
+                                   ("NotReady", "container engine: so so")),
+    "it waits for no reason": ([engine({"waiting": {}})], None),
+    "it ended well": ([engine(None, ended(0, message="ModelCorrupt: bytes"))], None),
+    "an end tells more than that it waits": ([engine(WAITS, ended(2))],
+                                             ("Error", "container engine ended with exit code 2")),
+    "a kill for memory has the agents' word": ([engine(ended(137, reason="OOMKilled"))],
+                                               ("OutOfMemory", KILLED)),
+    "what it said last tells more": ([engine(ended(137, reason="OOMKilled", message="no room"))],
+                                     ("OutOfMemory", f"{KILLED}: no room")),
+    "one of our programs names the reason": ([engine(None, ended(message="ModelCorrupt: bytes"))],
+                                             ("ModelCorrupt", "bytes")),
+    "or both in JSON": ([engine(None, ended(message=LOST))],
+                        ("DownloadFailed", "404 from models.test")),
+    "JSON without words": ([engine(None, ended(message='{"reason": "Lost"}'))], ("Lost", "")),
+    "JSON without a reason": ([engine(None, ended(message='{"reason": ""}'))],
+                              ("Error", 'container engine ended with exit code 1: {"reason": ""}')),
+    "JSON that was cut": ([engine(None, ended(message='{"reason": "Lo'))],
+                          ("Error", 'container engine ended with exit code 1: {"reason": "Lo')),
+    "a colon is no reason": ([engine(ended(message="so: it is"))],
+                             ("Error", "container engine ended with exit code 1: so: it is")),
+    "evicted": ([EVICTED], ("Evicted", "low on memory")),
+    "evicted without a reason": ([pod(phase="Failed")], None),
+    "no node tells more than a wait": ([engine(WAITS), pod(conditions=[UNPLACED])],
+                                       ("Unschedulable", NOBODY_FITS)),
+    "no node tells more than an eviction": ([EVICTED, pod(conditions=[UNPLACED])],
+                                            ("Unschedulable", NOBODY_FITS)),
+    "an end with words tells more than no node": (
+        [pod(conditions=[UNPLACED]), engine(ended(message="no room"))],
+        ("Error", "container engine ended with exit code 1: no room")),
+    "our own word tells most": (
+        [engine(ended(message="no room")), pod(initContainerStatuses=ENDED)],
+        ("DownloadFailed", "404 from models.test")),
+    "of two alike, the first by name": (
+        [engine(ended(3)) | {"metadata": {"name": "b"}},
+         engine(ended(2)) | {"metadata": {"name": "a"}}],
+        ("Error", "container engine ended with exit code 2")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pods", "why"), TROUBLES.values(), ids=TROUBLES)
+def test_of_all_that_is_wrong_with_pods_what_tells_most_is_said(
+    pods: list[Manifest], why: tuple[str, str] | None
+) -> None:
+    found = trouble(pods)
+
+    assert (found and (found.reason, found.message)) == why
+
+
+NEVER = job(type="Failed", reason="DeadlineExceeded", message="too slow")
+GOING = pod() | {"metadata": {"name": "old", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+
+
+@pytest.mark.parametrize(
+    ("live", "jobs", "pods", "failed", "models", "reason"),
+    [
+        (deployment(), [NEVER], [], False, Progress.CURRENT, ""),
+        (deployment(ready=0), [], [], False, None, "ReplicasNotReady"),
+        (deployment(ready=0), [job()], [], False, Progress.IN_PROGRESS, "ModelsPending"),
+        (deployment(ready=0), [job(type="Complete")], [], False, Progress.CURRENT,
+         "ReplicasNotReady"),
+        (deployment(ready=0), [job(type="Complete"), NEVER], [], True, Progress.FAILED,
+         "DeadlineExceeded"),
+        (deployment(ready=0), [job(), job(type="Complete")], [], False, Progress.IN_PROGRESS,
+         "ModelsPending"),
+        (deployment(ready=0, conditions=[OVERDUE]), [], [], True, None,
+         "ProgressDeadlineExceeded"),
+        (deployment(ready=0, conditions=[OVERDUE]), [job()], [], False, Progress.IN_PROGRESS,
+         "ModelsPending"),
+        (deployment(updatedReplicas=0), [job()], [engine(WAITS)], False, Progress.IN_PROGRESS,
+         "Updating"),
+        (deployment(ready=0), [job(type="Complete")], [pod(owner="Job", containerStatuses=ENDED)],
+         False, Progress.CURRENT, "DownloadFailed"),
+        (deployment(ready=0), [job()], [GOING], False, Progress.IN_PROGRESS, "ModelsPending"),
+        (deployment(conditions=[]), [], [engine(WAITS)], False, None, "CrashLoopBackOff"),
+    ],
+)  # fmt: skip
+def test_a_service_waits_for_its_models_or_has_failed(
+    live: Manifest,
+    jobs: list[Manifest],
+    pods: list[Manifest],
+    failed: bool,
+    models: Progress | None,
+    reason: str,
+) -> None:
+    found = outlook(live, jobs, pods)
+
+    assert (found.failed, found.reason) == (failed, reason)
+    assert (found.models and found.models.progress) == models
+    assert found.is_ready == (reason == "")

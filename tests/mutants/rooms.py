@@ -29,6 +29,13 @@ def _python(path: Path) -> tuple[Path, ...]:
 
 
 _KUBE = ("tests/kube",)
+_RUNNING = (
+    "tests/kube/test_readiness.py",
+    "tests/kube/test_outlook.py",
+    "tests/kube/test_running.py",
+    "tests/kube/test_mirrored.py",
+    "tests/kube/test_hostile.py",
+)
 _PROCESS = (
     "tests/agent/test_conversations.py",
     "tests/agent/test_supervisor.py",
@@ -67,7 +74,7 @@ ROOMS = {
         Room("source", ("reconciler/source",), ("tests/source", "tests/cli/test_causes.py")),
         Room("loop", ("reconciler/loop",), ("tests/loop",)),
         Room("kube-diff", ("reconciler/kube/diff",), _KUBE),
-        Room("kube-running", ("reconciler/kube/running",), _KUBE),
+        Room("kube-running", ("reconciler/kube/running",), _RUNNING),
         Room("process", ("agent/process",), _PROCESS, has_processes=True),
         Room("node", ("agent/node",), _NODE, has_processes=True),
     )
