@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reconciler.loop import Reporter, Wake
     from reconciler.loop.desired import Desired
     from reconciler.source.checkout import Source
+    from reconciler.source.history import SourcePlace
 
 _SCHEME = "cluster://"
 _OPERATOR_LOGS = tuple(  # who applies, and where it answers: reported once each
@@ -105,6 +106,7 @@ def open_together(
     changed: Callable[[], None] | None = None,
     documents: Documents | None = None,
     why_not: Callable[[str], str] = lambda cluster: "",
+    place: SourcePlace | None = None,
 ) -> Together:
     """The agents and clusters as one target; nothing is asked yet. `changed`, `documents`: see
     ClusterTarget. `why_not` says why nothing may be written to a cluster; empty: it may."""
@@ -120,7 +122,7 @@ def open_together(
             api.name, url, owns_documents=api.name != fleet, lasts=changed is not None
         )
         refusal = partial(why_not, api.name)
-        targets.append(ClusterTarget(api, renderer, changed, refusal, documents))
+        targets.append(ClusterTarget(api, renderer, changed, refusal, documents, place))
     return Together(agents, targets)
 
 
@@ -199,6 +201,7 @@ def open_clusters(
     from reconciler.kube.crsource.source import ClusterSource
     from reconciler.kube.leaderelection.lease import Times
     from reconciler.kube.leaderelection.operator import Operator
+    from reconciler.loop.journal import place_of
 
     own = source if isinstance(source, ClusterSource) else None
     watched = own if own is not None and not args.once else None
@@ -213,6 +216,7 @@ def open_clusters(
         *(args, agents, apis, wake.look),
         documents=watched.objects if watched else None,
         why_not=operator.leadership.why_not,
+        place=place_of(source),
     )
     for log in _OPERATOR_LOGS:
         log.setLevel(logging.INFO)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from reconciler.fleet.fleet import Fleet
     from reconciler.kube.together import Together
     from reconciler.loop.interfaces import Following
+    from reconciler.source.history import NotedRevision
 
 
 class FleetDelegate(LoopDelegate):
@@ -41,6 +42,7 @@ class FleetDelegate(LoopDelegate):
         self._agents = agents
         self._in_cluster = in_cluster
         self._together = together
+        self._noted: NotedRevision | None = None
 
     def apply_overrides(self, fleet: Fleet) -> Fleet:
         if self._together:
@@ -58,6 +60,10 @@ class FleetDelegate(LoopDelegate):
         if fleet.objects == desired.fleet.objects:
             return desired
         return Desired.of(desired.checkout, desired.loaded, fleet, self.model_facts, desired)
+
+    def noted(self) -> NotedRevision | None:
+        self._noted = self._together.noted() if self._together else None
+        return self._noted
 
     def observe(self, desired: Desired) -> Observation:
         observed = self._together.observe(desired) if self._together else super().observe(desired)
@@ -104,7 +110,8 @@ class CentralDelegate(FleetDelegate):
 
     def on_fetched(self, following: Following) -> None:
         if self._clusters:
-            self._clusters.operator.on_fetched(following)
+            name = self._noted.name if self._noted else ""
+            self._clusters.operator.on_fetched(following, name)
 
     def on_revision(self, desired: Desired) -> None:
         if self._clusters:

@@ -25,6 +25,7 @@ from reconciler.core.target import Outcome
 from reconciler.fleet.workload import Workload
 from reconciler.loop import Loop, LoopDelegate, PlannedRevision, Wake
 from reconciler.loop.desired import CachedFacts, Desired, no_facts
+from reconciler.loop.journal import place_of
 from reconciler.report.terminal import printable
 from reconciler.source.checkout import Source
 
@@ -174,7 +175,8 @@ def _everywhere(
 ) -> Iterator[Pass]:
     facts = headers.facts if headers else no_facts
     agents = open_agents(args, source)
-    together = open_together(args, agents, open_apis(args)) if args.cluster else None
+    place = place_of(source)
+    together = open_together(args, agents, open_apis(args), place=place) if args.cluster else None
     delegate = FleetDelegate(agents, overrides_of(args), facts, together)
     journal, report = journal_of(source, only_peeks=True), PassReport()
     loop = Loop(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,14 @@ from reconciler.kube.objects import (
     FLEET_LABEL,
     MANAGED_BY_LABEL,
     MANAGER,
+    OWNED_KINDS,
     PART_OF_LABEL,
     SERVICE_LABEL,
     SYSTEM_NAMESPACE,
     Manifest,
     ObjectId,
 )
+from reconciler.source.history import NotedRevision
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
@@ -36,6 +39,9 @@ TOOLING_ANNOTATION = "applyset.kubernetes.io/tooling"
 KINDS_ANNOTATION = "applyset.kubernetes.io/contains-group-kinds"
 NAMESPACES_ANNOTATION = "applyset.kubernetes.io/additional-namespaces"
 _MOST_SOURCES = 700_000  # characters; a whole object may have 1.5 MB
+_FOLLOWED = "followed"
+_PLACE = ("location", "ref", "fleet", "root")
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _TOOL = f"{MANAGER}/v1"  # NAME/VERSION: other tools must leave the set alone
 
 
@@ -98,11 +104,14 @@ def parent(
     revision: str | None,
     sources: Mapping[ObjectRef, Location] = MappingProxyType({}),
     defaults: Mapping[str, str] = MappingProxyType({}),
+    followed: NotedRevision | None = None,
 ) -> dict[str, Any]:
     """The ApplySet's parent: the kinds and namespaces of its members, the revision applied last
-    (None: none yet), where in it each service and document is declared, and which defaults of the
-    process that applied it decided."""
+    (None: none yet), where in it each service and document is declared, which defaults of the
+    process that applied it decided, and the commit that is followed."""
     told = {"defaults": json.dumps(dict(sorted(defaults.items())))} if defaults else {}
+    applied = {"revision": revision, "sources": _packed(sources), **told} if revision else {}
+    noted = {_FOLLOWED: _noted(followed)} if followed else {}
     found = tuple(members)
     kinds = sorted({f"{oid.kind}.{oid.group}" if oid.group else oid.kind for oid in found})
     spaces = sorted({oid.namespace for oid in found} - {"", SYSTEM_NAMESPACE})
@@ -119,7 +128,7 @@ def parent(
                 NAMESPACES_ANNOTATION: ",".join(spaces),
             },
         },
-        "data": {"revision": revision, "sources": _packed(sources), **told} if revision else {},
+        "data": {**applied, **noted},
     }
 
 
@@ -137,6 +146,46 @@ def sources_of(live: Manifest | None) -> dict[ObjectRef, Location]:
 def defaults_of(live: Manifest | None) -> dict[str, str]:
     """The defaults that decided when the revision was applied, by their variables."""
     return {str(name): str(told) for name, told in _mapping(live, "defaults").items()}
+
+
+def followed_of(live: Manifest | None) -> NotedRevision | None:
+    """The commit that is followed, from a live parent; None: it names none. Only what can be a
+    commit is taken: git is asked for it."""
+    told = _mapping(live, _FOLLOWED)
+    if live is None or not _COMMIT.fullmatch(str(told.get("revision"))):
+        return None
+    texts = {name: str(told.get(name, "")) for name in _PLACE}
+    at = told.get("notedAt")
+    return NotedRevision(
+        name=fleet_of(live) or "",
+        revision=str(told["revision"]),
+        noted_at=float(at) if isinstance(at, int | float) else 0.0,
+        **texts,
+    )
+
+
+def noted_revision(api: ApiServer, fleet: str) -> NotedRevision | None:
+    """What is noted in a cluster of the fleet that a source is (`checkout.fleet_of`). Raises
+    ClusterError."""
+    kind = OWNED_KINDS["", "ConfigMap"]
+    chosen = f"{ID_LABEL},{MANAGED_BY_LABEL}={MANAGER}"
+    found = api.list(kind, selector=chosen, namespace=SYSTEM_NAMESPACE).items
+    noted = (followed_of(live) for live in found if live["metadata"]["name"] == _own_name(live))
+    return max(
+        (each for each in noted if each and each.fleet == fleet),
+        key=lambda each: each.noted_at,
+        default=None,
+    )
+
+
+def _own_name(live: Manifest) -> str:
+    return parent_name(fleet_of(live) or "")
+
+
+def _noted(followed: NotedRevision) -> str:
+    told = {name: getattr(followed, name) for name in _PLACE}
+    told |= {"revision": followed.revision, "notedAt": round(followed.noted_at)}
+    return json.dumps(told, sort_keys=True)
 
 
 def _mapping(live: Manifest | None, key: str) -> Mapping[str, Any]:
@@ -189,11 +238,12 @@ def write_parent(
     revision: str | None,
     sources: Mapping[ObjectRef, Location] = MappingProxyType({}),
     defaults: Mapping[str, str] = MappingProxyType({}),
+    followed: NotedRevision | None = None,
 ) -> Manifest:
     """Write the parent, without a call if nothing changes. Before members are written, `members`
     are the previous and the next ones, so that none is ever lost from the set."""
     check_parent(live, fleet)
-    wanted = parent(fleet, members, revision, sources, defaults)
+    wanted = parent(fleet, members, revision, sources, defaults, followed)
     if live is not None and _says(live, wanted):
         return live
     return api.apply(wanted)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import ReconcilerError
@@ -34,10 +34,17 @@ from reconciler.kube.informer.observer import (
     WatchingObserver,
     strangers,
 )
-from reconciler.kube.inventory import defaults_of, revision_of, sources_of, write_parent
+from reconciler.kube.inventory import (
+    defaults_of,
+    followed_of,
+    noted_revision,
+    revision_of,
+    sources_of,
+    write_parent,
+)
 from reconciler.kube.memo import Memo
 from reconciler.kube.nearby import agents_nearby
-from reconciler.kube.objects import ObjectId, id_of
+from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.observed import ObservedCluster, PlannedCluster
 from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.running.instances import Running, explained, instances
@@ -45,6 +52,7 @@ from reconciler.kube.running.pod_reader import PodReader
 from reconciler.kube.running.pool_nodes import PoolNodes
 from reconciler.kube.status.refusals import memory_refusals
 from reconciler.placement.defaults import otherwise_applied, taken
+from reconciler.source.history import NotedRevision, SourcePlace, is_commit
 
 if TYPE_CHECKING:
     from reconciler.core.planner import Policy
@@ -89,7 +97,9 @@ class ClusterTarget:
         changed: Callable[[], None] | None = None,
         why_not: Callable[[], str] = lambda: "",
         documents: Documents | None = None,
+        place: SourcePlace | None = None,
     ) -> None:
+        """`place`: where the commits are from that are applied; None: they are of no repository."""
         self.api = api
         self.name = f"cluster/{api.name}"
         self._renderer = renderer
@@ -100,6 +110,7 @@ class ClusterTarget:
             else ListingObserver(api, others)
         )
         self._why_not = why_not
+        self._place = place
         self._fights = Fights()
         self._settled = Memo[ObjectId, bool]()
         self._running = Running()
@@ -211,7 +222,9 @@ class ClusterTarget:
         why = self._why_not()
         if not why:
             take_over(self.api, cluster.takeover)
-        if len(services) == len(changes) and revision_of(cluster.snapshot.parent) == revision:
+        parent = cluster.snapshot.parent
+        is_noted = followed_of(parent) == self._followed(parent, cluster.fleet, revision)
+        if len(services) == len(changes) and revision_of(parent) == revision and (is_noted or why):
             # Also where another process applied it while this one stood by.
             self._progress = ApplyProgress(revision)
             return of_services(services, (), blocked)
@@ -252,19 +265,34 @@ class ClusterTarget:
             (revision_of(parent), sources_of(parent), defaults_of(parent)),
         )
         after = (revision, cluster.stood, cluster.defaults)
+        followed = self._followed(parent, fleet, revision)  # from its first write on
         try:
-            parent = write_parent(self.api, fleet, parent, there, *before)
+            parent = write_parent(self.api, fleet, parent, there, *before, followed)
             outcomes = apply_objects(self.api, changes, cluster.live, fleet, why_not=self._why_not)
             self._remember(outcomes)
             is_whole = all(outcome.result is Result.APPLIED for outcome in outcomes)
             if is_whole and not self._why_not():
                 gone = {object_id(change) for change in changes if change.action is Action.DELETE}
-                write_parent(self.api, fleet, parent, there - gone, *after)
+                write_parent(self.api, fleet, parent, there - gone, *after, followed)
         except ReconcilerError as error:
             # Writing down what was applied is not in the plan: its failure is reported here.
             tried = changes or [of_inventory(self.name, fleet)]
             return tuple(Outcome(change, Result.FAILED, str(error)) for change in tried)
         return outcomes
+
+    def noted(self) -> NotedRevision | None:
+        """The commit of its repository that was followed last there. Raises ClusterError."""
+        return noted_revision(self.api, self._place.fleet) if self._place else None
+
+    def _followed(self, parent: Manifest | None, fleet: str, revision: str) -> NotedRevision | None:
+        """What is to be noted of a revision that is applied: as it is noted, where it is."""
+        known = followed_of(parent)
+        if self._place is None or not is_commit(revision):
+            return known
+        at = known.noted_at if known else 0.0
+        if (same := self._place.noted(fleet, revision, at)) == known:
+            return known
+        return replace(same, noted_at=float(round(time.time())))
 
     def _remember(self, outcomes: Iterable[Outcome]) -> None:
         """Whom we took fields from, to notice a fight."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes, AgentReport
     from reconciler.api.meta import ObjectRef
     from reconciler.loop.desired import Desired
+    from reconciler.source.history import NotedRevision
 
 LOOK_S = 60.0  # for all targets together
 _HANDOVER_S = 1800.0  # rollout.handover, where what runs does not say
@@ -132,6 +133,20 @@ class Together:
 
         with ThreadPoolExecutor(len(planned), "cluster") as pool:
             return (*outcomes, *(done for each in pool.map(apply, planned) for done in each))
+
+    def noted(self) -> NotedRevision | None:
+        """The commit that was followed last, by the clusters that answer: the newest note. Raises
+        ClusterError: none does."""
+        found: list[NotedRevision | None] = []
+        failed: ClusterError | None = None
+        for cluster in self.clusters:
+            try:
+                found.append(cluster.noted())
+            except ClusterError as error:
+                failed = error
+        if failed is not None and not found:
+            raise failed
+        return max(filter(None, found), key=lambda each: each.noted_at, default=None)
 
     def close(self) -> None:
         for cluster in self.clusters:

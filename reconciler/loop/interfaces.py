@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,7 +14,14 @@ from reconciler.core.target import Outcome, Target, apply_plan
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import CachedFacts, Desired, no_facts
 from reconciler.source.checkout import Checkout
-from reconciler.source.history import HeadVerdict, HeldHead, RefusedRevision, SourceRecord
+from reconciler.source.history import (
+    HeadVerdict,
+    HeldHead,
+    NotedRevision,
+    RefusedRevision,
+    SourceRecord,
+)
+from reconciler.source.load import Loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,9 @@ class Journal(Protocol):
     def held_paths(self) -> frozenset[str]:
         """Files that held fleet documents in the revision that was applied last."""
 
+    def recall(self, noted: NotedRevision, read: Callable[[Checkout], Loaded]) -> None:
+        """What was followed last is this, whatever this program remembers. Raises StateError."""
+
     def last_good(self) -> Checkout | None:
         """The revision that was applied last, where the source still has it."""
 
@@ -127,6 +137,11 @@ class LoopDelegate:
 
     def on_fetched(self, following: Following) -> None:
         """The source was read, or could not be."""
+
+    def noted(self) -> NotedRevision | None:
+        """The revision of this source that was followed last, where the targets have that.
+        Raises ReconcilerError: they do not answer."""
+        return None
 
     def source_busy_reason(self) -> str | None:
         """Why the source is in the middle of something, so that it is not read now."""

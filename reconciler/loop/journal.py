@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,9 @@ from reconciler.source.history import (
     HeadVerdict,
     HeldHead,
     HistoryFile,
+    NotedRevision,
     RefusedRevision,
+    SourcePlace,
     SourceRecord,
     is_commit,
     judge,
@@ -47,7 +49,7 @@ class SourceJournal:
         self._file = file
         self._source = source
         self._strict = strict
-        self._ref = str(getattr(source, "ref", "")) or _FILES
+        self._ref = _ref_of(source)
         self._fleet = fleet_of(source)
         self._known: set[str] = set()  # commits applied from elsewhere that this repository has
         self._record, self.damage = file.read()
@@ -156,10 +158,33 @@ class SourceJournal:
         """Files that held fleet documents in the applied revision."""
         return frozenset(self.last.files) if self.last else frozenset()
 
+    def recall(self, noted: NotedRevision, read: Callable[[Checkout], Loaded]) -> None:
+        """What was followed last is this, whatever this program remembers: it was noted where it is
+        applied. What it declared is read where the commit can be had. Raises
+        StateError."""
+        before = self._record.applied
+        if before is not None and before.revision == noted.revision:
+            return
+        applied = Applied(
+            location=noted.location,
+            ref=noted.ref,
+            revision=noted.revision,
+            fleet=noted.fleet,
+            root=noted.root,
+            applied_at=noted.noted_at,
+        )
+        if (git := self._git()) is not None:
+            with contextlib.suppress(SourceError):  # then it is no ancestor of anything
+                applied = _declaring(applied, read(_had(git, noted.revision)))
+        self._write(replace(self._record, applied=applied))
+
     def last_good(self) -> Checkout | None:
-        """The applied revision again, from what was fetched then. Raises SourceError."""
+        """The applied revision again, from what was fetched then or by its id. Raises
+        SourceError."""
         git, last = self._git(), self.last
-        return git.at(last.revision) if git and last and is_commit(last.revision) else None
+        if git is None or last is None or not is_commit(last.revision):
+            return None
+        return _had(git, last.revision)
 
     def applied(self, desired: Desired) -> None:
         """Remember the revision, once. Raises StateError."""
@@ -240,6 +265,39 @@ class SourceJournal:
     def _git(self) -> Historied | None:
         """The source as one that has commits, for what only history can answer."""
         return self._source if isinstance(self._source, Historied) else None
+
+
+def place_of(source: Source) -> SourcePlace | None:
+    """Where the commits of a source are from; None: it has none."""
+    if not isinstance(source, Historied):
+        return None
+    root = source.root if isinstance(source, Committed) else ""
+    return SourcePlace(source.location, _ref_of(source), fleet_of(source), root)
+
+
+def _had(git: Historied, revision: str) -> Checkout:
+    """A commit, which is fetched by its id where it is not here. Raises SourceError."""
+    try:
+        return git.at(revision)
+    except SourceError:
+        git.bring(revision)
+        return git.at(revision)
+
+
+def _ref_of(source: Source) -> str:
+    return str(getattr(source, "ref", "")) or _FILES
+
+
+def _declaring(applied: Applied, loaded: Loaded) -> Applied:
+    """With what the revision declares, as `SourceJournal.applied` notes it."""
+    refs = {ref for refs in loaded.files.values() for ref in refs}
+    return replace(
+        applied,
+        files=tuple(sorted(loaded.files)),
+        services=tuple(sorted(ref.label for ref in refs if ref.kind == "InferenceService")),
+        objects=loaded.files,
+        documents=in_force(loaded),
+    )
 
 
 def _limits(applied: Applied) -> tuple[int, float]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from reconciler.api.errors import SourceError
+from reconciler.api.errors import ReconcilerError, SourceError
 from reconciler.core.observation import RevisionState
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import Desired
@@ -58,6 +58,7 @@ class Revisions:
     _fetched: str | None = None
     _seen: str | None = None  # the revision that was followed or refused last
     _is_lost: bool = False
+    _has_recalled: bool = False
     _changes: Mapping[str, object] = field(default_factory=dict)  # of model files, seen last
     _changed_at: float = 0.0
     _moving: str | None = None  # the revision that waits for the source to be still
@@ -116,6 +117,7 @@ class Revisions:
             self._is_lost = True
             why = str(error)
             self.report.source_lost(why, self.journal.lost(why))
+            self._recall()
             self._resume()
             return
         self.journal.found()
@@ -127,6 +129,7 @@ class Revisions:
             return
         if self._is_moving(checkout.revision):
             return
+        self._recall()
         self._seen = None  # until it is followed: if not, it comes again, or the one before it does
         verdict = self.journal.accept(checkout)
         if verdict.message:
@@ -178,6 +181,19 @@ class Revisions:
         self._again = threading.Timer(seconds, again)
         self._again.daemon = True
         self._again.start()
+
+    def _recall(self) -> None:
+        """At our start: what another process, or an earlier life of this one, followed last."""
+        if self.desired is not None or self._has_recalled:
+            return
+        try:
+            noted = self.delegate.noted()
+        except ReconcilerError as error:  # nothing can be applied there now either
+            log.debug("what was followed last is not known: %s", error)
+            return
+        if noted is not None:
+            self.journal.recall(noted, lambda checkout: self.read(checkout, frozenset()))
+        self._has_recalled = True
 
     def _resume(self) -> None:
         """After our own restart, when the newest revision cannot be had or used: the last good."""

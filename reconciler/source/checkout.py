@@ -135,6 +135,9 @@ class Historied(Protocol):
     def at(self, revision: str) -> Checkout:
         """A commit that was fetched before, without asking the remote. Raises SourceError."""
 
+    def bring(self, revision: str) -> None:
+        """Fetch one commit that is not here. Raises SourceError."""
+
     def keep(self, revision: str, holder: str) -> None:
         """Protect a commit as the one that `holder` has applied. Raises SourceError."""
 

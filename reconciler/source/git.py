@@ -86,6 +86,17 @@ class GitSource:
             raise SourceError(f"{self.location}: commit {revision[:12]} is not in the local copy")
         return self._read(known)
 
+    def bring(self, revision: str) -> None:
+        """Fetch one commit that is not here, for `at`. Raises SourceError: the remote does not
+        answer, or has it no more."""
+        kept = f"refs/fleet/commit/{revision}"
+        with self.mirror.locked(self._transfer_deadline_s):
+            self.mirror.prepare("sha256" if len(revision) == 64 else "sha1")
+            wanted = [f"+{revision}:{kept}"]
+            got = self.mirror.fetch(self._address, wanted, self._credentials, self._deadline_s)
+        if got.code != 0:
+            raise unreachable(self._address, self._credentials, got.stderr, got.message)
+
     def keep(self, revision: str, holder: str) -> None:
         """Protect a commit as the one that `holder` has applied, so that a force-push cannot remove
         it. Each follower of this repository on this machine has a ref of its own."""

@@ -40,6 +40,35 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
+class NotedRevision:
+    """The commit that was followed last, as it is noted where it is applied: a program that has no
+    record of its own goes on from it. The fields are those of Applied; `name` is the Fleet's."""
+
+    name: str
+    location: str
+    ref: str
+    revision: str
+    fleet: str
+    root: str
+    noted_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlace:
+    """Where a source's commits are from. The fields are those of Applied."""
+
+    location: str
+    ref: str
+    fleet: str
+    root: str
+
+    def noted(self, name: str, revision: str, at: float) -> NotedRevision:
+        return NotedRevision(
+            name, self.location, self.ref, revision, self.fleet, self.root, noted_at=at
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RefusedRevision:
     """A newer revision that was refused in whole or in part, and since when."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import pytest
 from tests.support.cluster import Cluster
 from tests.support.cluster_fleet import ClusterFleet
 from tests.support.fleets import document, service
+from tests.support.git_http import git_server
 from tests.support.reconciler import Machine
 from tests.support.wait import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
 
-SOON = ("--interval", "1s")
+SOON = ("--interval", "1s", "--lease-duration", "4s")
 
 
 @pytest.fixture
@@ -131,3 +133,65 @@ def test_a_service_whose_namespace_is_absent_is_named_by_the_fleet(home: Cluster
 
     home.cluster.namespace("quota")
     home.cluster.wait("fleet/home", "--for=condition=Ready")
+
+
+def new_pod(tmp_path: Path) -> dict[str, str]:
+    """The environment of a reconciler whose folder is empty."""
+    folder = tmp_path / "new-pod"
+    folder.mkdir()
+    return {"XDG_CACHE_HOME": str(folder)}
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        ("a commit with an error", "RevisionRefused"),
+        ("one in whose history the applied commit is not", "RevisionRefused"),
+        ("a head that is older", "RevisionHeld"),
+    ],
+)
+def test_a_reconciler_without_a_memory_goes_on_from_the_commit_that_was_followed(
+    trouble: str, reason: str, home: ClusterFleet, tmp_path: Path
+) -> None:
+    home.push(other=service("other", "phi"))
+    first = home.loop(*SOON)
+    good = home.repo.head()
+    wait_ready(home, good)
+    first.end(signal.SIGKILL)
+    if "not" in trouble:
+        home.repo.git("reset", "-q", "--hard", "HEAD~2")
+    if "older" in trouble:
+        home.repo.git("push", "-q", "--force", "origin", "HEAD~1:main")
+    else:
+        (home.repo.work / "chat.yaml").write_text(service("chat", "phi", contextSize="eight"))
+        home.repo.commit("bad", force=True)
+    home.cluster.kubectl("scale", "deployment", "other", "--replicas=2")
+
+    home.machine.start(*home.words, *SOON, env=new_pod(tmp_path))
+
+    home.cluster.wait("fleet/home", "--for=condition=Stalled")
+    assert condition(home, "Ready")[:2] == ("False", reason)
+    assert status(home)["observedRevision"] == good
+    home.cluster.wait("deployment/other", "--for=jsonpath={.spec.replicas}=1")
+
+
+def test_where_nothing_can_be_followed_nothing_is_said_to_be_as_it_was(
+    home: ClusterFleet, tmp_path: Path
+) -> None:
+    with git_server(home.repo.remote.parent) as server:
+        words = ("-C", server.url("fleet.git"), *home.words[2:], *SOON)
+        first = home.machine.start(*words)
+        wait_ready(home, home.repo.head())
+        home.cluster.wait("isvc/chat", "--for=condition=Ready")
+        first.end()
+        server.stop()
+
+        home.machine.start(*words, env=new_pod(tmp_path))
+
+        home.cluster.wait("isvc/chat", "--for=condition=Ready=unknown")
+        home.cluster.wait("fleet/home", "--for=condition=Applied=unknown")
+        assert condition(home, "SourceReady")[:2] == ("False", "SourceLost")
+        assert home.cluster.json("get", "isvc", "chat")["status"]["endpoint"]
+        server.start()
+        home.cluster.wait("isvc/chat", "--for=condition=Ready")
+        home.cluster.wait("fleet/home", "--for=condition=Ready")

@@ -5,7 +5,7 @@ tests/loop/test_target_contract.py holds it against the real one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from reconciler.api.errors import ApplyError
@@ -18,7 +18,8 @@ from reconciler.core.target import Outcome, Result
 from reconciler.fleet.workload import Workload
 from reconciler.loop.desired import Desired
 from reconciler.source.checkout import Checkout
-from reconciler.source.history import Course, HeadVerdict, SourceRecord
+from reconciler.source.history import Course, HeadVerdict, NotedRevision, SourceRecord
+from reconciler.source.load import Loaded
 
 
 class NoJournal:
@@ -41,6 +42,9 @@ class NoJournal:
 
     def held_paths(self) -> frozenset[str]:
         return frozenset()
+
+    def recall(self, noted: NotedRevision, read: Callable[[Checkout], Loaded]) -> None:
+        """Nothing to remember."""
 
     def last_good(self) -> Checkout | None:
         return None

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from reconciler.api.fleet import FleetPolicy
 from reconciler.kube.crsource.source import ClusterCheckout, ClusterSource
+from reconciler.kube.leaderelection.idle import IdleReport
 from reconciler.kube.leaderelection.leadership import CLIENT_GO, Leadership
 from reconciler.kube.server import NOTHING, Serves
 from reconciler.kube.server.board import Board
@@ -54,6 +55,8 @@ class Operator:
         than a revision takes, so that what changes with the traffic is written too."""
         identity = own_identity()
         self._wake = wake
+        self._idle: tuple[Following, str] | None = None  # the fleet that cannot be followed
+        self._idles = tuple(IdleReport(api, identity, times) for api in apis)
         self._serves = serves
         self._source = source
         self._serving: OperatorServer | None = None
@@ -73,9 +76,11 @@ class Operator:
         self._statuses = StatusReporter(report, writers, self._told, self._led, speaks=speaks)
         self.report = Board(self._statuses, lambda: self.leadership.role)
 
-    def on_fetched(self, following: Following) -> None:
-        """The source was read, or could not be."""
+    def on_fetched(self, following: Following, fleet: str) -> None:
+        """The source was read, or could not be. `fleet`: the Fleet's name, where it is known before
+        a revision is followed; empty: it is not."""
         self._statuses.following = following
+        self._idle = (following, fleet) if fleet and following.followed is None else None
 
     def on_revision(self, desired: Desired) -> None:
         """A new revision: its Fleet's name determines the Lease."""
@@ -85,7 +90,13 @@ class Operator:
 
     def on_pass(self, seconds: float) -> None:
         """A pass has ended."""
+        if self._idle is not None:
+            for idle in self._idles:
+                self._statuses.guard(idle.cluster, partial(self._report_idle, idle, *self._idle))
         self.report.passed(seconds)
+
+    def _report_idle(self, idle: IdleReport, following: Following, fleet: str) -> None:
+        self._told(*idle.report(following, fleet))
 
     @property
     def port(self) -> int | None:

@@ -55,6 +55,7 @@ OWN_REASONS: Mapping[str, str] = MappingProxyType(
         "FetchFailed": "the newest revision could not be read or followed",
         "Applied": "the cluster is as the revision says",
         "NotSo": "nothing of the kind",
+        "NothingFollowed": "no revision can be followed, so nothing is looked at",
     }
 )
 KNOWN_REASONS = frozenset((*OWN_REASONS, *REASONS, *RULES))

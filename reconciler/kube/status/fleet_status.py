@@ -8,6 +8,7 @@ are always there, so that nobody else can add one: what is written here is never
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,7 @@ from reconciler.kube.status.conditions import (
     SOURCE_READY,
     STALLED,
     Condition,
+    Truth,
     cut,
     set_conditions,
 )
@@ -40,118 +42,52 @@ FLEET_FIELDS = (
 )
 """Our fields of a Fleet's status."""
 
-_PERSON = frozenset({"RevisionRefused", "RevisionHeld", "FetchFailed"})  # waiting does not help
+
+@dataclass(frozen=True, slots=True)
+class FleetView:
+    """What a Fleet's status is made from. `made`: its condition Applied; `applied`: the revision
+    that the cluster was made to be last, as a whole; `generation`: that was looked at."""
+
+    following: Following
+    made: Condition
+    applied: str | None
+    generation: int | None
 
 
-def fleet_status(
-    view: ClusterView, following: Following, applied: str | None, live: Manifest, now: str
-) -> dict[str, Any]:
-    """The status of a live Fleet, in FLEET_FIELDS. `applied`: the revision that the cluster was
-    made to be last, as a whole."""
-    generation = view.observed_generation(live)
+def fleet_status(of: FleetView, live: Manifest, now: str) -> dict[str, Any]:
+    """The status of a live Fleet, in FLEET_FIELDS."""
+    following = of.following
     before = (live.get("status") or {}).get("conditions") or ()
-    conditions = _conditions(view, following, applied)
     status = {
-        "observedGeneration": generation,
-        "observedRevision": view.desired.fleet.revision,
-        "appliedRevision": applied,
+        "observedGeneration": of.generation,
+        "observedRevision": following.followed,
+        "appliedRevision": of.applied,
         "source": _source(following),
         "head": following.head,
         "refused": _refused(following),
         "held": _held(following),
-        "conditions": set_conditions(before, conditions, generation, now),
+        "conditions": set_conditions(before, _conditions(of), of.generation, now),
     }
     return {name: value for name, value in status.items() if value is not None}
 
 
-def fleet_events(
-    view: ClusterView, following: Following, applied: str | None, live: Manifest
-) -> Iterator[EventNote]:
+def fleet_events(of: FleetView, live: Manifest) -> Iterator[EventNote]:
     """What has happened to the fleet as a whole, beside the status that was there before."""
-    ref, was = ref_of(id_of(live)), live.get("status") or {}
+    ref, was, following = ref_of(id_of(live)), live.get("status") or {}, of.following
     before = {c.get("type"): c.get("status") for c in was.get("conditions") or ()}
-    for condition in _conditions(view, following, applied):
+    for condition in _conditions(of):
         if condition.type in _TOLD and condition.status != "True":
-            told = condition.reason not in ("Progressing", "NotReady")
-            if told:
+            if condition.reason != "Progressing":
                 yield EventNote(ref, condition.reason, "Follow", condition.message, is_bad=True)
         elif condition.type == SOURCE_READY and before.get(SOURCE_READY) not in (None, "True"):
             yield EventNote(ref, "SourceBack", "Follow", condition.message)
-    if following.rewritten and was.get("observedRevision") != view.desired.fleet.revision:
+    if following.rewritten and was.get("observedRevision") != following.followed:
         yield EventNote(ref, "RevisionRewritten", "Follow", following.rewritten, is_bad=True)
-    if applied and was.get("appliedRevision") not in (None, applied):
-        yield EventNote(ref, "RevisionApplied", "Apply", f"revision {applied[:12]} is applied")
+    if of.applied and was.get("appliedRevision") not in (None, of.applied):
+        yield EventNote(ref, "RevisionApplied", "Apply", f"revision {of.applied[:12]} is applied")
 
 
-_TOLD = (SOURCE_READY, CURRENT, APPLIED)
-
-
-def _conditions(
-    view: ClusterView, following: Following, applied: str | None
-) -> tuple[Condition, ...]:
-    source, current = _source_ready(following), _current(view, following)
-    made = _applied(view, applied)
-    worst = next((c for c in (current, made, source) if c.status != "True"), None)
-    revision = view.desired.fleet.revision
-    ready = (
-        Condition(READY, "True", "Applied", f"revision {revision[:12]} is applied")
-        if worst is None
-        else Condition(READY, _less(worst), worst.reason, worst.message)
-    )
-    stalled = next((c for c in (current, made) if c.reason in _PERSON or _is_held(view, c)), None)
-    moves = made if made.status != "True" and made is not stalled else None
-    return (
-        ready,
-        _present(RECONCILING, moves, "nothing is on its way"),
-        _present(STALLED, stalled, "nothing waits for a person"),
-        source,
-        current,
-        made,
-    )
-
-
-def _less(worst: Condition) -> Any:  # noqa: ANN401 - a Truth
-    """Of a source that is lost it is not known whether it has a newer revision."""
-    return "Unknown" if worst.type == SOURCE_READY else worst.status
-
-
-def _present(kind: str, cause: Condition | None, otherwise: str) -> Condition:
-    if cause is None:
-        return Condition(kind, "False", "NotSo", otherwise)
-    return Condition(kind, "True", cause.reason, cause.message)
-
-
-def _source_ready(following: Following) -> Condition:
-    where, record = _where(following), following.record
-    if record.unreachable_since is not None:
-        why = f"since {_stamp(record.unreachable_since)}: {record.unreachable_why}"
-        return Condition(SOURCE_READY, "False", "SourceLost", f"{why}{_goes_on(following)}")
-    at = f" is at {following.head[:12]}" if following.head else ""
-    return Condition(SOURCE_READY, "True", "Fetched", f"{where}{at}")
-
-
-def _current(view: ClusterView, following: Following) -> Condition:
-    """Whether the newest revision that is known is the one that is followed."""
-    goes_on = _goes_on(following)
-    if (refused := following.refused) is not None:
-        problem = refused.problems[0] if refused.problems else "it has errors"
-        more = f" (and {len(refused.problems) - 1} more)" if len(refused.problems) > 1 else ""
-        part = " in part" if refused.revision == following.followed else ""
-        why = f"{refused.revision[:12]} is refused{part}: {problem}{more}{goes_on}"
-        return Condition(CURRENT, "False", "RevisionRefused", why)
-    if (held := following.held) is not None:
-        return Condition(CURRENT, "False", "RevisionHeld", f"{held.message}{goes_on}")
-    if following.failed:
-        return Condition(CURRENT, "False", "FetchFailed", f"{following.failed}{goes_on}")
-    if following.record.unreachable_since is not None:
-        why = "whether there is a newer one is not known: its source gives no answer"
-        return Condition(CURRENT, "Unknown", "SourceLost", why)
-    return Condition(
-        CURRENT, "True", "Followed", f"the newest revision, {view.desired.fleet.revision[:12]}"
-    )
-
-
-def _applied(view: ClusterView, applied: str | None) -> Condition:
+def applied_condition(view: ClusterView, applied: str | None) -> Condition:
     """Whether all of the followed revision is in this cluster, as far as it is for this cluster."""
     target, revision = f"cluster/{view.cluster}", view.desired.fleet.revision
     failed = [f"{ref.label}: {why}" for ref, why in view.failed.items()]
@@ -174,18 +110,84 @@ def _applied(view: ClusterView, applied: str | None) -> Condition:
     return Condition(APPLIED, "True", "Applied", f"revision {revision[:12]} is applied")
 
 
+NOTHING_FOLLOWED = Condition(
+    APPLIED,
+    "Unknown",
+    "NothingFollowed",
+    "this process has no revision to follow: nothing is applied, and no drift is repaired",
+)
+
+
+_TOLD = (SOURCE_READY, CURRENT, APPLIED)
+_MOVES = frozenset({"ApplyFailed", "Progressing", "NothingFollowed"})  # the rest waits for a person
+
+
+def _conditions(of: FleetView) -> tuple[Condition, ...]:
+    source, current, made = _source_ready(of.following), _current(of.following), of.made
+    worst = next((c for c in (current, made, source) if c.status != "True"), None)
+    ready = (
+        Condition(READY, "True", made.reason, made.message)
+        if worst is None
+        else Condition(READY, _less(worst), worst.reason, worst.message)
+    )
+    waits = current.status == "False" or (made.status == "False" and made.reason not in _MOVES)
+    stalled = (current if current.status == "False" else made) if waits else None
+    moves = made if made.status == "False" and made.reason in _MOVES else None
+    return (
+        ready,
+        _present(RECONCILING, moves, "nothing is on its way"),
+        _present(STALLED, stalled, "nothing waits for a person"),
+        source,
+        current,
+        made,
+    )
+
+
+def _less(worst: Condition) -> Truth:
+    """Of a source that is lost it is not known whether it has a newer revision."""
+    return "Unknown" if worst.type == SOURCE_READY else worst.status
+
+
+def _present(kind: str, cause: Condition | None, otherwise: str) -> Condition:
+    if cause is None:
+        return Condition(kind, "False", "NotSo", otherwise)
+    return Condition(kind, "True", cause.reason, cause.message)
+
+
+def _source_ready(following: Following) -> Condition:
+    where, record = _where(following), following.record
+    if record.unreachable_since is not None:
+        why = f"since {_stamp(record.unreachable_since)}: {record.unreachable_why}"
+        return Condition(SOURCE_READY, "False", "SourceLost", f"{why}{_goes_on(following)}")
+    at = f" is at {following.head[:12]}" if following.head else ""
+    return Condition(SOURCE_READY, "True", "Fetched", f"{where}{at}")
+
+
+def _current(following: Following) -> Condition:
+    """Whether the newest revision that is known is the one that is followed."""
+    goes_on = _goes_on(following)
+    if (refused := following.refused) is not None:
+        problem = refused.problems[0] if refused.problems else "it has errors"
+        more = f" (and {len(refused.problems) - 1} more)" if len(refused.problems) > 1 else ""
+        part = " in part" if refused.revision == following.followed else ""
+        why = f"{refused.revision[:12]} is refused{part}: {problem}{more}{goes_on}"
+        return Condition(CURRENT, "False", "RevisionRefused", why)
+    if (held := following.held) is not None:
+        return Condition(CURRENT, "False", "RevisionHeld", f"{held.message}{goes_on}")
+    if following.failed:
+        return Condition(CURRENT, "False", "FetchFailed", f"{following.failed}{goes_on}")
+    if following.record.unreachable_since is not None:
+        why = "whether there is a newer one is not known: its source gives no answer"
+        return Condition(CURRENT, "Unknown", "SourceLost", why)
+    head = following.followed or following.head or ""
+    return Condition(CURRENT, "True", "Followed", f"the newest revision, {head[:12]}")
+
+
 def _blocked(view: ClusterView) -> Iterator[Blocked]:
     """What is kept although nothing has a use for it any more does not count."""
     here = (None, f"cluster/{view.cluster}")
     found = (b for b in view.plan.blocked if b.target in here)
     return (b for b in found if b.reason != "Guarded" or b.token is None)
-
-
-def _is_held(view: ClusterView, condition: Condition) -> bool:
-    """Whether it is not applied for a reason that does not go away by itself."""
-    return condition.type == APPLIED and any(
-        condition.reason == blocked.reason for blocked in _blocked(view)
-    )
 
 
 def _first(lines: list[str]) -> str:

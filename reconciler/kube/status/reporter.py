@@ -29,7 +29,13 @@ from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.observed import ObservedCluster, PlannedCluster
 from reconciler.kube.speeds.reader import PodSpeeds, SpeedLook
 from reconciler.kube.status.events import EventNote, EventWriter, happenings
-from reconciler.kube.status.fleet_status import FLEET_FIELDS, fleet_events, fleet_status
+from reconciler.kube.status.fleet_status import (
+    FLEET_FIELDS,
+    FleetView,
+    applied_condition,
+    fleet_events,
+    fleet_status,
+)
 from reconciler.kube.status.status import NODE_FIELDS, SERVICE_FIELDS, node_status, service_status
 from reconciler.kube.status.view import ClusterView
 from reconciler.kube.status.writer import DesiredStatus, StatusWriter
@@ -91,12 +97,38 @@ class ClusterStatusWriter:
             generations=_generations(desired, cluster),
         )
         documents = _Documents(objects, self.statuses.current)
-        fleet = _FleetView(view, following, state.snapshot.parent, documents)
-        entries = chain(fleet.entries(), self._entries(view, documents))
-        happened = (*fleet.events(), *happenings(plan, outcomes, cluster))
-        happened += tuple(_not_measured(plan, cluster))
+        fleets = self._fleets(view, following, state.snapshot.parent, documents)
+        entries = chain(
+            (_fleet_entry(of, live) for of, live in fleets), self._entries(view, documents)
+        )
+        told = chain.from_iterable(fleet_events(of, live) for of, live in fleets)
+        happened = (*told, *happenings(plan, outcomes, cluster), *_not_measured(plan, cluster))
         written = self.statuses.write(entries)
         return written, self.events.write(happened, documents)
+
+    def _fleets(
+        self,
+        view: ClusterView,
+        following: Following | None,
+        parent: Manifest | None,
+        documents: Mapping[ObjectRef, Manifest],
+    ) -> tuple[tuple[FleetView, Manifest], ...]:
+        """The live Fleet with what its status is made from; none where it is not there, or goes."""
+        applied = revision_of(parent)
+        lives = (documents.get(policy.ref) for policy in view.desired.fleet.all(FleetPolicy))
+        return tuple(
+            (
+                FleetView(
+                    following,
+                    applied_condition(view, applied),
+                    applied,
+                    view.observed_generation(live),
+                ),
+                live,
+            )
+            for live in lives
+            if live and following and not live["metadata"].get("deletionTimestamp")
+        )
 
     def _entries(
         self, view: ClusterView, documents: Mapping[ObjectRef, Manifest]
@@ -120,31 +152,9 @@ class ClusterStatusWriter:
                 yield DesiredStatus(live, node_status(view, live, now), NODE_FIELDS)
 
 
-@dataclass(frozen=True, slots=True)
-class _FleetView:
-    """What is told of the fleet as a whole, on its Fleet."""
-
-    view: ClusterView
-    following: Following | None
-    parent: Manifest | None
-    documents: Mapping[ObjectRef, Manifest]
-
-    def entries(self) -> Iterator[DesiredStatus]:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        for live, following in self._lives():
-            status = fleet_status(self.view, following, revision_of(self.parent), live, now)
-            yield DesiredStatus(live, status, FLEET_FIELDS)
-
-    def events(self) -> Iterator[EventNote]:
-        for live, following in self._lives():
-            yield from fleet_events(self.view, following, revision_of(self.parent), live)
-
-    def _lives(self) -> Iterator[tuple[Manifest, Following]]:
-        """The live Fleet, where there is one that stays."""
-        for policy in self.view.desired.fleet.all(FleetPolicy):
-            live = self.documents.get(policy.ref)
-            if live and self.following and not live["metadata"].get("deletionTimestamp"):
-                yield live, self.following
+def _fleet_entry(of: FleetView, live: Manifest) -> DesiredStatus:
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return DesiredStatus(live, fleet_status(of, live, now), FLEET_FIELDS)
 
 
 class _Documents(Mapping[ObjectRef, Manifest]):
@@ -232,15 +242,15 @@ class StatusReporter:
         if not self._leads:
             return
         for writer in self._writers:
-            self._guard(writer.api.name, partial(self._write, writer, planned, outcomes))
-        self._guard("", lambda: self._led(planned.desired))
+            self.guard(writer.api.name, partial(self._write, writer, planned, outcomes))
+        self.guard("", lambda: self._led(planned.desired))
 
     def _write(
         self, writer: ClusterStatusWriter, planned: PlannedRevision, outcomes: Sequence[Outcome]
     ) -> None:
         self._told(*writer.report(planned, outcomes, self.following))
 
-    def _guard(self, name: str, step: Callable[[], None]) -> None:
+    def guard(self, name: str, step: Callable[[], None]) -> None:
         """What cannot be written now is written after the next pass; the failure is logged once."""
         try:
             step()
