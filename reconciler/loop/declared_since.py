@@ -49,9 +49,7 @@ class DeclaredSince:
     def _services(self) -> Iterator[ObjectRef]:
         """Every service that has a document, also one with an error."""
         documents = (ref for refs in self.loaded.files.values() for ref in refs)
-        refused = (document.ref for document in self.loaded.refused if document.ref)
-        held = (finding.ref for finding in self.fleet.held)
-        for ref in {*self.fleet.objects, *documents, *refused, *held}:
+        for ref in {*self.fleet.objects, *documents}:
             if ref.kind == "InferenceService":
                 yield ref
 

@@ -62,19 +62,21 @@ class Loop:
 
     def run(self) -> None:
         """Until `wake.stop()`."""
-        next_poll, polls = 0.0, 0
-        fetch = True
-        while not self.wake.stopped:
+        next_poll, is_first, pause_s = 0.0, True, 0.0
+        while True:
+            fetch = self.wake.wait(pause_s)
+            if self.wake.stopped:
+                return
             now = time.monotonic()
             if fetch or now >= next_poll:
                 self._guarded(self.fetch)
                 share = random.random()  # noqa: S311 - not for secrets
-                next_poll = time.monotonic() + poll_delay_s(self.timing.poll_s, share, polls)
-                polls += 1
+                delay_s = poll_delay_s(self.timing.poll_s, share, is_first=is_first)
+                next_poll = time.monotonic() + delay_s
+                is_first = False
             again_s = self._guarded(self.sync) or self.timing.resync_s
             self.delegate.on_pass(time.monotonic() - now)
-            pause = min(next_poll - time.monotonic(), again_s)
-            fetch = self.wake.wait(max(0.0, pause))
+            pause_s = max(0.0, min(next_poll - time.monotonic(), again_s))
 
     def fetch(self) -> None:
         """Read the source: see `Revisions.fetch`."""
@@ -112,16 +114,16 @@ class Loop:
         if planned is None:
             return self.timing.resync_s
         plan, desired = planned.plan, planned.desired
-        quiet_in = self.revisions.moved_at + self.timing.quiet_s - time.monotonic()
+        quiet_in_s = self.revisions.quiet_in_s
         self._report.planned(plan, desired)
         self._journal.begins(desired)
-        outcomes = self.delegate.apply(plan, hold_removals=quiet_in > 0)
+        outcomes = self.delegate.apply(plan, hold_removals=quiet_in_s > 0)
         self._report.applied(planned, outcomes)
-        waiting = quiet_in > 0 and any(c.action in REMOVALS for c in plan.changes)
+        waiting = quiet_in_s > 0 and any(c.action in REMOVALS for c in plan.changes)
         if not waiting and not any(item.token for item in plan.blocked):
             self._remember(desired)
         self._say_converged(plan, desired)
-        return quiet_in if waiting else self.timing.resync_s
+        return quiet_in_s if waiting else self.timing.resync_s
 
     def _remember(self, desired: Desired) -> None:
         """What a full disk keeps from being noted was applied all the same, and is noted later."""
@@ -156,11 +158,11 @@ class Loop:
         return None
 
 
-def poll_delay_s(interval_s: float, share: float, polls: int) -> float:
-    """Seconds until the next poll; `share` is a random number between 0 and 1.
+def poll_delay_s(interval_s: float, share: float, *, is_first: bool) -> float:
+    """Seconds from one poll to the next; `share` is a random number between 0 and 1.
 
     Machines that started together (a power cut, a roll-out) would ask one git server together for
     ever: the first pause is anything up to the interval (full jitter), later ones are as long as
     the interval on average and never the same.
     """
-    return interval_s * (share if polls == 0 else 0.5 + share)
+    return interval_s * (share if is_first else 0.5 + share)

@@ -54,7 +54,8 @@ class Revisions:
     fetching: bool = False  # in the middle of a fetch, which may take long where git is slow
     fetched_at: float | None = None  # when the source answered last, in epoch seconds
     rewritten: str = ""  # what was said of the head that is followed
-    moved_at: float = field(default_factory=time.monotonic)  # when it had something new last
+    clock: Callable[[], float] = time.monotonic
+    moved_at: float = field(init=False)  # when it had something new last, by the clock
     _fetched: str | None = None
     _seen: str | None = None  # the revision that was followed or refused last
     _is_lost: bool = False
@@ -65,6 +66,14 @@ class Revisions:
     _moving_since: float = 0.0
     _again: threading.Timer | None = None
     _told: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.moved_at = self.clock()
+
+    @property
+    def quiet_in_s(self) -> float:
+        """For how long removals wait still; 0 or less: they need not."""
+        return self.moved_at + self.timing.quiet_s - self.clock()
 
     def fetch(self) -> None:
         """Read the source, and follow what it has where that may be. Raises ReconcilerError where
@@ -108,7 +117,7 @@ class Revisions:
     def _fetch(self) -> None:
         if why := self.delegate.source_busy_reason():
             self.report.held(f"{why}: the plan waits until that is over")
-            self.moved_at = time.monotonic()
+            self.moved_at = self.clock()
             self._fetch_in(self.timing.busy_s)
             return
         try:
@@ -137,7 +146,7 @@ class Revisions:
         self.held = None if verdict.take else verdict.message
         self.rewritten = verdict.message if verdict.take else ""
         if verdict.take:
-            self.moved_at = time.monotonic()
+            self.moved_at = self.clock()
             self._examine(checkout)
             self._seen = checkout.revision
         self.journal.held(checkout.revision, self.held or "", waits_for_a_person=not verdict.take)
@@ -146,7 +155,7 @@ class Revisions:
     def _is_moving(self, revision: str) -> bool:
         """Whether somebody is still saving: several saves within a moment are one change, and start
         a model once. The first revision is followed at once."""
-        now = time.monotonic()
+        now = self.clock()
         if revision != self._moving:
             self._moving, self._moving_since = revision, now
         left_s = self._moving_since + self.timing.settle_s - now
@@ -161,7 +170,7 @@ class Revisions:
         followed = self.desired.checkout if self.desired else None
         if not isinstance(followed, OnDisk) or followed.revision != revision:
             return False
-        changes, now = followed.changes(), time.monotonic()
+        changes, now = followed.changes(), self.clock()
         if changes != self._changes:
             self._changes, self._changed_at = changes, now
         left_s = self._changed_at + self.timing.still_s - now

@@ -16,14 +16,14 @@ class Wake:
 
     def look(self) -> None:
         """A target changed."""
-        self._set(look=True)
+        self._set()
 
     def fetch(self) -> None:
         """The source may have moved."""
-        self._set(look=True, fetch=True)
+        self._set(fetch=True)
 
     def stop(self) -> None:
-        self._set(look=True, stop=True)
+        self._set(stop=True)
 
     @property
     def stopped(self) -> bool:
@@ -36,9 +36,9 @@ class Wake:
             fetch, self._look, self._fetch = self._fetch, False, False
             return fetch
 
-    def _set(self, *, look: bool = False, fetch: bool = False, stop: bool = False) -> None:
+    def _set(self, *, fetch: bool = False, stop: bool = False) -> None:
         with self._changed:
-            self._look |= look
+            self._look = True
             self._fetch |= fetch
             self._stop |= stop
             self._changed.notify_all()

@@ -197,15 +197,29 @@ def test_a_fresh_agent_leaves_what_may_be_meant_for_a_node_that_it_cannot_read(
     assert agent.one_pass() == {"own"}
 
 
-def test_nothing_is_settled_while_something_is_held(agent: Agent) -> None:
+@pytest.mark.parametrize(
+    ("broken", "mended"),
+    [
+        pytest.param({"chat.yaml": BROKEN}, {"chat.yaml": placed("chat")}, id="by its file"),
+        pytest.param(
+            {"chat.yaml": placed("chat", contextSize="many")},
+            {"chat.yaml": placed("chat")},
+            id="by a field",
+        ),
+        pytest.param({"far.yaml": BROKEN}, {"far.yaml": placed("far", "pc")}, id="elsewhere"),
+    ],
+)
+def test_nothing_is_settled_while_something_is_held(
+    agent: Agent, broken: dict[str, str], mended: dict[str, str]
+) -> None:
     agent.delegate = converged = Converged(agent.target)
     agent.restart()
-    agent.repo.publish({"chat.yaml": BROKEN})
+    agent.repo.publish(broken)
 
     agent.one_pass()
     agent.loop.sync()
     during = list(converged.revisions)
-    head = agent.repo.publish({"chat.yaml": placed("chat")})
+    head = agent.repo.publish(mended)
     agent.one_pass()
 
     assert (during, converged.revisions) == ([], [head])

@@ -108,7 +108,7 @@ def faults_of(path: Path, source: bytes) -> tuple[Fault, ...]:
                 yield whole(node, str(number + 1))
             case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
                 yield whole(test, "(not (\0))")
-            case ast.Return(value=ast.expr() as value) if not _is_none(value):
+            case ast.Return(value=ast.expr() as value) if not _is_no(value):
                 yield whole(value, "None")
             case ast.Expr(value=ast.Call()):
                 yield whole(node, "pass")
@@ -150,8 +150,9 @@ def _is_elsewhere(node: ast.AST, branch: str) -> bool:
     return branch == ("orelse" if sys.platform == "linux" else "body") or branch == "test"
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _is_no(node: ast.expr) -> bool:
+    """What whoever asks takes for the same as None."""
+    return isinstance(node, ast.Constant) and (node.value is None or node.value is False)
 
 
 def _is_typing(node: ast.AST) -> bool:

@@ -99,7 +99,7 @@ class Copies:
         copy = self._free.get()
         data = copy / ".coverage"
         data.unlink(missing_ok=True)
-        code = f"--include={','.join(f'{each}*' for each in room.code)}"
+        code = f"--source={','.join(sorted({str(path.parent) for path in room.files()}))}"
         measuring = ("-m", "coverage", "run", code, "-m", "pytest", "-p", "tests.mutants.plugin")
         if ended := _python(copy, room, (*measuring, *_words(room, room.tests)), None):
             raise RoomFailsError(f"the tests of {room.name} fail without a fault: exit {ended}")
