@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
 
@@ -29,9 +32,10 @@ ROUTER = health.recogniser("llamacpp-router", ("tiny",))
 
 
 class Answering:
-    """A server of fixed JSON, which remembers what it was asked. It finds nothing to POST to."""
+    """A server of fixed JSON, which remembers what it was asked, and of who has the key. It finds
+    nothing to POST to. A pair is a status and its JSON; `None` closes the connection."""
 
-    def __init__(self, answers: Mapping[str, object]) -> None:
+    def __init__(self, answers: Mapping[str, object], key: str | None = None) -> None:
         outer = self
         self.paths: list[str] = []
 
@@ -45,7 +49,15 @@ class Answering:
 
             def _answer(self, status: int) -> None:
                 outer.paths.append(self.path)
-                body = json.dumps(answers[self.path]).encode()
+                said = answers.get(self.path, (404, {}))
+                if said is None:
+                    self.close_connection = True
+                    return
+                if isinstance(said, tuple):
+                    status, said = said
+                if key and self.headers["Authorization"] != f"Bearer {key}":
+                    status = 401 if self.path != "/health" else status
+                body = said if isinstance(said, bytes) else json.dumps(said).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -57,7 +69,7 @@ class Answering:
         self.port = self._server.server_port
 
     def __enter__(self) -> Answering:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -80,6 +92,110 @@ def test_the_right_process_with_the_right_model_is_ready(server: tuple[int, int]
     pid, port = server
 
     assert health.check(pid, "127.0.0.1", port, PROBE, TINY).ready
+
+
+LISTS_TINY = {"data": [{"id": "tiny"}]}
+SERVES: dict[str, object] = {"/health": {}, "/v1/models": LISTS_TINY, "/try": None}
+READY = (True, "Ready", "")
+NO_LIST = "/v1/models returned no list of models: "
+TRIAL = Probe(trial=("/try", "{}"))
+LOADING = (False, "Loading", "/health answers 503: loading")
+
+
+# What a process answers, who asks for what, and what is said of it.
+VERDICTS: dict[str, tuple[dict[str, object], dict[str, Any], tuple[bool, str, str]]] = {
+    "all is well": ({}, {}, READY),
+    "it loads": ({"/health": (503, {"error": {"message": "loading"}})}, {}, LOADING),
+    "it loads, in a word": ({"/health": (503, {"error": "loading"})}, {}, LOADING),
+    "it loads, without a word": ({"/health": (503, b"<html>")}, {},
+                                 (False, "Loading", "/health answers 503")),
+    "one that is healthy while it loads fails": ({"/health": (503, {})}, {"probe": TRIAL},
+                                                 (False, "EngineFailed", "/health answers 503")),
+    "it hangs up": ({"/health": None}, {},
+                    (False, "Loading", "no answer on port {}: Remote end closed connection"
+                     " without response")),
+    "its list comes later": ({"/v1/models": (503, {})}, {},
+                             (False, "Loading", "/v1/models answers 503")),
+    "its list is none": ({"/v1/models": b"<html>"}, {},
+                         (False, "Loading", f"{NO_LIST}JSONDecodeError")),
+    "it hangs up on the list": ({"/v1/models": None}, {},
+                                (False, "Loading", f"{NO_LIST}RemoteDisconnected")),
+    "it has no list": ({"/v1/models": None}, {"probe": Probe(models_path=None)}, READY),
+    "its list is long known": ({"/v1/models": None}, {"proven": True}, READY),
+    "its list changes": ({"/v1/models": (503, {})}, {"proven": True, "probe": Probe(live=True)},
+                         (False, "Loading", "/v1/models answers 503")),
+    "it has not answered a request yet": ({}, {"probe": TRIAL},
+                                          (False, "Loading", "has not answered a request yet")),
+    "it answered one in another life": ({}, {"probe": TRIAL, "was_ready": True}, READY),
+    "it asks for its key": ({}, {"asks": "secret", "key": "secret"}, READY),
+    "it asks for another key": ({}, {"asks": "secret", "key": "another"},
+                                (False, "Loading", "/v1/models answers 401")),
+    "it asks for no key": ({}, {"key": "secret"},
+                           (False, "KeyNotAsked", "/v1/models answers 200 without the API key;"
+                            " stop it, and use another engine")),
+    "it asked for its key before": ({}, {"key": "secret", "proven": True,
+                                         "probe": Probe(live=True)}, READY),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("answers", "asked", "verdict"), VERDICTS.values(), ids=VERDICTS)
+def test_a_process_is_ready_once_all_that_it_is_asked_is_answered_well(
+    answers: dict[str, object], asked: dict[str, Any], verdict: tuple[bool, str, str]
+) -> None:
+    here = os.getpid()
+    words = {"probe": PROBE, **asked}
+    with Answering(SERVES | answers, words.pop("asks", None)) as server:
+        known = listening_socket(here, server.port) if words.pop("proven", False) else None
+        probe = words.pop("probe")
+
+        found = health.check(here, "127.0.0.1", server.port, probe, TINY, known=known, **words)
+
+    is_ready, reason, message = verdict
+    assert (found.ready, found.reason) == (is_ready, reason)
+    assert found.message == message.format(server.port)
+    if found.listening is not None:
+        assert found.listening.port == server.port
+
+
+@pytest.mark.parametrize(("was_ready", "reason"), [(False, "Loading"), (True, "NotResponding")])
+def test_a_process_that_is_silent_loads_until_it_was_ready_once(
+    was_ready: bool, reason: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+
+        found = health.check(
+            os.getpid(), "127.0.0.1", port, PROBE, TINY, was_ready=was_ready, timeout_s=0.05
+        )
+
+    assert (found.ready, found.reason) == (False, reason)
+    assert found.message == f"no answer on port {port} within 0.05 s"
+
+
+@pytest.mark.parametrize(
+    ("slots", "gauge", "busy"),
+    [
+        ([{"is_processing": True}, {"is_processing": False}, {}, "odd"], b"waits 2\n", 3),
+        ([{"is_processing": True}], (503, b"waits 2\n"), 1),
+        ([{"is_processing": True}], None, 1),
+        ([{"is_processing": False}], b"waits 2\n", 0),
+        ((503, [{"is_processing": True}]), b"waits 2\n", None),
+        ({"slots": 1}, b"waits 2\n", None),
+        (None, b"waits 2\n", None),
+    ],
+)
+def test_requests_that_wait_for_a_busy_slot_count_too(
+    slots: object, gauge: object, busy: int | None
+) -> None:
+    with Answering({"/slots": slots, "/metrics": gauge}) as engine:
+        asked = launch("chat", engine.port)
+        probe = Probe(slots_path="/slots", queue=("/metrics", "waits"))
+
+        found = health.requests_in_flight(
+            replace(asked, command=replace(asked.command, probe=probe))
+        )
+
+    assert found == busy
 
 
 @pytest.mark.parametrize("error", ["no weights", {"message": "no weights"}])

@@ -6,14 +6,22 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import psutil
 import pytest
 
 from agent.process import identity
+from agent.process.holders import leftovers, started_of
 from agent.process.identity import MARKER_VARIABLE
 from agent.process.launch import Child, Identity
+from agent.process.orphan import is_elsewhere, orphan_of, runs_as
 from agent.process.pidwatch import PidWatch, kill_leftovers
+from agent.process.spawn import CONFIG_VARIABLE
+from agent.state.directory import StateDir
+from tests.support.owner import launch, service
 from tests.support.pids import alive
 from tests.support.wait import wait_for
 
@@ -172,3 +180,91 @@ def test_a_process_of_an_earlier_agent_is_watched_only_if_it_is_ours(
         watch.close()
         os.close(reads)
         os.close(wakes)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDir:
+    return StateDir.open(tmp_path / "state")
+
+
+@pytest.fixture
+def orphan(state: StateDir) -> Iterator[int]:
+    """What serves `chat` of a state directory that has no record of it, with a child."""
+    with _serving({MARKER_VARIABLE: OURS, CONFIG_VARIABLE: str(state.workload_dir(CHAT))}) as pid:
+        yield pid
+
+
+CHAT = service("chat")
+
+
+@contextmanager
+def _serving(variables: dict[str, str]) -> Iterator[int]:
+    words = ["sh", "-c", "sleep 600 & echo; wait"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, env={**os.environ, **variables}, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process.pid
+        finally:
+            os.killpg(process.pid, 9)
+
+
+def test_a_process_without_a_record_says_whose_it_is(state: StateDir, orphan: int) -> None:
+    found = orphan_of(state, CHAT)
+
+    assert found is not None
+    assert (found.identity, found.marker) == (identity.identity_of(orphan), OURS)
+    assert found.adopted, "nobody can reap it"
+    assert found.spawned_at == psutil.Process(orphan).create_time()
+    assert orphan_of(state, service("base")) is None
+    started = started_of(orphan)
+    assert started is not None
+    assert (started.root, started.label, started.port) == (state.root, None, None)
+    assert started.ends_with == f"kill {orphan}"
+    assert orphan in [each.pid for each in leftovers(state)]
+
+
+def test_a_process_that_lacks_a_marker_or_a_folder_is_no_agents(state: StateDir) -> None:
+    with _serving({CONFIG_VARIABLE: str(state.workload_dir(CHAT))}) as pid:
+        assert orphan_of(state, CHAT) is None
+        assert started_of(pid) is None
+    with _serving({MARKER_VARIABLE: OURS}) as pid:
+        assert started_of(pid) is None
+        assert not is_elsewhere(state, pid)
+
+
+def test_a_process_is_of_another_state_directory_while_that_is_there(
+    state: StateDir, orphan: int, tmp_path: Path
+) -> None:
+    copy = StateDir.open(tmp_path / "copy")
+
+    assert not is_elsewhere(state, orphan)
+    assert is_elsewhere(copy, orphan)
+    assert orphan in [each.pid for each in leftovers(copy)]
+
+    state.root.rename(tmp_path / "moved")
+
+    assert not is_elsewhere(copy, orphan), "a directory that was moved took its processes along"
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "same"),
+    [
+        (("sh", "-c", "sleep 600 & echo; wait"), {}, True),
+        (("/another/sh", "-c", "sleep 600 & echo; wait"), {MARKER_VARIABLE: OURS}, True),
+        (("sh", "-c", "sleep 600"), {}, False),
+        (("sh", "-x", "-c", "sleep 600 & echo; wait"), {}, False),
+        (("sh", "-c", "sleep 600 & echo; wait"), {MARKER_VARIABLE: ANOTHER}, False),
+        (("sh", "-c", "sleep 600 & echo; wait"), {"NOBODY_SET_THIS": "1"}, False),
+    ],
+)
+def test_a_process_is_what_would_be_started_by_its_words_and_variables(
+    orphan: int, argv: tuple[str, ...], env: dict[str, str], same: bool
+) -> None:
+    made = launch("chat", 20000)
+    wanted = replace(made, command=replace(made.command, argv=argv, env=env))
+
+    assert runs_as(wanted, orphan) == same
+    assert not runs_as(wanted, 2**22 + 1)
