@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.gguf.limits import LIMITS
-from reconciler.memory import CACHE_TYPES, MemorySettings, ModelFacts, estimate, on_devices
+from reconciler.memory import (
+    CACHE_TYPES,
+    MemorySettings,
+    ModelFacts,
+    beside_projector,
+    estimate,
+    is_projector,
+    on_devices,
+)
 from reconciler.memory.architectures import ARCHITECTURES
 from reconciler.memory.keys import FactValue
 from reconciler.memory.layers import shape
@@ -287,6 +295,33 @@ def test_an_unknown_architecture_is_bounded_from_above_and_says_so() -> None:
     assert found.kv_bytes == 4 * 8192 * (4 * HEAD + 2 * 128 * 2)
     assert found.state_bytes == 4 * STATE
     assert "brand-new is not in our table" in found.arithmetic[-1]
+
+
+def test_a_projector_computes_an_image_as_large_as_its_header_says() -> None:
+    keys: dict[str, FactValue] = {
+        "clip.vision.image_size": 896,
+        "clip.vision.patch_size": 14,
+        "clip.vision.embedding_length": 1152,
+        "clip.vision.feed_forward_length": 4304,
+    }
+    alone = estimate(GEMMA, told())
+    projector = replace(GEMMA, architecture="clip", keys=keys)
+
+    found = beside_projector(alone, projector)
+    blind = beside_projector(alone, replace(projector, keys=keys | {"clip.vision.patch_size": 0}))
+
+    image = 4 * (64 * 64 * (2 * 4304 + 3 * 1152) + 3 * 896 * 896)
+    assert is_projector(projector)
+    assert not is_projector(GEMMA)
+    assert found.projector_bytes == projector.weights_bytes + image
+    assert found.arithmetic[-1] == (
+        "projector  235 MiB = 236 tensors of the file + 198 MiB for an image"
+        " = (4096 patches x 12064 + 3 x 896 x 896) x 4 B"
+    )
+    assert found.unknown == ("the projector's buffers for an image larger than 896 x 896",)
+    assert blind.projector_bytes == projector.weights_bytes
+    assert blind.unknown == ("the projector's buffers for an image",)
+    assert found.total_bytes - alone.total_bytes == found.projector_bytes
 
 
 def test_the_arithmetic_names_every_part_and_its_numbers() -> None:

@@ -95,7 +95,16 @@ def test_random_fleets_are_the_same_each_time_valid_and_not() -> None:
 def test_every_case_that_is_a_fleet_is_asked_about() -> None:
     rooms = {case.name.partition("/")[0] for case in written_cases()}
 
-    not_fleets = {"alerts", "plans", "kube_objects", "machines", "process", "seeds", "suite"}
+    not_fleets = {
+        "alerts",
+        "plans",
+        "kube_objects",
+        "machines",
+        "memory",
+        "process",
+        "seeds",
+        "suite",
+    }
     assert rooms == {path.name for path in _CASES.iterdir()} - not_fleets | {"fleet-example"}
 
 
