@@ -40,6 +40,7 @@ _PROCESS = (
     "tests/agent/test_conversations.py",
     "tests/agent/test_supervisor.py",
     "tests/agent/test_quarantine.py",
+    "tests/agent/test_many.py",
     "tests/agent/test_exits.py",
     "tests/agent/test_logs.py",
     "tests/agent/test_identity.py",
