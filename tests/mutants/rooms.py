@@ -61,6 +61,7 @@ _NODE = (
     "tests/agent/test_memory.py",
     "tests/agent/test_drift.py",
     "tests/agent/test_status.py",
+    "tests/agent/test_node.py",
     "tests/agent/test_server.py",
     "tests/loop/test_target_contract.py",
 )

@@ -1,0 +1,230 @@
+"""One node: which it is, what it can start, and what who only looks sees of it."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.node.delegate import unknown_node
+from agent.node.local import needed_digests, recorded_node
+from agent.node.node import choose_node
+from agent.node.settings import Settings
+from agent.node.view import RecordedNode, recorded_instances
+from agent.state.directory import StateDir
+from reconciler.api.errors import UsageError
+from reconciler.console.value import PortRange
+from reconciler.core.observation import Instance
+from reconciler.core.prune import Before
+from reconciler.loop.desired import Desired
+from tests.support.cluster_views import desired
+from tests.support.counting_engine import write_engine
+from tests.support.fleets import document, model, node, service
+from tests.support.gguf_models import tiny_llama
+from tests.support.owner import service as ref
+from tests.support.ports import own_port
+from tests.support.served_node import ServedNode
+from tests.support.wait import wait_for
+
+HOST = platform.node().lower()
+REVISION = "0123456789abcdef"
+POOL = document("FleetNode", "pool", {"kubernetes": {"cluster": "prod"}})
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "chosen"),
+    [
+        (["mac"], None, "mac"),  # the only one
+        (["mac", "gpu"], "gpu", "gpu"),
+        (["mac", HOST], None, HOST),
+        (["mac", HOST.partition(".")[0]], None, HOST.partition(".")[0]),
+        (["mac", "gpu"], None, "or --node NAME of fleet-agent; it has gpu, mac"),
+        (["mac", "gpu"], "pool", "no agent node of that name; it has gpu, mac"),
+        ([], None, "; it has no agent node: add a FleetNode"),
+    ],
+)
+def test_a_machine_is_the_node_that_is_said_the_only_one_or_that_of_its_name(
+    names: list[str], given: str | None, chosen: str
+) -> None:
+    files = {f"{name}.yaml": node(name) for name in names} | {"pool.yaml": POOL}
+    fleet = desired(files).fleet
+
+    if chosen in names:
+        assert choose_node(fleet, given) == chosen
+    else:
+        with pytest.raises(UsageError) as refused:
+            choose_node(fleet, given)
+        assert chosen in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("files", "before", "says"),
+    [
+        ({"mac.yaml": node("mac")}, Before(), None),
+        ({"gpu.yaml": node("gpu")}, Before(), "no FleetNode mac (it has gpu): held, as it runs"),
+        ({}, Before(), "no FleetNode mac: held, as it runs"),
+        (
+            {},
+            Before(revision="0123456789abcdef", nodes=frozenset({"mac"})),
+            "0123456789ab declared it",
+        ),
+        (
+            {},
+            Before(revision="0123456789abcdef", nodes=frozenset({"gpu"})),
+            "a state directory of its own",
+        ),
+        ({}, Before(nodes=frozenset({"mac"})), "a state directory of its own"),
+    ],
+)
+def test_a_fleet_without_the_node_is_held_and_who_declared_it_is_named(
+    files: Mapping[str, str], before: Before, says: str | None
+) -> None:
+    said = unknown_node(desired(files).fleet, "mac", before)
+
+    assert (said is None) == (says is None)
+    assert says is None or says in str(said)
+
+
+# What would keep the machine from starting `chat`.
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> dict[str, str | bytes]:
+    return {"node.yaml": node(), "model.yaml": model("tiny", source="tiny.gguf"),
+            "tiny.gguf": tiny_llama(tmp_path / "tiny.gguf").read_bytes(),
+            "chat.yaml": service("chat", "tiny")}  # fmt: skip
+
+
+def look(root: Path, want: Desired, **settings: Any) -> RecordedNode:
+    programs = {"llama-server": write_engine(root)}
+    return recorded_node("mac", replace(Settings(root / "state", programs), **settings))
+
+
+def a_file(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x" * 10)
+
+
+@pytest.mark.parametrize(
+    ("agent", "prepare", "settings", "reason", "says"),
+    [
+        ({}, lambda _: None, {}, None, ""),
+        ({"hostIP": "192.0.2.1", "expose": "open"}, lambda _: None, {}, "HostIPNotLocal",
+         "192.0.2.1 is not an address of this machine"),
+        ({}, lambda _: None, {"service_ports": PortRange(3, 2)}, "NoPortLeft",
+         "no port between 3 and 2 is left"),
+        ({"hostIP": "127.0.0.1", "expose": "key"}, lambda root: a_file(root / "state/api-key"), {},
+         "KeyUnusable", "state/api-key"),
+        ({}, lambda root: a_file(root / "state/api-key"), {}, None, ""),  # it sends none
+        ({}, lambda root: a_file(root / "state/workloads"), {}, "StateUnwritable",
+         "workloads: Not a directory; see to that"),
+        ({}, lambda root: a_file(StateDir(root / "state").workload_dir(ref("chat"))), {},
+         "StateUnwritable", ": Not a directory; see to that"),
+        ({}, lambda root: a_file(StateDir(root / "state").workload_dir(ref("base"))), {}, None, ""),
+        ({}, lambda root: a_file(root / "state/models"), {}, "StoreUnwritable",
+         "models: Not a directory; see to that"),
+    ],
+    ids=["nothing", "address", "ports", "key", "no key", "state", "folder", "another's folder",
+         "store"],
+)  # fmt: skip
+def test_what_keeps_a_service_from_being_started_is_seen_without_starting_it(
+    tmp_path: Path,
+    fleet: dict[str, str | bytes],
+    agent: Mapping[str, Any],
+    prepare: Callable[[Path], None],
+    settings: Mapping[str, Any],
+    reason: str | None,
+    says: str,
+) -> None:
+    prepare(tmp_path)
+    want = desired(fleet | {"node.yaml": node(agent=agent)})
+
+    observed = look(tmp_path, want, **settings).observe(want.assignment.workloads)
+
+    found = observed.targets["node/mac"].obstacles.get(ref("chat"))
+    assert (found and found.reason) == reason
+    assert says in (found.message if found else "")
+
+
+def test_a_program_that_is_missing_is_said_once_for_all_that_need_it(
+    tmp_path: Path, fleet: dict[str, str | bytes]
+) -> None:
+    want = desired(fleet | {"base.yaml": service("base", "tiny")})
+    recorded = look(tmp_path, want, programs={"llama-server": str(tmp_path / "nowhere")})
+
+    state = recorded.observe(want.assignment.workloads).targets["node/mac"]
+
+    assert list(state.missing) == ["llama-server"]
+    assert "nowhere" in state.missing["llama-server"]
+    assert state.renders == {}
+    workloads = want.assignment.workloads
+    assert [recorded.command(workload, workloads) for workload in workloads] == [None, None]
+
+
+def test_who_only_looks_sees_what_the_agent_sees(tmp_path: Path) -> None:
+    port = own_port()
+    files = {"chat.yaml": service("chat", "tiny", endpoint={"port": port})}
+    with ServedNode.open(tmp_path, files) as served:
+        served.wait_ready()
+        agent, settings = served.node.agent, served.node.settings
+        workloads = served.board.wanted
+        assert workloads is not None
+
+        live = agent.target.observe(workloads)
+        recorded = recorded_node("mac", settings)
+        seen = recorded.observe(workloads)
+        (command,) = [recorded.command(workload, workloads) for workload in workloads]
+
+        assert [_identity(i) for i in seen.instances] == [_identity(i) for i in live.instances]
+        ours, theirs = seen.targets["node/mac"], live.targets["node/mac"]
+        assert (ours.renders, ours.ports, ours.missing) == (
+            theirs.renders,
+            theirs.ports,
+            theirs.missing,
+        )
+        assert ours.ports_taken == theirs.ports_taken == {}, "its own process has it"
+        (running,) = agent.processes.snapshot()
+        assert command == running.launch.command
+        assert [_identity(i) for i in recorded_instances(agent.state, "mac")] == [
+            _identity(i) for i in live.instances
+        ]
+        assert len(needed_digests(agent.state, agent.store)) == 1
+
+
+def _identity(of: Instance) -> tuple[object, ...]:
+    return (of.ref, of.target, of.ready, of.reason, of.pid, of.port, of.endpoint, of.inputs_digest,
+            of.render_digest, of.models)  # fmt: skip
+
+
+def test_a_changed_drain_is_noted_and_a_changed_setting_starts_anew(tmp_path: Path) -> None:
+    with ServedNode.open(tmp_path, {"chat.yaml": service("chat", "tiny")}) as served:
+        served.wait_ready()
+        (before,) = served.node.agent.processes.snapshot()
+
+        served.write({"chat.yaml": service("chat", "tiny", rollout={"drainTimeout": "7s"})})
+        wait_for(lambda: served.node.agent.processes.snapshot()[0].launch.drain_timeout_s == 7.0)
+        assert served.node.agent.processes.snapshot()[0].pid == before.pid
+
+        served.write({"chat.yaml": service("chat", "tiny", contextSize=777)})
+        wait_for(lambda: served.node.agent.processes.snapshot()[0].pid not in (before.pid, None))
+
+
+def test_a_state_directory_that_was_removed_is_written_again(tmp_path: Path) -> None:
+    with ServedNode.open(tmp_path, {"chat.yaml": service("chat", "tiny")}) as served:
+        served.wait_ready()
+        (before,) = served.node.agent.processes.snapshot()
+        kept = {path.name for path in (served.state / "records").iterdir()}
+        history = served.state / "desired/history.json"
+
+        shutil.rmtree(served.state)
+        served.wake.look()
+        again = [*(served.state / "records" / name for name in kept), history]
+        wait_for(lambda: all(path.exists() for path in again))
+
+        assert served.node.agent.processes.snapshot()[0].pid == before.pid
+        assert StateDir(served.state).holder() is not None
