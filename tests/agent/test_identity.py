@@ -104,7 +104,9 @@ def test_a_process_is_found_by_its_marker_at_the_head_of_a_session_alone(
 
 
 @pytest.mark.parametrize(
-    "lie", [{"pid": os.getpid()}, {"started": "1"}, {"boot": "yesterday"}], ids=str
+    "lie",
+    [{"pid": os.getpid()}, {"started": "1"}, {"boot": "yesterday"}],
+    ids=["pid", "started", "boot"],
 )
 def test_a_process_is_ours_by_all_that_is_known_of_it(
     families: tuple[Family, Family], lie: dict[str, object]
