@@ -92,6 +92,13 @@ def test_a_service_runs_where_the_fleet_states_it() -> None:
     assert assignment.held == ()
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_node_that_takes_nothing_new_says_so_to_what_is_placed_there(closed: bool) -> None:
+    assignment = assign(fleet(node(unschedulable=closed), model(), service()), {})
+
+    assert [w.takes_new for w in assignment.workloads] == [not closed]
+
+
 def test_the_only_eligible_node_needs_no_statement() -> None:
     assignment = assign(fleet(node(), model(), service(placement={})), {})
 

@@ -29,6 +29,7 @@ def test_other_weights_choose_another_node() -> None:
 
     assert scores(nodes, ScoreWeights(1, 0, 0)) == [10, 5]
     assert scores(nodes, ScoreWeights(0, 0, 1)) == [0, 8]
+    assert scores(nodes, ScoreWeights(4, 0, 0)) == [10, 5]  # only their shares count
 
 
 @given(_NODES, _WEIGHTS)
