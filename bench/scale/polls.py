@@ -17,7 +17,7 @@ Pause = Callable[[float, int], float]
 
 
 def poll_pause_s(share: float, polls: int) -> float:
-    return poll_delay_s(INTERVAL_S, share, polls)
+    return poll_delay_s(INTERVAL_S, share, is_first=polls == 0)
 
 
 def renewal(share: float, _: int) -> float:

@@ -87,7 +87,7 @@ class Loop:
         except (ReconcilerError, OSError) as error:
             failed = words_of(error)
             if isinstance(error, StateError):
-                self.revisions.unwritten = str(error)
+                self.revisions.unwritten = failed
             raise
         else:
             self.revisions.unwritten = None

@@ -22,7 +22,8 @@ from agent.server.sampler import Sampler
 from agent.state.benchmarks import keep
 from reconciler.http.thread import ServerThread
 from reconciler.kube.client.api import ApiServer
-from reconciler.kube.extender import app as extender
+from reconciler.kube.extender.app import make_app as make_extender
+from reconciler.kube.extender.tally import Sources, Tally
 from reconciler.metrics.exposition import exposition, family, info
 from reconciler.metrics.table import EVERYWHERE, PROGRAMS, MetricType
 from tests.kube.test_serving import CHAT, serving
@@ -76,8 +77,8 @@ def _reconciler(_: Path) -> Iterator[int]:
 
 @contextmanager
 def _extender(_: Path) -> Iterator[int]:
-    sources = extender.Sources(lambda: None, dict, tuple)
-    with ServerThread(extender.make_app(sources, extender.Tally()), "127.0.0.1", 0) as server:
+    sources = Sources(lambda: None, dict, tuple)
+    with ServerThread(make_extender(sources, Tally()), "127.0.0.1", 0) as server:
         yield server.port
 
 

@@ -142,7 +142,6 @@ _SERVICE = _object(
         "selector": {"type": "string", "description": "Of its pods, for autoscalers."},
     }
 )
-_MODEL = _object(_COMMON | {"sha256": _TEXT, "sizeBytes": _COUNT, "format": _TEXT})
 _DESIRED = _object(
     {
         "revision": {"type": "string", "description": "The revision that this list is of."},
@@ -218,7 +217,6 @@ _STATUSES: Mapping[str, Schema] = MappingProxyType(
     {
         "Fleet": _FLEET,
         "FleetNode": _object(_COMMON | {"desired": _DESIRED, "observed": _OBSERVED}),
-        "Model": _MODEL,
         "InferenceService": _SERVICE,
     }
 )
