@@ -44,6 +44,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy --platform linux
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
+	$(BIN)/mypy --package tests --package bench
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 	$(BIN)/shellcheck --external-sources .ci/run tests/ci/*.sh

@@ -76,9 +76,8 @@ def _said_as_they_are(file: Path) -> Iterator[int]:
                 handler.name,
                 f"{handler.name} or type({handler.name}).__name__",
             )
-            if is_hole or (
-                isinstance(node, ast.Call) and ast.unparse(node) == f"str({handler.name})"
-            ):
+            is_text = isinstance(node, ast.Call) and ast.unparse(node) == f"str({handler.name})"
+            if isinstance(node, ast.expr) and (is_hole or is_text):
                 yield node.lineno
 
 

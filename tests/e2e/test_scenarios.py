@@ -51,8 +51,8 @@ def test_a_dry_run_says_what_the_pass_does(scenario: Scenario, world: World) -> 
         assert words in said.out + everything, said.out
     if scenario.differs:
         return
-    plans = (json.dumps(decided(each), indent=1).splitlines() for each in (said, done))
-    assert not [*unified_diff(*plans, "said", "done")], everything
+    before, after = (json.dumps(decided(each), indent=1).splitlines() for each in (said, done))
+    assert not [*unified_diff(before, after, "said", "done")], everything
     assert done.code == (OK if said.code == CHANGES else said.code)
 
 

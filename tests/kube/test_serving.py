@@ -22,9 +22,9 @@ from reconciler.core.observation import Observation, TargetState
 from reconciler.core.plan import Action, Blocked, Change, Plan
 from reconciler.core.target import Outcome, Result
 from reconciler.kube.server import Serves
-from reconciler.kube.server.app import MOST_BODY_BYTES
 from reconciler.kube.server.board import Board, Role
 from reconciler.kube.server.thread import OperatorServer
+from reconciler.kube.server.webhook import MOST_BODY_BYTES
 from reconciler.loop import PlannedRevision, Wake
 from reconciler.loop.desired import Desired
 from tests.support.builders import instance, ref

@@ -26,6 +26,7 @@ from reconciler.models.ahead import look_ahead
 from reconciler.models.header_cache import Ahead, HeaderCache
 from reconciler.models.lookahead import Lookahead
 from reconciler.models.ranged import Allowance, Piece, Pieces, Ranged
+from reconciler.models.scheme import PieceRequest
 from reconciler.models.wheels_ahead import Unpacked
 from tests.support.fleets import model, node, service, write_fleet
 from tests.support.gguf_models import tiny_llama
@@ -247,7 +248,7 @@ def test_a_pip_that_would_fetch_it_all_is_not_run_and_a_newer_one_is_named(
 
 @pytest.mark.parametrize("name", ["user:secret@", "user@"])
 def test_an_address_with_a_login_is_not_asked(name: str) -> None:
-    request = pypi.PieceRequest(SOURCE)
+    request = PieceRequest(SOURCE)
 
     with pytest.raises(ModelError, match="wants a login, which stays with pip"):
         pypi._ranges(f"https://{name}index.test/m.whl", request)

@@ -575,8 +575,8 @@ def test_the_real_llama_server_knows_every_allowed_argument(
     real_engine: str, tiny: Path, tmp_path: Path
 ) -> None:
     args: list[str] = []
-    for name, row in ALLOWED.items():
-        args += [name] if row.value is None else [name, _SAMPLES.get(f"--{row.key}", "1")]
+    for name, allowed in ALLOWED.items():
+        args += [name] if allowed.value is None else [name, _SAMPLES.get(f"--{allowed.key}", "1")]
     assert check_args(tuple(args)) == ()
     wanted = service(contextSize=512)
     row = RUNTIMES["llama-server"]

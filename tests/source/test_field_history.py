@@ -75,7 +75,7 @@ def _blame(objects: GitObjects, history: History, path: str, value: str) -> str:
 CHAT, SEARCH = (ObjectRef("InferenceService", "default", name) for name in ("chat", "search"))
 _LARGER = service("chat", "tiny", contextSize=1024)
 _BOTH = service("chat", "tiny", contextSize=512) + "---\n" + service("search", "tiny")
-_STEPS = {
+_STEPS: dict[str, dict[str, str | None]] = {
     "add": {"all.yaml": _BOTH},
     "edit": {"all.yaml": _BOTH.replace("512", "1024")},
     "break": {"all.yaml": _BOTH.replace("512", "1024") + "---\n: :\n"},

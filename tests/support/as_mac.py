@@ -24,6 +24,7 @@ from typing import Any
 import psutil  # noqa: F401
 
 early: set[int] = set()
+_PROCESS = -5  # KQ_FILTER_PROC
 
 
 @dataclass(frozen=True)
@@ -51,18 +52,18 @@ class Kqueue:
             ready = self._poll.poll(None if timeout is None else int(timeout * 1000 + 0.999))
             told = [self._events[descriptor] for descriptor, _ in ready]
         for event in told:
-            if event.filter == select.KQ_FILTER_PROC:
+            if event.filter == _PROCESS:
                 self._forget(event)
         return told
 
     def close(self) -> None:
         for event in [*self._events.values()]:
-            if event.filter == select.KQ_FILTER_PROC:
+            if event.filter == _PROCESS:
                 self._forget(event)
 
     def _add(self, event: Kevent) -> None:
         descriptor = event.ident
-        if event.filter == select.KQ_FILTER_PROC:
+        if event.filter == _PROCESS:
             if _is_zombie(event.ident):
                 raise ProcessLookupError(errno.ESRCH, "a zombie")
             descriptor = os.pidfd_open(event.ident)
@@ -89,7 +90,7 @@ def _become_a_mac() -> None:
         "kqueue": Kqueue,
         "kevent": Kevent,
         "KQ_FILTER_READ": -1,
-        "KQ_FILTER_PROC": -5,
+        "KQ_FILTER_PROC": _PROCESS,
         "KQ_EV_ADD": 1,
         "KQ_NOTE_EXIT": 0x80000000,
     }

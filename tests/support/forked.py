@@ -22,7 +22,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 PROGRAMS = {"reconcile": "reconciler.cli", "fleet-agent": "agent.cli"}
 FOLDER = Path(sys.executable).parent
@@ -146,7 +146,8 @@ class _Server:
             json.dump({"argv": [*map(str, argv)], "env": dict(env), "cwd": str(cwd)}, request)
             request.flush()
             request.seek(0)
-            files = [file.fileno() for file in (nothing, *streams, request)]
+            opened: list[IO[Any]] = [nothing, *streams, request]
+            files = [file.fileno() for file in opened]
             with self._lock:
                 socket.send_fds(self._control, [b"1"], [*files, write])
         os.close(write)

@@ -89,6 +89,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
+    raw_requestline: bytes
 
     def do_GET(self) -> None:
         self._serve(b"")
