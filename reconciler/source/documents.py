@@ -22,7 +22,7 @@ MAX_OPEN_BRACKETS = 200  # parse time grows with the square of them: 20,000 took
 
 _BRACKETS = re.compile(r"[\[\]{}]")
 _NESTED_ITEMS = re.compile(rf"(?:[-?][ \t]){{{MAX_DEPTH}}}")
-_DOCUMENT_MARK = re.compile(r"^---(?=\s|\Z)", re.MULTILINE)
+_DOCUMENT_MARK = re.compile(r"(?:^|[\r\x85\u2028\u2029])---(?=\s|\Z)", re.MULTILINE)
 _AT = re.compile(r" at line (\d+) column (\d+)")
 _AT_POSITION = re.compile(r" at position (\d+)")
 
@@ -49,6 +49,15 @@ def read_foreign(data: bytes) -> list[Any]:
         return _load(_decode(data))
     except _UnreadableFile as refused:
         raise ValueError(str(refused)) from None
+
+
+def count_documents(data: bytes) -> int:
+    """How many documents a file has at most, without parsing; as far as MAX_DOCUMENTS, above which
+    none of them is read."""
+    most = 1 + data.count(b"---")
+    if most > 2:  # dashes are in other places, too
+        most = 1 + len(_DOCUMENT_MARK.findall(decode(data)))
+    return min(most, MAX_DOCUMENTS)
 
 
 class _UnreadableFile(Exception):

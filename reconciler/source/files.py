@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,13 @@ from reconciler.api.plain_json import parse_json
 from reconciler.api.problem import RULES, Finding, Problem
 from reconciler.fleet.fleet import Origin
 from reconciler.source import places
-from reconciler.source.documents import decode, read_documents
+from reconciler.source.documents import count_documents, decode, read_documents
 from reconciler.source.mark import GROUP_MARK, is_wide_and_ours
 from reconciler.source.ours import Document, Reading, ref_of, select
 from reconciler.source.places import FieldPlaces, Place, field_path
 from reconciler.source.plain_place import plain_place
 from reconciler.source.rules import check_one
+from reconciler.source.tree import IGNORE_FILE
 from reconciler.source.validators import validator
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 
 MAX_ALL_DOCUMENTS = 200_000  # in all files that mention our group: 40 s, and 1.4 GB
+MAX_COPIES = 1_000  # of one content; git stores it once, so that a small repository may have many
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +84,36 @@ FileCache = dict[tuple[str, str], File]  # by path and identity
 
 
 def read_all(yaml_files: list[YamlFile], known: FileCache) -> FileCache:
-    """Read every file, unless its bytes are known. Raises SourceError if there are too many
-    documents in all."""
+    """Read every file, unless its bytes are known. Raises SourceError, before any is read, if there
+    are too many documents in all."""
+    _check_counts(yaml_files, known)
     found: FileCache = {}
-    documents = 0
     for file in yaml_files:
         key = file.path, file.identity
-        found[key] = read = known.get(key) or _read(file)
-        documents += read.count + read.others
+        found[key] = known.get(key) or _read(file)
+    return found
+
+
+def _check_counts(yaml_files: list[YamlFile], known: FileCache) -> None:
+    counts: dict[str, int] = {}
+    copies = Counter[str]()
+    documents = 0
+    for file in yaml_files:
+        of, read = file.identity, known.get((file.path, file.identity))
+        if of not in counts:
+            counts[of] = read.count + read.others if read else count_documents(file.data)
+        documents += counts[of]
+        copies[of] += bool(file.data)  # links have none, and one identity
         if documents > MAX_ALL_DOCUMENTS:
             raise SourceError(
                 f"{file.path}: with this file there are more than {MAX_ALL_DOCUMENTS:,} documents;"
-                " split the fleet"
+                f" split the fleet, or exclude the rest with {IGNORE_FILE}"
             )
-    return found
+        if copies[of] > MAX_COPIES:
+            raise SourceError(
+                f"{file.path}: more than {MAX_COPIES:,} files are equal to this one; remove the"
+                f" copies, or exclude them with {IGNORE_FILE}"
+            )
 
 
 class Located:

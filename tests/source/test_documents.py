@@ -161,6 +161,10 @@ HOSTILE = {
     "indented nesting": ("".join(" " * n + "a:\n" for n in range(1_400)), DEPTH),
     "anchors in nesting": ("".join(f"[&a{n} x," for n in range(50_000)), DEPTH),
     "documents": ("---\na: 1\n" * (MAX_DOCUMENTS + 1), "more than 1,000 documents"),
+    "documents by another break": (
+        "---\u2028a: 1\r" * (MAX_DOCUMENTS + 1),
+        "more than 1,000 documents",
+    ),
     "size": ("#" * MAX_FILE_BYTES, "larger than 1024 KiB"),
 }
 
@@ -168,7 +172,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_are_refused_at_once(name: str) -> None:
     text, why = HOSTILE[name]
-    data = (HEAD + text if name != "documents" else text).encode()
+    data = (HEAD + text if "documents" not in name else text).encode()
 
     (found,) = read_documents("a.yaml", data).problems
 

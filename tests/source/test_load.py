@@ -379,6 +379,8 @@ def test_files_that_are_too_much_together_are_refused() -> None:
 
     with pytest.raises(SourceError, match=r"yaml: with this file .* more than 200,000 documents"):
         load_texts(*[many_documents] * 210)
+    with pytest.raises(SourceError, match="more than 1,000 files are equal to this one"):
+        load_texts(*[f"# {GROUP}/\n"] * 1_001)
     with pytest.raises(SourceError, match="hold more than 128 MiB"):
         load_texts(*[many_bytes] * 260)
 
