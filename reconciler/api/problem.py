@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from reconciler.api.meta import ObjectRef
 
+_MOST_FIELD = 200  # characters of a field that are shown
+
 
 class Severity(StrEnum):
     """What a problem stops."""
@@ -126,8 +128,13 @@ class Problem:
     ref: ObjectRef | None = None
 
     def __str__(self) -> str:
-        field = f" {self.field}" if self.field else ""
+        field = f" {short_field(self.field)}" if self.field else ""
         return f"{self.path}:{self.line}:{self.column}{field}: {self.message}"
+
+
+def short_field(field: str) -> str:
+    """For people: a key may be as long as its file."""
+    return field if len(field) <= _MOST_FIELD else f"{field[: _MOST_FIELD - 40]}...{field[-37:]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from reconciler.api.problem import RULES, Counts, Problem, Severity
+from reconciler.api.problem import RULES, Counts, Problem, Severity, short_field
 from reconciler.report.terminal import counted, is_long, printable
 
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -16,7 +16,6 @@ _LEVELS = {
     Severity.NOTE: "note",
 }
 _ANNOTATIONS = _LEVELS | {Severity.NOTE: "notice"}  # as GitHub calls it
-_MOST_FIELD = 200  # characters of a field that are shown
 _ORDER = tuple(Severity)
 _HARMLESS = (Severity.WARNING, Severity.NOTE)
 
@@ -106,14 +105,8 @@ def _gravity(problem: Problem) -> int:
 
 def _line(problem: Problem) -> str:
     place = f"{problem.path}:{problem.line}:{problem.column}"
-    field = f" {_field(problem)}" if problem.field else ""
+    field = f" {short_field(problem.field)}" if problem.field else ""
     return printable(f"{place}{field}: {problem.message} ({problem.severity} {problem.rule})")
-
-
-def _field(problem: Problem) -> str:
-    """For people: a key may be as long as its file."""
-    field = problem.field
-    return field if len(field) <= _MOST_FIELD else f"{field[: _MOST_FIELD - 40]}...{field[-37:]}"
 
 
 def _summary(problems: Sequence[Problem], counts: Counts) -> str:
@@ -128,7 +121,9 @@ def _summary(problems: Sequence[Problem], counts: Counts) -> str:
 
 
 def _message(problem: Problem) -> str:
-    return printable(f"{_field(problem)}: {problem.message}" if problem.field else problem.message)
+    return printable(
+        f"{short_field(problem.field)}: {problem.message}" if problem.field else problem.message
+    )
 
 
 def _location(problem: Problem) -> dict[str, object]:

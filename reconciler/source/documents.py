@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from reconciler.api.problem import RULES, Problem
+from reconciler.api.problem import RULES, Problem, short_field
 from reconciler.source import aliases, places
 from reconciler.source.mark import is_wide
 from reconciler.source.ours import MAX_DEPTH, Reading, select
@@ -143,7 +143,8 @@ def _syntax(text: str, message: str) -> _UnreadableFile:
     if "duplicate entry" in message:
         twice = next((d for p in places.locate(text) for d in p.duplicates), None)
         if twice:
-            said = f"{twice.field} is set twice, first on line {twice.first_line}; keep one of them"
+            field = short_field(twice.field)
+            said = f"{field} is set twice, first on line {twice.first_line}; keep one of them"
             return _UnreadableFile("YamlSyntax", said, twice.place)
     ats = [Place(int(at[1]), int(at[2])) for at in _AT.finditer(message)]
     position = _AT_POSITION.search(message)

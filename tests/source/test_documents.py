@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.api.meta import API_VERSION
+from reconciler.report.problems import as_text
 from reconciler.source.documents import MAX_DOCUMENTS, read_documents
 from reconciler.source.places import content_lines, field_path, locate
 from reconciler.source.plain_place import plain_place
 from reconciler.source.tree import MAX_FILE_BYTES
-from tests.support.fleets import model, service
+from tests.support.fleets import load_texts, model, service
 
 HEAD = f"apiVersion: {API_VERSION}\nkind: Model\n"
 OTHER = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n"
@@ -356,6 +357,24 @@ def test_what_the_second_parser_does_not_take_still_has_a_line() -> None:
     assert third.find("spec.modelRef") == (16, 3)
     (of_url,) = locate(f"{HEAD}spec: {{source: https://models.test/a.gguf, sha: x}}\n")
     assert of_url.find("spec.sha") == (3, 44)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{key}: 1\n",
+        "{key}: 1\n{key}: 1\n",
+        "? {key}{key}\n: 1\n",
+        "metadata: {{labels: {{{key}: 1}}}}\n",
+    ],
+)
+def test_a_long_key_is_shown_shortened(text: str) -> None:
+    loaded = load_texts(HEAD + text.format(key="k" * 1_000))
+
+    shown = [as_text(loaded.problems, loaded.counts), *map(str, loaded.problems)]
+
+    assert all(line.count("k") < 300 for said in shown for line in said.splitlines())
+    assert "kkk" in shown[0]
 
 
 def test_an_error_at_the_end_of_the_file_is_on_its_last_line() -> None:
