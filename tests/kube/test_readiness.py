@@ -189,3 +189,92 @@ def test_an_object_is_current_only_once_all_that_its_spec_says_is_so(
 
     assert (found.progress, found.reason, found.message) == (progress, reason, message)
     assert found.is_current == (progress is Progress.CURRENT)
+
+
+_AVAILABLE = {"type": "Available", "status": "True"}
+_ROLLED = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
+_ROLLING = {"type": "Progressing", "status": "False", "reason": "ReplicaSetUpdated"}
+_LATE = {"progressDeadlineSeconds": 600}
+_CURRENT, _WAITS, _FAILED = Progress.CURRENT, Progress.IN_PROGRESS, Progress.FAILED
+
+
+def _rollout(spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
+    """A Deployment of two replicas that is through, but for what is said."""
+    made = deployment(wanted=2, ready=2, **{"conditions": [_AVAILABLE, _ROLLED], **status})
+    return made | {"spec": made["spec"] | _LATE | (spec or {})}
+
+
+# As the rules of kstatus have it (cli-utils, pkg/kstatus/status/core.go and generic.go): an object,
+# what they say of it, and what we say where that is another thing, as the module's docstring names.
+_KSTATUS: dict[str, tuple[dict[str, Any], Progress, Progress | None]] = {
+    "a rollout that is through": (_rollout(), _CURRENT, None),
+    "fewer replicas than wanted": (_rollout(replicas=1, updatedReplicas=1), _WAITS, None),
+    "old replicas among them": (_rollout(updatedReplicas=1), _WAITS, None),
+    "more replicas than wanted": (_rollout(replicas=3), _WAITS, None),
+    "too few available": (_rollout(availableReplicas=1), _WAITS, None),
+    "too few ready": (_rollout(readyReplicas=1), _WAITS, None),
+    "not available": (_rollout(conditions=[_ROLLED]), _WAITS, None),
+    "another generation": (_rollout(observedGeneration=2), _WAITS, None),
+    "past its deadline": (_rollout(conditions=[_AVAILABLE, *_STUCK]), _FAILED, None),
+    "without a deadline": (
+        _rollout({"progressDeadlineSeconds": 2**31 - 1}, conditions=[_AVAILABLE]),
+        _CURRENT,
+        None,
+    ),
+    "counts that are right while it progresses": (
+        _rollout(conditions=[_AVAILABLE, _ROLLING]),
+        _WAITS,
+        _CURRENT,
+    ),
+    "pods that cannot be made": (
+        _rollout(readyReplicas=1, conditions=[_AVAILABLE, _ROLLED, *_QUOTA]),
+        _WAITS,
+        _FAILED,
+    ),
+    "no generation observed": (_rollout(observedGeneration=None), _CURRENT, _WAITS),
+    "a deployment that says it is stalled": (
+        _rollout(conditions=[_AVAILABLE, _ROLLED, {"type": "Stalled", "status": "True"}]),
+        _FAILED,
+        _CURRENT,
+    ),
+    "a job that is complete": (job(type="Complete"), _CURRENT, None),
+    "a job that failed": (job(type="Failed"), _FAILED, None),
+    "a job that has not started": (_live("Job", {}, {}), _WAITS, None),
+    "a job that runs": (job(), _CURRENT, _WAITS),
+    "a job that is suspended": (
+        _live("Job", {"suspend": True}, _condition("Suspended")),
+        _CURRENT,
+        _WAITS,
+    ),
+    "a bound claim": (_live("PersistentVolumeClaim", {}, {"phase": "Bound"}), _CURRENT, None),
+    "a pending claim": (_live("PersistentVolumeClaim", {}, {"phase": "Pending"}), _WAITS, None),
+    "a claim without a phase": (_live("PersistentVolumeClaim", {}, {}), _WAITS, None),
+    "a lost claim": (_live("PersistentVolumeClaim", {}, {"phase": "Lost"}), _WAITS, _FAILED),
+    "a service": (network_service(), _CURRENT, None),
+    "a load balancer without any address": (
+        _live("Service", {"type": "LoadBalancer"}, {}),
+        _WAITS,
+        None,
+    ),
+    "a load balancer without an outer address": (
+        _live("Service", {"type": "LoadBalancer", "clusterIP": "10.0.0.1"}, {}),
+        _CURRENT,
+        _WAITS,
+    ),
+    "an autoscaler": (_live("HorizontalPodAutoscaler", {}, {}), _CURRENT, None),
+    "an autoscaler that cannot scale": (
+        _live("HorizontalPodAutoscaler", {}, _condition("AbleToScale", "False")),
+        _CURRENT,
+        _WAITS,
+    ),
+    "a pod that is pending": (_live("Pod", {}, {"phase": "Pending"}), _WAITS, _CURRENT),
+    "an object without a status": (_live("ConfigMap", {}, {}), _CURRENT, None),
+}
+
+
+@pytest.mark.parametrize(("live", "theirs", "ours"), _KSTATUS.values(), ids=_KSTATUS)
+def test_an_object_is_judged_as_kstatus_does_but_where_the_docstring_says_so(
+    live: dict[str, Any], theirs: Progress, ours: Progress | None
+) -> None:
+    assert theirs is not ours
+    assert readiness(live).progress is (ours or theirs)

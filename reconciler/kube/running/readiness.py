@@ -1,11 +1,16 @@
 """How far an object of a cluster is, in the words of kstatus. Pure.
 
-As cli-utils' pkg/kstatus judges them, with these departures. A Job is current once it is complete,
-because what waits for one waits for what it fetches. A claim that is Lost, and a Deployment that
-cannot make its pods (ReplicaFailure), have failed. A load balancer is current with an address, and
-an autoscaler by AbleToScale. A Deployment whose counts are right is current, whatever Progressing
-says but that its deadline is over. Stalled and Reconciling are not read, as no kind of ours has
-them, and other kinds (pods, StatefulSets) are not judged by their status: nobody asks.
+As cli-utils' pkg/kstatus judges them, with these departures:
+- A Job is current once it is complete: what waits for one waits for what it fetches.
+- A claim that is Lost, and a Deployment that cannot make its pods (ReplicaFailure), have failed:
+  neither mends itself, and their reasons are what people have to read.
+- A Deployment that no controller has looked at (observedGeneration) is not current: nothing is
+  known of it. One whose counts are right is, whatever Progressing says but that its deadline is
+  over: what serves, serves.
+- A load balancer is current with an address outside the cluster, which is what clients are told.
+- An autoscaler waits while it is not AbleToScale; kstatus has no rule for it.
+- Stalled, Reconciling and Ready are not read, as no kind of ours has them, and other kinds (pods,
+  StatefulSets) are not judged by their status: nobody asks.
 """
 
 from __future__ import annotations
