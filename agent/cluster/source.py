@@ -20,6 +20,7 @@ from reconciler.kube.client.errors import ClusterError
 from reconciler.kube.crsource.checkout import ObjectsCheckout
 from reconciler.kube.crsource.documents import content_digest, documents
 from reconciler.kube.objects import Manifest, ObjectId, OwnedKind, id_of
+from reconciler.source.checkout import Historied
 
 _FIRST_ANSWER_S = 10.0
 _LOOK_S = 0.05
@@ -46,7 +47,7 @@ class Follows(Protocol):
         """Raises SourceError or ClusterError if the objects cannot be followed now."""
 
 
-class FollowedCluster:
+class FollowedCluster(Historied):
     """It has the interface of a source with history, of which it keeps only the last applied
     state, on disk."""
 
@@ -85,6 +86,10 @@ class FollowedCluster:
         if known is None or known.revision != revision:
             raise SourceError(f"{self._path}: does not hold {revision}, which was applied last")
         return ObjectsCheckout(revision, documents(known.objects.values()))
+
+    def bring(self, revision: str) -> None:
+        """What the cluster was like once, it cannot say. Raises SourceError."""
+        raise SourceError(f"{self.location}: has no {revision} any more")
 
     def keep(self, revision: str, holder: str) -> None:
         """Keep a fetched state as the applied one. Raises SourceError."""

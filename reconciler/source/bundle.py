@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from reconciler.api.errors import SourceError
+from reconciler.source.checkout import Historied
 from reconciler.source.commit import GitCheckout
 from reconciler.source.git import GitSource
 from reconciler.source.tree import subdirectory
@@ -42,7 +43,7 @@ def is_bundle(path: Path) -> bool:
         return False
 
 
-class BundleSource:
+class BundleSource(Historied):
     """Follows one ref of a bundle: by default its HEAD, else its only branch. A replaced file is a
     new head, under the same rules as a remote's."""
 
@@ -88,6 +89,10 @@ class BundleSource:
     def at(self, revision: str) -> GitCheckout:
         """A commit that was fetched before. Raises SourceError."""
         return self._git.at(revision)
+
+    def bring(self, revision: str) -> None:
+        """Fetch one commit that is not here, where the file has it. Raises SourceError."""
+        self._git.bring(revision)
 
     def keep(self, revision: str, holder: str) -> None:
         """Protect a commit as the one that `holder` has applied. Raises SourceError."""

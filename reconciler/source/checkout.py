@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,20 +127,24 @@ class Committed(Protocol):
         """Whether it has this commit, if it was ever fetched."""
 
 
-@runtime_checkable
-class Historied(Protocol):
-    """A source with commits and their ancestry."""
+class Historied(ABC):
+    """A source with commits and their ancestry. What is one is a subclass, so that none can lack
+    a method and be taken for one without a history."""
 
     location: str
 
+    @abstractmethod
     def at(self, revision: str) -> Checkout:
         """A commit that was fetched before, without asking the remote. Raises SourceError."""
 
+    @abstractmethod
     def bring(self, revision: str) -> None:
         """Fetch one commit that is not here. Raises SourceError."""
 
+    @abstractmethod
     def keep(self, revision: str, holder: str) -> None:
         """Protect a commit as the one that `holder` has applied. Raises SourceError."""
 
+    @abstractmethod
     def is_ancestor(self, older: str, newer: str) -> bool:
         """Whether `newer` builds on `older`, if both were ever fetched."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from reconciler.source.checkout import Historied
 from reconciler.source.commit import GitCheckout
 from reconciler.source.git import GitSource
 from reconciler.source.worktree import WorktreeCheckout, WorktreeSource
 
 
-class CloneSource:
+class CloneSource(Historied):
     """The files of a work tree, as a pass sees them that follows its commits: a head that went back
     is held, and behind an invalid commit stands the one that was applied last.
 
@@ -35,6 +36,10 @@ class CloneSource:
     def at(self, revision: str) -> GitCheckout:
         """A commit that was fetched before. Raises SourceError."""
         return self._commits.at(revision)
+
+    def bring(self, revision: str) -> None:
+        """Fetch one commit that is not here. Raises SourceError."""
+        self._commits.bring(revision)
 
     def keep(self, revision: str, holder: str) -> None:
         self._commits.keep(revision, holder)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from reconciler.api.errors import SourceError
 from reconciler.source.address import GitCredentials, parse_address
+from reconciler.source.checkout import Historied
 from reconciler.source.commit import GitCheckout, YamlBlobs
 from reconciler.source.mirror import Mirror
 from reconciler.source.refusal import unreachable
@@ -24,7 +25,7 @@ _EVERYTHING = (
 )
 
 
-class GitSource:
+class GitSource(Historied):
     """Follows one ref of a repository. Only `fetch` uses the network; fetched commits stay
     readable.
 

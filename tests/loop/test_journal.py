@@ -16,7 +16,7 @@ from reconciler.core.prune import Before
 from reconciler.loop.desired import Desired, no_facts
 from reconciler.loop.journal import SourceJournal, accepted, applied_location, in_force, let_in
 from reconciler.runtimes import RUNTIMES
-from reconciler.source.checkout import Checkout
+from reconciler.source.checkout import Checkout, Historied
 from reconciler.source.history import (
     Applied,
     Course,
@@ -51,7 +51,7 @@ class Files:
 
 
 @dataclass
-class Commits(Files):
+class Commits(Files, Historied):
     """A branch whose commits build on each other; of others nothing is known."""
 
     location: str = HERE

@@ -15,7 +15,7 @@ from reconciler.loop import Loop, LoopDelegate, LoopTiming, Wake
 from reconciler.loop.interfaces import Following
 from reconciler.loop.journal import SourceJournal
 from reconciler.runtimes import RUNTIMES
-from reconciler.source.checkout import Checkout
+from reconciler.source.checkout import Checkout, Historied
 from reconciler.source.history import (
     HeldHead,
     HistoryFile,
@@ -34,7 +34,7 @@ ONE, TWO, THREE = (letter * 40 for letter in "123")
 
 
 @dataclass
-class Branch:
+class Branch(Historied):
     """A branch that moves on, goes away and comes back; its older commits stay readable."""
 
     commits: dict[str, Mapping[str, str]] = field(default_factory=lambda: {ONE: small_fleet()})
