@@ -78,6 +78,8 @@ class Transfer:
     retry_at: float = 0.0  # monotonic
 
     def progress(self, received: int, total: int | None) -> None:
+        if received != self.received:
+            self.message = self.reason = ""
         self.received, self.total = received, total
 
 
@@ -161,14 +163,15 @@ class Downloads:
             return
         if transfer.began is None:
             transfer.began = self._clock.monotonic()
-        self._enter(transfer, DownloadPhase.WAITING, "")
+        # What was wrong last stays to be seen until something comes.
+        self._enter(transfer, DownloadPhase.WAITING, transfer.message, transfer.reason)
         self._waiting.append(transfer)
         self._start_waiting()
 
     def _start_waiting(self) -> None:
         while self._waiting and len(self._threads) < self._max_running:
             transfer = self._waiting.pop(0)
-            self._enter(transfer, DownloadPhase.DOWNLOADING, "")
+            self._enter(transfer, DownloadPhase.DOWNLOADING, transfer.message, transfer.reason)
             # daemon: a network that hangs in the system's resolver must not delay our exit
             thread = threading.Thread(
                 target=self._run, args=(transfer,), name="download", daemon=True

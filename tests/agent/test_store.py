@@ -21,7 +21,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from agent.models.downloads import Downloads, Transfer
 from agent.models.store import DownloadPhase, ModelStore
+from reconciler.api.errors import DownloadFailed
 from reconciler.api.quantity import show_bytes
 from reconciler.fleet.model_file import ModelFile
 from reconciler.gguf.header import read_path
@@ -301,6 +303,36 @@ def test_pauses_grow_while_a_server_fails_and_end_when_it_answers(
     assert all(pause <= 300 for pause in pauses)
     assert pauses[-1] >= 150
     assert len(server.requests) == 12
+
+
+def test_what_was_wrong_stays_to_be_seen_until_the_next_attempt_brings_something() -> None:
+    clock, wanted = HandClock(), model("https://models.test/m.gguf")
+    brings, ends = threading.Event(), threading.Event()
+
+    def work(transfer: Transfer) -> None:
+        if not transfer.failures:
+            raise DownloadFailed("404")
+        brings.wait()
+        transfer.progress(1, 2)
+        ends.wait()
+
+    downloads = Downloads(work, clock=clock, changed=lambda: None, max_running=1)
+
+    def said() -> tuple[str, str, str] | None:
+        now = downloads.of(wanted)
+        return now and (now.state, now.reason, now.message)
+
+    downloads.want(wanted, FetchContext())
+    wait_for(lambda: said() == ("failed", "DownloadFailed", "404"))
+    clock.now += 60
+    downloads.want(wanted, FetchContext())
+    again = said()
+    brings.set()
+
+    assert again == ("downloading", "DownloadFailed", "404")
+    wait_for(lambda: said() == ("downloading", "", ""))
+    ends.set()
+    downloads.close()
 
 
 def test_a_download_that_was_closed_goes_on_after_a_restart(tmp_path: Path, tiny: bytes) -> None:
