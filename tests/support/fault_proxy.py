@@ -17,6 +17,7 @@ import ctypes
 import http.client
 import json
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -224,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
             if server.context is None:
                 self.upstream = http.client.HTTPConnection(host, port)
             else:
-                self.upstream = http.client.HTTPSConnection(host, port, context=server.context)
+                self.upstream = _Upstream(host, port, context=server.context)
         try:
             self.upstream.request(self.command, self.path, body or None, headers)
             return self.upstream.getresponse()
@@ -251,6 +252,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         return
+
+
+class _Upstream(http.client.HTTPSConnection):
+    """One whose socket is known before it is connected: `wrap_socket` takes a connected one over,
+    and leaves it open where it is reset before TLS begins."""
+
+    def connect(self) -> None:
+        context: ssl.SSLContext = self._context  # type: ignore[attr-defined]  # not in its stub
+        self.sock = context.wrap_socket(socket.socket(), server_hostname=self.host)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as http.client does
+        self.sock.connect((self.host, self.port))
 
 
 def _reset(sock: socket.socket) -> None:
