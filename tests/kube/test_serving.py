@@ -10,6 +10,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,13 @@ from reconciler.core.plan import Action, Blocked, Change, Plan
 from reconciler.core.target import Outcome, Result
 from reconciler.kube.server import Serves
 from reconciler.kube.server.board import Board, Role
+from reconciler.kube.server.metrics import collect
 from reconciler.kube.server.thread import OperatorServer
 from reconciler.kube.server.webhook import MOST_BODY_BYTES
 from reconciler.loop import PlannedRevision, Wake
 from reconciler.loop.desired import Desired
+from reconciler.loop.interfaces import Following
+from reconciler.source.history import HeldHead, RefusedRevision, SourceRecord
 from tests.support.builders import instance, ref
 from tests.support.cluster_views import desired, fleet, nothing_to_do
 from tests.support.ports import own_port
@@ -160,6 +164,65 @@ def test_metrics_are_what_the_loop_saw_last() -> None:
     assert found["fleet_changes_total", "applied", "update"] == 1
     assert found["fleet_pass_seconds",] == 0.25
     assert found["fleet_source_lost_seconds",] == 0
+
+
+def gauge(board: Board, name: str) -> dict[tuple[str, ...], float]:
+    """Its values by those of its labels."""
+    [found] = [family for family in collect(board) if family.name == name]
+    return {tuple(sample.labels.values()): sample.value for sample in found.samples}
+
+
+def a_board() -> Board:
+    return Board(Silent(), lambda: Role(True))
+
+
+def test_a_service_that_never_came_has_a_series_while_it_is_declared() -> None:
+    wanted = desired(fleet(chat={}, search={}, off={"suspend": True}))
+    blocked = Blocked(ref("late"), "MemoryFits", "", None)
+    board = a_board()
+    board.looked(Observation({}, (instance(target="cluster/prod"),)))
+
+    board.planned(nothing_to_do(wanted, blocked=(blocked,)), wanted)
+    declared = gauge(board, "fleet_service_ready")
+    board.planned(nothing_to_do(CHAT), CHAT)
+
+    assert declared == {
+        ("default/chat", "cluster/prod"): 1,
+        ("default/search", "cluster/prod"): 0,
+        ("default/late", ""): 0,
+    }
+    assert gauge(board, "fleet_service_ready") == {("default/chat", "cluster/prod"): 1}
+
+
+def test_a_step_counts_as_failing_until_it_succeeds_or_is_not_to_be_made_any_more() -> None:
+    steps = [Change(Action.UPDATE, "cluster/prod", ref(name), "", None) for name in "abc"]
+    board = a_board()
+
+    def tried(result: Result, *changes: Change) -> dict[tuple[str, ...], float]:
+        plan = nothing_to_do(CHAT, changes=changes)
+        board.planned(plan, CHAT)
+        outcomes = tuple(Outcome(change, result) for change in changes[:1])
+        board.applied(PlannedRevision(CHAT, Observation({}, ()), plan), outcomes)
+        return gauge(board, "fleet_changes_failing")
+
+    assert tried(Result.FAILED, *steps) == {("cluster/prod",): 1}
+    assert tried(Result.FAILED, *reversed(steps)) == {("cluster/prod",): 2}
+    assert tried(Result.APPLIED, *steps) == {("cluster/prod",): 1}
+    assert tried(Result.SKIPPED, *steps[:2]) == {}
+
+
+@pytest.mark.parametrize("name", ["refused", "held"])
+def test_a_revision_that_is_not_followed_is_a_gauge_while_it_is_the_newest(name: str) -> None:
+    entry = {"refused": RefusedRevision("new", 1.0), "held": HeldHead("new", 1.0, "older")}[name]
+    board, metric = a_board(), f"fleet_revision_{name}"
+    record = replace(SourceRecord(), **{name: entry})
+
+    before = gauge(board, metric)
+    board.fetched(Following("here", "main", "new", "old", record))
+    while_so = gauge(board, metric)
+    board.fetched(Following("here", "main", "newer", "newer", record))
+
+    assert (before, while_so, gauge(board, metric)) == ({(): 0}, {(): 1}, {(): 0})
 
 
 def test_a_signed_call_wakes_the_loop(secret: Path) -> None:

@@ -80,6 +80,7 @@ class Operator:
         """The source was read, or could not be. `fleet`: the Fleet's name, where it is known before
         a revision is followed; empty: it is not."""
         self._statuses.following = following
+        self.report.fetched(following)
         self._idle = (following, fleet) if fleet and following.followed is None else None
 
     def on_revision(self, desired: Desired) -> None:

@@ -8,21 +8,31 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from reconciler.core.target import Result
 
 if TYPE_CHECKING:
     from reconciler.api.problem import Problem
     from reconciler.core.observation import Observation
-    from reconciler.core.plan import Plan
+    from reconciler.core.plan import Change, Plan
     from reconciler.core.target import Outcome
     from reconciler.loop import PlannedRevision, Reporter
     from reconciler.loop.desired import Desired
+    from reconciler.loop.interfaces import Following
 
 _SLOWEST_PASS_S = 900.0  # 4,000 objects take 18 s at first; a throttled server many times that
 _SLOWEST_FIRST_S = 3600.0  # git may wait half an hour for its lock, and half an hour for a clone
 _LONGEST_LOSS_S = 900.0  # a git server may be away for a while: what runs is not the worse for it
+
+
+Served = tuple[str, str]
+"""The label of a service, and the target that it runs on; empty where that is not known."""
+
+Step = tuple[str, str, str]
+"""The kind and the label of an object, and the target that has it: what a step is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,9 @@ class Board:
         self.role = role
         self.observed: Observation | None = None
         self.plan: Plan | None = None
+        self.following: Following | None = None
+        self.failing: set[Step] = set()  # steps that failed when they were tried last
+        self.declared: frozenset[Served] = frozenset()
         self.refusals = 0
         self.held_why = ""
         self.lost_since: float | None = None  # epoch seconds; None: the source answers
@@ -57,11 +70,15 @@ class Board:
 
     def planned(self, plan: Plan, desired: Desired) -> None:
         self.plan, self.held_why = plan, ""
+        self.declared = frozenset(_declared(plan, desired))
+        self.failing &= {_step(change) for change in plan.changes}
         self._to.planned(plan, desired)
 
     def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
         for outcome in outcomes:
             self.outcomes[str(outcome.change.action), str(outcome.result)] += 1
+            failed, step = outcome.result is Result.FAILED, _step(outcome.change)
+            (self.failing.add if failed else self.failing.discard)(step)
         self._to.applied(planned, outcomes)
 
     def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
@@ -85,6 +102,10 @@ class Board:
         self._to.looked(observed)
 
     # The rest.
+
+    def fetched(self, following: Following) -> None:
+        """The source was read, or could not be."""
+        self.following = following
 
     def passed(self, seconds: float) -> None:
         """The loop made a pass, whether or not there was anything to do in it."""
@@ -111,3 +132,16 @@ class Board:
         if not self.is_alive():
             why.append("the loop does not pass any more")
         return tuple(why)
+
+
+def _declared(plan: Plan, desired: Desired) -> Iterator[Served]:
+    """The services that should answer, also those that never came."""
+    placed = [w for w in desired.assignment.workloads if not w.suspended]
+    yield from ((w.ref.label, w.target) for w in placed)
+    there = {w.ref for w in desired.assignment.workloads}
+    blocked = (b for b in plan.blocked if b.ref.kind == "InferenceService" and b.ref not in there)
+    yield from ((b.ref.label, b.target or "") for b in blocked)
+
+
+def _step(change: Change) -> Step:
+    return change.ref.kind, change.ref.label, change.target

@@ -30,7 +30,7 @@ def collect(board: Board) -> Iterator[Metric]:
     if plan is not None:
         yield from _of_plan(plan)
     if observed is not None:
-        yield from _of_targets(observed)
+        yield from _of_targets(observed, board)
     yield from _of_loop(board)
     yield family(RECONCILER["fleet_changes_total"], sorted(board.outcomes.items()))
     hooks = sorted(board.hooks.items())
@@ -47,7 +47,7 @@ def _of_plan(plan: Plan) -> Iterator[Metric]:
     yield family(RECONCILER["fleet_blocked"], (((reason,), n) for reason, n in reasons))
 
 
-def _of_targets(observed: Observation) -> Iterator[Metric]:
+def _of_targets(observed: Observation, board: Board) -> Iterator[Metric]:
     states = sorted(observed.targets.items())
     yield family(
         RECONCILER["fleet_target_reachable"],
@@ -55,7 +55,10 @@ def _of_targets(observed: Observation) -> Iterator[Metric]:
     )
     counts = Counter((i.target, str(i.ready).lower()) for i in observed.instances)
     yield family(RECONCILER["fleet_instances"], sorted(counts.items()))
-    ready = {(i.ref.label, i.target): float(i.ready) for i in observed.instances}
+    ready = dict.fromkeys(board.declared, 0.0)  # also what never came
+    for instance in observed.instances:
+        ready.pop((instance.ref.label, ""), None)
+        ready[instance.ref.label, instance.target] = float(instance.ready)
     yield family(RECONCILER["fleet_service_ready"], sorted(ready.items()))
 
 
@@ -65,6 +68,11 @@ def _of_loop(board: Board) -> Iterator[Metric]:
     yield _one("fleet_pass_seconds", board.pass_s)
     yield _one("fleet_last_pass_timestamp_seconds", board.passed_at)
     yield _one("fleet_source_lost_seconds", lost_s or 0.0)
+    following = board.following
+    yield _one("fleet_revision_refused", float(bool(following and following.refused)))
+    yield _one("fleet_revision_held", float(bool(following and following.held)))
+    failing = sorted(Counter((target,) for _, _, target in board.failing).items())
+    yield family(RECONCILER["fleet_changes_failing"], failing)
 
 
 def _one(name: str, figure: float | None) -> Metric:
