@@ -17,13 +17,14 @@ from agent.byhand.stopped import Stopped, read_launches, read_stopped
 from agent.models.expected import read_expected
 from agent.node.local import LocalAgent
 from agent.node.settings import Settings
-from agent.node.view import recorded_instances
 from agent.process.launch import Launch
 from agent.process.owner import Processes
 from agent.process.rebuilt import workload_of
 from agent.process.records import ProcessRecord, Records
+from agent.server.here import instances_here
 from agent.state.directory import StateDir
 from reconciler.api.meta import ObjectRef
+from reconciler.core.observation import Instance
 from reconciler.core.plan import Action, Change
 from reconciler.fleet.workload import Workload
 
@@ -93,10 +94,16 @@ def stop(state: StateDir, refs: Collection[ObjectRef], *, keep: bool = True) -> 
 
 
 def restart(
-    state: StateDir, refs: Collection[ObjectRef], node: str, settings: Settings, ready_s: float
+    state: StateDir,
+    refs: Collection[ObjectRef],
+    node: str,
+    settings: Settings,
+    ready_s: float,
+    saw: Callable[[Instance], None] = lambda _: None,
 ) -> set[ObjectRef]:
     """Start what was stopped and restart the others, rendered as this machine would now. Returns
-    what is not ready in time; `ready_s` is how long a start may take.
+    what is not ready in time; `ready_s` is how long a start may take. `saw` is given each of them
+    whenever it is looked at.
 
     Without an agent, what never had a process is only released, and what has a process, but no
     model on the disk, is left to the next agent. Raises StateError, EngineError and ApplyError.
@@ -107,7 +114,9 @@ def restart(
     awaited = set(refs)
 
     def left() -> set[ObjectRef]:
-        found = recorded_instances(state, node)
+        found = [i for i in instances_here(state, node) if i.ref in awaited]
+        for instance in found:
+            saw(instance)
         return awaited - {i.ref for i in found if i.ready and i.pid != before.get(i.ref)}
 
     def in_place() -> None:

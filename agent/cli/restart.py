@@ -17,7 +17,7 @@ from reconciler.console.shared import API_KEY_FILE
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from agent.state.directory import StateDir
     from reconciler.api.meta import ObjectRef
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from agent.byhand.restarts import read_restarts
     from agent.cli import handwork
     from agent.node.settings import Settings
-    from agent.node.view import recorded_instances
+    from agent.server.here import instances_here
     from agent.state.node_name import remembered_node
 
     state = opened(args)
@@ -63,9 +63,23 @@ def run(args: argparse.Namespace) -> int:
         api_key_file=args.api_key_file,
     )
     node = remembered_node(state.root) or "this"
-    late = handwork.restart(state, wanted, node, settings, args.timeout)
-    _say(state, recorded_instances(state, node), wanted, late)
+    late = handwork.restart(state, wanted, node, settings, args.timeout, _progress())
+    _say(state, instances_here(state, node), wanted, late)
     return Exit.BLOCKED if late or read_restarts(state) & wanted else Exit.OK
+
+
+def _progress() -> Callable[[Instance], None]:
+    """Says of each process that has to end first what that waits for, when it changes."""
+    said: dict[ObjectRef, str] = {}
+
+    def say(instance: Instance) -> None:
+        words = instance.message if instance.reason == "Replacing" else ""
+        if words != said.get(instance.ref, ""):
+            said[instance.ref] = words
+            if words:
+                tell(f"{instance.ref.label}: {printable(words)}")
+
+    return say
 
 
 def _say(

@@ -1,11 +1,11 @@
-"""What this machine's records say, and whether each service answers now."""
+"""What runs on this machine, as its agent says; without one, what the records say, and whether each
+service answers now."""
 
 from __future__ import annotations
 
 import argparse
 import platform
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import StateError
@@ -14,12 +14,11 @@ from reconciler.console.option import add_view_options
 from reconciler.report.terminal import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from agent.state.directory import StateDir
     from reconciler.api.meta import ObjectRef
     from reconciler.api.nodestate import NodeState
-    from reconciler.core.observation import Instance
     from reconciler.report.status import DeclaredService, Status
 
 
@@ -70,8 +69,8 @@ def shown_state(args: argparse.Namespace) -> StateDir:
 def _status(state: StateDir, node: str) -> Status:
     """From what lies on disk and the living processes; what only the agent knows, from itself."""
     from agent.byhand.stopped import read_stopped
-    from agent.node.view import recorded_instances, recorded_leaving
-    from agent.server.here import asked, revision_of
+    from agent.node.view import recorded_leaving
+    from agent.server.here import asked, instances_here, revision_of
     from agent.state.benchmarks import read_results
     from agent.state.suspended import read_suspended
     from agent.state.undone import read_undone, with_undone
@@ -80,12 +79,10 @@ def _status(state: StateDir, node: str) -> Status:
     from reconciler.report.status import DeclaredService, Status
     from reconciler.source.history import HistoryFile
 
-    target, instances = f"node/{node}", recorded_instances(state, node)
+    target, own = f"node/{node}", asked(state)
+    instances = instances_here(state, node, own)
     stopped = read_stopped(state)
     history = HistoryFile(state.desired / "history.json").peek()
-    own = asked(state)
-    if own is not None:
-        instances = tuple(_as_measured(instances, own))
     # What is blocked an agent says itself.
     undone = [u for u in read_undone(state) if own is None or not u.is_blocked]
     instances = with_undone(instances, undone)
@@ -119,15 +116,6 @@ def _status(state: StateDir, node: str) -> Status:
         states,
         measured={target: read_results(state.root)},
     )
-
-
-def _as_measured(found: Iterable[Instance], own: NodeState) -> Iterator[Instance]:
-    """With what each process really takes, as its agent has measured it."""
-    from reconciler.report.nodestate import read_node_state
-
-    measured = {(i.ref, i.pid): i.measured for i in read_node_state(own)[1]}
-    for instance in found:
-        yield replace(instance, measured=measured.get((instance.ref, instance.pid), ()))
 
 
 def _not_running(own: NodeState, known: set[ObjectRef]) -> Iterator[DeclaredService]:

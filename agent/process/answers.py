@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from agent.process import reloading
 from agent.process.events import Answered, Note, ProcessTiming, Reload, Save
+from agent.process.hang import still, what_follows
 from agent.process.launch import Phase
 from agent.process.quarantine import learn, models_to_leave_out
+from agent.process.stopping import end_hung
 from agent.process.unit import Step, Unit, with_reason
 from agent.system.clock import Moment
 
@@ -18,11 +20,14 @@ def answered(unit: Unit, event: Answered, now: Moment, timing: ProcessTiming) ->
         return unit, ()
     if unit.phase is Phase.RELOADING and not reloading.asks_ready(unit):
         return unit, ()
-    unit, event = learn(replace(unit, asking=False), event, timing)
+    found = None if event.ready else still(unit.still, event.computed_s, now, timing)
+    unit, event = learn(replace(unit, asking=False, still=found), event, timing)
     if unit.phase in (Phase.LOADING, Phase.READY) and event.listening is not None:
         step = _change_models(unit, event, now, timing)
         if step is not None:
             return step
+    if unit.phase is Phase.LOADING and event.reason == "NotResponding":  # adopted
+        return _missed(unit, event, now, timing)
     if unit.phase is Phase.LOADING:
         return _loading(unit, event, now, timing)
     if unit.phase is Phase.RELOADING:
@@ -38,15 +43,18 @@ def answered(unit: Unit, event: Answered, now: Moment, timing: ProcessTiming) ->
 
 def _missed(unit: Unit, event: Answered, now: Moment, timing: ProcessTiming) -> Step:
     """Count a failed probe: ask again soon, and call the process NotResponding after a few in a
-    row."""
+    row. One that hangs is ended after a while."""
+    if unit.still is not None and unit.still.is_over(timing):
+        return end_hung(unit, now, timing)
     missed = unit.missed + 1
     lost = missed == timing.misses
     pause_s = timing.probe_ready_s if missed >= timing.misses else timing.probe_missed_s
     unit = replace(unit, missed=missed, wake_at=now.monotonic + pause_s)
-    if not lost:
+    if missed < timing.misses:
         return unit, ()
-    message = f"{missed} probes in a row failed, left running: {event.message}"
-    return with_reason(unit, "NotResponding", message, now), (Note(f"NotResponding: {message}"),)
+    message = f"{event.message}, {timing.misses} times in a row; {what_follows(unit.still, timing)}"
+    notes = (Note(f"NotResponding: {message}"),) if lost else ()
+    return with_reason(unit, "NotResponding", message, now), notes
 
 
 def _change_models(unit: Unit, event: Answered, now: Moment, timing: ProcessTiming) -> Step | None:

@@ -27,7 +27,8 @@ def back_off(
 ) -> Step:
     """After a process has ended by itself, or could not be started: wait, then try again. Failures
     count from one again once it was ready for long enough."""
-    proven = unit.ready_at is not None and now.monotonic - unit.ready_at >= timing.backoff_reset_s
+    good_until = now.monotonic - (unit.still.for_s if unit.still else 0.0)
+    proven = unit.ready_at is not None and good_until - unit.ready_at >= timing.backoff_reset_s
     failures = 1 if proven else unit.failures + 1
     delay_s = backoff_s(failures, reason, timing)
     unit = replace(
@@ -45,6 +46,7 @@ def back_off(
         spawned_at=None,
         asking=False,
         missed=0,
+        still=None,
         wake_at=now.monotonic + delay_s,
         reason=reason,
         message=message,

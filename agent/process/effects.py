@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.process import events, health, logs, many
+from agent.process.cputime import processor_seconds
 from agent.process.events import Effect, Event
 from agent.process.exits import classify
 from agent.process.holders import holder_of
@@ -36,6 +37,7 @@ from reconciler.runtimes.many import ManyModels
 
 _PROBERS = 8  # hung services hold one each, for at most the answer timeout
 _PATIENT_TRIES = 6  # a minute
+_SHORT_S = 0.5  # after a question that had its time
 _log = logging.getLogger(__name__)
 
 
@@ -289,6 +291,7 @@ class Effects:
                 found.message,
                 found.listening,
                 found.served,
+                computed_s=processor_seconds(pid) if ask.was_ready and found.silent else None,
             )
             if (row := _many(launch)) and found.listening is not None:
                 event = self._explain_models(ref, ask, row, event)
@@ -310,8 +313,8 @@ class Effects:
         )
 
     def _ask_slots(self, ref: ObjectRef, ask: events.AskSlots) -> None:
-        launch = ask.launch
-        busy = None
+        launch, pid = ask.launch, ask.child.identity.pid
+        busy = computed_s = None
         try:
             row = _many(launch)
             busy = (
@@ -319,9 +322,11 @@ class Effects:
                 if row
                 else health.requests_in_flight(launch)
             )
+            if busy is None and not health.answers(launch, timeout_s=_SHORT_S):
+                computed_s = processor_seconds(pid)
         except Exception:  # noqa: BLE001  without a result a drain would last until its deadline
             _log.exception("bug in counting the requests of %s", ref.label)
-        self._answer(ref, events.SlotsAnswered(ask.question, busy))
+        self._answer(ref, events.SlotsAnswered(ask.question, busy, computed_s))
 
 
 def _many(launch: Launch) -> ManyModels | None:

@@ -19,6 +19,7 @@ class ProcessTiming:
     probe_ready_s: float = 10.0  # exits are noticed at once by other means
     probe_missed_s: float = 1.0  # after a failed probe
     misses: int = 3  # in a row, until a ready service is called NotResponding
+    hung_s: float = 300.0  # without an answer, or work, until another process takes its place
     slots_s: float = 0.25  # between two counts of requests while draining
     least_drain_s: float = 0.5  # so that requests cut by a drainTimeout of 0 are still counted
     withdraw_s: float = 0.0  # shortest drain: clients learn first that the endpoint goes away
@@ -103,7 +104,8 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class Answered:
     """Result of AskReady. Of many models, `failures` do not load, and `silent` ones are loaded and
-    do not respond."""
+    do not respond. `computed_s`, where there was no answer at all: the processor time of the
+    process so far."""
 
     question: int
     ready: bool
@@ -113,14 +115,17 @@ class Answered:
     served: tuple[ServedModel, ...] = ()
     failures: tuple[Failure, ...] = ()
     silent: frozenset[str] = frozenset()
+    computed_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsAnswered:
-    """Result of AskSlots: requests in flight; None if they could not be read."""
+    """Result of AskSlots: requests in flight; None if they could not be read. `computed_s` as in
+    Answered."""
 
     question: int
     busy: int | None
+    computed_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +203,7 @@ class AskSlots:
 
     question: int
     launch: Launch
+    child: Child
     models: frozenset[str] | None = None
 
 

@@ -41,6 +41,7 @@ class HealthVerdict:
     message: str = ""
     listening: Listening | None = None
     served: tuple[ServedModel, ...] = ()
+    silent: bool = False  # there was no answer at all
 
 
 def recogniser(runtime: str, names: tuple[str, ...]) -> Recognise:
@@ -132,6 +133,12 @@ def requests_in_flight(launch: Launch) -> int | None:
     return connections(launch.port) if probe.connections else None
 
 
+def answers(launch: Launch, *, timeout_s: float = ANSWER_TIMEOUT_S) -> bool:
+    """Whether it answers at all."""
+    found = _unhealthy(launch.host, launch.port, launch.command.probe, timeout_s)
+    return found is None or not found.silent
+
+
 def busy_slots(
     host: str,
     port: int,
@@ -168,20 +175,21 @@ def _unhealthy(
 ) -> HealthVerdict | None:
     """Why the server on the port is not ready, whichever process it is; None if it reports that it
     is. One that `was_ready` does not load any more."""
+    not_yet = "NotResponding" if was_ready else "Loading"
+    silent = partial(HealthVerdict, False, not_yet, silent=True)
     try:
         status, body = EngineAddress(host, port).ask(probe.path, timeout_s)
     except ConnectionRefusedError:
-        return HealthVerdict(False, "Loading", "does not listen yet")
+        return silent("does not listen any more" if was_ready else "does not listen yet")
     except TimeoutError:
-        reason = "NotResponding" if was_ready else "Loading"
-        return HealthVerdict(False, reason, f"no answer on port {port} within {timeout_s:g} s")
+        return silent(f"no answer on port {port} within {timeout_s:g} s")
     except (OSError, http.client.HTTPException, ValueError) as error:
         text = one_line(words_of(error)) or type(error).__name__
-        return HealthVerdict(False, "Loading", f"no answer on port {port}: {text}")
+        return silent(f"no answer on port {port}: {text}")
     if status == 200:
         return None
     # A server that needs a trial request is healthy while it loads, so this is a failure.
-    reason = "Loading" if probe.trial is None else "EngineFailed"
+    reason = not_yet if probe.trial is None else "EngineFailed"
     return HealthVerdict(False, reason, f"{probe.path} answers {status}{_error_message(body)}")
 
 

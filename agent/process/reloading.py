@@ -194,7 +194,8 @@ def _rewrite(unit: Unit, *before: Effect) -> Step:
 def _ask_slots(unit: Unit) -> tuple[Unit, Effect]:
     unit = replace(unit, question=unit.question + 1, asking=True, wake_at=unit.drain_until)
     assert unit.reloading is not None
-    return unit, AskSlots(unit.question, unit.launch, unit.reloading.models)
+    assert unit.child is not None
+    return unit, AskSlots(unit.question, unit.launch, unit.child, unit.reloading.models)
 
 
 def _ask_ready(unit: Unit) -> Step:

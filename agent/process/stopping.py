@@ -10,9 +10,12 @@ import signal
 from dataclasses import replace
 
 from agent.process.events import AskSlots, Effect, Note, ProcessTiming, Save, Signal, SlotsAnswered
+from agent.process.hang import ended_because, still
 from agent.process.launch import Launch, Phase
 from agent.process.unit import Step, Unit, with_reason
 from agent.system.clock import Moment
+
+_HUNG = "answers and computes nothing: ended without waiting for requests"
 
 
 def begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: ProcessTiming) -> Step:
@@ -25,6 +28,8 @@ def begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: Proces
     counts = unit.launch.command.probe.counts_requests
     if not unit.was_ready or not (counts or timing.withdraw_s):
         return _terminate(unit, now, timing, Save())
+    if unit.still is not None and unit.still.is_hung(timing):
+        return _terminate(replace(unit, message=_HUNG), now, timing, Save(), Note(_HUNG))
     drain_s = max(unit.launch.drain_timeout_s, timing.least_drain_s) if counts else 0.0
     ends = now.monotonic + max(drain_s, timing.withdraw_s)
     withdrawn_at = now.monotonic + timing.withdraw_s
@@ -35,17 +40,27 @@ def begin_stop(unit: Unit, successor: Launch | None, now: Moment, timing: Proces
     return unit, (Save(), Note("draining"), ask)
 
 
+def end_hung(unit: Unit, now: Moment, timing: ProcessTiming) -> Step:
+    """Another process takes its place, after the pause of one that failed."""
+    text = f"{ended_because(timing)}: ended, to be started anew"
+    unit = with_reason(replace(unit, successor=unit.intended), "NotResponding", text, now)
+    return _terminate(unit, now, timing, Save(), Note(text))
+
+
 def slots_answered(unit: Unit, event: SlotsAnswered, now: Moment, timing: ProcessTiming) -> Step:
     """Take a count of the requests in flight; None if it could not be read."""
     if not unit.asking or event.question != unit.question or unit.phase is not Phase.DRAINING:
         return unit, ()
     busy = event.busy if event.busy is not None else unit.busy  # a failed reading is not 0
-    unit = replace(unit, asking=False, busy=busy)
+    found = None if event.busy is not None else still(unit.still, event.computed_s, now, timing)
+    unit = replace(unit, asking=False, busy=busy, still=found)
+    if found is not None and found.is_hung(timing):
+        return _terminate(replace(unit, message=_HUNG), now, timing, Note(_HUNG))
     if event.busy == 0 and now.monotonic >= unit.withdrawn_at:
         return _terminate(replace(unit, message=""), now, timing)
     if now.monotonic >= unit.drain_until:
         return end_drain(unit, now, timing)
-    message = describe_wait(busy) if busy else ""
+    message = "" if busy == 0 else describe_wait(busy)
     wake_at = min(now.monotonic + timing.slots_s, unit.drain_until)
     return replace(unit, message=message, wake_at=wake_at), ()
 
@@ -59,7 +74,9 @@ def end_drain(unit: Unit, now: Moment, timing: ProcessTiming) -> Step:
     return _terminate(replace(unit, message=text), now, timing, Note(text))
 
 
-def describe_wait(busy: int) -> str:
+def describe_wait(busy: int | None) -> str:
+    if busy is None:
+        return "waiting for requests that cannot be counted"
     return f"waiting for {busy} request{'' if busy == 1 else 's'}"
 
 
@@ -92,5 +109,6 @@ def _terminate(unit: Unit, now: Moment, timing: ProcessTiming, *before: Effect) 
 
 def ask_slots(unit: Unit) -> tuple[Unit, Effect]:
     """Ask, and wake at the deadline even without a result."""
-    unit = replace(unit, question=unit.question + 1, asking=True, wake_at=unit.drain_until)
-    return unit, AskSlots(unit.question, unit.launch)
+    assert unit.child is not None
+    ask = AskSlots(unit.question + 1, unit.launch, unit.child)
+    return replace(unit, question=ask.question, asking=True, wake_at=unit.drain_until), ask

@@ -11,8 +11,9 @@ their results: that of `Spawn` (Spawned or SpawnFailed) before any other event.
                           forgotten, or SPAWNING the successor             v
                                      ^-------- exited -------- TERMINATING --> KILLING
 
-A process is restarted only after it has died or by a command. Slowness, clock jumps and failing
-probes of a live process are reported and change nothing.
+A process is restarted only after it has died, by a command, or after minutes in which it neither
+answered nor computed anything. Slowness, clock jumps and failing probes of a live process are
+reported and change nothing.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from agent.process.events import (
     Update,
     Woke,
 )
+from agent.process.hang import ended_because
 from agent.process.launch import Child, Launch, Phase, ProcessSnapshot
 from agent.process.quarantine import shown_models
 from agent.process.stopping import ask_slots, begin_stop, end_drain, kill, slots_answered
@@ -165,7 +167,8 @@ def _reload(unit: Unit | None, event: Reload, now: Moment, timing: ProcessTiming
     """Only a live process can reload; otherwise start with the new launch."""
     launch = event.launch
     alive = unit is not None and unit.phase in (Phase.LOADING, Phase.READY, Phase.RELOADING)
-    if unit is None or not alive or not launch.same_program(unit.launch):
+    hangs = unit is not None and unit.still is not None and unit.still.is_hung(timing)
+    if unit is None or not alive or hangs or not launch.same_program(unit.launch):
         return _run(unit, launch, now, timing)
     if launch.same_process(unit.intended):  # repeated; or already running
         return (unit, ()) if unit.reloading else (_update(unit, launch), (Save(),))
@@ -241,6 +244,9 @@ def _exited(unit: Unit, event: Exited, now: Moment, timing: ProcessTiming) -> St
     if not unit.phase.is_stopping:
         unit = replace(unit, launch=unit.intended)
         return back_off(unit, event.reason, event.message, event.exit_code, now, timing)
+    if unit.successor is not None and unit.reason == "NotResponding":  # ended because it hung
+        unit = replace(unit, launch=unit.successor, successor=None)
+        return back_off(unit, unit.reason, ended_because(timing), None, now, timing)
     if unit.successor is None:
         return None, (Forget(), Note("stopped"))
     return _spawn(unit, unit.successor, now)
@@ -276,7 +282,7 @@ def _tick(unit: Unit, now: Moment, timing: ProcessTiming) -> Step:
 def _woke(unit: Unit, now: Moment) -> Step:
     """Probes start over; a wait for a retry, a drain or a kill continues."""
     if unit.phase in (Phase.LOADING, Phase.READY):
-        return replace(unit, asking=False, missed=0, wake_at=now.monotonic), ()
+        return replace(unit, asking=False, missed=0, still=None, wake_at=now.monotonic), ()
     if unit.phase is Phase.RELOADING:
         return reloading.woke(unit, now), ()
     if unit.phase is Phase.DRAINING:
@@ -293,6 +299,7 @@ def _back_to_work(unit: Unit, launch: Launch, now: Moment) -> Unit:
         reloading=None,
         asking=False,
         missed=0,
+        still=None,
         wake_at=now.monotonic,
     )
     return with_reason(unit, "Ready", "", now)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from agent.process.events import Effect, ProcessTiming, Reload
+from agent.process.hang import Stillness
 from agent.process.launch import Child, Launch, Listening, Phase
 from agent.system.clock import Moment
 from reconciler.fleet.command import ServedModel
@@ -80,6 +81,7 @@ class Unit:
     listening: Listening | None = None  # proof from when it became ready
     served: tuple[ServedModel, ...] = ()  # state of its models in the last result
     missed: int = 0  # probes in a row, since it was ready
+    still: Stillness | None = None  # None: its last answer came, or nothing is known
     busy: int | None = None  # requests in flight, by the last count while draining
     reloading: Reloading | None = None
     quarantined: tuple[Quarantined, ...] = ()

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from agent.node.local import recorded_node
 from agent.node.settings import Settings
+from agent.node.view import recorded_instances
 from agent.server import served
 from agent.state.benchmarks import read_results
 from agent.state.directory import StateDir
@@ -17,9 +18,9 @@ from reconciler import __version__
 from reconciler.agents.client import AgentAnswer
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeState
-from reconciler.core.observation import RevisionState
+from reconciler.core.observation import Instance, RevisionState
 from reconciler.fleet.workload import Workload
-from reconciler.report.nodestate import node_state
+from reconciler.report.nodestate import node_state, read_node_state
 from reconciler.source.history import HistoryFile, SourceRecord
 
 _PATIENCE_S = 2.0
@@ -50,6 +51,37 @@ def heard_here(
         benchmarks=read_results(state.root),
     )
     return AgentAnswer(said, 0.0)
+
+
+def instances_here(
+    state: StateDir, node: str, own: NodeState | None = None
+) -> tuple[Instance, ...]:
+    """Every service of this node, as the agent that runs here says of its processes; without one,
+    as its records say and its processes answer now. `own`: the agent was asked already."""
+    found, own = recorded_instances(state, node), own or asked(state)
+    return as_its_agent_says(found, own) if own else found
+
+
+def as_its_agent_says(found: Iterable[Instance], own: NodeState) -> tuple[Instance, ...]:
+    """Each process with what its agent says of it, so that no two views differ: one question may
+    find slow what three in a row do not, and only who asks all the time knows since when."""
+    told = {i.ref: i for i in read_node_state(own)[1]}
+    return tuple(_as_told(i, told.get(i.ref)) for i in found)
+
+
+def _as_told(found: Instance, told: Instance | None) -> Instance:
+    if told is None or found.pid is None or told.pid != found.pid:
+        return found
+    return replace(
+        found,
+        ready=told.ready,
+        reason=told.reason,
+        message=told.message,
+        since=told.since,
+        endpoint=told.endpoint,
+        served=told.served,
+        measured=told.measured,
+    )
 
 
 def asked(state: StateDir) -> NodeState | None:

@@ -120,12 +120,17 @@ def remembered_node(args: argparse.Namespace) -> str | None:
     return node_name.remembered_node(settings(args).root)
 
 
-def with_measured(args: argparse.Namespace, status: Status) -> Status:
-    """With the speeds that were measured on this machine, where it is what was looked at: there no
-    agent was asked."""
+def as_said_here(args: argparse.Namespace, status: Status) -> Status:
+    """With the speeds that were measured on this machine, and what its agent says of each process,
+    where it is what was looked at: there no agent was asked."""
+    from agent.server.here import as_its_agent_says, asked
     from agent.state.benchmarks import read_results
+    from agent.state.directory import StateDir
 
     if args.local is None:
         return status
-    found = read_results(settings(args).root)
-    return replace(status, measured=dict.fromkeys(status.observed.targets, found))
+    root, observed = settings(args).root, status.observed
+    if (own := asked(StateDir(root.absolute()))) is not None:
+        observed = replace(observed, instances=as_its_agent_says(observed.instances, own))
+    measured = dict.fromkeys(observed.targets, read_results(root))
+    return replace(status, observed=observed, measured=measured)

@@ -14,7 +14,7 @@ from functools import partial
 
 from reconciler.api.quantity import show_bytes
 from reconciler.capacity.pools import spelled
-from reconciler.core.observation import DriftKind, Instance, TargetState
+from reconciler.core.observation import DriftKind, Instance, TargetState, starts_again
 from reconciler.report.node_status import Fact, node_downloads, node_facts, node_troubles
 from reconciler.report.spans import age, span
 from reconciler.report.speeds import speed_text
@@ -172,7 +172,7 @@ def _row(
     )
     below = (
         *_address_words(instance),
-        *_words_below(instance, declared, view),
+        *_words_below(instance, declared, status, view),
         *_speed_words(instance, status, view),
     )
     return _Row(tuple(map(printable, cells)), tone, below, is_well(instance, declared))
@@ -190,13 +190,16 @@ def _address_words(instance: Instance) -> Iterator[Fact]:
 
 
 def _words_below(
-    instance: Instance, declared: DeclaredService | None, view: StatusStyle
+    instance: Instance, declared: DeclaredService | None, status: Status, view: StatusStyle
 ) -> Iterator[Fact]:
     """Why it is not ready, what refuses its change, what drifted, and a router's models."""
     if instance.message and not instance.ready:
         yield None, instance.message
     if instance.reason in _LOGGED and instance.target.startswith("node/"):
         yield None, f"on the node, `fleet-agent logs {instance.ref.label}` shows more"
+        if instance.reason == "NotResponding":
+            again = starts_again(instance.ref, status.observed.targets[instance.target])
+            yield None, f"{again} anew"
     if (pending := instance.pending) is not None:
         why = f": {pending.message}" if pending.message else ""
         tone = Tone.CHANGE if pending.reason in _COMING else Tone.BAD

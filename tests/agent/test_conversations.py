@@ -21,7 +21,7 @@ from reconciler.fleet.command import Probe, ServedModel
 from tests.support.owner import launch
 
 CASES = Path(__file__).parent.parent / "cases/process/conversations.txt"
-TIMING = ProcessTiming(withdraw_s=2.0, probe_loading_growth=3.0)
+TIMING = ProcessTiming(withdraw_s=2.0, probe_loading_growth=3.0, hung_s=40.0)
 _CHAT = replace(launch("chat", 20000, drain_timeout_s=60.0), models=("a", "b"))
 LAUNCHES = {
     "chat": _CHAT,
@@ -41,12 +41,14 @@ PROOF = Listening(7, 20000)
 
 
 def _answered(unit: Unit, *words: str) -> events.Event:
-    """`ready`, `a=loaded`, `b=failed*3:Crashed`, `a=silent`, or the reason why it is not ready."""
+    """`ready`, `a=loaded`, `b=failed*3:Crashed`, `a=silent`, or the reason why it is not ready;
+    `NotResponding@0.3`: nothing was answered, after so many seconds of computing."""
     told = dict(word.split("=") for word in words if "=" in word)
     states = {n: s for n, s in told.items() if "*" not in s and s != "silent"}
     failures = [(n, *s.removeprefix("failed*").split(":")) for n, s in told.items() if "*" in s]
     is_ready = "ready" in words
-    reason = "" if is_ready else next((w for w in words if "=" not in w), "")
+    reason, _, computed = next((w for w in words if "=" not in w), "").partition("@")
+    reason = "" if is_ready else reason
     served = tuple(
         ServedModel(n, states.get(n, "failed" if "*" in told[n] else "loaded")) for n in told
     )
@@ -59,7 +61,15 @@ def _answered(unit: Unit, *words: str) -> events.Event:
         served,
         tuple(Failure(n, int(times), why, "bad bytes") for n, times, why in failures),
         frozenset(n for n, s in told.items() if s == "silent"),
+        float(computed) if computed else None,
     )
+
+
+def _counted(unit: Unit, words: str) -> events.Event:
+    """Requests in flight; `?`: nobody knows; `?@0.3`: nothing was answered, as above."""
+    busy, _, computed = words.partition("@")
+    told = float(computed) if computed else None
+    return SlotsAnswered(unit.question, None if busy == "?" else int(busy), told)
 
 
 def _late(unit: Unit, word: str, *more: str) -> events.Event:
@@ -82,7 +92,7 @@ HAPPENS: Mapping[str, Callable[..., events.Event]] = {
     "tick": lambda _: events.Tick(),
     "woke": lambda _: events.Woke(),
     "answers": _answered,
-    "busy": lambda unit, n: SlotsAnswered(unit.question, None if n == "?" else int(n)),
+    "busy": _counted,
     "read": lambda unit, *loads: Rewritten(unit.question, True, "", loads),
     "unread": lambda unit: Rewritten(unit.question, False, "answers 500"),
     "late": _late,
@@ -124,7 +134,8 @@ def _next(unit: Unit | None, words: list[str], at: float) -> Step:
     word, *more = words
     now = Moment(at, at)
     if word == "recorded":
-        return supervisor.adopted(LAUNCHES[more[0]], ADOPTED, now), ()
+        was_ready = "ready" in more
+        return supervisor.adopted(LAUNCHES[more[0]], ADOPTED, now, was_ready=was_ready), ()
     return supervisor.step(unit, HAPPENS[word](unit, *more), now, TIMING)
 
 
@@ -159,7 +170,7 @@ def _done(effect: Effect) -> str:
             return number.name
         case events.Spawn(wanted, without):
             return " ".join(["Spawn", _name(wanted), *(f"-{name}" for name in sorted(without))])
-        case events.AskSlots(_, _, models):
+        case events.AskSlots(_, _, _, models):
             return " ".join(["AskSlots", *sorted(models or ())])
         case events.Rewrite(_, wanted, _, without, up):
             return " ".join(["Rewrite", _name(wanted), *(f"-{n}" for n in sorted(without)), *up])

@@ -114,6 +114,11 @@ VERDICTS: dict[str, tuple[dict[str, object], dict[str, Any], tuple[bool, str, st
     "it hangs up": ({"/health": None}, {},
                     (False, "Loading", "no answer on port {}: Remote end closed connection"
                      " without response")),
+    "it was ready, and hangs up": ({"/health": None}, {"was_ready": True},
+                                   (False, "NotResponding", "no answer on port {}: Remote end"
+                                    " closed connection without response")),
+    "it was ready, and is not well": ({"/health": (503, {})}, {"was_ready": True},
+                                      (False, "NotResponding", "/health answers 503")),
     "its list comes later": ({"/v1/models": (503, {})}, {},
                              (False, "Loading", "/v1/models answers 503")),
     "its list is none": ({"/v1/models": b"<html>"}, {},
@@ -285,7 +290,7 @@ def test_the_proof_of_ownership_ends_with_the_process(server: tuple[int, int]) -
 def test_nothing_on_the_port_is_loading() -> None:
     found = health.check(os.getpid(), "127.0.0.1", own_port(), PROBE, TINY)
 
-    assert found == health.HealthVerdict(False, "Loading", "does not listen yet")
+    assert found == health.HealthVerdict(False, "Loading", "does not listen yet", silent=True)
 
 
 def test_requests_in_flight_are_counted(server: tuple[int, int]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -16,6 +18,7 @@ import pytest
 
 from agent.cli import status
 from agent.node.view import recorded_leaving
+from agent.process.cputime import processor_seconds
 from agent.process.effects import Effects
 from agent.process.launch import Phase
 from agent.process.logs import LOG_CAP_BYTES
@@ -449,6 +452,33 @@ def test_a_live_process_that_stops_answering_is_shown_and_left_running(
 
     assert (silent.ready, silent.endpoint, silent.pid) == (False, None, before.pid)
     assert (after.pid, after.reason) == (before.pid, "Ready")
+
+
+def test_a_process_that_hangs_is_replaced_by_another(state: StateDir) -> None:
+    processes = Processes(state, timing=replace(QUICK, misses=2, hung_s=0.0, backoff_first_s=0.01))
+    processes.start()
+    try:
+        processes.run(launch("chat", own_port()))
+        hung = wait_ready(processes, "chat").pid
+        assert hung is not None
+
+        os.kill(hung, signal.SIGSTOP)
+        after = wait_state(processes, "chat", lambda s: s.ready and s.pid != hung)
+    finally:
+        processes.close(stop_children=True, deadline_s=5)
+
+    assert not alive(hung)
+    assert after.failures == 1
+    assert any("answered and computed nothing" in notice.text for notice in processes.notices())
+
+
+def test_what_a_process_and_those_below_it_compute_is_counted() -> None:
+    words = ("import subprocess, sys", "subprocess.run([sys.executable, '-c', 'while True: pass'])")
+    with subprocess.Popen([sys.executable, "-c", "; ".join(words)], process_group=0) as process:
+        wait_for(lambda: (processor_seconds(process.pid) or 0.0) > 0.5)
+        os.killpg(process.pid, signal.SIGKILL)
+
+    assert processor_seconds(process.pid) is None
 
 
 @pytest.mark.parametrize("jump_s", [-86400.0, 7200.0, 1e9])

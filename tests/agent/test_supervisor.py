@@ -18,7 +18,7 @@ from agent.system.clock import Moment
 from reconciler.fleet.command import Probe, ServedModel
 from tests.support.owner import launch, service
 
-TIMING = ProcessTiming()
+TIMING = ProcessTiming(hung_s=60.0)
 LAUNCHES = tuple(launch("chat", 20000, f"--busy={n}", drain_timeout_s=5.0) for n in range(3))
 BLUNT = replace(
     LAUNCHES[0], inputs_digest="no slots", command=replace(LAUNCHES[0].command, probe=Probe())
@@ -50,6 +50,7 @@ class World(RuleBasedStateMachine):
         self.stubborn = False
         self.spawn_fails = False
         self.asked: list[tuple[int, int]] = []  # pid and number of every question
+        self.computed_s, self.computed_at = 0.0, self.now
         self.writing: events.Rewrite | None = None  # what the process is told to read
 
     def feed(self, event: events.Event) -> None:
@@ -76,7 +77,8 @@ class World(RuleBasedStateMachine):
                 return events.Spawned(Child(Identity(self.pids, "1", "b"), "m", self.now))
             case events.Signal(child, number):
                 assert child.identity.pid in self.living, "a signal to a dead process"
-                assert self.may_signal, "a signal that nobody asked for"
+                hung = self.now - self.computed_at >= TIMING.hung_s
+                assert self.may_signal or hung, "a signal that nobody asked for"
                 if number is signal.SIGKILL or not self.stubborn:
                     self.dying = child.identity.pid
             case events.AskReady(question, _, child, _):
@@ -110,7 +112,8 @@ class World(RuleBasedStateMachine):
     @rule(wanted=st.sampled_from((*HOT, LAUNCHES[0])), models=st.sampled_from(["", "a", "ab"]))
     def reload(self, wanted: Launch, models: str) -> None:
         alive = self.unit is not None and self.unit.phase is not Phase.WAITING
-        if not alive or (self.unit and not wanted.same_program(self.unit.launch)):
+        hangs = self.unit is not None and self.unit.still and self.unit.still.is_hung(TIMING)
+        if not alive or hangs or (self.unit and not wanted.same_program(self.unit.launch)):
             self.may_signal = True
         self.wanted = wanted
         self.feed(events.Reload(wanted, frozenset(models)))
@@ -161,6 +164,16 @@ class World(RuleBasedStateMachine):
         assert self.unit is not None
         self.feed(events.Answered(self.unit.question - late, ready, "Loading", ""))
 
+    @rule(computed_s=st.sampled_from([0.0, 0.01, 9.0]))
+    @precondition(lambda self: self.unit is not None)
+    def answer_nothing(self, computed_s: float) -> None:
+        assert self.unit is not None
+        self.computed_s += computed_s
+        if computed_s > 1.0:
+            self.computed_at = self.now
+        silence = (self.unit.question, False, "NotResponding", "")
+        self.feed(events.Answered(*silence, computed_s=self.computed_s))
+
     @rule(data=st.data())
     @precondition(lambda self: self.asked)
     def answer_for_an_earlier_process(self, data: st.DataObject) -> None:
@@ -176,7 +189,7 @@ class World(RuleBasedStateMachine):
         assert self.unit is not None
         self.feed(events.SlotsAnswered(self.unit.question - late, busy))
 
-    @rule(seconds=st.sampled_from([0.0, 0.1, 1.0, 20.0, 700.0]))
+    @rule(seconds=st.sampled_from([0.0, 0.1, 1.0, 20.0, 200.0, 700.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
         self.feed(events.Tick())

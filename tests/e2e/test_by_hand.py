@@ -56,7 +56,7 @@ def test_a_running_agent_stops_a_service_and_keeps_it_stopped_until_a_restart(
 def test_a_hung_engine_is_named_with_the_command_that_starts_another(
     machine: Machine, fleet: Fleet
 ) -> None:
-    fleet.push_service("chat", rollout={"drainTimeout": "1s"})
+    fleet.push_service("chat", rollout={"drainTimeout": "1h"})
     assert machine.reconcile("-C", fleet.url, "--once", "--local").code == 0
     hung = machine.wait_ready("chat").pid
     assert hung

@@ -74,16 +74,23 @@ def test_tokens_of_a_router_are_counted_by_model_and_a_scrape_loads_none(
 
 def test_a_hung_engine_keeps_nobody_from_asking(machine: Machine, fleet: Fleet) -> None:
     fleet.push_service("chat")
-    machine.daemon("--fleet", fleet.url, "--node", "here", "--probe-interval", "500ms")
+    words = ("--fleet", fleet.url, "--node", "here", "--probe-interval", "500ms")
+    running = machine.daemon(*words)
     pid = machine.wait_ready("chat").pid
     url = url_of(machine)
     assert pid is not None
-    # `machine` asks the engine itself, and may know before the agent does.
     wait_for(lambda: request(url, "GET", "/readyz").status == 200)
 
     psutil.Process(pid).suspend()
     try:
         wait_for(lambda: "NotResponding" in request(url, "GET", "/readyz").text)
+        said = request(url, "GET", "/readyz").json()["notReady"][0]["message"]
+        views = (
+            machine.agent("status").out,
+            machine.reconcile("-C", fleet.url, "status", "--local").out,
+            request(url, "GET", "/v1/state").text,
+            running.err,
+        )
         began = time.monotonic()
         paths = ("/v1/state", "/metrics", "/healthz") * 30
         answers = [request(url, "GET", path).status for path in paths]
@@ -91,6 +98,9 @@ def test_a_hung_engine_keeps_nobody_from_asking(machine: Machine, fleet: Fleet) 
     finally:
         psutil.Process(pid).resume()
 
+    assert "it computes nothing" in said
+    assert all("NotResponding" in view and said in view for view in views), views
+    assert "fleet-agent restart default/chat" in views[0]
     assert answers == [200] * 90
     assert took_s < 60  # one that waits for the engine takes 2 s
     wait_for(lambda: request(url, "GET", "/readyz").status == 200)

@@ -25,9 +25,9 @@ from typing import Any, Self
 
 import psutil
 
-from agent.node.view import recorded_instances
 from agent.process.identity import MARKER_VARIABLE
 from agent.server import served
+from agent.server.here import instances_here
 from agent.state.directory import StateDir
 from reconciler.core.observation import Instance
 from tests.support import forked
@@ -224,8 +224,8 @@ class Machine:
         return dict(request(found.url, "GET", "/v1/state").json())
 
     def instances(self) -> dict[str, Instance]:
-        """What the records want running, by name, checked against the living processes now."""
-        found = recorded_instances(StateDir(self.state), "here")
+        """What is to run, by name, as the agent says; else checked against the processes now."""
+        found = instances_here(StateDir(self.state), "here")
         return {instance.ref.name: instance for instance in found}
 
     def instance(self, name: str) -> Instance | None:
