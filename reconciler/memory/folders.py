@@ -19,8 +19,7 @@ _ATTENTION = """
     glm glm4 glm4_moe exaone exaone4 nemotron gpt_oss dbrx minicpm seed_oss ernie4_5 ernie4_5_moe
 """
 
-# What an engine adds: 16 bits for keys and values, no second copy of the weights, and a first one
-# for each process.
+# What an engine adds: 16 bits for keys and values, and a copy of the weights for each process.
 MLX = MemorySettings(
     engine="mlx",
     context=0,
@@ -31,7 +30,6 @@ MLX = MemorySettings(
     flash_attention=False,
     kv_unified=True,
     prompt_cache_bytes=0,
-    repack=False,
     mapped=False,
 )
 VLLM = replace(MLX, engine="vllm")

@@ -47,6 +47,8 @@ def test_weights_are_what_an_engine_loads_of_the_files() -> None:
     found = facts(**parts)
 
     assert (found.weights_bytes, found.file_bytes) == (2 * GIB, 4 * GIB)
+    sizes = found.packed_bytes, found.repackable_bytes, found.embedding_bytes, found.lookup_bytes
+    assert {*sizes, found.head_bytes, found.largest_bytes} == {0}, "which only a header tells"
     assert facts_of_files({"weights.safetensors": 5, "a.json": 1}, None).weights_bytes == 5
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gguf import GGML_QUANT_SIZES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,6 +123,12 @@ def test_a_tokenizer_with_merges_keeps_both_halves_of_each() -> None:
     more = estimate(merged, told()).overhead_bytes - estimate(GEMMA, told()).overhead_bytes
 
     assert 12 < more / MIB < 16  # 137 bytes each, measured with 149,000 of them
+
+
+def test_a_cache_type_is_as_large_as_ggml_makes_it() -> None:
+    sizes = {kind.name.lower(): size for kind, size in GGML_QUANT_SIZES.items()}
+
+    assert {name: sizes[name] for name in CACHE_TYPES} == CACHE_TYPES
 
 
 def test_grouped_heads_count_once_a_group() -> None:

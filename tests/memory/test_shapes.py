@@ -26,6 +26,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
     "exact": {"context": 3000, "flash_attention": False, "gpu_layers": 5, "mapped": False,
               "prompt_cache_bytes": GIB},
     "two": {"devices": 2, "u_batch": 2048, "slots": 2},
+    "apart": {"context": 4096, "devices": 2, "flash_attention": False},
     "texts": {"context": 1000, "embeddings": True, "repack": False, "flash_attention": False,
               "devices": 2, "gpu_layers": 9},
 }  # fmt: skip
