@@ -10,7 +10,7 @@ from reconciler.agents.arrival import Stage, arrivals
 from reconciler.core.observation import Observation, RevisionState, TargetState
 from reconciler.kube.objects import Manifest, id_of
 from reconciler.kube.running.instances import explained, instances
-from reconciler.kube.running.outlook import outlook
+from reconciler.kube.running.outlook import models_of, outlook
 from reconciler.kube.running.pods import trouble
 from reconciler.kube.running.readiness import Progress
 from reconciler.kube.status.status import service_status
@@ -130,6 +130,7 @@ def test_what_is_ready_has_no_reason_to_give() -> None:
     running = instances(TARGET, {id_of(live): live}, {}, {})
 
     assert explained(running, {id_of(live): live}, {}) == running
+    assert [(found.ready, found.reason) for found in running] == [(True, "Ready")]
 
 
 def ended(code: int = 1, **said: str) -> dict[str, Any]:
@@ -197,6 +198,30 @@ def test_of_all_that_is_wrong_with_pods_what_tells_most_is_said(
     found = trouble(pods)
 
     assert (found and (found.reason, found.message)) == why
+
+
+@pytest.mark.parametrize(
+    ("jobs", "pods", "why"),
+    [
+        ([job()], [], (Progress.IN_PROGRESS, "JobRunning")),
+        ([job()], [pod(owner="Job", containerStatuses=RETRIES)],
+         (Progress.IN_PROGRESS, "DownloadFailed")),
+        ([job()], [pod(containerStatuses=RETRIES)], (Progress.IN_PROGRESS, "JobRunning")),
+        ([job() | {"spec": {"suspend": True}}], [pod(owner="Job", containerStatuses=RETRIES)],
+         (Progress.IN_PROGRESS, "Suspended")),
+        ([job(type="Failed", reason="Late")], [], (Progress.FAILED, "Late")),
+        ([job(type="Failed", reason="Late")], [pod(owner="Job", containerStatuses=ENDED)],
+         (Progress.FAILED, "DownloadFailed")),
+        ([job(type="Complete")], [pod(owner="Job", containerStatuses=RETRIES)],
+         (Progress.CURRENT, "")),
+    ],
+)  # fmt: skip
+def test_models_are_as_far_as_the_worst_of_their_jobs_and_its_pods_say_why(
+    jobs: list[Manifest], pods: list[Manifest], why: tuple[Progress, str]
+) -> None:
+    found = models_of(jobs, pods)
+
+    assert (found and (found.progress, found.reason)) == why
 
 
 NEVER = job(type="Failed", reason="DeadlineExceeded", message="too slow")

@@ -1,21 +1,35 @@
-"""What is read of a cluster beside the objects that are ours: pods, nodes and claims."""
+"""What runs in a cluster, and what is read beside our objects: pods, nodes and claims."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from reconciler.api.fleetnode import FleetNode
+from reconciler.api.meta import HOLD_ANNOTATION, PRUNE_ANNOTATION
+from reconciler.core.observation import Instance
 from reconciler.kube.client.errors import ClusterError
-from reconciler.kube.objects import Manifest
+from reconciler.kube.objects import INPUTS_ANNOTATION, MANAGER, NEEDS_ANNOTATION, Manifest, id_of
 from reconciler.kube.render.labels import BENCHMARK, COMPONENT_LABEL
 from reconciler.kube.running.claims import shared_unsaid
+from reconciler.kube.running.instances import instances
 from reconciler.kube.running.pod_reader import NO_PODS, PodReader, PodsFound
 from reconciler.kube.running.pool_nodes import PoolNodes, selecting_none
 from reconciler.loop.desired import Desired
-from tests.support.cluster_views import CLUSTER, desired, fleet, pod, pool, service_ref
+from tests.support.builders import GIB, need, workload
+from tests.support.cluster_views import (
+    CLUSTER,
+    deployment,
+    desired,
+    fleet,
+    live_service,
+    pod,
+    pool,
+    service_ref,
+)
 from tests.support.few_objects import FewObjects
 
 CHAT, BASE = service_ref(), service_ref("base")
@@ -226,3 +240,71 @@ def test_a_claim_that_may_not_be_read_is_not_judged(cluster: FewObjects) -> None
     nodes, workloads = want.fleet.all(FleetNode), want.assignment.workloads
     assert list(shared_unsaid(cluster.api, nodes, workloads)) == []
     assert list(shared_unsaid(cluster.api, nodes, ())) == []
+
+
+WANT = workload("chat", needs=need(3 * GIB))
+INPUTS = {INPUTS_ANNOTATION: json.dumps(WANT.inputs)}
+
+
+def running(document: Mapping[str, str] | None = None, /, **metadata: Any) -> Instance:
+    """What runs by a Deployment with this metadata, beside a document with these annotations."""
+    live, stated = deployment(), live_service()
+    live["metadata"] |= metadata
+    stated["metadata"]["annotations"] = document
+    (found,) = instances("t", {id_of(o): o for o in (live, stated)}, {CHAT: WANT}, {})
+    return found
+
+
+def set_by(manager: str, annotation: str) -> list[dict[str, Any]]:
+    fields = {"f:metadata": {"f:annotations": {f"f:{annotation}": {}}}}
+    return [{"manager": manager, "operation": "Apply", "fieldsV1": fields}]
+
+
+@pytest.mark.parametrize(
+    ("document", "metadata", "words"),
+    [
+        (None, {}, {}),
+        (None, {"annotations": INPUTS}, {}),
+        (None, {"annotations": {HOLD_ANNOTATION: "by me"}}, {"hold": "by me"}),
+        ({PRUNE_ANNOTATION: "disabled"}, {}, {"prune": "disabled"}),
+        ({PRUNE_ANNOTATION: "disabled"}, {"annotations": {HOLD_ANNOTATION: "by me"}},
+         {"hold": "by me", "prune": "disabled"}),
+        ({HOLD_ANNOTATION: "both"}, {"annotations": {HOLD_ANNOTATION: "here"}}, {"hold": "here"}),
+        (None, {"annotations": {HOLD_ANNOTATION: "of the fleet"},
+                "managedFields": set_by(MANAGER, HOLD_ANNOTATION)}, {}),
+        (None, {"annotations": {HOLD_ANNOTATION: "by me"},
+                "managedFields": set_by("kubectl", HOLD_ANNOTATION)}, {"hold": "by me"}),
+    ],
+    ids=["nobody", "another word", "a Deployment", "a document", "either", "both", "we", "kubectl"],
+)  # fmt: skip
+def test_what_a_person_wrote_on_a_document_or_its_deployment_counts(
+    document: Mapping[str, str] | None, metadata: Mapping[str, Any], words: Mapping[str, str]
+) -> None:
+    assert running(document, **metadata).by_hand == words
+
+
+@pytest.mark.parametrize(
+    ("annotations", "gib"),
+    [
+        (INPUTS | {NEEDS_ANNOTATION: f'{{"host": [{5 * GIB}, {9 * GIB}]}}'}, [5]),
+        (INPUTS, [3]),  # as it is wanted now, since it was made from the same
+        (INPUTS | {NEEDS_ANNOTATION: '{"host": "much"}'}, [3]),
+        ({INPUTS_ANNOTATION: "{}"}, []),
+        ({INPUTS_ANNOTATION: "{}", NEEDS_ANNOTATION: "[5]"}, []),
+    ],
+)
+def test_a_pod_has_the_memory_that_it_was_sized_for(
+    annotations: Mapping[str, str], gib: list[int]
+) -> None:
+    assert [n.bytes // GIB for n in running(annotations=annotations).needs] == gib
+
+
+@pytest.mark.parametrize(
+    ("inputs", "endpoint"), [({"port": 80}, "http://chat.default.svc:80"), ({}, None)]
+)
+def test_what_runs_answers_at_its_service_in_the_cluster(
+    inputs: Mapping[str, Any], endpoint: str | None
+) -> None:
+    found = running(annotations={INPUTS_ANNOTATION: json.dumps(inputs)})
+
+    assert (found.endpoint, found.port) == (endpoint, inputs.get("port"))
