@@ -32,6 +32,7 @@ from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
 
 _NOTICES = 200
+_LOOK_S = 0.1  # whether the thread that is to answer is still there
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -139,7 +140,7 @@ class Processes:
                 future.set_exception(error)
 
         self._post(task)
-        while not wait((future,), timeout=1.0).done:
+        while not wait((future,), timeout=_LOOK_S).done:
             if not self._thread.is_alive():
                 raise StateError("the owner of the processes is closed")
         return future.result()

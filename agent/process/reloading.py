@@ -16,7 +16,6 @@ from dataclasses import replace
 
 from agent.process.events import (
     Answered,
-    AskReady,
     AskSlots,
     Effect,
     Note,
@@ -29,7 +28,7 @@ from agent.process.events import (
 )
 from agent.process.launch import Phase
 from agent.process.stopping import begin_stop, describe_cut, describe_wait
-from agent.process.unit import Reloading, ReloadStage, Step, Unit, with_reason
+from agent.process.unit import Reloading, ReloadStage, Step, Unit, ask_ready, asked, with_reason
 from agent.system.clock import Moment
 
 _UP = ("loaded", "sleeping", "loading")
@@ -104,7 +103,7 @@ def tick(unit: Unit, now: Moment) -> Step:
             unit, ask = _ask_slots(unit)
             return unit, (ask,)
         case ReloadStage.LOADING:
-            return _ask_ready(unit)
+            return ask_ready(unit)
         # a result is due; or the process is still loading
         case ReloadStage.WRITING | ReloadStage.DUE:
             return unit, ()
@@ -182,27 +181,18 @@ def _rewrite(unit: Unit, *before: Effect) -> Step:
         launch=under_way.launch,
         reloading=replace(under_way, stage=ReloadStage.WRITING),
         message=", ".join(sorted(under_way.models)),  # it waits for no request any more
-        question=unit.question + 1,
-        asking=True,
-        wake_at=None,
     )
+    unit = asked(unit, None)
     assert unit.child is not None
     write = Rewrite(unit.question, unit.launch, unit.child, unit.left_out, under_way.up)
     return unit, (*before, Save(), write)
 
 
 def _ask_slots(unit: Unit) -> tuple[Unit, Effect]:
-    unit = replace(unit, question=unit.question + 1, asking=True, wake_at=unit.drain_until)
+    unit = asked(unit, unit.drain_until)
     assert unit.reloading is not None
     assert unit.child is not None
     return unit, AskSlots(unit.question, unit.launch, unit.child, unit.reloading.models)
-
-
-def _ask_ready(unit: Unit) -> Step:
-    unit = replace(unit, question=unit.question + 1, asking=True, wake_at=None)
-    assert unit.child is not None
-    ask = AskReady(unit.question, unit.launch, unit.child, unit.listening, unit.was_ready)
-    return unit, (ask,)
 
 
 def _done(under_way: Reloading) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from agent.process.events import AskSlots, Effect, Note, ProcessTiming, Save, Signal, SlotsAnswered
 from agent.process.hang import ended_because, still
 from agent.process.launch import Launch, Phase
-from agent.process.unit import Step, Unit, with_reason
+from agent.process.unit import Step, Unit, asked, with_reason
 from agent.system.clock import Moment
 
 _HUNG = "answers and computes nothing: ended without waiting for requests"
@@ -109,6 +109,6 @@ def _terminate(unit: Unit, now: Moment, timing: ProcessTiming, *before: Effect) 
 
 def ask_slots(unit: Unit) -> tuple[Unit, Effect]:
     """Ask, and wake at the deadline even without a result."""
+    unit = asked(unit, unit.drain_until)
     assert unit.child is not None
-    ask = AskSlots(unit.question + 1, unit.launch, unit.child)
-    return replace(unit, question=ask.question, asking=True, wake_at=unit.drain_until), ask
+    return unit, AskSlots(unit.question, unit.launch, unit.child)

@@ -26,7 +26,6 @@ from agent.process.answers import answered
 from agent.process.backoff import back_off
 from agent.process.events import (
     Answered,
-    AskReady,
     Event,
     Exited,
     Forget,
@@ -50,7 +49,7 @@ from agent.process.hang import ended_because
 from agent.process.launch import Child, Launch, Phase, ProcessSnapshot
 from agent.process.quarantine import shown_models
 from agent.process.stopping import ask_slots, begin_stop, end_drain, kill, slots_answered
-from agent.process.unit import ReloadStage, Step, Unit, first_question, with_reason
+from agent.process.unit import ReloadStage, Step, Unit, ask_ready, first_question, with_reason
 from agent.system.clock import Moment
 
 
@@ -259,11 +258,7 @@ def _tick(unit: Unit, now: Moment, timing: ProcessTiming) -> Step:
         case Phase.WAITING:
             return _spawn(unit, unit.launch, now)
         case Phase.LOADING | Phase.READY:
-            assert unit.child is not None
-            ask = AskReady(
-                unit.question + 1, unit.launch, unit.child, unit.listening, unit.was_ready
-            )
-            return replace(unit, question=ask.question, asking=True, wake_at=None), (ask,)
+            return ask_ready(unit)
         case Phase.RELOADING:
             return reloading.tick(unit, now)
         case Phase.DRAINING if now.monotonic >= unit.drain_until:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from agent.process.events import Effect, ProcessTiming, Reload
+from agent.process.events import AskReady, Effect, ProcessTiming, Reload
 from agent.process.hang import Stillness
 from agent.process.launch import Child, Launch, Listening, Phase
 from agent.system.clock import Moment
@@ -114,6 +114,19 @@ def first_question(child: Child) -> int:
 
 
 Step = tuple[Unit | None, tuple[Effect, ...]]
+
+
+def asked(unit: Unit, wake_at: float | None) -> Unit:
+    """With one question more: its answer is the only one that counts from now on."""
+    return replace(unit, question=unit.question + 1, asking=True, wake_at=wake_at)
+
+
+def ask_ready(unit: Unit) -> Step:
+    """Ask, and wake only for the answer."""
+    unit = asked(unit, None)
+    assert unit.child is not None
+    ask = AskReady(unit.question, unit.launch, unit.child, unit.listening, unit.was_ready)
+    return unit, (ask,)
 
 
 def with_reason(unit: Unit, reason: str, message: str, now: Moment) -> Unit:

@@ -97,6 +97,7 @@ HAPPENS: Mapping[str, Callable[..., events.Event]] = {
     "unread": lambda unit: Rewritten(unit.question, False, "answers 500"),
     "late": _late,
 }
+_QUESTIONS = events.AskReady, events.AskSlots, events.Rewrite
 # What begins many a conversation, in one line: seconds before it, and what happens.
 _READY = (
     (1, "run {}"),
@@ -119,14 +120,18 @@ def test_a_process_goes_from_event_to_event_as_its_table_says(title: str, table:
 
 
 def _played(table: list[str]) -> Iterator[tuple[str, str, str, str]]:
-    """The table, with what really is shown and done."""
+    """The table, with what really is shown and done. Each question has a number of its own: a late
+    answer to one before counts for none."""
     unit: Unit | None = None
     for line in table:
         at, happens = (part.strip() for part in line.split("|")[:2])
         first, _, name = happens.partition(" ")
         steps = [(ago, word.format(name)) for ago, word in _READY]
         for ago, step in steps if first == "ready" else [(0, happens)]:
+            last = unit.question if unit else 0
             unit, effects = _next(unit, step.split(), float(at) - ago)
+            numbers = [effect.question for effect in effects if isinstance(effect, _QUESTIONS)]
+            assert all(number > last for number in numbers), f"{line}: {numbers} after {last}"
         yield at, happens, _shown(unit), ", ".join(map(_done, effects))
 
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -44,7 +45,7 @@ from tests.support.owner import (
 )
 from tests.support.pids import alive
 from tests.support.ports import own_port
-from tests.support.wait import wait_for
+from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.e2e
 Owner = Callable[..., Processes]
@@ -426,6 +427,19 @@ def test_services_do_not_disturb_each_other(owner: Processes) -> None:
     assert (after.pid, after.ready, after.failures) == (one.pid, True, 0)
 
 
+def test_a_log_is_rotated_before_each_start(owner: Processes, state: StateDir) -> None:
+    """What ends before it is ever asked anything would fill the disk."""
+    path = state.log_file(service("chat"))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"x" * LOG_CAP_BYTES)
+    wanted = launch("chat", own_port())
+
+    owner.run(replace(wanted, command=replace(wanted.command, argv=("/nowhere/llama-server",))))
+    wait_reason(owner, "chat", "EngineMissing")
+
+    assert path.with_name("current.log.1").stat().st_size == LOG_CAP_BYTES
+
+
 def test_children_of_a_dead_process_are_ended_too(owner: Processes, tmp_path: Path) -> None:
     file = tmp_path / "pid"
     owner.run(launch("router", own_port(), "--child", str(file)))
@@ -608,6 +622,16 @@ def test_a_closed_owner_takes_no_orders(state: StateDir) -> None:
 
     with pytest.raises(StateError):
         processes.stop(service("chat"))
+
+
+def test_a_call_is_waited_for_while_its_owner_lives(owner: Processes, state: StateDir) -> None:
+    done, never_begun = threading.Event(), Processes(state)
+    threading.Timer(0.3, done.set).start()  # longer than it takes to look whether the owner lives
+
+    assert owner.call(lambda: done.wait(PATIENCE_S))
+    with pytest.raises(StateError, match="is closed"):
+        never_begun.call(done.wait)
+    never_begun.close(stop_children=False)
 
 
 def test_an_error_in_a_call_is_the_callers(owner: Processes) -> None:

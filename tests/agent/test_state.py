@@ -300,6 +300,17 @@ def test_the_tail_of_a_run_excludes_the_runs_before(tmp_path: Path) -> None:
     assert logs.tail_of_run(tmp_path / "none", "two") == ""
 
 
+def test_who_only_looks_at_records_leaves_a_damaged_one_where_it_is(state: StateDir) -> None:
+    Records(state).write(ProcessRecord(launch("chat", own_port()), wanted=True, boot="b"))
+    bad = state.record_file(service("bad"))
+    bad.write_bytes(b"{")
+
+    seen = [record.launch.ref.name for record in Records(state).read_all()]
+
+    assert seen == ["chat"]
+    assert bad.read_bytes() == b"{"
+
+
 @pytest.mark.parametrize("folder", ["", "records"])
 def test_a_state_directory_that_others_may_write_to_is_refused(tmp_path: Path, folder: str) -> None:
     state = StateDir.open(tmp_path / "state")
