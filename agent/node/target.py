@@ -176,7 +176,7 @@ class ProcessTarget:
             return self._send_for_models(change, workload)
         if change.reason == "ProcessGone":  # begun by who took over what was recorded
             return Outcome(change, Result.APPLIED, "starts again")
-        self._check_port(workload)
+        self._check_port(workload, rendered.port)
         if change.impact.waits:
             others = ", ".join(ref.label for ref in change.impact.after)
             why = f"waits until {others}, whose model has to come first, has left its port"
@@ -227,12 +227,11 @@ class ProcessTarget:
         else:
             self._processes.run(launch)
 
-    def _check_port(self, workload: Workload) -> None:
+    def _check_port(self, workload: Workload, new: int) -> None:
         """ApplyError where a service would leave its port for one that it cannot get: a program
         may have taken it since the plan was made. What is ours leaves it by the plan."""
         ports = {state.ref: state.launch.port for state in self._processes.snapshot()}
         now = ports.pop(workload.ref, None)
-        new = self._renderer.ports.port_for(workload.ref, workload.port, keep=False)
         if now is None or new == now or new in ports.values():
             return
         if held := stranger_on(self._renderer.state, workload.listen.host, new):

@@ -72,6 +72,15 @@ def test_what_fits_is_fetched_after_its_header(tmp_path: Path, server: FileServe
     assert server.ranges == [HEADER, None]
 
 
+def test_what_is_no_model_is_refused_and_not_fetched(tmp_path: Path, server: FileServer) -> None:
+    server.data = b"no model at all" + server.data[15:]
+
+    with ServedNode.open(tmp_path, far(server)) as here:
+        wait_for(lambda: blocked(here) == ["far: ModelUnavailable"])
+
+        assert server.ranges == [HEADER]
+
+
 def test_a_host_without_ranges_is_asked_for_the_whole_file(
     tmp_path: Path, server: FileServer
 ) -> None:

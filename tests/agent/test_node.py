@@ -11,20 +11,23 @@ from typing import Any
 
 import pytest
 
+from agent.models.revisions import KeptModels
 from agent.node.delegate import unknown_node
 from agent.node.local import needed_digests, recorded_node
-from agent.node.node import choose_node
+from agent.node.node import choose_node, node_of_fleet
 from agent.node.settings import Settings
 from agent.node.view import RecordedNode, recorded_instances
 from agent.state.directory import StateDir
 from reconciler.api.errors import UsageError
+from reconciler.api.model import Model
 from reconciler.console.value import PortRange
 from reconciler.core.observation import Instance
 from reconciler.core.prune import Before
 from reconciler.loop.desired import Desired
+from reconciler.source.directory import DirectorySource
 from tests.support.cluster_views import desired
 from tests.support.counting_engine import write_engine
-from tests.support.fleets import document, model, node, service
+from tests.support.fleets import document, load_folder, model, node, service
 from tests.support.gguf_models import tiny_llama
 from tests.support.owner import service as ref
 from tests.support.ports import own_port
@@ -194,6 +197,22 @@ def test_who_only_looks_sees_what_the_agent_sees(tmp_path: Path) -> None:
             _identity(i) for i in live.instances
         ]
         assert len(needed_digests(agent.state, agent.store)) == 1
+        kept = KeptModels(served.state / "desired/models.json", read_only=True)
+        wait_for(lambda: kept.needed() == needed_digests(agent.state, agent.store))
+        fleet = load_folder(served.fleet).fleet
+        assert fleet is not None
+        known = recorded.facts(fleet, fleet.all(Model))
+        assert known == agent.facts(fleet, fleet.all(Model))
+        assert [facts.architecture for facts in known.values()] == ["llama"]
+
+
+def test_a_machine_is_the_node_of_the_fleet_that_it_applied_last(tmp_path: Path) -> None:
+    with ServedNode.open(tmp_path, {}) as served:
+        served.wait_ready()
+
+    ours, other = DirectorySource(served.fleet), DirectorySource(tmp_path)
+    found = [node_of_fleet(served.state, ours), node_of_fleet(served.state, other)]
+    assert [*found, node_of_fleet(tmp_path / "nowhere", ours)] == ["mac", None, None]
 
 
 def _identity(of: Instance) -> tuple[object, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,16 @@ import pytest
 from agent.byhand.stopped import Stopped
 from agent.cli import main
 from agent.models.expected import ExpectedFile
-from agent.node.view import recorded_instances
+from agent.node.view import found_gone, recorded_instances, recorded_leaving
+from agent.process.identity import MARKER_VARIABLE, identity_of
+from agent.process.launch import Child
+from agent.process.ports import can_bind
 from agent.process.records import ProcessRecord, Records
 from agent.state.directory import StateDir
 from agent.state.suspended import note_suspended
 from tests.support.builders import instance, ref
-from tests.support.owner import launch
+from tests.support.owner import launch, post
+from tests.support.ports import own_port
 from tests.support.wait import PATIENCE_S, wait_for
 
 AGENT = Path(sys.executable).parent / "fleet-agent"
@@ -88,6 +94,42 @@ def test_an_update_whose_download_failed_is_still_said_once_nobody_watches(
     said = capsys.readouterr().out
     assert "update pending: DownloadFailed: 404; no agent runs here" in said
     assert "never-ran" not in said  # nobody waits for it, so the next plan creates it
+
+
+def test_who_only_looks_says_what_is_gone_and_what_is_still_ending(tmp_path: Path) -> None:
+    state, port = StateDir.open(tmp_path / "state"), own_port()
+    records, of = Records(state), launch("chat", port, "--busy", "2")
+    gone = ProcessRecord(launch("gone", 20_000), wanted=True, boot="b")
+    records.write(gone)
+    with subprocess.Popen(of.command.argv, env=os.environ | {MARKER_VARIABLE: "m"}) as process:
+        wait_for(lambda: not can_bind("127.0.0.1", port))
+        identity = identity_of(process.pid)
+        assert identity is not None
+        runs = ProcessRecord(of, wanted=True, boot="b", marker="m", child=Child(identity, "m", 0.0))
+        records.write(runs)
+        wanted = found_gone(state), recorded_leaving(state)
+        records.write(replace(runs, wanted=False))
+        records.write(replace(gone, reason="Crashed", message="code 1"))
+        nobody = found_gone(state), recorded_leaving(state)
+        state.lock()
+        busy = recorded_leaving(state)
+        post(port, "/busy/0")
+        idle = recorded_leaving(state)
+        state.unlock()
+        process.kill()
+
+    unseen = "its process ended, and no agent runs to start it again"
+    ending = f"still ending: pid {process.pid}, "
+    assert wanted == ({ref("gone"): unseen}, {})
+    assert nobody == (
+        {ref("gone"): f"{unseen}; the last time: Crashed: code 1"},
+        {ref("chat"): f"{ending}waiting for 2 requests; nobody ends it now: `fleet-agent stop"
+                      " default/chat` does"},
+    )  # fmt: skip
+    assert busy == {ref("chat"): f"{ending}waiting for 2 requests, for 3600 s at most"}
+    assert idle == {ref("chat"): f"{ending}no request in flight"}
+    assert list(found_gone(state)) == [ref("gone")]
+    assert recorded_leaving(state) == {}
 
 
 def test_a_suspended_service_is_said_while_no_agent_runs(

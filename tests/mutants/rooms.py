@@ -58,10 +58,12 @@ _NODE = (
     "tests/core/test_moves.py",
     "tests/agent/test_revisions.py",
     "tests/agent/test_handover.py",
+    "tests/agent/test_target.py",
     "tests/agent/test_memory.py",
     "tests/agent/test_drift.py",
     "tests/agent/test_status.py",
     "tests/agent/test_node.py",
+    "tests/agent/test_ahead.py",
     "tests/agent/test_server.py",
     "tests/loop/test_target_contract.py",
 )

@@ -9,13 +9,15 @@ import pytest
 from agent.node.overlay import Overlay, as_told, said_of
 from agent.node.settings import Settings
 from reconciler.api.fleetnode import Device, FleetNode, Hardware
+from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
 from reconciler.capacity.pools import pools
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import Workload
 from reconciler.kube.render.declared import manifest_of
 from reconciler.placement import assign
-from tests.support.fleets import load_folder, model, node, service, write_fleet
+from tests.support.builders import ref
+from tests.support.fleets import load_folder, load_texts, model, node, service, write_fleet
 
 HERE = Path()
 
@@ -59,6 +61,29 @@ def test_a_plan_from_afar_wants_of_a_node_what_its_own_agent_wants(
 
     assert on("mac", told) == on("mac", Overlay("mac", settings)(fleet))
     assert on("gpu", told) == on("gpu", fleet)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "elsewhere", "stays"),
+    [
+        (["mac"], ["mac"], False),
+        (["mac"], ["gpu"], True),
+        (["mac", "gpu"], ["mac"], True),
+        (["mac", "gpu"], ["mac", "gpu"], False),
+        (None, ["mac", "gpu"], True),
+    ],
+)
+def test_a_service_is_nobodys_where_all_of_its_nodes_serve_another_namespace(
+    nodes: list[str] | None, elsewhere: list[str], stays: bool
+) -> None:
+    base = service("base", placement={"nodes": nodes} if nodes else {})
+    before = load_texts(node("mac"), node("gpu"), model(), base).fleet
+    assert before is not None
+    other = said_of(Settings(HERE, namespace="other"))
+
+    told = as_told(before, dict.fromkeys(elsewhere, other))
+
+    assert (told.get(InferenceService, ref("base")) is not None) is stays
 
 
 def test_an_address_that_only_the_machine_knows_opens_its_services(fleet: Fleet) -> None:

@@ -1,0 +1,93 @@
+"""What a node makes of a change while the model that it needs is on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.models.expected import read_noted
+from agent.node.local import LocalAgent
+from agent.node.settings import Settings
+from reconciler.core.plan import Action, Blocked, Change, Plan
+from reconciler.core.target import Result
+from tests.support.builders import NODE, model_file, ref, workload
+from tests.support.http import FileServer
+from tests.support.wait import wait_for
+
+CHAT = ref("chat")
+
+
+@pytest.fixture
+def server() -> Iterator[FileServer]:
+    """A model that never comes."""
+    with FileServer(bytes(1 << 20)) as server:
+        server.go_on.clear()
+        yield server
+
+
+@pytest.fixture
+def agent(tmp_path: Path, server: FileServer) -> Iterator[LocalAgent]:
+    agent = LocalAgent("mac", Settings(tmp_path / "state"), changed=lambda: None)
+    agent.start()
+    yield agent
+    server.let_go()
+    agent.close(stop_children=True)
+
+
+def change(action: Action, server: FileServer, **settings: Any) -> Change:
+    far = model_file(source=server.url, sha256=None, size_bytes=None)
+    wanted = workload("chat", models=(far,), settings=settings)
+    return Change(action, NODE, CHAT, "Added", None, desired=wanted)
+
+
+def waiting(agent: LocalAgent) -> list[str]:
+    """What others read of who waits, and what is being fetched for them."""
+    noted = [f"{i.ref.name}: {i.reason}" for i in read_noted(agent.state, NODE)]
+    return noted + ["fetched" for download in agent.store.downloads() if not download.reason]
+
+
+@pytest.mark.parametrize("action", [Action.CREATE, Action.REPLACE, Action.DRIFT, Action.UPDATE])
+def test_a_change_whose_model_is_not_here_sends_for_it_once_and_waits(
+    agent: LocalAgent, server: FileServer, action: Action
+) -> None:
+    first = agent.target.apply(change(action, server))
+    again = agent.target.apply(change(action, server))
+    other = agent.target.apply(change(action, server, contextSize=512))
+
+    assert first.message == again.message == other.message == "waits for its model"
+    assert [o.result for o in (first, again, other)] == [
+        Result.APPLIED,
+        Result.SKIPPED,  # said already
+        Result.APPLIED,
+    ]
+    assert waiting(agent) == ["chat: Downloading", "fetched"]
+
+
+@pytest.mark.parametrize("action", [Action.DELETE, Action.STOP])
+def test_a_model_is_not_fetched_for_who_is_to_go(
+    agent: LocalAgent, server: FileServer, action: Action
+) -> None:
+    agent.target.apply(change(Action.CREATE, server))
+
+    agent.target.apply(Change(action, NODE, ref("another"), "Removed", None))
+    kept = waiting(agent)
+    agent.target.apply(Change(action, NODE, CHAT, "Removed", None))
+
+    assert kept == ["chat: Downloading", "fetched"]
+    assert read_noted(agent.state, NODE) == ()
+    wait_for(lambda: waiting(agent) == [])
+
+
+@pytest.mark.parametrize(("reason", "stays"), [("DiskFull", False), ("MemoryFits", True)])
+def test_what_the_disk_has_no_room_for_is_fetched_no_longer(
+    agent: LocalAgent, server: FileServer, reason: str, stays: bool
+) -> None:
+    agent.target.apply(change(Action.CREATE, server))
+    blocked = Blocked(CHAT, reason, "", None)
+
+    agent.target.admit(Plan("r", (), (blocked,), (), {}, {}))
+
+    wait_for(lambda: waiting(agent) == ["chat: Downloading", "fetched"] * stays)
