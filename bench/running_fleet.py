@@ -58,6 +58,9 @@ class _Silent:
     def held(self, why: str) -> None:
         raise AssertionError(why)
 
+    def rewritten(self, how: str) -> None:
+        raise AssertionError(how)
+
     def source_lost(self, why: str, since: float) -> None:
         raise AssertionError(why)
 

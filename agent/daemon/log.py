@@ -101,6 +101,9 @@ class DaemonLog:
         if self._news.held(why):
             self._warn("held, what runs stays as it is", message=why)
 
+    def rewritten(self, how: str) -> None:
+        self._warn("the branch was rewritten", message=how)
+
     def source_lost(self, why: str, since: float) -> None:
         if self._news.lost(why):
             at = _stamp(since)

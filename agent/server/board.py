@@ -90,6 +90,10 @@ class StateBoard:
         self._held = why
         self._to.held(why)
 
+    def rewritten(self, how: str) -> None:
+        self.feed.publish("revision", {"state": "rewritten", "message": how})
+        self._to.rewritten(how)
+
     def source_lost(self, why: str, since: float) -> None:
         if not self._is_lost:
             self.feed.publish("source", {"state": "lost", "message": why, "since": since})

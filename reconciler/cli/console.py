@@ -147,6 +147,9 @@ class Console:
         if self._news.held(why):
             self._screen.say(printable(why), Tone.CHANGE)
 
+    def rewritten(self, how: str) -> None:
+        self._screen.say(printable(how), Tone.CHANGE)
+
     def source_lost(self, why: str, since: float) -> None:
         if self._news.lost(why):
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))

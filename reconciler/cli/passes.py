@@ -60,6 +60,9 @@ class PassReport:
             tell(printable(why))
         self._held = why
 
+    def rewritten(self, how: str) -> None:
+        tell(printable(how))
+
     def planned(self, plan: Plan, desired: Desired) -> None:
         """The plan belongs to the code that made the comparison."""
 

@@ -142,7 +142,7 @@ class Revisions:
         self._seen = None  # until it is followed: if not, it comes again, or the one before it does
         verdict = self.journal.accept(checkout)
         if verdict.message:
-            self.report.held(verdict.message)
+            (self.report.rewritten if verdict.take else self.report.held)(verdict.message)
         self.held = None if verdict.take else verdict.message
         self.rewritten = verdict.message if verdict.take else ""
         if verdict.take:

@@ -62,6 +62,7 @@ def test_each_thing_is_said_once_until_it_changes(said: io.StringIO) -> None:
     for _ in range(2):
         report.held("an older head")
         report.source_lost("no route", 0.0)
+    report.rewritten("main was rewritten; followed")
 
     assert without_time(said) == [
         'level=info msg="not ready" service=default/chat pid=7 reason=Loading message="10 %"',
@@ -71,6 +72,7 @@ def test_each_thing_is_said_once_until_it_changes(said: io.StringIO) -> None:
         'level=warning msg="held, what runs stays as it is" message="an older head"',
         'level=warning msg="source lost, what runs stays as it is"'
         ' since=1970-01-01T00:00:00.000Z message="no route"',
+        'level=warning msg="the branch was rewritten" message="main was rewritten; followed"',
     ]
 
 

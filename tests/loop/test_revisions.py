@@ -315,8 +315,9 @@ def test_a_rewritten_branch_is_followed_and_that_is_said(machine: Machine) -> No
     machine.one_pass()
 
     assert machine.followed == "0" * 40
-    assert "rewritten" in machine.said.holds[-1]
-    assert machine.revisions.rewritten == machine.said.holds[-1]
+    assert "rewritten" in machine.said.rewrites[-1]
+    assert machine.revisions.rewritten == machine.said.rewrites[-1]
+    assert machine.said.holds == []
     assert machine.loop.held is None
 
 

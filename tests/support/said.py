@@ -20,6 +20,7 @@ class Said:
     outcomes: list[Outcome] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     holds: list[str] = field(default_factory=list)
+    rewrites: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     back: int = 0
 
@@ -34,6 +35,9 @@ class Said:
 
     def held(self, why: str) -> None:
         self.holds.append(why)
+
+    def rewritten(self, how: str) -> None:
+        self.rewrites.append(how)
 
     def source_lost(self, why: str, since: float) -> None:
         self.lost.append(why)

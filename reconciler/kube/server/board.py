@@ -89,6 +89,9 @@ class Board:
         self.held_why = why
         self._to.held(why)
 
+    def rewritten(self, how: str) -> None:
+        self._to.rewritten(how)
+
     def source_lost(self, why: str, since: float) -> None:
         self.lost_since = since
         self._to.source_lost(why, since)

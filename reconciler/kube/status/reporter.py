@@ -272,6 +272,9 @@ class StatusReporter:
     def held(self, why: str) -> None:
         self._to.held(why)
 
+    def rewritten(self, how: str) -> None:
+        self._to.rewritten(how)
+
     def source_lost(self, why: str, since: float) -> None:
         self._to.source_lost(why, since)
 
