@@ -26,12 +26,23 @@ class KeptModels:
         A revision that comes back is the newest again. OSError if the disk does not take it.
         """
         entries = [entry for entry in self._entries if entry[0] != revision]
-        entries = [*entries, (revision, tuple(sorted(digests)))][-keep:]
-        if entries != self._entries:
-            text = json.dumps([{"revision": r, "models": list(d)} for r, d in entries], indent=1)
-            atomic_write(self._path, text.encode())
-            self._entries = entries
+        self._write([*entries, (revision, tuple(sorted(digests)))][-keep:])
         return self.needed()
+
+    def add(self, revision: str, digests: Collection[str]) -> None:
+        """Models of a noted revision that came since then. OSError as above."""
+        came = {
+            noted: tuple(sorted({*found, *digests}) if noted == revision else found)
+            for noted, found in self._entries
+        }
+        self._write(list(came.items()))
+
+    def _write(self, entries: list[tuple[str, tuple[str, ...]]]) -> None:
+        if entries == self._entries or self._read_only:
+            return
+        text = json.dumps([{"revision": r, "models": list(d)} for r, d in entries], indent=1)
+        atomic_write(self._path, text.encode())
+        self._entries = entries
 
     def needed(self) -> frozenset[str]:
         """The digests that the noted revisions need."""

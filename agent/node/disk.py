@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -37,7 +38,12 @@ class ModelsDisk:
     def follow(self, declared: DeclaredModels | None) -> None:
         """What is followed from now on. None, as before the first: nothing is known to be
         needless."""
-        self._declared = declared
+        before, self._declared = self._declared, declared
+        if before is None or (declared is not None and declared.revision == before.revision):
+            return
+        # It may have settled before its models came: a service was stopped, or had no room.
+        with contextlib.suppress(OSError):  # then they may have to be fetched again
+            self._kept.add(before.revision, self.digests(before.models))
 
     def look(self, wanted: Iterable[ModelFile]) -> ObservedDisk | None:
         """The file system now; `wanted` are to be on it."""

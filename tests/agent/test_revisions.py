@@ -56,6 +56,29 @@ def test_a_model_leaves_the_disk_with_the_last_revision_that_is_kept(tmp_path: P
     assert seen.given_up_bytes == (tmp_path / "1.gguf").stat().st_size, "or a download needs it"
 
 
+def test_a_model_that_came_after_its_revision_had_settled_stays_for_going_back(
+    tmp_path: Path,
+) -> None:
+    agent = LocalAgent("mac", Settings(tmp_path / "state"), changed=lambda: None)
+    agent.start()
+    first = DeclaredModels("one", (_stored(tmp_path, agent, 1),), keep=2)
+    second = DeclaredModels("two", (), keep=2)
+    (model,) = first.models
+    agent.store.collect(())
+    before = agent.store.lookup(model)
+
+    agent.disk.follow(first)
+    agent.settled(first)
+    _stored(tmp_path, agent, 1)
+    agent.disk.follow(second)
+    agent.settled(second)
+    left = agent.store.lookup(model)
+    agent.close(stop_children=True)
+
+    assert before is None
+    assert left is not None
+
+
 def _stored(folder: Path, agent: LocalAgent, seed: int) -> ModelFile:
     """A model that was downloaded, and that nobody waits for any more."""
     source = tiny_llama(folder / f"{seed}.gguf", seed=seed)
