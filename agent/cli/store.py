@@ -81,7 +81,8 @@ def _list(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
         return Exit.OK
     for s in stocked:
         m = s.model
-        sources = ", ".join(map(shown, s.sources)) or "imported"
+        fetched = f"fetched from {shown(m.source)}" if m.source else "imported"
+        sources = ", ".join(map(shown, s.sources)) or fetched
         print(
             f"{m.digest[:_SHOWN_DIGITS]}  {show_bytes(m.size_bytes):>9}  {m.format:<11}  {sources}"
         )

@@ -46,7 +46,8 @@ class StoredFile:
 class StoredModel:
     """A verified model. `path` is what an engine is given: its file, the first part of a split one,
     or its folder; absolute if the store's root is. `base` is the folder of its `files`. `took_s` is
-    how long it took to bring it, with all attempts; None where nobody waited for it."""
+    how long it took to bring it, with all attempts; None where nobody waited for it. `source` is
+    where it was fetched from first; empty: it was imported, or that was not noted."""
 
     digest: str
     path: Path
@@ -55,6 +56,7 @@ class StoredModel:
     base: Path
     files: tuple[StoredFile, ...]
     took_s: float | None = None
+    source: str = ""
 
     @property
     def weights_bytes(self) -> int:
@@ -65,7 +67,7 @@ class StoredModel:
 
 @dataclass(frozen=True, slots=True)
 class Stocked:
-    """One model of the store, and the sources it was fetched from; `resolved` as in FileListing."""
+    """One model of the store, and the sources it answers for; `resolved` as in FileListing."""
 
     model: StoredModel
     sources: tuple[str, ...]
@@ -100,7 +102,7 @@ class ContentStore:
         return tuple(m for name in names if _DIGEST.fullmatch(name) and (m := self.get(name)))
 
     def inventory(self) -> tuple[Stocked, ...]:
-        """Every model with the sources it was fetched from."""
+        """Every model with the sources it answers for: it was the first that came from them."""
         notes = [_read_json(note) for note in sorted(self._sources.glob("*.json"))]
         return tuple(
             Stocked(
@@ -142,6 +144,7 @@ class ContentStore:
         *,
         pin: bool = False,
         took_s: float | None = None,
+        source: str = "",
     ) -> StoredModel:
         """Move verified, flushed files in; `place` is a folder on the same disk for staging."""
         staging = place / "staged"
@@ -155,6 +158,7 @@ class ContentStore:
             "format": form,
             "files": [[f.path, f.size_bytes, f.sha256] for f in arrived.files],
             "tookSeconds": None if took_s is None else round(took_s, 3),
+            "source": source,
         }
         atomic_write(staging / _MANIFEST, json.dumps(manifest).encode())
         if arrived.facts is not None:
@@ -270,7 +274,8 @@ class ContentStore:
                     return None
                 base = top / folder
                 took_s = _read_seconds(rest.get("tookSeconds"))
-                return StoredModel(digest, base / name, size, form, base, files, took_s)
+                source = str(rest.get("source", ""))
+                return StoredModel(digest, base / name, size, form, base, files, took_s, source)
             case _:
                 return None
 

@@ -85,7 +85,7 @@ class ModelStore:
         return self.shelf.facts(digest)
 
     def inventory(self) -> tuple[Stocked, ...]:
-        """Every stored model, with the sources it was fetched from."""
+        """Every stored model, with the sources it answers for."""
         return self.shelf.inventory()
 
     def stored_bytes(self, source: str) -> int | None:
@@ -193,7 +193,14 @@ class ModelStore:
             arrived = self._arrive(place, transfer, expected)
             with self._shelving():
                 took_s = self._clock.monotonic() - (transfer.began or self._clock.monotonic())
-                self.shelf.put(arrived, model.format, place, pin=self._pin, took_s=took_s)
+                self.shelf.put(
+                    arrived,
+                    model.format,
+                    place,
+                    pin=self._pin,
+                    took_s=took_s,
+                    source=model.source,
+                )
                 self.shelf.remember(model.origin, arrived.digest, arrived.resolved)
             shutil.rmtree(place, ignore_errors=True)
 

@@ -185,6 +185,26 @@ def test_an_import_may_answer_for_a_source_and_be_replaced(
     assert listed == {before.digest: [], after.digest: [source]}
 
 
+def test_what_was_fetched_is_listed_with_where_it_came_from(
+    machine: Machine, tmp_path: Path
+) -> None:
+    first, second = (tiny(tmp_path, seed).read_bytes() for seed in (0, 1))
+    with FileServer(first) as server:
+        where = fleet(tmp_path, server.url)
+        machine.run("fetch", "--fleet", str(where))
+        server.data, server.etag = second, '"v2"'
+        pinned = f'source: "{server.url}", sha256: {hashlib.sha256(second).hexdigest()}'
+        file = where / "all.yaml"
+        file.write_text(file.read_text().replace(f'source: "{server.url}"', pinned, 1))
+        machine.run("fetch", "--fleet", str(where))
+    machine.run("store", "import", str(tiny(tmp_path, 2)))
+
+    _, out = machine.run("store", "list")
+
+    ends = {line.partition("gguf")[2].strip() for line in out.splitlines()}
+    assert ends == {server.url, f"fetched from {server.url}", "imported"}
+
+
 def test_a_folder_is_imported_whole(machine: Machine, tmp_path: Path) -> None:
     folder = tmp_path / "qwen"
     folder.mkdir()
