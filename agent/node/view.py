@@ -215,7 +215,7 @@ def _instance(state: StateDir, record: ProcessRecord, target: str, *, is_owned: 
         ready=False,
         reason=record.reason or "Stopped",
         message=record.message,
-        since=child.spawned_at if child else None,
+        since=record.ready_since or (child.spawned_at if child else None),
         port=launch.port,
         needs=launch.needs,
         models=launch.models,

@@ -36,8 +36,8 @@ def answered(unit: Unit, event: Answered, now: Moment, timing: ProcessTiming) ->
         return unit, ()
     if event.ready:
         unit = replace(unit, missed=0, wake_at=now.monotonic + timing.probe_ready_s)
-        notes = (Note("answers again"),) if unit.reason != "Ready" else ()
-        return with_reason(unit, "Ready", "", now), notes
+        news = (Save(), Note("answers again")) if unit.reason != "Ready" else ()
+        return with_reason(unit, "Ready", "", now), news
     return _missed(unit, event, now, timing)
 
 
@@ -53,8 +53,8 @@ def _missed(unit: Unit, event: Answered, now: Moment, timing: ProcessTiming) -> 
     if missed < timing.misses:
         return unit, ()
     message = f"{event.message}, {timing.misses} times in a row; {what_follows(unit.still, timing)}"
-    notes = (Note(f"NotResponding: {message}"),) if lost else ()
-    return with_reason(unit, "NotResponding", message, now), notes
+    unit = with_reason(replace(unit, ready_since=None), "NotResponding", message, now)
+    return unit, (Save(), Note(f"NotResponding: {message}")) if lost else ()
 
 
 def _change_models(unit: Unit, event: Answered, now: Moment, timing: ProcessTiming) -> Step | None:
@@ -94,4 +94,6 @@ def _loading(unit: Unit, event: Answered, now: Moment, timing: ProcessTiming) ->
         wake_at=now.monotonic + timing.probe_ready_s,
     )
     note = "ready" if took is None else f"ready after {took:.2f} s"
-    return with_reason(unit, "Ready", "", now), (Save(), Note(note))
+    since = unit.ready_since if unit.reason == "Adopted" else None
+    unit = with_reason(replace(unit, ready_since=None), "Ready", "", now)
+    return replace(unit, since=unit.since if since is None else since), (Save(), Note(note))

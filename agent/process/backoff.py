@@ -39,6 +39,7 @@ def back_off(
         exit_code=exit_code,
         ready_at=None,
         was_ready=False,
+        ready_since=None,
         served=(),
         silent=(),
         reloading=None,

@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.process import events, health, logs, many
+from agent.process.adoption import Adoption
 from agent.process.cputime import processor_seconds
 from agent.process.events import Effect, Event
 from agent.process.exits import classify
 from agent.process.holders import holder_of
-from agent.process.identity import boot_id, find_marked, identity_of, is_ours, variable_of
+from agent.process.identity import boot_id, identity_of, variable_of
 from agent.process.launch import Child, Launch
-from agent.process.orphan import is_elsewhere, orphan_of, runs_as
 from agent.process.pidwatch import PidWatch, kill_leftovers
 from agent.process.ports import not_local
 from agent.process.records import ProcessRecord, Records
@@ -36,7 +36,6 @@ from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.many import ManyModels
 
 _PROBERS = 8  # hung services hold one each, for at most the answer timeout
-_PATIENT_TRIES = 6  # a minute
 _SHORT_S = 0.5  # after a question that had its time
 _log = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ class Effects:
 
     `answer` takes a probe result from any thread; `note` takes one line for the notices; `refuses`
     returns why the machine has not enough memory for a process now, or None; `neighbour` which
-    other service here still has its port.
+    other service here still has its port. `adoption` knows processes of earlier runs again.
     """
 
     def __init__(
@@ -69,6 +68,7 @@ class Effects:
         self._refuses = refuses
         self._neighbour = neighbour
         self._records = Records(state)
+        self.adoption = Adoption(state, clock, watch)
         self._probers = ThreadPoolExecutor(_PROBERS, thread_name_prefix="probe")
         self._rotating = threading.Lock()  # against the owner and a probe of the same service
         self._own_pids: set[int] = set()  # our children, which we reap for their exit status
@@ -138,23 +138,6 @@ class Effects:
                 error.strerror,
             )
 
-    def find(self, record: ProcessRecord) -> Child | None:
-        """The process of a record, now watched, if it is alive and certainly the one we started."""
-        child = record.child
-        if child is None and record.marker is not None and record.boot == boot_id():
-            identity = find_marked(record.marker)
-            if identity is not None and not is_elsewhere(self._state, identity.pid):
-                child = Child(identity, record.marker, self._clock.time(), adopted=True)
-        if child is None or not is_ours(child) or not self._watch.add(child):
-            return None
-        return child
-
-    def may_be_another(self, launch: Launch) -> bool:
-        """Whether a process serves it that this launch would not have started: a record of before,
-        as from a copy, says nothing of it, and what is declared now may."""
-        orphan = orphan_of(self._state, launch.ref)
-        return orphan is not None and not runs_as(launch, orphan.identity.pid)
-
     def kill(self, child: Child) -> None:
         self._watch.signal(child, signal.SIGKILL)
 
@@ -190,8 +173,8 @@ class Effects:
         """Write the intent to disk, then spawn: a crash between the two loses no child."""
         if why := not_local(launch.host):
             return events.SpawnFailed("HostIPNotLocal", why)
-        if (orphan := orphan_of(self._state, launch.ref)) and self._watch.add(orphan):
-            return self._take_back(unit, launch, orphan)
+        if follows := self.adoption.without_record(launch, unit.failures):
+            return follows
         if why := self._neighbour(launch):
             return events.SpawnFailed("WaitsForPort", why)
         if (holder := holder_of(self._state, launch.host, launch.port)) is not None:
@@ -222,17 +205,6 @@ class Effects:
         self._own_pids.add(pid)
         self._watch.add(child)
         return events.Spawned(child)
-
-    def _take_back(self, unit: Unit, launch: Launch, orphan: Child) -> Event:
-        """Own again a process whose record was lost, if it is what would be started; else end it:
-        with patience, since clients may wait for its answers."""
-        if runs_as(launch, orphan.identity.pid):
-            return events.Spawned(orphan)
-        number = signal.SIGTERM if unit.failures < _PATIENT_TRIES else signal.SIGKILL
-        self._watch.signal(orphan, number)
-        self._watch.remove(orphan.identity.pid)
-        why = f"pid {orphan.identity.pid}, which served it before and has no record here, is ending"
-        return events.SpawnFailed("WaitsForPort", why)
 
     def rotate(self, ref: ObjectRef) -> None:
         """Rotate the log. Serialized: a second rotation at once would copy the file that was just
@@ -351,6 +323,7 @@ def _record(unit: Unit, marker: str | None) -> ProcessRecord:
         marker=marker,
         child=unit.child,
         was_ready=unit.was_ready,
+        ready_since=unit.since if unit.reason == "Ready" else unit.ready_since,
         failures=unit.failures,
         reason=unit.reason,
         message=unit.message,

@@ -26,6 +26,7 @@ _VERSION = 1
 _NEWER = "the record was written by a newer version of this program and cannot be read"
 _STAYS = "it stays as it is, and so does its process: upgrade again"
 _LOST = "if its process still runs, the next start of its service takes it back, or ends it"
+_ELSEWHERE = "its process was started from another state directory, which is there: not taken over"
 _log = logging.getLogger(__name__)
 
 
@@ -44,6 +45,7 @@ class ProcessRecord:
     marker: str | None = None
     child: Child | None = None
     was_ready: bool = False  # the process was ready once
+    ready_since: float | None = None  # epoch; None: it was not, when this was written
     failures: int = 0
     reason: str = ""
     message: str = ""
@@ -84,7 +86,10 @@ class Records:
     def _read(self, path: Path, *, move: bool) -> ProcessRecord | None:
         """Whatever the file contains, it must not keep the other services from running."""
         try:
-            return self._own(read_json(path, _parse))
+            record = read_json(path, _parse)
+            if (owned := self._own(record)) is not record and move:
+                _log.warning("%s: %s", path, _ELSEWHERE)
+            return owned
         except Damaged as error:
             if move and _is_newer(path):
                 _log.warning("%s: %s (%s); %s", path, _NEWER, error, _STAYS)
@@ -138,6 +143,7 @@ def _dump(record: ProcessRecord) -> dict[str, Any]:
             "spawnedAt": child.spawned_at,
         },
         "served": record.was_ready,
+        "readySince": record.ready_since,
         "failures": record.failures,
         "reason": record.reason,
         "message": record.message,
@@ -196,6 +202,7 @@ def _parse(data: Mapping[str, Any]) -> ProcessRecord:
         marker=None if marker is None else str(marker),
         child=_parse_child(data["process"], marker),
         was_ready=bool(data["served"]),
+        ready_since=None if data.get("readySince") is None else float(data["readySince"]),
         failures=int(data["failures"]),
         reason=str(data["reason"]),
         message=str(data["message"]),

@@ -98,6 +98,7 @@ def adopted(
     now: Moment,
     *,
     was_ready: bool = False,
+    ready_since: float | None = None,
     failures: int = 0,
     start_seconds: float | None = None,
 ) -> Unit:
@@ -111,6 +112,7 @@ def adopted(
         child=child,
         question=first_question(child),
         was_ready=was_ready,
+        ready_since=ready_since,
         failures=failures,
         start_seconds=start_seconds,
         wake_at=now.monotonic,

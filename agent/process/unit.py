@@ -73,6 +73,9 @@ class Unit:
     spawned_at: float | None = None  # None: spawned in an earlier life
     ready_at: float | None = None
     was_ready: bool = False  # the process was ready once: requests may be in flight
+    ready_since: float | None = (
+        None  # epoch: of one that was adopted, and may be ready all the time
+    )
     drain_until: float = 0.0
     withdrawn_at: float = 0.0  # while draining: from then on clients know that the endpoint is gone
     interval_s: float = 0.0  # between two probes while loading

@@ -164,13 +164,13 @@ class Units:
 
     def _take_over(self, record: ProcessRecord, revive: bool) -> None:
         """Continue from one record: adopt its process, or treat its absence as an exit."""
-        ref, child = record.launch.ref, self._effects.find(record)
+        ref, child = record.launch.ref, self._effects.adoption.by_record(record)
         if child is None and not record.wanted:
             self._effects.forget(ref)
             return
         if child is None:
             unit = self._absent(record)
-            if self._effects.may_be_another(record.launch):  # a plan comes first
+            if self._effects.adoption.may_be_another(record.launch):  # a plan comes first
                 unit = replace(unit, wake_at=self._now().monotonic + self._timing.backoff_refused_s)
             self._units[ref] = unit if revive else replace(unit, wake_at=None)
             if not revive:
@@ -181,6 +181,7 @@ class Units:
                 child,
                 self._now(),
                 was_ready=record.was_ready,
+                ready_since=record.ready_since,
                 failures=record.failures,
                 start_seconds=record.start_seconds,
             )

@@ -95,10 +95,14 @@ def edit_record(state: StateDir, name: str, change: Callable[[dict[str, Any]], N
     file.write_text(json.dumps(record))
 
 
-def test_models_outlive_a_killed_owner_and_are_adopted(state: StateDir, start: Start) -> None:
+def test_models_outlive_a_killed_owner_and_are_adopted(
+    state: StateDir, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "agent.process.adoption")
     one, two = own_port(), own_port()
     pids = killed_owner(state, f"one:{one}", f"two:{two}")
     answered = get(one, "/health"), get(two, "/health")
+    since = {r.launch.ref.name: r.ready_since for r in Records(state).read_all()}
 
     state.lock()  # children do not hold it
     owner = start()
@@ -108,6 +112,11 @@ def test_models_outlive_a_killed_owner_and_are_adopted(state: StateDir, start: S
     assert answered == ({"status": "ok"}, {"status": "ok"})
     assert {name: found.pid for name, found in adopted.items()} == pids
     assert all(found.adopted and found.start_seconds for found in adopted.values())
+    assert {name: found.since for name, found in adopted.items()} == since
+    assert [line for line in caplog.messages if "adopted" in line] == [
+        f"default/{name}: adopted pid {pid}: its pid, start time and marker are those of its record"
+        for name, pid in sorted(pids.items())
+    ]
 
 
 def test_an_adopted_process_is_stopped_like_an_own_one(state: StateDir, start: Start) -> None:

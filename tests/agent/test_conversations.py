@@ -139,8 +139,10 @@ def _next(unit: Unit | None, words: list[str], at: float) -> Step:
     word, *more = words
     now = Moment(at, at)
     if word == "recorded":
-        was_ready = "ready" in more
-        return supervisor.adopted(LAUNCHES[more[0]], ADOPTED, now, was_ready=was_ready), ()
+        since = at - 0.5 if "ready" in more else None
+        return supervisor.adopted(
+            LAUNCHES[more[0]], ADOPTED, now, was_ready=since is not None, ready_since=since
+        ), ()
     return supervisor.step(unit, HAPPENS[word](unit, *more), now, TIMING)
 
 

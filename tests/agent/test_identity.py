@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.process import identity
+from agent.process import events, identity
+from agent.process.adoption import Adoption
 from agent.process.holders import leftovers, started_of
 from agent.process.identity import MARKER_VARIABLE
 from agent.process.launch import Child, Identity
@@ -21,6 +22,7 @@ from agent.process.orphan import is_elsewhere, orphan_of, runs_as
 from agent.process.pidwatch import PidWatch, kill_leftovers
 from agent.process.spawn import CONFIG_VARIABLE
 from agent.state.directory import StateDir
+from agent.system.clock import SystemClock
 from tests.support.owner import launch, service
 from tests.support.pids import alive
 from tests.support.wait import wait_for
@@ -270,3 +272,47 @@ def test_a_process_is_what_would_be_started_by_its_words_and_variables(
 
     assert runs_as(wanted, orphan) == same
     assert not runs_as(wanted, 2**22 + 1)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said", "event"),
+    [
+        (
+            ("sh", "-c", "sleep 600 & echo; wait"),
+            "default/chat: adopted pid {}: no record knows it, but its folder and marker are of"
+            " this state directory, and it runs as declared",
+            events.Spawned,
+        ),
+        (
+            ("sh", "-c", "sleep 600"),
+            "default/chat: pid {} is sent SIGTERM: no record knows it, but its folder and marker"
+            " are of this state directory, and it does not run as declared",
+            events.SpawnFailed,
+        ),
+    ],
+)
+def test_what_becomes_of_a_process_without_a_record_is_said_once(
+    state: StateDir,
+    orphan: int,
+    caplog: pytest.LogCaptureFixture,
+    argv: tuple[str, ...],
+    said: str,
+    event: type[events.Event],
+) -> None:
+    caplog.set_level("INFO", "agent.process.adoption")
+    made = launch("chat", 20000)
+    wanted = replace(made, command=replace(made.command, argv=argv))
+    reads, wakes = os.pipe()
+    watch = PidWatch(reads)
+    adoption = Adoption(state, SystemClock(), watch)
+
+    follows = adoption.without_record(wanted, 0)
+    if event is events.SpawnFailed:
+        wait_for(lambda: not alive(orphan))
+        assert adoption.without_record(wanted, 1) is None
+    watch.close()
+    os.close(reads)
+    os.close(wakes)
+
+    assert isinstance(follows, event)
+    assert [record.getMessage() for record in caplog.records] == [said.format(orphan)]
