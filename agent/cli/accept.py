@@ -34,8 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when the head is let in. Raises UsageError for any but the one that is held."""
-    from agent.node.local import state_root
-    from agent.state.directory import StateDir
+    from agent.state.directory import StateDir, state_root
     from reconciler.loop.journal import let_in
     from reconciler.source.history import HistoryFile
 

@@ -58,9 +58,9 @@ def run(args: argparse.Namespace) -> int:
     StateError."""
     from agent.bench.measure import Rules
     from agent.cli.stop import opened_at
-    from agent.node.local import state_root
     from agent.process.records import Records
     from agent.state.benchmarks import alone
+    from agent.state.directory import state_root
 
     rules = Rules(
         wait_s=_seconds(args.wait),

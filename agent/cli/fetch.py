@@ -59,8 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when all are here, 1 when one is not. Raises UsageError, SourceError, InvalidFleet."""
-    from agent.node.local import state_root
-    from agent.state.directory import StateDir
+    from agent.state.directory import StateDir, state_root
 
     logging.getLogger("agent.models.downloads").setLevel(logging.ERROR)  # _bring says what failed
     state = StateDir.open(state_root(args.state_dir))
@@ -108,7 +107,7 @@ def _wanted(
     names: Sequence[str], desired: Desired, node: str | None, state: StateDir
 ) -> tuple[ModelFile, ...]:
     """The models to bring, each of their files once."""
-    from agent.node.node import choose_node
+    from agent.node.which import choose_node
     from agent.state.node_name import remembered_node
     from reconciler.api.meta import DEFAULT_NAMESPACE, ObjectRef
     from reconciler.api.model import Model

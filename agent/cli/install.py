@@ -125,8 +125,7 @@ def unit_for(args: argparse.Namespace, words: Iterable[str]) -> ServiceUnit:
 
 def root_of(args: argparse.Namespace) -> Path:
     """The state directory of the user that the service runs as."""
-    from agent.node.local import state_root
-    from agent.state.directory import default_root
+    from agent.state.directory import default_root, state_root
 
     if args.state_dir or args.scope != "system":
         return state_root(args.state_dir).absolute()

@@ -32,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _document(name: str | None, state_dir: str | None) -> dict[str, Any]:
     from agent.machine.probe import node_name, probe
-    from agent.node.local import state_root
     from agent.server.tls import certificate_sha256
+    from agent.state.directory import state_root
     from reconciler.api.meta import API_VERSION
 
     agent = {"expose": "none"}

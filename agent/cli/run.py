@@ -52,9 +52,9 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0 after SIGTERM, 130 after SIGINT. Raises UsageError, SourceError, StateError."""
     check_source(args)
     from agent.daemon.daemon import DaemonOptions, run
-    from agent.node.local import state_root
     from agent.node.settings import Intervals, Settings
     from agent.server import ListenSettings
+    from agent.state.directory import state_root
     from reconciler.api.quantity import parse_duration
     from reconciler.loop.journal import applied_location
 

@@ -55,8 +55,7 @@ def run(args: argparse.Namespace) -> int:
 def shown_state(args: argparse.Namespace) -> StateDir:
     """The state directory, to be read only: one that an agent would refuse is shown, with
     that warning, as a person may look there to find out what is wrong."""
-    from agent.node.local import state_root
-    from agent.state.directory import StateDir
+    from agent.state.directory import StateDir, state_root
 
     state = StateDir(state_root(args.state_dir).absolute())
     try:

@@ -106,7 +106,7 @@ def opened(args: argparse.Namespace) -> StateDir | None:
 
     Raises UsageError where nothing is named.
     """
-    from agent.node.local import state_root
+    from agent.state.directory import state_root
 
     if bool(args.names) == args.all:
         raise UsageError("name the services, or say --all")

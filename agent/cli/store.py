@@ -56,8 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0; 3 when verify found damage. Raises UsageError, ModelError, StateError."""
-    from agent.node.local import state_root
-    from agent.state.directory import StateDir
+    from agent.state.directory import StateDir, state_root
 
     state = StateDir.open(state_root(args.state_dir))
     store = store_of(args, state.models)
@@ -152,7 +151,7 @@ def _push(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
 
 
 def _gc(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
-    from agent.node.local import needed_digests
+    from agent.node.recorded import needed_digests
     from reconciler.api.quantity import show_bytes
 
     holder = state.holder()

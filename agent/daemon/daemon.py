@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent.daemon.log import DaemonLog, log_to, say
-from agent.node.node import Following, Node, owned
+from agent.node.following import Following
+from agent.node.node import Node, owned
 from agent.node.settings import Settings
 from agent.server import ListenSettings, serve_state
 from agent.server.board import StateBoard

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
 
 from agent.node.disk import DeclaredModels
-from agent.node.local import LocalAgent
 from agent.node.overlay import Overlay
 from agent.node.view import RecordedNode
 from agent.state.suspended import note_suspended
@@ -29,6 +29,9 @@ from reconciler.models.headers import Headers, first_known
 from reconciler.models.policy import context_of
 from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import Source
+
+if TYPE_CHECKING:
+    from agent.node.local import LocalAgent
 
 _log = logging.getLogger(__name__)
 _ANEW = (

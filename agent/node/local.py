@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from agent.byhand.asked import ByHand
-from agent.engines.capability import Versions, doubts
-from agent.engines.render import CommandRenderer
+from agent.engines.capability import doubts
 from agent.machine.memory import MachineMemory, ours_of
-from agent.machine.probe import performance_cores
 from agent.models.expected import ExpectedFile, read_noted
 from agent.models.headers_first import HeadersFirst
 from agent.models.revisions import KeptModels
@@ -21,16 +17,15 @@ from agent.models.store import ModelStore
 from agent.node.disk import DeclaredModels, ModelsDisk
 from agent.node.drift import DriftWatch
 from agent.node.handover import Handover
+from agent.node.recorded import kept_file, renderer_of
 from agent.node.settings import Settings
 from agent.node.target import ProcessTarget
-from agent.node.view import RecordedNode, found_gone
+from agent.node.view import found_gone
 from agent.process.events import ProcessTiming
 from agent.process.health import ask
 from agent.process.owner import Processes
-from agent.process.ports import PortBook
 from agent.process.rebuilt import models_of
-from agent.process.records import Records
-from agent.state.directory import StateDir, default_root
+from agent.state.directory import StateDir
 from agent.state.drift_file import drift_file
 from reconciler.api.errors import words_of
 from reconciler.api.fleetnode import FleetNode
@@ -43,25 +38,6 @@ from reconciler.models import FetchContext
 from reconciler.models.headers import Headers
 
 _log = logging.getLogger(__name__)
-
-
-def state_root(given: str | None) -> Path:
-    """The state directory: as given, else where this platform keeps such things."""
-    return Path(given).expanduser() if given else default_root(os.environ)
-
-
-def recorded_node(node: str, settings: Settings) -> RecordedNode:
-    """Look at a node without touching it. The state directory need not exist. Raises StateError
-    where it would be refused to who runs the node, so that no plan is made from it."""
-    state = StateDir(settings.root.absolute())
-    state.api_key = settings.api_key_file or state.api_key
-    state.must_be_ours()
-    models = settings.model_store or state.models
-    store = ModelStore(models, min_free_bytes=settings.downloads.keep_free_bytes, read_only=True)
-    kept = KeptModels(_kept_file(state), read_only=True)
-    disk = ModelsDisk(store, kept, lambda: _recorded_models(state))
-    renderer = _renderer(node, state, store, settings, read_only=True)
-    return RecordedNode(node, state, renderer, MachineMemory(), disk)
 
 
 class LocalAgent:
@@ -95,9 +71,9 @@ class LocalAgent:
             changed=changed,
             refuses=self.memory.refusal,
         )
-        self._kept = KeptModels(_kept_file(self.state))
+        self._kept = KeptModels(kept_file(self.state))
         self.disk = ModelsDisk(self.store, self._kept, self._running_models)
-        renderer = _renderer(node, self.state, self.store, settings)
+        renderer = renderer_of(node, self.state, self.store, settings)
         self._headers = headers
         self._renderer = renderer
         self._doubted: tuple[str, ...] = ()
@@ -209,41 +185,3 @@ class LocalAgent:
 def _timing(settings: Settings) -> ProcessTiming:
     usual, probe_s = ProcessTiming(withdraw_s=settings.withdraw_s), settings.intervals.probe_s
     return replace(usual, probe_ready_s=probe_s, probe_missed_s=min(usual.probe_missed_s, probe_s))
-
-
-def _renderer(
-    node: str,
-    state: StateDir,
-    store: ModelStore,
-    settings: Settings,
-    *,
-    read_only: bool = False,
-) -> CommandRenderer:
-    return CommandRenderer(
-        state,
-        store,
-        PortBook(state, settings.service_ports, node=node, read_only=read_only),
-        performance_cores(),
-        programs=settings.programs,
-        only=settings.runtimes,
-        version=Versions(state.root / "versions.json", read_only=read_only),
-    )
-
-
-def needed_digests(state: StateDir, store: ModelStore) -> frozenset[str]:
-    """What the last revisions declare, and what processes here were started from: as the state
-    directory tells it, without an agent."""
-    running = {found.digest for model in _recorded_models(state) if (found := store.lookup(model))}
-    return KeptModels(_kept_file(state)).needed() | running
-
-
-def _recorded_models(state: StateDir) -> list[ModelFile]:
-    if not state.records.is_dir():
-        return []
-    return [
-        m for found in Records(state).read_all() for m in with_projectors(models_of(found.launch))
-    ]
-
-
-def _kept_file(state: StateDir) -> Path:
-    return state.desired / "models.json"

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Iterable
 from dataclasses import replace
 
-from agent.node.local import recorded_node
+from agent.node.recorded import recorded_node
 from agent.node.settings import Settings
 from agent.node.view import recorded_instances
 from agent.server import served

@@ -183,6 +183,11 @@ class StateDir:
         return self.workloads / slug(ref)
 
 
+def state_root(given: str | None) -> Path:
+    """The state directory: as given, else where this platform keeps such things."""
+    return Path(given).expanduser() if given else default_root(os.environ)
+
+
 def default_root(environ: Mapping[str, str], platform: str = sys.platform) -> Path:
     """Where the state lives unless told: XDG_STATE_HOME, or Application Support on macOS."""
     home = Path(environ.get("HOME") or Path.home())

@@ -51,8 +51,11 @@ def _ours(source: Source) -> OurFleet:
 def as_told(fleet: Fleet, agents: AgentNodes) -> Fleet:
     """The fleet with what people said on the machines themselves, where it leaves that open: what
     is planned from it is what the agents plan."""
-    from agent.node import overlay
     from reconciler.api.nodestate import NodeOverrides
 
     said = {s.node: s.said for s in agents.states.values() if s.said and s.said != NodeOverrides()}
-    return overlay.as_told(fleet, said) if said else fleet
+    if not said:
+        return fleet
+    from agent.node import overlay
+
+    return overlay.as_told(fleet, said)

@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when the model answered, 1 or 3 when it could not, 130 after Ctrl-C before that."""
-    from agent.node.local import state_root
+    from agent.state.directory import state_root
     from reconciler.cli.serve import ServeOptions, serve
 
     root = (

@@ -173,7 +173,7 @@ class Draft:
         """What the new model's header says: from the store with --local, else where it lies."""
         asked = [model for model in models if declared_name(model.metadata.name) == self.args.name]
         if self.args.local is not None:
-            from agent.node.local import recorded_node
+            from agent.node.recorded import recorded_node
             from reconciler.cli import local
 
             known = recorded_node("this", local.settings(self.args)).facts(fleet, asked)

@@ -1,4 +1,5 @@
-"""This machine as the target: the only room that knows the agent, and imports it late."""
+"""This machine as the target: the only room that knows the agent, and imports it late. Where this
+machine is no node of the fleet, as in CI, nothing of the agent is imported but what tells that."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import StateError
@@ -25,11 +27,10 @@ if TYPE_CHECKING:
 
 def settings(args: argparse.Namespace) -> Settings:
     """What the command line says of this machine."""
-    from agent.node.local import state_root
     from agent.node.settings import Settings
 
     return Settings(
-        root=state_root(args.state_dir),
+        root=_state_root(args),
         programs=programs_of(args),
         api_key_file=args.api_key_file,
         service_ports=args.service_ports,
@@ -43,17 +44,16 @@ def settings(args: argparse.Namespace) -> Settings:
 def must_take_changes(args: argparse.Namespace) -> None:
     """Raises StateError where a pass would be refused its state directory, unless an agent has it:
     then that one makes the pass."""
-    from agent.node.local import state_root
     from agent.state.directory import StateDir
 
-    state = StateDir(state_root(args.state_dir).absolute())
+    state = StateDir(_state_root(args).absolute())
     if state.holder() is None:
         state.must_take_changes()
 
 
 def node_of(args: argparse.Namespace, fleet: Fleet) -> str:
     """The node that this machine is. Raises UsageError."""
-    from agent.node.node import choose_node
+    from agent.node.which import choose_node
 
     return choose_node(fleet, args.local or None)
 
@@ -76,9 +76,9 @@ def as_here(args: argparse.Namespace) -> Callable[[Fleet], Fleet]:
 
 def this_node(args: argparse.Namespace, source: Source) -> str | None:
     """The node of this fleet that this machine is, by its state; None: it is none."""
-    from agent.node.node import node_of_fleet
+    from agent.node.which import node_of_fleet
 
-    return node_of_fleet(settings(args).root, source)
+    return node_of_fleet(_state_root(args), source)
 
 
 def node_here(args: argparse.Namespace, source: Source) -> Here:
@@ -86,12 +86,12 @@ def node_here(args: argparse.Namespace, source: Source) -> Here:
     from reconciler.agents.nodes import AgentReport
 
     def here(fleet: Fleet, workloads: Iterable[Workload]) -> Mapping[str, AgentReport]:
-        from agent.server.here import heard_here
-
         node = this_node(args, source)
         stated = fleet.get(FleetNode, ObjectRef("FleetNode", "", node)) if node else None
         if stated is None or stated.spec.agent is None:
             return {}
+        from agent.server.here import heard_here
+
         try:
             answer = heard_here(stated, settings(args), workloads, fleet.revision)
         except StateError as error:
@@ -104,7 +104,7 @@ def node_here(args: argparse.Namespace, source: Source) -> Here:
 def look_at(args: argparse.Namespace, node: str, fleet: Fleet | None = None) -> RecordedNode:
     """The node as its records show it, and as this fleet states it; nothing can be changed through
     it."""
-    from agent.node.local import recorded_node
+    from agent.node.recorded import recorded_node
 
     found = recorded_node(node, settings(args))
     stated = fleet.get(FleetNode, ObjectRef("FleetNode", "", node)) if fleet else None
@@ -117,7 +117,7 @@ def remembered_node(args: argparse.Namespace) -> str | None:
     """The node that this machine was the last time; None before the first."""
     from agent.state import node_name
 
-    return node_name.remembered_node(settings(args).root)
+    return node_name.remembered_node(_state_root(args))
 
 
 def as_said_here(args: argparse.Namespace, status: Status) -> Status:
@@ -129,8 +129,14 @@ def as_said_here(args: argparse.Namespace, status: Status) -> Status:
 
     if args.local is None:
         return status
-    root, observed = settings(args).root, status.observed
+    root, observed = _state_root(args), status.observed
     if (own := asked(StateDir(root.absolute()))) is not None:
         observed = replace(observed, instances=as_its_agent_says(observed.instances, own))
     measured = dict.fromkeys(observed.targets, read_results(root))
     return replace(status, observed=observed, measured=measured)
+
+
+def _state_root(args: argparse.Namespace) -> Path:
+    from agent.state.directory import state_root
+
+    return state_root(args.state_dir)

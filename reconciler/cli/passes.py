@@ -163,7 +163,8 @@ def this_machines(
     headers: Headers | None = None,
 ) -> Pass:
     """The one of this machine's node. Raises UsageError, SourceError, InvalidFleet."""
-    from agent.node.node import Following, only_seen
+    from agent.node.following import Following
+    from agent.node.recorded import only_seen
 
     report = PassReport()
     following = Following(confirmed=confirmed)

@@ -56,7 +56,8 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
     source = open_fleet(args, working_tree=args.watch)
     if args.watch and not isinstance(source, DirectorySource | WorktreeSource):
         raise UsageError("--watch follows the files of a folder: -C must be one, without --ref")
-    from agent.node.node import Following, owned
+    from agent.node.following import Following
+    from agent.node.node import owned
 
     screen, wake = Screen(), Wake()
     log_to(screen)

@@ -13,10 +13,10 @@ import pytest
 
 from agent.models.revisions import KeptModels
 from agent.node.delegate import unknown_node
-from agent.node.local import needed_digests, recorded_node
-from agent.node.node import choose_node, node_of_fleet
+from agent.node.recorded import needed_digests, recorded_node
 from agent.node.settings import Settings
 from agent.node.view import RecordedNode, recorded_instances
+from agent.node.which import choose_node, node_of_fleet
 from agent.state.directory import StateDir
 from reconciler.api.errors import UsageError
 from reconciler.api.model import Model

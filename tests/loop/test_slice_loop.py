@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.node.node import Following, owned
+from agent.node.following import Following
+from agent.node.node import owned
 from agent.node.settings import Settings
 from reconciler.loop import Loop, LoopDelegate, Wake
 from reconciler.loop.journal import SourceJournal

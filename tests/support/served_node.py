@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent.node.node import Following, Node, owned
+from agent.node.following import Following
+from agent.node.node import Node, owned
 from agent.node.settings import Intervals, Settings
 from agent.server import ListenSettings
 from agent.server.board import StateBoard

@@ -1,0 +1,110 @@
+"""The node of this machine for who only looks at it, wired: nothing here locks, starts, stops or
+writes, and nothing that does is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent.engines.capability import Versions
+from agent.engines.render import CommandRenderer
+from agent.machine.memory import MachineMemory
+from agent.machine.probe import own_memory, performance_cores
+from agent.models.revisions import KeptModels
+from agent.models.store import ModelStore
+from agent.node.delegate import RecordedDelegate
+from agent.node.disk import ModelsDisk
+from agent.node.following import Following
+from agent.node.overlay import Overlay
+from agent.node.settings import Settings
+from agent.node.view import RecordedNode
+from agent.node.which import which_node
+from agent.process.ports import PortBook
+from agent.process.rebuilt import models_of
+from agent.process.records import Records
+from agent.state.directory import StateDir
+from reconciler.fleet.model_file import ModelFile, with_projectors
+from reconciler.loop import Loop, Reporter, Wake
+from reconciler.loop.journal import SourceJournal
+from reconciler.models.headers import Headers
+from reconciler.source.checkout import FetchedAhead, Source
+from reconciler.source.history import PeekedHistory
+
+
+def only_seen(
+    source: Source,
+    given: str | None,
+    settings: Settings,
+    report: Reporter,
+    following: Following,
+    headers: Headers | None = None,
+) -> tuple[str, Loop]:
+    """The node's name, and the loop of `owned` for who only compares: nothing here locks, starts,
+    stops or writes. `headers`: what is known of models that are not in its store.
+    Raises UsageError, SourceError or InvalidFleet where it cannot be told which node this is."""
+    history = PeekedHistory(StateDir(settings.root.absolute()).desired / "history.json")
+    journal = SourceJournal(history, source, strict=following.strict)
+    source = FetchedAhead(source)
+    name = which_node(given, source, journal, settings.root, following.read)
+    node = recorded_node(name, settings)
+
+    overlay = Overlay(name, settings, own_memory)
+    if headers is not None:
+        headers.node = name
+    delegate = RecordedDelegate(name, node, overlay, headers)
+    loop = Loop(
+        *(source, following.read, delegate, journal, report, Wake()),
+        confirmed=following.confirmed,
+    )
+    return name, loop
+
+
+def recorded_node(node: str, settings: Settings) -> RecordedNode:
+    """Look at a node without touching it. The state directory need not exist. Raises StateError
+    where it would be refused to who runs the node, so that no plan is made from it."""
+    state = StateDir(settings.root.absolute())
+    state.api_key = settings.api_key_file or state.api_key
+    state.must_be_ours()
+    models = settings.model_store or state.models
+    store = ModelStore(models, min_free_bytes=settings.downloads.keep_free_bytes, read_only=True)
+    kept = KeptModels(kept_file(state), read_only=True)
+    disk = ModelsDisk(store, kept, lambda: _recorded_models(state))
+    renderer = renderer_of(node, state, store, settings, read_only=True)
+    return RecordedNode(node, state, renderer, MachineMemory(), disk)
+
+
+def renderer_of(
+    node: str,
+    state: StateDir,
+    store: ModelStore,
+    settings: Settings,
+    *,
+    read_only: bool = False,
+) -> CommandRenderer:
+    return CommandRenderer(
+        state,
+        store,
+        PortBook(state, settings.service_ports, node=node, read_only=read_only),
+        performance_cores(),
+        programs=settings.programs,
+        only=settings.runtimes,
+        version=Versions(state.root / "versions.json", read_only=read_only),
+    )
+
+
+def needed_digests(state: StateDir, store: ModelStore) -> frozenset[str]:
+    """What the last revisions declare, and what processes here were started from: as the state
+    directory tells it, without an agent."""
+    running = {found.digest for model in _recorded_models(state) if (found := store.lookup(model))}
+    return KeptModels(kept_file(state)).needed() | running
+
+
+def _recorded_models(state: StateDir) -> list[ModelFile]:
+    if not state.records.is_dir():
+        return []
+    return [
+        m for found in Records(state).read_all() for m in with_projectors(models_of(found.launch))
+    ]
+
+
+def kept_file(state: StateDir) -> Path:
+    return state.desired / "models.json"

@@ -1,0 +1,80 @@
+"""Which node of its fleet this machine is."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from agent.state.directory import StateDir
+from agent.state.node_name import remembered_node
+from reconciler.api.errors import InvalidFleet, ReconcilerError, UsageError
+from reconciler.api.fleetnode import FleetNode
+from reconciler.fleet.fleet import Fleet
+from reconciler.loop.journal import SourceJournal
+from reconciler.source.checkout import Source
+from reconciler.source.history import PeekedHistory
+from reconciler.source.load import Reader
+
+
+def node_of_fleet(root: Path, source: Source) -> str | None:
+    """The node that this machine is, where what it applied last is a revision of this fleet."""
+    name = remembered_node(root)
+    history = PeekedHistory(StateDir(root.absolute()).desired / "history.json")
+    return name if name and SourceJournal(history, source).knows_this_fleet else None
+
+
+def choose_node(fleet: Fleet, given: str | None) -> str:
+    """The agent node that this machine is: as given, the only one, or the one of this host's name.
+
+    Raises UsageError with the names there are.
+    """
+    names = [n.metadata.name for n in fleet.all(FleetNode) if n.spec.agent is not None]
+    if given:
+        if given in names:
+            return given
+        raise UsageError(f"node {given}: the fleet has no agent node of that name; {_has(names)}")
+    if len(names) == 1:
+        return names[0]
+    host = platform.node().lower()
+    for name in (host, host.partition(".")[0]):
+        if name in names:
+            return name
+    raise UsageError(
+        "which node is this machine? Say its name with --local=NODE, or --node NAME of fleet-agent;"
+        f" {_has(names)}"
+    )
+
+
+def which_node(
+    given: str | None, source: Source, journal: SourceJournal, root: Path, read: Reader
+) -> str:
+    """As the fleet says; where it cannot be read now, or lost the node, as it was before."""
+    before = remembered_node(root)
+    try:
+        return choose_node(_newest_fleet(source, journal, read), given)
+    except ReconcilerError as error:
+        known = given or before
+        if known is None or (isinstance(error, UsageError) and known != before):
+            raise
+        return known
+
+
+def _newest_fleet(source: Source, journal: SourceJournal, read: Reader) -> Fleet:
+    """A fleet to look the node up in: the newest valid one, else the last that was applied."""
+    failure: ReconcilerError
+    try:
+        loaded = read(source.fetch(), journal.held_paths())
+        if loaded.fleet is not None:
+            return loaded.fleet
+        failure = InvalidFleet(loaded.problems)
+    except ReconcilerError as error:
+        failure = error
+    checkout = journal.last_good()
+    known = read(checkout, frozenset()).fleet if checkout else None
+    if known is None:
+        raise failure
+    return known
+
+
+def _has(names: list[str]) -> str:
+    return f"it has {', '.join(names)}" if names else "it has no agent node: add a FleetNode"

@@ -1,0 +1,46 @@
+"""What a command imports: most of its time on a small fleet, so each room that it does not use is
+time that everybody waits for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.fleets import small_fleet, write_fleet
+
+_MODULES = """
+import sys
+from reconciler.cli import main
+code = main(sys.argv[1:])
+print("loaded", *sys.modules)
+sys.exit(code)
+"""
+_CHANGING = (
+    "agent.daemon agent.node.local agent.node.node agent.node.target agent.process.effects"
+    " agent.process.owner agent.process.supervisor agent.server"
+)
+# the words of a command line -> the rooms that it has no use for
+_NOT_LOADED = {
+    "validate": "agent psutil reconciler.agents reconciler.core reconciler.kube reconciler.loop",
+    "--dry-run": "agent.node.recorded agent.process agent.server psutil reconciler.kube",
+    "--dry-run --local=mac": f"{_CHANGING} reconciler.kube",
+}
+_NEVER = "git gguf huggingface_hub jsonschema kubernetes numpy oras starlette uvicorn"
+
+
+@pytest.mark.parametrize("words", _NOT_LOADED)
+def test_a_command_imports_no_room_that_it_does_not_use(words: str, tmp_path: Path) -> None:
+    fleet = write_fleet(tmp_path / "fleet", small_fleet())
+    state = ["--state-dir", str(tmp_path / "state")] if "--dry-run" in words else []
+    argv = [sys.executable, "-c", _MODULES, *words.split(), "-C", str(fleet), *state]
+
+    said = subprocess.run(argv, capture_output=True, text=True, check=False)
+
+    loaded = said.stdout.rpartition("\nloaded ")[2].split()
+    rooms = {".".join(name.split(".")[:depth]) for name in loaded for depth in (1, 2, 3)}
+    assert "reconciler.source.load" in rooms, said.stderr
+    needless = {*_NOT_LOADED[words].split(), *_NEVER.split()}
+    assert sorted(rooms & needless) == []
