@@ -17,6 +17,7 @@ from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.target import REMOVALS, Outcome, Result
 from reconciler.kube.apply.objects import apply_objects, object_id
 from reconciler.kube.apply.outcomes import of_inventory, of_services
+from reconciler.kube.apply.refusals import Refusals
 from reconciler.kube.benchmarks.observer import BenchmarkObserver
 from reconciler.kube.benchmarks.planning import plan_benchmarks
 from reconciler.kube.client.errors import ClusterError
@@ -87,7 +88,8 @@ class ClusterTarget:
     where another process applies this fleet; empty: it may.
 
     What lives between passes: caches (the observer's, the renderer's, the two memos), who took
-    which field from us, which services leave, the agents' heartbeats, and how far a revision is.
+    which field from us, which writes were refused, which services leave, the agents' heartbeats,
+    and how far a revision is.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class ClusterTarget:
         self._why_not = why_not
         self._place = place
         self._fights = Fights()
+        self._refusals = Refusals()
         self._settled = Memo[ObjectId, bool]()
         self._running = Running()
         self._heartbeats = Heartbeats(api)
@@ -268,7 +271,11 @@ class ClusterTarget:
         followed = self._followed(parent, fleet, revision)  # from its first write on
         try:
             parent = write_parent(self.api, fleet, parent, there, *before, followed)
-            outcomes = apply_objects(self.api, changes, cluster.live, fleet, why_not=self._why_not)
+            outcomes = apply_objects(
+                *(self.api, changes, cluster.live, fleet),
+                refusals=self._refusals,
+                why_not=self._why_not,
+            )
             self._remember(outcomes)
             is_whole = all(outcome.result is Result.APPLIED for outcome in outcomes)
             if is_whole and not self._why_not():

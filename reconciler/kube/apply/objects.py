@@ -7,6 +7,7 @@ object blocks only what depends on it, and every failure is reported.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from reconciler.api.errors import ReconcilerError
 from reconciler.api.meta import ObjectRef
 from reconciler.core.plan import Action, Change
 from reconciler.core.target import Outcome, Result
+from reconciler.kube.apply.refusals import Refusals
 from reconciler.kube.apply.writer import ObjectWriter
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.errors import Faltered, Unreachable
@@ -36,18 +38,23 @@ def apply_objects(
     live: Mapping[ObjectId, Manifest],
     fleet: str,
     *,
+    refusals: Refusals | None = None,
     why_not: Callable[[], str] = lambda: "",
     threads: int = THREADS,
     longest_wait_s: float = LONGEST_WAIT_S,
 ) -> tuple[Outcome, ...]:
     """What became of each change that names an object, in the order in which they were tried.
-    `live` is what the plan was made from. Blocks on no readiness and on no finalizer. `why_not` is
+    `live` is what the plan was made from; `refusals`, which this adds to, say what waits for its
+    next attempt. Blocks on no readiness and on no finalizer. `why_not` is
     asked before each: why nothing more may be written, as another process does so now."""
     wanted = [c for c in changes if c.object is not None and not c.is_shown_only]
-    run = _Run(ObjectWriter(api, fleet, live), Pace(threads, longest_wait_s), why_not)
-    outcomes: list[Outcome] = []
+    refusals = refusals or Refusals()
+    run = _Run(ObjectWriter(api, fleet, live), Pace(threads, longest_wait_s), why_not, refusals)
+    due, waiting = refusals.split(wanted, time.monotonic())
+    outcomes = [*waiting]
+    run.learn(outcomes)
     with ThreadPoolExecutor(threads, thread_name_prefix=f"apply-{api.name}") as pool:
-        for stage in _stages(wanted):
+        for stage in _stages(due):
             outcomes += pool.map(run.one, stage)
             run.learn(outcomes)
     return tuple(outcomes)
@@ -82,6 +89,7 @@ class _Run:
     writer: ObjectWriter
     pace: Pace
     why_not: Callable[[], str]
+    refusals: Refusals
     failed: dict[ObjectRef, str] = field(default_factory=dict)  # what went wrong, by service
     closed: dict[str, str] = field(default_factory=dict)  # namespaces that do not exist
     missing: dict[str, str] = field(default_factory=dict)  # groups whose definitions failed
@@ -102,8 +110,11 @@ class _Run:
                 self.down = str(error)
             return self._failed(change, oid, error)
         except ReconcilerError as error:
-            return self._failed(change, oid, error)
+            outcome = self._failed(change, oid, error)
+            self.refusals.refused(change, outcome.message, time.monotonic())
+            return outcome
         self.falters = 0
+        self.refusals.taken(change)
         log.info("%s %s on %s%s", change.action, oid.label, change.target, f": {said}" * bool(said))
         return Outcome(change, Result.APPLIED, said)
 
