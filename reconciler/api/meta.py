@@ -16,6 +16,8 @@ MEMORY_BUDGET_ANNOTATION = f"{GROUP}/memory-budget"
 PRUNE_ANNOTATION = f"{GROUP}/prune"
 HOLD_ANNOTATION = f"{GROUP}/hold"
 FORCE_FIELDS_ANNOTATION = f"{GROUP}/force-fields"  # paths to take from another manager
+# On a Fleet: the one older head that is followed all the same; it goes once that is.
+ACCEPT_ANNOTATION = f"{GROUP}/accept"
 # On an InferenceService: another word, another measurement. On what follows from it: that word.
 MEASURE_AGAIN_ANNOTATION = f"{GROUP}/measure-again"
 

@@ -86,17 +86,20 @@ def in_given_cluster(args: argparse.Namespace) -> Callable[[Fleet], Fleet]:
     return overrides
 
 
-def must_have_name(fleet: Fleet) -> None:
-    """What we own in a cluster is known by the Fleet's name. Raises UsageError: there is none."""
+def must_have_name(fleet: Fleet) -> str:
+    """The Fleet's name: what we own in a cluster is known by it. Raises UsageError: there is
+    none."""
     from reconciler.api.fleet import FleetPolicy
     from reconciler.api.meta import API_VERSION
 
-    if not fleet.all(FleetPolicy):
+    fleets = fleet.all(FleetPolicy)
+    if not fleets:
         raise UsageError(
             "--cluster needs a Fleet document: its name tells what is this fleet's in a cluster;"
             " add a file fleet.yaml with"
             f" {{apiVersion: {API_VERSION}, kind: Fleet, metadata: {{name: home}}}}"
         )
+    return fleets[0].metadata.name
 
 
 def open_together(

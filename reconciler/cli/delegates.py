@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.agents import left
@@ -12,6 +13,7 @@ from reconciler.cli.clusters import must_have_name
 from reconciler.core.target import changes_to_apply
 from reconciler.loop import LoopDelegate
 from reconciler.loop.desired import CachedFacts, Desired
+from reconciler.source.history import ByHand
 
 if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes
@@ -43,10 +45,12 @@ class FleetDelegate(LoopDelegate):
         self._in_cluster = in_cluster
         self._together = together
         self._noted: NotedRevision | None = None
+        self._fleet = ""  # its name, once it is known
+        self._is_let_in = False  # a head that would be held is followed next
 
     def apply_overrides(self, fleet: Fleet) -> Fleet:
         if self._together:
-            must_have_name(fleet)
+            self._fleet = must_have_name(fleet)
         fleet = self._in_cluster(fleet)
         self._agents.follow(fleet)
         return fleet
@@ -63,7 +67,20 @@ class FleetDelegate(LoopDelegate):
 
     def noted(self) -> NotedRevision | None:
         self._noted = self._together.noted() if self._together else None
+        self._fleet = self._fleet or (self._noted.name if self._noted else "")
         return self._noted
+
+    def by_hand(self) -> ByHand:
+        """Beside agents alone, each of them is asked for itself."""
+        if self._together is None or not self._fleet:
+            return ByHand(command="")
+        from reconciler.kube.accepted import COMMAND
+
+        return ByHand(COMMAND.format(fleet=self._fleet), partial(self._accepts, self._together))
+
+    def _accepts(self, together: Together, head: str) -> bool:
+        self._is_let_in = together.accepts(self._fleet, head)
+        return self._is_let_in
 
     def observe(self, desired: Desired) -> Observation:
         observed = self._together.observe(desired) if self._together else super().observe(desired)
@@ -115,6 +132,9 @@ class CentralDelegate(FleetDelegate):
 
     def on_revision(self, desired: Desired) -> None:
         if self._clusters:
+            if self._is_let_in:
+                self._is_let_in = False
+                self._clusters.together.withdraw(self._fleet)
             self._clusters.operator.on_revision(desired)
         self._console.on_revision(desired)
 

@@ -5,6 +5,7 @@ A pass hands values on: `observe` -> ObservedCluster, `plan` -> PlannedCluster, 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import Instance, Location, Observation, RevisionState, TargetState
 from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.target import REMOVALS, Outcome, Result
+from reconciler.kube import accepted
 from reconciler.kube.apply.objects import apply_objects, object_id
 from reconciler.kube.apply.outcomes import of_inventory, of_services
 from reconciler.kube.apply.refusals import Refusals
@@ -286,6 +288,19 @@ class ClusterTarget:
             tried = changes or [of_inventory(self.name, fleet)]
             return tuple(Outcome(change, Result.FAILED, str(error)) for change in tried)
         return outcomes
+
+    def accepts(self, fleet: str, head: str) -> bool:
+        """Whether the Fleet is annotated with this head."""
+        try:
+            return accepted.is_accepted(self.api, fleet, head)
+        except ClusterError:  # then it is held until the next fetch
+            return False
+
+    def withdraw(self, fleet: str) -> None:
+        """Take that annotation away, where it is there and may be."""
+        if not self._why_not():
+            with contextlib.suppress(ClusterError):
+                accepted.withdraw(self.api, fleet)
 
     def noted(self) -> NotedRevision | None:
         """The commit of its repository that was followed last there. Raises ClusterError."""

@@ -148,6 +148,15 @@ class Together:
             raise failed
         return max(filter(None, found), key=lambda each: each.noted_at, default=None)
 
+    def accepts(self, fleet: str, head: str) -> bool:
+        """Whether a person has let this head in, in one of the clusters that answer."""
+        return any(cluster.accepts(fleet, head) for cluster in self.clusters)
+
+    def withdraw(self, fleet: str) -> None:
+        """The head that was let in is followed: another time it has to be let in again."""
+        for cluster in self.clusters:
+            cluster.withdraw(fleet)
+
     def close(self) -> None:
         for cluster in self.clusters:
             cluster.close()

@@ -15,6 +15,8 @@ from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import CachedFacts, Desired, no_facts
 from reconciler.source.checkout import Checkout
 from reconciler.source.history import (
+    ON_THE_NODE,
+    ByHand,
     HeadVerdict,
     HeldHead,
     NotedRevision,
@@ -65,8 +67,9 @@ class Journal(Protocol):
     def before(self) -> Before:
         """What the revision that was applied last has to do with removals."""
 
-    def accept(self, checkout: Checkout) -> HeadVerdict:
-        """Whether this revision may follow the applied one; an older head may not."""
+    def accept(self, checkout: Checkout, by_hand: ByHand) -> HeadVerdict:
+        """Whether this revision may follow the applied one; an older head may not until a person
+        lets it in."""
 
     def held(self, head: str, why: str, *, waits_for_a_person: bool) -> None:
         """Why this revision is not followed; no reason: it is."""
@@ -144,6 +147,10 @@ class LoopDelegate:
         """The revision of this source that was followed last, where the targets have that.
         Raises ReconcilerError: they do not answer."""
         return None
+
+    def by_hand(self) -> ByHand:
+        """How a person lets in a head that is held."""
+        return ON_THE_NODE
 
     def source_busy_reason(self) -> str | None:
         """Why the source is in the middle of something, so that it is not read now."""

@@ -19,7 +19,9 @@ from reconciler.core.prune import Before
 from reconciler.loop.desired import Desired
 from reconciler.source.checkout import Checkout, Committed, Historied, Source, fleet_of
 from reconciler.source.history import (
+    ON_THE_NODE,
     Applied,
+    ByHand,
     Course,
     HeadVerdict,
     HeldHead,
@@ -73,8 +75,9 @@ class SourceJournal:
             else None
         )
 
-    def accept(self, checkout: Checkout) -> HeadVerdict:
-        """Whether a fetched revision may follow the applied one. Raises StateError."""
+    def accept(self, checkout: Checkout, by_hand: ByHand = ON_THE_NODE) -> HeadVerdict:
+        """Whether a fetched revision may follow the applied one. A head that is held is let in by
+        the note beside this record as well. Raises StateError."""
         refused, last, head = self._record.refused, self.last, checkout.revision
         if refused and last and last.revision == head != refused.revision:
             self._write(replace(self._record, refused=None))  # the refused one was taken back
@@ -89,7 +92,10 @@ class SourceJournal:
             location=git.location,
             ref=self._ref,
             strict=self._strict,
-            accepted=accepted(self._file.path),
+            by_hand=replace(
+                by_hand,
+                accepts=lambda head: accepted(self._file.path) == head or by_hand.accepts(head),
+            ),
         )
 
     def held(self, head: str, why: str, *, waits_for_a_person: bool) -> None:

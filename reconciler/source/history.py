@@ -119,6 +119,22 @@ class HeadVerdict:
     message: str = ""
 
 
+def _nobody(head: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """How a person lets one held head in: `command` with {head} in it, empty where there is none,
+    and whether that was done."""
+
+    command: str = "fleet-agent accept {head}"
+    accepts: Callable[[str], bool] = _nobody
+
+
+ON_THE_NODE = ByHand()
+
+
 def judge(
     last: Applied | None,
     head: str,
@@ -127,15 +143,15 @@ def judge(
     location: str,
     ref: str,
     strict: bool = False,
-    accepted: str | None = None,
+    by_hand: ByHand = ON_THE_NODE,
 ) -> HeadVerdict:
     """Whether `head` may follow the commit applied last. `is_ancestor(older, newer)` queries the
     history.
 
     An older head on the same ref comes from a stale mirror, or from a branch that was force-pushed
     back: going back silently would undo newer commits, so it is held until a commit or a user
-    decides. `strict` holds a rewritten branch as well. `accepted` is the one head that a user let
-    in.
+    decides. `strict` holds a rewritten branch as well. `by_hand` is asked about a head that would
+    be held.
     """
     if last is None or (last.location, last.ref) != (location, ref):
         return HeadVerdict(Course.FIRST, take=True)
@@ -148,18 +164,20 @@ def judge(
     here, there = last.revision[:12], head[:12]
     course = Course.OLDER if is_ancestor(head, last.revision) else Course.DIVERGED
     what = f"{location}: {ref} {_TELL[course].format(here=here, there=there)}"
-    if head == accepted:
-        return HeadVerdict(course, take=True, message=f"{what}; accepted by hand")
     if course is Course.DIVERGED and not strict:
         return HeadVerdict(course, take=True, message=f"{what}; followed")
-    accept = f"`fleet-agent accept {there}` on the node follows it"
+    if by_hand.accepts(head):
+        return HeadVerdict(course, take=True, message=f"{what}; accepted by hand")
+    command = by_hand.command.format(head=there)
     if strict:
-        return HeadVerdict(course, take=False, message=f"{what}: held (--strict-history); {accept}")
+        why = f"{what}: held (--strict-history); `{command}` on the node follows it"
+        return HeadVerdict(course, take=False, message=why)
     message = (
         f"{what}, which is applied: held. A stale mirror catches up by itself; to go back on"
-        f" purpose, push a revert, run with --ref {there}, or accept it: fleet-agent accept {there}"
+        f" purpose, push a revert, run with --ref {there}"
     )
-    return HeadVerdict(course, take=False, message=message)
+    accept = f", or accept it: {command}" if command else ""
+    return HeadVerdict(course, take=False, message=message + accept)
 
 
 _TELL = {

@@ -81,9 +81,13 @@ def test_a_refused_a_held_and_a_lost_head_are_conditions_and_events_of_the_fleet
     home.cluster.wait("fleet/home", "--for=condition=Stalled")
     assert condition(home, "Ready")[:2] == ("False", "RevisionHeld")
     assert status(home)["held"]["revision"] == good
+    _, command = condition(home, "Current")[2].split("accept it: kubectl ")
+    home.cluster.kubectl(*command.partition(";")[0].split())
+    wait_ready(home, good)
+    wait_for(lambda: "accept" not in fleets(home), "let in once")
 
     home.repo.push()
-    home.cluster.wait("fleet/home", "--for=condition=Ready")
+    wait_ready(home, newest)
     away = home.repo.remote.rename(home.repo.remote.with_name("away"))
     home.cluster.wait("fleet/home", "--for=condition=SourceReady=false")
     assert condition(home, "Ready")[:2] == ("Unknown", "SourceLost")

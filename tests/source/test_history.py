@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import string
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.source.git import GitSource
 from reconciler.source.history import (
     Applied,
+    ByHand,
     Course,
     HeadVerdict,
     HeldHead,
@@ -80,7 +82,7 @@ def test_under_strict_history_a_rewritten_branch_waits_until_that_head_is_accept
         location="repo",
         ref="main",
         strict=True,
-        accepted=accepted,
+        by_hand=ByHand(accepts=lambda head: head == accepted),
     )
 
     assert found.take is take
@@ -88,11 +90,16 @@ def test_under_strict_history_a_rewritten_branch_waits_until_that_head_is_accept
 
 
 def test_an_older_head_is_followed_once_it_is_accepted() -> None:
-    found = judge(
-        applied(B), A, lambda *pair: pair == (A, B), location="repo", ref="main", accepted=A
-    )
+    def found(**by_hand: Any) -> HeadVerdict:
+        older = lambda *pair: pair == (A, B)  # noqa: E731
+        given = ByHand(**by_hand)
+        return judge(applied(B), A, older, location="repo", ref="main", by_hand=given)
 
-    assert (found.course, found.take) == (Course.OLDER, True)
+    taken, held = found(accepts=lambda head: head == A), found(command="let {head} in")
+
+    assert (taken.course, taken.take) == (Course.OLDER, True)
+    assert held.message.endswith(f", or accept it: let {A[:12]} in")
+    assert found(command="").message.endswith(f"run with --ref {A[:12]}")
 
 
 def test_a_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from reconciler.core.target import Outcome, Result
 from reconciler.fleet.workload import Workload
 from reconciler.loop.desired import Desired
 from reconciler.source.checkout import Checkout
-from reconciler.source.history import Course, HeadVerdict, NotedRevision, SourceRecord
+from reconciler.source.history import ByHand, Course, HeadVerdict, NotedRevision, SourceRecord
 from reconciler.source.load import Loaded
 
 
@@ -28,7 +28,7 @@ class NoJournal:
     before = Before()
     record = SourceRecord()
 
-    def accept(self, checkout: Checkout) -> HeadVerdict:
+    def accept(self, checkout: Checkout, by_hand: ByHand) -> HeadVerdict:
         return HeadVerdict(Course.FIRST, take=True)
 
     def held(self, head: str, why: str, *, waits_for_a_person: bool) -> None:
