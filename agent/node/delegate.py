@@ -11,7 +11,7 @@ from agent.node.overlay import Overlay
 from agent.node.view import RecordedNode
 from agent.state.suspended import note_suspended
 from agent.state.undone import note_undone, undone_of
-from reconciler.agents.left import ends_what_runs
+from reconciler.agents.remedy import ends_what_runs
 from reconciler.api.errors import StateInUse
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef

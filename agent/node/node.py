@@ -13,8 +13,9 @@ from agent.models.headers_first import HeadersFirst
 from agent.node.delegate import AgentDelegate
 from agent.node.following import Following
 from agent.node.local import LocalAgent
-from agent.node.overlay import Overlay, said_of
+from agent.node.overlay import Overlay
 from agent.node.settings import Settings
+from agent.node.told import said_of
 from agent.node.which import which_node
 from agent.state.directory import StateDir
 from agent.state.node_name import node_file, note_node

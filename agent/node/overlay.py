@@ -7,17 +7,14 @@ states something wins, and a plan that is made elsewhere differs only where it s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from agent.node.settings import Settings
-from reconciler.api.fleetnode import Device, FleetNode, Hardware
+from reconciler.api.fleetnode import FleetNode, Hardware
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef, Resource, Spec
-from reconciler.api.nodestate import NodeOverrides, OwnDevice, OwnMemory
 from reconciler.fleet.fleet import Fleet
 
 R = TypeVar("R", FleetNode, InferenceService)
@@ -59,7 +56,7 @@ class Overlay:
 
     def _with_words(self, thing: Resource) -> Resource:
         if isinstance(thing, FleetNode) and thing.metadata.name == self.name and thing.spec.agent:
-            return _node(thing, self.settings, self._machine)
+            return as_said(thing, self.settings, self._machine)
         if isinstance(thing, InferenceService) and self.settings.memory_mode:
             memory = thing.spec.memory
             if "mode" not in memory.model_fields_set:
@@ -76,71 +73,7 @@ def is_ours(ref: ObjectRef, namespace: str | None) -> bool:
     return ref.kind != "InferenceService" or namespace in (None, ref.namespace)
 
 
-def said_of(settings: Settings, own: Hardware | None = None) -> NodeOverrides:
-    """What a plan made elsewhere has to know, for the wire."""
-    return NodeOverrides(
-        namespace=settings.namespace,
-        runtime=settings.runtime,
-        runtimes=settings.runtimes,
-        host_ip=settings.host_ip,
-        memory_fraction=settings.memory_fraction,
-        own_memory=_for_the_wire(own) if own and own.memory else None,
-    )
-
-
-def as_told(fleet: Fleet, said: Mapping[str, NodeOverrides]) -> Fleet:
-    """The fleet as the nodes' own agents see it, by what each of them said; the same object where
-    that makes no difference."""
-    objects = dict(fleet.objects)
-    for ref, thing in fleet.objects.items():
-        if isinstance(thing, FleetNode) and (own := said.get(thing.metadata.name)):
-            objects[ref] = _node(thing, _settings(own), partial(_hardware, own.own_memory))
-        elif isinstance(thing, InferenceService) and _is_nobodys(thing, said):
-            del objects[ref]
-    same = len(objects) == len(fleet.objects) and all(
-        objects[r] is t for r, t in fleet.objects.items()
-    )
-    return fleet if same else replace(fleet, objects=objects)
-
-
-def _settings(said: NodeOverrides) -> Settings:
-    return Settings(
-        Path(),
-        runtime=said.runtime,
-        runtimes=said.runtimes,
-        host_ip=said.host_ip,
-        memory_fraction=said.memory_fraction,
-    )
-
-
-def _is_nobodys(service: InferenceService, said: Mapping[str, NodeOverrides]) -> bool:
-    """Whether each of the nodes that it is placed on serves another namespace."""
-    namespaces = [s.namespace for n in service.spec.placement.nodes or () if (s := said.get(n))]
-    others = [n for n in namespaces if not is_ours(service.ref, n)]
-    return bool(others) and len(others) == len(service.spec.placement.nodes or ())
-
-
-def _for_the_wire(own: Hardware) -> OwnMemory:
-    return OwnMemory(
-        bytes=own.memory,
-        devices=tuple(
-            OwnDevice(bytes=d.memory if isinstance(d.memory, int) else None, uuid=d.uuid)
-            for d in own.devices
-        ),
-    )
-
-
-def _hardware(said: OwnMemory | None) -> Hardware:
-    devices = said.devices if said else ()
-    return Hardware(
-        memory=said.bytes if said else None,
-        devices=tuple(
-            Device(memory="unified" if d.bytes is None else d.bytes, uuid=d.uuid) for d in devices
-        ),
-    )
-
-
-def _node(node: FleetNode, settings: Settings, machine: Callable[[], Hardware]) -> FleetNode:
+def as_said(node: FleetNode, settings: Settings, machine: Callable[[], Hardware]) -> FleetNode:
     spec, memory, agent = node.spec, node.spec.memory, node.spec.agent
     changed: dict[str, Any] = {}
     if spec.hardware.memory is None and memory.budget is None and (own := machine()).memory:

@@ -15,12 +15,12 @@ from agent.machine.memory import MachineMemory
 from agent.models.expected import beside_owned, read_noted, still_meant
 from agent.node.disk import ModelsDisk
 from agent.node.offer import target_state, wanted_models
-from agent.process import health, logs, many
+from agent.process import health, logs
+from agent.process.drain_words import describe_wait
 from agent.process.identity import is_ours
 from agent.process.launch import Child, Launch
-from agent.process.quarantine import mark_quarantined
+from agent.process.model_state import failures, mark_quarantined, with_reasons
 from agent.process.records import ProcessRecord, Records
-from agent.process.stopping import describe_wait
 from agent.state.directory import StateDir
 from agent.state.drift_file import Known, drift_file, read_drifts
 from agent.state.undone import read_undone, with_undone
@@ -187,8 +187,8 @@ def _served(
     if row is None or row.many is None:
         return served
     log = logs.tail_of_run(state.log_file(record.launch.ref), child.marker)
-    failed = many.failures(row.many, log)
-    return mark_quarantined(many.with_reasons(served, failed), record.quarantined)
+    found = with_reasons(served, failures(row.many, log))
+    return mark_quarantined(found, record.quarantined)
 
 
 def _lives(record: ProcessRecord) -> bool:

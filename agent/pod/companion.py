@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent.pod.engine import Engine
+from agent.process.drain_words import describe_cut, describe_wait
 from agent.process.health import HealthVerdict
-from agent.process.stopping import describe_cut, describe_wait
 from agent.server.sampler import Counted, counters_of
 from agent.system.clock import Clock, SystemClock
 

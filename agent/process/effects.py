@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from agent.process import events, health, logs, many
+from agent.process import events, health, logs, many, model_state
 from agent.process.adoption import Adoption
 from agent.process.cputime import processor_seconds
 from agent.process.events import Effect, Event
@@ -276,10 +276,12 @@ class Effects:
         self, ref: ObjectRef, ask: events.AskReady, row: ManyModels, event: events.Answered
     ) -> events.Answered:
         """Add what the list of models lacks: why some failed, and which ones hang."""
-        failed = many.failures(row, logs.tail_of_run(self._state.log_file(ref), ask.child.marker))
+        failed = model_state.failures(
+            row, logs.tail_of_run(self._state.log_file(ref), ask.child.marker)
+        )
         return replace(
             event,
-            served=many.with_reasons(event.served, failed),
+            served=model_state.with_reasons(event.served, failed),
             failures=failed,
             silent=many.silent_models(ask.launch, row),
         )

@@ -6,6 +6,7 @@ import signal
 from dataclasses import dataclass
 
 from agent.process.launch import Child, Launch, Listening
+from agent.process.model_state import Failure
 from reconciler.fleet.command import ServedModel
 
 
@@ -89,16 +90,6 @@ class Exited:
     reason: str
     message: str
     exit_code: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One of many models does not load: how often in a row, and why."""
-
-    name: str
-    times: int
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ import http.client
 import json
 from collections.abc import Iterable, Mapping
 
-from agent.process.events import Failure, Rewrite, Rewritten
-from agent.process.exits import classify
+from agent.process.events import Rewrite, Rewritten
 from agent.process.health import ANSWER_TIMEOUT_S, EngineAddress, busy_slots, recogniser
 from agent.process.launch import Launch
 from reconciler.api.plain_json import parse_json
@@ -58,28 +57,6 @@ def silent_models(launch: Launch, many: ManyModels) -> frozenset[str]:
     ports = many.ports(document)
     path = launch.command.probe.path
     return frozenset(n for n in launch.models if n in ports and not _answers(ports[n], path))
-
-
-def failures(many: ManyModels, log: str) -> tuple[Failure, ...]:
-    """The models whose process ended by itself, and why, from the end of one run's log."""
-    found = []
-    for name, load in many.failed_loads(log).items():
-        why = classify(load.exit_code, load.log)
-        found.append(Failure(name, load.times, why.reason, why.message))
-    return tuple(found)
-
-
-def with_reasons(
-    served: Iterable[ServedModel], failures: Iterable[Failure]
-) -> tuple[ServedModel, ...]:
-    """The models, with the reasons of those that failed."""
-    why = {failure.name: failure for failure in failures}
-    return tuple(
-        ServedModel(model.name, model.state, why[model.name].reason, why[model.name].message)
-        if model.state == "failed" and model.name in why
-        else model
-        for model in served
-    )
 
 
 def rewrite(ask: Rewrite, many: ManyModels) -> Rewritten:

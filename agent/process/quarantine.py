@@ -8,12 +8,13 @@ be slow, and ending it would cut its requests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from agent.process.events import Answered, ProcessTiming
 from agent.process.exits import PERMANENT
-from agent.process.unit import Quarantined, Unit
+from agent.process.model_state import Quarantined, mark_quarantined
+from agent.process.unit import Unit
 from agent.system.clock import Moment
 from reconciler.fleet.command import ServedModel
 
@@ -43,17 +44,6 @@ def shown_models(unit: Unit, timing: ProcessTiming) -> tuple[ServedModel, ...]:
     return mark_quarantined(
         (_mark_silent(model, silent) for model in unit.served), unit.quarantined
     )
-
-
-def mark_quarantined(
-    served: Iterable[ServedModel], quarantined: Iterable[Quarantined]
-) -> tuple[ServedModel, ...]:
-    """The models, with those that are left out marked as such."""
-    out = {
-        model.name: ServedModel(model.name, "quarantined", model.reason, model.message)
-        for model in quarantined
-    }
-    return tuple(out.get(model.name, model) for model in served)
 
 
 def models_to_leave_out(

@@ -12,8 +12,8 @@ from typing import Any
 
 from agent.process.identity import is_ours
 from agent.process.launch import Child, Identity, Launch
+from agent.process.model_state import Quarantined, Reloading, ReloadStage
 from agent.process.orphan import is_elsewhere
-from agent.process.unit import Quarantined, Reloading, ReloadStage
 from agent.state.directory import StateDir
 from reconciler.api.meta import ObjectRef
 from reconciler.atomic import atomic_write, sync_directory

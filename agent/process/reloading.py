@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from agent.process.drain_words import describe_cut, describe_wait
 from agent.process.events import (
     Answered,
     AskSlots,
@@ -27,8 +28,9 @@ from agent.process.events import (
     SlotsAnswered,
 )
 from agent.process.launch import Phase
-from agent.process.stopping import begin_stop, describe_cut, describe_wait
-from agent.process.unit import Reloading, ReloadStage, Step, Unit, ask_ready, asked, with_reason
+from agent.process.model_state import Reloading, ReloadStage
+from agent.process.stopping import begin_stop
+from agent.process.unit import Step, Unit, ask_ready, asked, with_reason
 from agent.system.clock import Moment
 
 _UP = ("loaded", "sleeping", "loading")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
+from agent.process.drain_words import describe_cut, describe_wait
 from agent.process.events import AskSlots, Effect, Note, ProcessTiming, Save, Signal, SlotsAnswered
 from agent.process.hang import ended_because, still
 from agent.process.launch import Launch, Phase
@@ -72,20 +73,6 @@ def end_drain(unit: Unit, now: Moment, timing: ProcessTiming) -> Step:
         return _terminate(unit, now, timing)
     text = describe_cut(unit.busy, unit.launch.drain_timeout_s)
     return _terminate(replace(unit, message=text), now, timing, Note(text))
-
-
-def describe_wait(busy: int | None) -> str:
-    if busy is None:
-        return "waiting for requests that cannot be counted"
-    return f"waiting for {busy} request{'' if busy == 1 else 's'}"
-
-
-def describe_cut(busy: int | None, drain_timeout_s: float) -> str:
-    """What the deadline of a drain cuts. `busy` is None if it could never be read."""
-    text = "requests in flight are unknown: cut"
-    if busy is not None:
-        text = f"{busy} request{'' if busy == 1 else 's'} cut"
-    return f"{text} after {drain_timeout_s:g} s of draining"
 
 
 def kill(unit: Unit, now: Moment, timing: ProcessTiming) -> Step:

@@ -47,9 +47,10 @@ from agent.process.events import (
 )
 from agent.process.hang import ended_because
 from agent.process.launch import Child, Launch, Phase, ProcessSnapshot
+from agent.process.model_state import ReloadStage
 from agent.process.quarantine import shown_models
 from agent.process.stopping import ask_slots, begin_stop, end_drain, kill, slots_answered
-from agent.process.unit import ReloadStage, Step, Unit, ask_ready, first_question, with_reason
+from agent.process.unit import Step, Unit, ask_ready, first_question, with_reason
 from agent.system.clock import Moment
 
 

@@ -3,52 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
-from agent.process.events import AskReady, Effect, ProcessTiming, Reload
+from agent.process.events import AskReady, Effect, ProcessTiming
 from agent.process.hang import Stillness
 from agent.process.launch import Child, Launch, Listening, Phase
+from agent.process.model_state import Quarantined, Reloading
 from agent.system.clock import Moment
 from reconciler.fleet.command import ServedModel
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """A model that failed to load too often. It is left out until its inputs change, a user
-    restarts the service or, if `until` (seconds since the epoch) is set, until then."""
-
-    name: str
-    reason: str
-    message: str
-    until: float | None = None
-
-
-class ReloadStage(StrEnum):
-    """Progress of a reload."""
-
-    DUE = "due"  # begun in an earlier run of the agent: repeated once the process responds
-    DRAINING = "draining"  # waits for the requests of the models concerned
-    WRITING = "writing"  # the process reads its files: nothing else may write them
-    LOADING = "loading"  # waits for the models that were asked to load
-
-
-@dataclass(frozen=True, slots=True)
-class Reloading:
-    """A change of single models of a live process. `launch` is the one being changed to; `up` are
-    the models concerned that were loaded before; `then` is a reload requested meanwhile."""
-
-    launch: Launch
-    models: frozenset[str]
-    stage: ReloadStage
-    up: tuple[str, ...] = ()
-    loading: tuple[str, ...] = ()
-    then: Reload | None = None
-
-    @property
-    def is_due_again(self) -> bool:
-        """Whether a later run of the agent must repeat it: the launch counts as the running one,
-        but its process may not have read it."""
-        return self.stage in (ReloadStage.DUE, ReloadStage.WRITING)
 
 
 @dataclass(frozen=True, slots=True)

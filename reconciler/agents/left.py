@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from reconciler.agents.lastseen import Seen
+from reconciler.agents.remedy import ends_what_runs
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
 from reconciler.core.observation import Observation, TargetState
@@ -78,14 +79,6 @@ class LeftNode:
             f" {_listed(self.services)}: {ends_what_runs('there')}; if it is to stay, put its"
             " FleetNode back"
         )
-
-
-def ends_what_runs(where: str) -> str:
-    """The way out: nobody but a person at the machine ends it."""
-    return (
-        f"`fleet-agent uninstall` {where} ends what runs, or `fleet-agent stop --all` where no"
-        " service was installed"
-    )
 
 
 def running(state: NodeState) -> tuple[str, ...]:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from reconciler.api.meta import ObjectRef
-from reconciler.api.nodestate import NodeState
 from reconciler.api.problem import RULES
 from reconciler.api.reasons import REASONS
 from reconciler.core.plan import Action, Blocked, Change, Plan
+
+if TYPE_CHECKING:
+    from reconciler.api.nodestate import NodeState
 
 _STARTING = (Action.CREATE, Action.REPLACE, Action.DRIFT)
 

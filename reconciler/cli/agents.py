@@ -56,6 +56,6 @@ def as_told(fleet: Fleet, agents: AgentNodes) -> Fleet:
     said = {s.node: s.said for s in agents.states.values() if s.said and s.said != NodeOverrides()}
     if not said:
         return fleet
-    from agent.node import overlay
+    from agent.node import told
 
-    return overlay.as_told(fleet, said)
+    return told.as_told(fleet, said)

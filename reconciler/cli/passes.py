@@ -10,12 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import InvalidFleet, SourceError
-from reconciler.api.nodestate import NodeState
 from reconciler.api.problem import Problem
 from reconciler.cli import local
-from reconciler.cli.agents import open_agents
-from reconciler.cli.clusters import open_apis, open_together
-from reconciler.cli.delegates import FleetDelegate
 from reconciler.cli.fleet import errors_of, journal_of, reader_of
 from reconciler.cli.overrides import overrides_of, with_defaults
 from reconciler.console.edge import tell
@@ -32,6 +28,7 @@ from reconciler.source.checkout import Source
 if TYPE_CHECKING:
     from reconciler.agents.left import LeftNode
     from reconciler.agents.nodes import AgentNodes
+    from reconciler.api.nodestate import NodeState
     from reconciler.fleet.fleet import Fleet
     from reconciler.kube.together import Together
     from reconciler.models.headers import Headers
@@ -177,6 +174,10 @@ def this_machines(
 def _everywhere(
     args: argparse.Namespace, source: Source, confirmed: frozenset[str], headers: Headers | None
 ) -> Iterator[Pass]:
+    from reconciler.cli.agents import open_agents
+    from reconciler.cli.clusters import open_apis, open_together
+    from reconciler.cli.delegates import FleetDelegate
+
     facts = headers.facts if headers else no_facts
     agents = open_agents(args, source)
     place = place_of(source)

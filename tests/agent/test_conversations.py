@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from agent.process import events, supervisor
-from agent.process.events import Answered, Effect, Failure, ProcessTiming, Rewritten, SlotsAnswered
+from agent.process.events import Answered, Effect, ProcessTiming, Rewritten, SlotsAnswered
 from agent.process.launch import Child, Identity, Launch, Listening
+from agent.process.model_state import Failure
 from agent.process.unit import Step, Unit
 from agent.system.clock import Moment
 from reconciler.fleet.command import Probe, ServedModel

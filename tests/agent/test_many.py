@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from agent.process import many
-from agent.process.events import Failure, Rewrite, Rewritten
+from agent.process.events import Rewrite, Rewritten
 from agent.process.launch import Child, Identity, Launch
+from agent.process.model_state import Failure, with_reasons
 from reconciler.fleet.command import Probe, ServedModel
 from reconciler.runtimes import RUNTIMES
 from tests.support.owner import launch
@@ -188,6 +189,6 @@ def test_only_a_model_that_failed_is_given_its_reason() -> None:
     )
     why = [Failure("a", 2, "ModelCorrupt", "bytes"), Failure("c", 1, "Crashed", "before")]
 
-    found = many.with_reasons(served, why)
+    found = with_reasons(served, why)
 
     assert found == (ServedModel("a", "failed", "ModelCorrupt", "bytes"), *served[1:])

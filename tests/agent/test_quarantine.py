@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from agent.process import events, supervisor
-from agent.process.events import Answered, Effect, Failure, ProcessTiming, Rewrite
+from agent.process.events import Answered, Effect, ProcessTiming, Rewrite
 from agent.process.launch import Child, Identity, Launch, Listening, Phase
+from agent.process.model_state import Failure
 from agent.process.unit import Unit
 from agent.system.clock import Moment
 from reconciler.fleet.command import ServedModel

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from agent.process.launch import Launch
+from agent.process.model_state import Reloading, ReloadStage
 from agent.process.owner import Processes
 from agent.process.records import Records
-from agent.process.unit import Reloading, ReloadStage
 from agent.state.directory import StateDir
 from tests.support.gguf_models import tiny_llama
 from tests.support.owner import QUICK, wait_gone, wait_ready, wait_state

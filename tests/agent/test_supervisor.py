@@ -11,8 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from agent.process import events, supervisor
 from agent.process.backoff import backoff_s
-from agent.process.events import Failure, ProcessTiming
+from agent.process.events import ProcessTiming
 from agent.process.launch import Child, Identity, Launch, Listening, Phase
+from agent.process.model_state import Failure
 from agent.process.unit import Unit
 from agent.system.clock import Moment
 from reconciler.fleet.command import Probe, ServedModel

@@ -19,14 +19,14 @@ print("loaded", *sys.modules)
 sys.exit(code)
 """
 _CHANGING = (
-    "agent.daemon agent.node.local agent.node.node agent.node.target agent.process.effects"
-    " agent.process.owner agent.process.supervisor agent.server"
+    "agent.daemon agent.node.local agent.node.node agent.node.target agent.process.events"
+    " agent.process.owner agent.process.unit agent.server"
 )
 # the words of a command line -> the rooms that it has no use for
 _NOT_LOADED = {
     "validate": "agent psutil reconciler.agents reconciler.core reconciler.kube reconciler.loop",
     "--dry-run": "agent.node.recorded agent.process agent.server psutil reconciler.kube",
-    "--dry-run --local=mac": f"{_CHANGING} reconciler.kube",
+    "--dry-run --local=mac": f"{_CHANGING} reconciler.api.nodestate reconciler.kube",
 }
 _NEVER = "git gguf huggingface_hub jsonschema kubernetes numpy oras starlette uvicorn"
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.node.overlay import Overlay, as_told, said_of
+from agent.node.overlay import Overlay
 from agent.node.settings import Settings
+from agent.node.told import as_told, said_of
 from reconciler.api.fleetnode import Device, FleetNode, Hardware
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
