@@ -9,7 +9,9 @@ from typing import Any
 import orjson
 
 _MOST_LEVELS = 200  # orjson reads 1,024 and writes 254; an API server stores 10,000
-_MARK = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]')
+_MOST_STORED = 10_000  # what is deeper is no object of a server
+_TOO_DEEP = "depth limit exceeded"  # orjson's words
+_MARK = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]')  # also a text without end: it is read once
 
 
 def to_json(value: object, *, sort: bool = False) -> bytes:
@@ -29,7 +31,9 @@ def from_json(text: bytes) -> Any:  # noqa: ANN401 - any JSON
     so null replaces what is below 200 levels. Raises ValueError."""
     try:
         return orjson.loads(text)
-    except orjson.JSONDecodeError:
+    except orjson.JSONDecodeError as error:
+        if error.msg != _TOO_DEEP:
+            raise
         return orjson.loads(_shallow(text))
 
 
@@ -47,6 +51,8 @@ def _shallow(text: bytes) -> bytes:
     for mark in _MARK.finditer(text):
         if mark[0] in b"[{":
             depth += 1
+            if depth > _MOST_STORED:
+                raise ValueError(f"nested deeper than {_MOST_STORED:,} levels")
             if depth == _MOST_LEVELS + 1:
                 parts.append(text[kept : mark.start()])
         elif mark[0] in b"]}":

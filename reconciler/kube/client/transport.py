@@ -22,6 +22,7 @@ from reconciler import __version__
 from reconciler.kube.client.connection import Connection, context_of
 from reconciler.kube.client.credentials import ClusterCredentials, Grant
 from reconciler.kube.client.errors import AccessError, Denied, Unreachable
+from reconciler.kube.client.lines import LineBuffer
 
 _CONNECT_S = 10.0
 _IDLE_S = 60.0  # an older kept connection is not used: servers and balancers drop them
@@ -220,7 +221,7 @@ class Stream:
         self._transport = transport
         self._connection = connection
         self._response = response
-        self._rest = b""
+        self._lines = LineBuffer(_MOST_BYTES)
         self.warnings = _reply(response, b"").warnings
 
     def lines(self, idle_s: float) -> list[bytes]:
@@ -236,9 +237,10 @@ class Stream:
                 raise self._transport._unreachable(self._connection.grant, error, idle_s) from None
             if not got:
                 return []
-            *lines, self._rest = (self._rest + got).split(b"\n")
-            if len(self._rest) > _MOST_BYTES:
-                raise Unreachable("an event without end")
+            try:
+                lines = self._lines.take(got)
+            except ValueError as error:
+                raise Unreachable(f"an event is {error}") from None
             if lines:
                 return lines
 
