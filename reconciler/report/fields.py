@@ -36,5 +36,5 @@ def shown_value(path: str, value: object) -> str:
 
 def pool_label(name: str, pools: Collection[str]) -> str:
     """Where a node has one pool, that is its memory; beside others each needs its name."""
-    only = len(set(pools) | {name}) == 1 and name in (HOST, UNIFIED)
+    only = name in (HOST, UNIFIED) and all(other == name for other in pools)
     return "memory" if only else printable(name)

@@ -31,8 +31,9 @@ def node_facts(status: Status, state: TargetState, now: float) -> Iterator[Fact]
     if state.revision is not None:
         yield _revision(state.revision, status.revision)
     uses = pool_uses(state, status.taking(state.target))
+    names = tuple(use.name for use in uses)
     for pool in uses:
-        yield from _pool(pool, [use.name for use in uses])
+        yield from _pool(pool, names)
     if answer and answer.pressure and answer.pressure.level != "normal":
         tone = Tone.BAD if answer.pressure.level == "critical" else Tone.CHANGE
         yield tone, f"memory pressure {answer.pressure.level}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 from reconciler.api.benchmark import BenchmarkResult
 from reconciler.api.meta import ObjectRef
@@ -19,6 +20,9 @@ from reconciler.report.terminal import natural
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.apis import apis
 from reconciler.runtimes.runtime import CHAT, Api
+
+Key = TypeVar("Key")
+T = TypeVar("T")
 
 MEANT = {  # not to run
     "Suspended": "suspended",
@@ -50,7 +54,7 @@ class DeclaredService:
         return f"node/{self.node}" if self.cluster is None else f"cluster/{self.cluster}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: what is found by target and service is found once
 class Status:
     """Everything that is known. `states` are the agents' own answers, by target; `revision` is the
     fleet's newest one, where it can be read; `others` run there too and are not to be shown;
@@ -71,7 +75,7 @@ class Status:
         """How fast its models were measured to be where it runs, each with why that is not to be
         used any more."""
         seen, answer = self.observed.targets.get(instance.target), self.states.get(instance.target)
-        results = self.measured.get(instance.target) or (answer.benchmarks if answer else ())
+        results = self._results.get((instance.target, instance.ref.label), ())
         now = (seen.seen_at if seen else None) or 0.0
         found = (seen.runtimes if seen else None) or (answer.runtimes if answer else None) or ()
         versions = {runtime.name: runtime.version for runtime in found}
@@ -81,11 +85,7 @@ class Status:
         """What it writes now, as the mean of the last minute; None: nothing says it."""
         if (told := self.speeds.get(instance.target, {}).get(instance.ref)) is not None:
             return told
-        answer = self.states.get(instance.target)
-        for said in answer.instances if answer else ():
-            if read_ref(said.ref) == instance.ref:
-                return said.tokens_per_second
-        return None
+        return self._told_speeds.get((instance.target, instance.ref))
 
     @property
     def refs(self) -> set[ObjectRef]:
@@ -116,19 +116,30 @@ class Status:
 
     def on(self, target: str) -> list[Instance]:
         """What runs there, in order."""
-        found = (i for i in self.observed.instances if i.target == target)
-        return sorted(found, key=lambda i: natural(i.ref.label))
+        return self._on.get(target, [])
 
     def taking(self, target: str) -> list[Instance]:
         """What runs there, also what is not to be shown: it takes memory all the same."""
-        return [*self.on(target), *(i for i in self.others if i.target == target)]
+        return [*self.on(target), *self._others_on.get(target, ())]
+
+    def of(self, ref: ObjectRef) -> list[Instance]:
+        """Where a service runs."""
+        return self._of.get(ref, [])
+
+    def meant(self, ref: ObjectRef) -> list[DeclaredService]:
+        """Where a service should run, or is to end."""
+        return self._meant.get(ref, [])
+
+    def sharers(self, target: str) -> Mapping[tuple[str, str], int]:
+        """How many of what runs there map each file of a pool."""
+        return self._sharers.get(target, {})
 
     def absent(self, target: str | None) -> list[DeclaredService]:
         """What should run there and does not; None: what has no node at all."""
-        there = {i.ref for i in self.observed.instances if i.target == target or target is None}
-        ending = [d for d in self.ending if d.target == target and d.ref not in there]
+        there = {*self._of} if target is None else {i.ref for i in self.on(target)}
+        ending = [d for d in self._ending_on.get(target, ()) if d.ref not in there]
         there |= {d.ref for d in ending}
-        found = (d for d in self.declared if d.target == target and d.ref not in there)
+        found = (d for d in self._declared_on.get(target, ()) if d.ref not in there)
         return sorted((*ending, *found), key=lambda d: natural(d.ref.label))
 
     @property
@@ -153,6 +164,54 @@ class Status:
             for ref, message in state.leaving.items()
             if target.startswith("node/")
         )
+
+    @cached_property
+    def _on(self) -> dict[str, list[Instance]]:
+        found = sorted(self.observed.instances, key=lambda i: natural(i.ref.label))
+        return _grouped((i.target, i) for i in found)
+
+    @cached_property
+    def _others_on(self) -> dict[str, list[Instance]]:
+        return _grouped((i.target, i) for i in self.others)
+
+    @cached_property
+    def _of(self) -> dict[ObjectRef, list[Instance]]:
+        return _grouped((i.ref, i) for i in self.observed.instances)
+
+    @cached_property
+    def _meant(self) -> dict[ObjectRef, list[DeclaredService]]:
+        return _grouped((d.ref, d) for d in (*self.ending, *self.declared))
+
+    @cached_property
+    def _sharers(self) -> dict[str, Mapping[tuple[str, str], int]]:
+        taking = {target: self.taking(target) for target in (*self._on, *self._others_on)}
+        return {t: sharers(i.needs for i in on if i.pid is not None) for t, on in taking.items()}
+
+    @cached_property
+    def _ending_on(self) -> dict[str | None, list[DeclaredService]]:
+        return _grouped((d.target, d) for d in self.ending)
+
+    @cached_property
+    def _declared_on(self) -> dict[str | None, list[DeclaredService]]:
+        return _grouped((d.target, d) for d in self.declared)
+
+    @cached_property
+    def _results(self) -> dict[tuple[str, str | None], list[BenchmarkResult]]:
+        told = {target: answer.benchmarks for target, answer in self.states.items()}
+        told |= {target: results for target, results in self.measured.items() if results}
+        return _grouped(((t, r.service), r) for t, results in told.items() for r in results)
+
+    @cached_property
+    def _told_speeds(self) -> dict[tuple[str, ObjectRef], float | None]:
+        said = ((t, i) for t, answer in self.states.items() for i in reversed(answer.instances))
+        return {(target, read_ref(i.ref)): i.tokens_per_second for target, i in said}
+
+
+def _grouped(rows: Iterable[tuple[Key, T]]) -> dict[Key, list[T]]:
+    found: dict[Key, list[T]] = {}
+    for key, row in rows:
+        found.setdefault(key, []).append(row)
+    return found
 
 
 def is_well(instance: Instance, declared: DeclaredService | None) -> bool:
@@ -252,12 +311,8 @@ def _node_json(status: Status, state: TargetState) -> dict[str, Any]:
 
 
 def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
-    found = [i for i in status.observed.instances if i.ref == ref]
-    missing = [
-        d
-        for d in (*status.ending, *status.declared)
-        if d.ref == ref and not any(i.target == d.target for i in found)
-    ]
+    found, targets = status.of(ref), {i.target for i in status.of(ref)}
+    missing = [d for d in status.meant(ref) if d.target not in targets]
     bad = next((i for i in found if not i.ready), None) or next(iter(missing), None)
     shown = bad or found[0]
     return {
@@ -291,8 +346,7 @@ def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
 
 def _placement_json(instance: Instance, status: Status) -> dict[str, Any]:
     """`deviation` is how far what is measured lies from the estimate: 0.02 is 2 % more."""
-    beside = sharers(i.needs for i in status.taking(instance.target) if i.pid is not None)
-    deviates = deviation(instance.needs, instance.measured, beside)
+    deviates = deviation(instance.needs, instance.measured, status.sharers(instance.target))
     return {
         "node": instance.inputs.get("pool", {}).get("name") or instance.target.partition("/")[2],
         "target": instance.target,
