@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.fuzz.__main__ import main
+from tests.fuzz.growth import Law, follow
 from tests.fuzz.judging import ENDED, failure
 from tests.fuzz.mutation import mutated
+from tests.fuzz.readers import READERS
 from tests.fuzz.target import CORPUS, Target
 from tests.fuzz.targets import NAMES
+from tests.fuzz.targets.growth import recipe_of
 from tests.suite.soak import FUZZ_SECONDS
 
 
@@ -30,6 +35,41 @@ def test_a_quarter_of_a_minute_finds_nothing(capfd: pytest.CaptureFixture[str]) 
     seed, seconds = random.getrandbits(32), os.environ.get(FUZZ_SECONDS, "15")
 
     assert main(["--seconds", seconds, "--seed", str(seed)]) == 0, capfd.readouterr().out
+
+
+@pytest.mark.e2e
+def test_what_readers_cost_grows_as_their_input_does(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Some recipes of each reader; `python -m tests.fuzz --target growth` goes on with more."""
+    files = []
+    for name, reader in READERS.items():
+        for number, recipe in enumerate(random.sample([*reader.known()], 2)):
+            files.append(tmp_path / f"{name}-{number}")
+            files[-1].write_bytes(recipe_of(name, recipe))
+
+    found = main(["--target", "growth", "--input", *map(str, files)])
+
+    assert found == 0, capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("work", "holds"),
+    [
+        (lambda size: sum(range(size << 6)), True),
+        (lambda size: sum(range(size * size >> 4)), False),
+        (lambda size: b"x" * (size << 13), False),
+        (lambda size: b"x" * (size << 4), True),
+    ],
+    ids=["linear time", "quadratic time", "much memory", "little memory"],
+)
+def test_the_law_tells_what_grows_faster_than_its_input(
+    work: Callable[[int], object], holds: bool
+) -> None:
+    law = Law(2**12, 2**14, free_s=0.01)
+
+    with contextlib.nullcontext() if holds else pytest.raises(AssertionError, match=r"for \d"):
+        follow(law, lambda size: size, work)
 
 
 def _raises(_: bytes) -> None:
