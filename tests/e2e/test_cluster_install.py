@@ -14,6 +14,7 @@ from reconciler.api.meta import GROUP
 from reconciler.cli import main
 from reconciler.kube.objects import OWNED_KINDS
 from tests.support.cluster import Cluster
+from tests.support.helm import CHART, helm, set_values
 from tests.support.llmkube import DEFINITION, install_llmkube, start_controller
 from tests.support.wait import wait_for
 
@@ -533,6 +534,28 @@ def test_an_uninstallation_can_leave_what_runs(cluster: Cluster, reconcile: Reco
     left = ours(cluster)
     kinds = {name.partition("/")[0].partition(".")[0] for name in left}
     assert kinds == {"customresourcedefinition", "namespace", "priorityclass"}, left
+    assert names(cluster, "mdl") == {f"model.{GROUP}/gemma"}
+
+
+def test_helm_can_take_over_an_installation_and_give_it_back(
+    cluster: Cluster, reconcile: Reconcile
+) -> None:
+    """As docs/kubernetes-install.md has it."""
+    reconcile("install", "-C", URL)
+    cluster.apply(document("Model", "gemma", {"source": "https://models.test/gemma.gguf"}))
+    at = ("fleet", "-n", NAMESPACE, "--kubeconfig", str(cluster.kubeconfig))
+    values = set_values({"git.url": URL, "cluster": "prod"})
+    beside = helm("install", *at, str(CHART), *values, check=False)
+    assert "cannot be imported into the current release" in beside
+
+    helm("install", *at, str(CHART), *values, "--take-ownership")
+    held = reconcile("install", "-C", URL)
+    helm("uninstall", *at)
+    back = reconcile("install", "-C", URL)
+
+    assert "Helm" in held.out + held.err, held
+    assert back.code == OK, back
+    assert "deployment.apps/fleet-reconciler" in names(cluster, "deploy", "-n", NAMESPACE)
     assert names(cluster, "mdl") == {f"model.{GROUP}/gemma"}
 
 

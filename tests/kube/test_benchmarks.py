@@ -320,7 +320,9 @@ def test_what_starts_an_engine_is_a_serving_pod_that_ends(cache: str) -> None:
     (asking,) = pod["containers"]
     assert asking["args"][:2] == ["--host", "127.0.0.1"]
     assert "--node" not in asking["args"]
-    assert asking["env"][-1]["valueFrom"] == {"fieldRef": {"fieldPath": "spec.nodeName"}}
+    assert asking["env"][-1]["valueFrom"] == {
+        "fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}
+    }
     told = _attempt({**labelled(job, "home", "chat"), "status": {}})
     assert (told.progress, told.starts) == (JobProgress.RUNNING, True)
     assert not _attempt(_ended()).starts

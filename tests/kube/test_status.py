@@ -252,6 +252,20 @@ def test_what_an_autoscaler_may_set_is_no_drift() -> None:
     assert condition(status, "Ready") == ("True", "Ready")
 
 
+@pytest.mark.parametrize(
+    ("kind", "said_of_it"),
+    [("Deployment", ("Unknown", "NothingThere")), ("Job", ("False", "NothingDrifted"))],
+)
+def test_what_is_not_there_yet_is_not_said_to_be_as_declared(
+    kind: str, said_of_it: tuple[str, str]
+) -> None:
+    new = change(Action.CREATE, object=ObjectName("apps/v1", kind, "default", "chat"))
+
+    status = said(view(CHAT, plan=nothing_to_do(CHAT, changes=(new,))))
+
+    assert condition(status, "Drifted") == said_of_it
+
+
 def test_drift_of_the_document_itself_makes_it_not_ready() -> None:
     plan = nothing_to_do(CHAT, changes=(change(Action.DRIFT, reason="Drifted"),))
 

@@ -22,7 +22,9 @@ _LOCKED = {
     "capabilities": {"drop": ["ALL"]},
     "readOnlyRootFilesystem": True,
 }
-NODE = {"name": "FLEET_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+# With what the API server would add: the field is one value, and would else differ for ever.
+_NODE_NAME = {"apiVersion": "v1", "fieldPath": "spec.nodeName"}
+NODE = {"name": "FLEET_NODE", "valueFrom": {"fieldRef": _NODE_NAME}}
 _MODELS = {"name": "models", "mountPath": MODELS, "readOnly": True}
 _TMP = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a volume of the pod's own
 

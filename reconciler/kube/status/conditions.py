@@ -36,6 +36,7 @@ OWN_REASONS: Mapping[str, str] = MappingProxyType(
         "NotReady": "it does not answer everywhere yet",
         "Progressing": "the cluster is on its way to the newest generation",
         "NothingDrifted": "what runs is as declared",
+        "NothingThere": "its pods' Deployment is not there",
         "Fits": "the estimate is within the budget",
         "Placed": "every replica has a node",
         "NoNode": "it is placed on no node",

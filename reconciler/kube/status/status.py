@@ -23,6 +23,7 @@ from reconciler.kube.status.conditions import (
     DRIFTED,
     MEMORY_FITS,
     MODELS_READY,
+    OWN_REASONS,
     PLACED,
     READY,
     RECONCILING,
@@ -278,6 +279,9 @@ def _models_ready(places: tuple[PlacementStatus, ...]) -> Condition:
 def _drifted(view: ClusterView, ref: ObjectRef) -> Condition:
     drifts = (c for c in view.changes(ref) if c.action is Action.DRIFT)
     found = [c for c in drifts if c.reason != "DriftShown"]  # a controller's, which may have it so
+    made = {c.object.kind for c in view.changes(ref) if c.object and c.action is Action.CREATE}
+    if not found and "Deployment" in made:
+        return Condition(DRIFTED, "Unknown", "NothingThere", OWN_REASONS["NothingThere"])
     if not found:
         return Condition(DRIFTED, "False", "NothingDrifted", "what runs is as declared")
     told = "; ".join(_in_words(change) for change in found)
