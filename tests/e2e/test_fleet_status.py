@@ -48,10 +48,11 @@ def wait_ready(home: ClusterFleet, revision: str) -> None:
     home.cluster.wait("fleet/home", "--for=condition=Ready")
 
 
-def events(home: ClusterFleet) -> dict[str, int]:
-    """Reason -> objects: each has a count of its own, however often it happened."""
+def events(home: ClusterFleet, about: str = "") -> dict[str, int]:
+    """Reason -> objects: each has a count of its own, however often it happened. Those of other
+    tests' fleets of this name are there too: `about` is in the message."""
     named = home.cluster.json("get", "events", "--field-selector=involvedObject.kind=Fleet")
-    reasons = [event["reason"] for event in named["items"]]
+    reasons = [event["reason"] for event in named["items"] if about in event["message"]]
     return {reason: reasons.count(reason) for reason in reasons}
 
 
@@ -71,7 +72,7 @@ def test_a_refused_a_held_and_a_lost_head_are_conditions_and_events_of_the_fleet
     assert "chat.yaml:" in said["refused"]["problem"]
     assert "contextSize" in condition(home, "Current")[2]
     assert "RevisionRefused" in home.cluster.kubectl("get", "fleet")
-    assert events(home)["RevisionRefused"] == 1
+    assert events(home, bad[:12]) == {"RevisionRefused": 1}
 
     newest = home.push(chat=service("chat", "phi"))
     wait_ready(home, newest)
