@@ -52,6 +52,7 @@ class ByHand:
         return replace(
             seen,
             stopped=self.stopped,
+            stopped_since=self._stopped.since,
             restarts=frozenset(self._restarts.pids),
             state_option=self._state.option,
         )

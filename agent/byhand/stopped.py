@@ -6,6 +6,7 @@ With what each was started from: it may be started again without an agent.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +20,9 @@ from reconciler.api.meta import ObjectRef
 from reconciler.atomic import atomic_write
 from reconciler.ownfile import WRONG, glance, read_or_move
 
+_Row = tuple[str, Launch | None, float | None]
+"""The digest of its inputs, what it was started from, and since when it is stopped."""
+
 
 class Stopped:
     """Each with the digest of its inputs at that time: it stays stopped until they change.
@@ -31,17 +35,24 @@ class Stopped:
         self._path = _path(state)
         lost = "what was stopped by hand starts again"
         rows = read_or_move(self._path, _rows, lost=lost, keep=True) or {}
-        self._digests = {ref: digest for ref, (digest, _) in rows.items()}
-        self._launches = {ref: launch for ref, (_, launch) in rows.items()}
+        self._digests = {ref: digest for ref, (digest, _, _) in rows.items()}
+        self._launches = {ref: launch for ref, (_, launch, _) in rows.items()}
+        self._since = {ref: at for ref, (_, _, at) in rows.items()}
 
     @property
     def digests(self) -> Mapping[ObjectRef, str]:
         return MappingProxyType(self._digests)
 
+    @property
+    def since(self) -> Mapping[ObjectRef, float]:
+        """When each was stopped, in epoch seconds, where that is known."""
+        return {ref: at for ref in self._digests if (at := self._since.get(ref)) is not None}
+
     def add(self, digests: Mapping[ObjectRef, str], launches: Mapping[ObjectRef, Launch]) -> None:
         """Durable on return; `launches` of those that had a process. Raises StateError, and then
         nothing is noted."""
         self._launches |= {ref: launches[ref] for ref in digests if ref in launches}
+        self._since |= {ref: time.time() for ref in digests if ref not in self._digests}
         self._write(self._digests | dict(digests))
 
     def release(self, refs: Iterable[ObjectRef]) -> None:
@@ -74,6 +85,7 @@ class Stopped:
             raise StateError(f"{self._path}: cannot be written: {error.strerror}") from error
         self._digests = digests
         self._launches = {ref: v for ref, v in self._launches.items() if ref in digests}
+        self._since = {ref: v for ref, v in self._since.items() if ref in digests}
 
     def _row(self, ref: ObjectRef, digest: str) -> dict[str, Any]:
         launch = self._launches.get(ref)
@@ -81,32 +93,44 @@ class Stopped:
             "ref": list(ref),
             "inputsDigest": digest,
             "launch": None if launch is None else dump_launch(launch),
+            "since": self._since.get(ref),
         }
 
 
 def read_stopped(state: StateDir) -> Mapping[ObjectRef, str]:
     """Ref -> inputs digest; changes nothing on disk."""
     rows = glance(_path(state), _rows) or {}
-    return {ref: digest for ref, (digest, _) in rows.items()}
+    return {ref: digest for ref, (digest, _, _) in rows.items()}
+
+
+def read_stopped_since(state: StateDir) -> Mapping[ObjectRef, float]:
+    """Ref -> epoch seconds, where that is known; changes nothing on disk."""
+    rows = glance(_path(state), _rows) or {}
+    return {ref: at for ref, (_, _, at) in rows.items() if at is not None}
 
 
 def read_launches(state: StateDir) -> Mapping[ObjectRef, Launch]:
     """The launches of those that had a process; changes nothing on disk."""
     rows = glance(_path(state), _rows) or {}
-    return {ref: launch for ref, (_, launch) in rows.items() if launch is not None}
+    return {ref: launch for ref, (_, launch, _) in rows.items() if launch is not None}
 
 
 def _path(state: StateDir) -> Path:
     return state.desired / "stopped.json"
 
 
-def _rows(data: Iterable[Mapping[str, Any]]) -> Mapping[ObjectRef, tuple[str, Launch | None]]:
-    return {_ref(row["ref"]): (str(row["inputsDigest"]), _launch(row)) for row in data}
+def _rows(data: Iterable[Mapping[str, Any]]) -> Mapping[ObjectRef, _Row]:
+    return {_ref(row["ref"]): (str(row["inputsDigest"]), _launch(row), _at(row)) for row in data}
 
 
 def _ref(words: Iterable[object]) -> ObjectRef:
     kind, namespace, name = words
     return ObjectRef(str(kind), str(namespace), str(name))
+
+
+def _at(row: Mapping[str, Any]) -> float | None:
+    at = row.get("since")  # earlier versions noted none
+    return float(at) if isinstance(at, int | float) else None
 
 
 def _launch(row: Mapping[str, Any]) -> Launch | None:

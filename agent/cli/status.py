@@ -67,7 +67,7 @@ def shown_state(args: argparse.Namespace) -> StateDir:
 
 def _status(state: StateDir, node: str) -> Status:
     """From what lies on disk and the living processes; what only the agent knows, from itself."""
-    from agent.byhand.stopped import read_stopped
+    from agent.byhand.stopped import read_stopped, read_stopped_since
     from agent.node.view import recorded_leaving
     from agent.server.here import asked, instances_here, revision_of
     from agent.state.benchmarks import read_results
@@ -80,7 +80,7 @@ def _status(state: StateDir, node: str) -> Status:
 
     target, own = f"node/{node}", asked(state)
     instances = instances_here(state, node, own)
-    stopped = read_stopped(state)
+    stopped, since = read_stopped(state), read_stopped_since(state)
     history = HistoryFile(state.desired / "history.json").peek()
     # What is blocked an agent says itself.
     undone = [u for u in read_undone(state) if own is None or not u.is_blocked]
@@ -97,7 +97,8 @@ def _status(state: StateDir, node: str) -> Status:
         state_option=state.option,
     )
     declared = [
-        DeclaredService(ref, "StoppedByHand", starts_again(ref, seen), node) for ref in stopped
+        DeclaredService(ref, "StoppedByHand", starts_again(ref, seen), node, since=since.get(ref))
+        for ref in stopped
     ]
     if own is not None:
         declared += _not_running(own, set(stopped))

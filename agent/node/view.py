@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from agent.byhand.stopped import read_stopped
+from agent.byhand.stopped import read_stopped, read_stopped_since
 from agent.engines.render import CommandRenderer
 from agent.machine.memory import MachineMemory
 from agent.models.expected import beside_owned, read_noted, still_meant
@@ -80,6 +80,7 @@ class RecordedNode:
         state = replace(
             state,
             stopped=read_stopped(self._state),
+            stopped_since=read_stopped_since(self._state),
             leaving=leaving,
             state_option=self._state.option,
         )

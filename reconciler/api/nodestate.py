@@ -205,6 +205,7 @@ class Pressure(WireModel):
 class StoppedState(WireModel):
     ref: Ref
     inputs_digest: str
+    since: float | None = None
 
 
 class OwnDevice(WireModel):

@@ -97,7 +97,7 @@ def _placed(
     target = workload.target
     state = observed.targets.get(target)
     verdict = verdicts.get(target, {}).get(workload.ref)
-    reason, message = "NotRunning", ""
+    reason, message, since = "NotRunning", "", None
     if state is not None and not state.reachable:
         reason = "Unknown"
     elif workload.suspended:
@@ -106,9 +106,10 @@ def _placed(
         reason, message = verdict
     elif state is not None and state.keeps_stopped(workload):
         reason, message = "StoppedByHand", starts_again(workload.ref, state)
+        since = state.stopped_since.get(workload.ref)
     elif state is not None and workload.runtime in state.missing and not _runs(workload, observed):
         reason, message = "EngineMissing", state.missing[workload.runtime]
-    return DeclaredService(workload.ref, reason, message, workload.node, workload.cluster)
+    return DeclaredService(workload.ref, reason, message, workload.node, workload.cluster, since)
 
 
 def _runs(workload: Workload, observed: Observation) -> bool:

@@ -199,6 +199,7 @@ class TargetState:
     disk: ObservedDisk | None = None  # None: not known
     revision: RevisionState | None = None
     stopped: Mapping[ObjectRef, str] = field(default_factory=dict)
+    stopped_since: Mapping[ObjectRef, float] = field(default_factory=dict)
     restarts: frozenset[ObjectRef] = frozenset()
     incomplete: str = ""
     leaving: Mapping[ObjectRef, str] = field(default_factory=dict)

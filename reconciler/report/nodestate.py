@@ -91,6 +91,7 @@ def read_node_state(state: wire.NodeState) -> tuple[TargetState, tuple[Instance,
             disk=None if state.disk is None else _read_disk(state.disk),
             revision=_read_revision(state.revision),
             stopped={read_ref(s.ref): s.inputs_digest for s in state.stopped},
+            stopped_since={read_ref(s.ref): s.since for s in state.stopped if s.since is not None},
             leaving={read_ref(s.ref): s.message for s in state.leaving},
             ports={read_ref(s.ref): s.port for s in state.ports},
             ports_taken={
@@ -132,7 +133,9 @@ def _read_pool(pool: wire.PoolState) -> ObservedPool:
 
 def _stopped(state: TargetState) -> tuple[wire.StoppedState, ...]:
     return tuple(
-        wire.StoppedState(ref=ref_state(ref), inputs_digest=digest)
+        wire.StoppedState(
+            ref=ref_state(ref), inputs_digest=digest, since=state.stopped_since.get(ref)
+        )
         for ref, digest in sorted(state.stopped.items())
     )
 

@@ -34,13 +34,15 @@ MEANT = {  # not to run
 @dataclass(frozen=True, slots=True)
 class DeclaredService:
     """A service that should run on `node`, or that has none (None); `reason` and `message` say why
-    it does not, where that is known. `cluster`: of a node that is a pool, whose it is."""
+    it does not, where that is known. `cluster`: of a node that is a pool, whose it is. `since`: in
+    epoch seconds, where that is known."""
 
     ref: ObjectRef
     reason: str = "NotRunning"
     message: str = ""
     node: str | None = None
     cluster: str | None = None
+    since: float | None = None
 
     @property
     def is_meant(self) -> bool:
@@ -323,7 +325,8 @@ def _service_json(status: Status, ref: ObjectRef) -> dict[str, Any]:
         "placements": [_placement_json(i, status) for i in found]
         + [
             {
-                **dict.fromkeys(("pid", "port", "endpoint", "baseUrl", "since")),
+                **dict.fromkeys(("pid", "port", "endpoint", "baseUrl")),
+                "since": d.since,
                 "apis": [],
                 "node": d.node,
                 "target": d.target,

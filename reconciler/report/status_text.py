@@ -113,7 +113,7 @@ def _groups(status: Status, view: StatusStyle) -> list[_Group]:
             head.append("  nothing runs here")
         troubled = not state.reachable or any(node_troubles(state, view.now))
         found.append(_group(head, rows, troubled=troubled))
-    if nowhere := [_absent_row(d) for d in status.absent(None)]:
+    if nowhere := [_absent_row(d, view) for d in status.absent(None)]:
         found.append(_group([view.style(Tone.BAD, "on no node")], nowhere, troubled=True))
     return sorted(found, key=lambda group: not (group.troubled or group.unwell))
 
@@ -152,7 +152,7 @@ def _folded(first: Fact, facts: Iterable[Fact], view: StatusStyle) -> list[str]:
 def _rows(status: Status, state: TargetState, view: StatusStyle) -> list[_Row]:
     declared = {d.ref: d for d in status.declared if d.target == state.target}
     rows = [_row(i, declared.get(i.ref), status, view) for i in status.on(state.target)]
-    return [*rows, *map(_absent_row, status.absent(state.target))]
+    return [*rows, *(_absent_row(d, view) for d in status.absent(state.target))]
 
 
 def _row(
@@ -233,10 +233,11 @@ def _speed_words(instance: Instance, status: Status, view: StatusStyle) -> Itera
         yield Tone.QUIET, speed_text(result, stale, view.now)
 
 
-def _absent_row(declared: DeclaredService) -> _Row:
+def _absent_row(declared: DeclaredService, view: StatusStyle) -> _Row:
     below = ((None, declared.message),) if declared.message else ()
     tone = Tone.QUIET if declared.is_meant or declared.reason == "Unknown" else Tone.BAD
-    cells = (declared.ref.label, declared.reason, "-", "-", "-")
+    since = "-" if declared.since is None else span(view.now - declared.since)
+    cells = (declared.ref.label, declared.reason, "-", "-", since)
     return _Row(cells, tone, below, declared.is_meant)
 
 

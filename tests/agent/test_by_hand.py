@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent.byhand import requests
 from agent.byhand.asked import ByHand
 from agent.byhand.restarts import read_restarts
-from agent.byhand.stopped import Stopped, read_launches, read_stopped
+from agent.byhand.stopped import Stopped, read_launches, read_stopped, read_stopped_since
 from agent.process.launch import Launch
 from agent.process.rebuilt import workload_of
 from agent.process.records import ProcessRecord, Records
@@ -35,6 +35,10 @@ def test_a_note_outlives_its_writer(state: StateDir) -> None:
     Stopped(state).add({ref("chat"): "d1"}, {})
 
     assert dict(Stopped(state).digests) == dict(read_stopped(state)) == {ref("chat"): "d1"}
+    since = read_stopped_since(state)
+    Stopped(state).add({ref("chat"): "d1", ref("late"): "d2"}, {})
+    assert Stopped(state).since == read_stopped_since(state)
+    assert Stopped(state).since[ref("chat")] == since[ref("chat")], "it was stopped by then"
 
 
 def test_a_note_keeps_what_the_service_was_started_from_until_it_is_released(

@@ -44,6 +44,7 @@ STATE = TargetState(
         "c" * 40, "b" * 40, "c" * 40, ("a.yaml:1:1: wrong",), "held", "gone", 7.0
     ),
     stopped={REF: "ab"},
+    stopped_since={REF: 8.5},
 )
 INSTANCE = Instance(
     ref=REF,

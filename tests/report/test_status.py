@@ -276,13 +276,14 @@ def test_a_service_whose_engine_failed_names_the_command_that_shows_its_log(reas
 def test_what_is_not_to_run_is_listed_and_counts_as_no_failure() -> None:
     declared = (
         DeclaredService(ref("off"), "Suspended", node="mac"),
-        DeclaredService(ref("still"), "StoppedByHand", "a word", node="mac"),
+        DeclaredService(ref("still"), "StoppedByHand", "a word", node="mac", since=NOW - 7200),
     )
     status = Status(observed(instance()), declared)
 
     text = status_text(status, StatusStyle(NOW))
 
     assert "default/off    Suspended" in text
+    assert re.search(r"default/still +StoppedByHand .* 2 h\n", text)
     assert text.endswith("1 of 1 services ready, 1 suspended, 1 stopped by hand\n")
     assert exit_code(status, allow_unreachable=False) == Exit.OK
 
