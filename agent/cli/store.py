@@ -18,6 +18,8 @@ from reconciler.console.shared import STATE_DIR
 from reconciler.report.terminal import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from agent.models.store import ModelStore, StoredModel
     from agent.state.directory import StateDir
 
@@ -106,8 +108,19 @@ def _verify(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
         for entry in damaged:
             told = f"; moved to {entry['movedTo']}" if entry["movedTo"] else ""
             print(f"{entry['sha256'][:_SHOWN_DIGITS]}: damaged: {entry['damage']}{told}")
+        if users := _started_from([e["sha256"] for e in damaged if e["movedTo"]], state):
+            tell(f"still in use: `fleet-agent restart {users}{state.option}` reads it anew")
         tell(f"{len(found)} verified, {len(damaged)} damaged")
     return Exit.BLOCKED if damaged else Exit.OK
+
+
+def _started_from(digests: Collection[str], state: StateDir) -> str:
+    """The services whose processes were started from these models, with blanks between."""
+    from agent.process.records import Records
+
+    found = Records(state).read_all() if state.records.is_dir() else ()
+    words = {r.launch.ref.label: " ".join(r.launch.command.argv) for r in found if r.child}
+    return " ".join(label for label, argv in words.items() if any(d in argv for d in digests))
 
 
 def _import(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:

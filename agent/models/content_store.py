@@ -16,6 +16,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
+import os
 import re
 import shutil
 from collections.abc import Collection
@@ -246,10 +248,15 @@ class ContentStore:
         shutil.rmtree(aside, ignore_errors=True)
         self._forget(digest)
         (self._models / digest).rename(aside)
+        os.utime(aside)
         return aside
 
-    def drop_corrupt(self) -> None:
-        shutil.rmtree(self._corrupt, ignore_errors=True)
+    def drop_corrupt(self, oldest: float = math.inf) -> None:
+        """Remove what was set aside before a moment (epoch seconds)."""
+        for aside in self._corrupt.glob("*"):
+            with contextlib.suppress(OSError):  # another process removed it
+                if aside.stat().st_mtime < oldest:
+                    shutil.rmtree(aside)
 
     def _forget(self, digest: str) -> None:
         self._known.pop(digest, None)

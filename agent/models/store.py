@@ -117,8 +117,8 @@ class ModelStore:
         return self.shelf.pinned_since(self._clock.time() - _PINNED_S) | wanted | set(keep)
 
     def collect(self, keep: Collection[str]) -> tuple[str, ...]:
-        """Remove the models whose digests are not kept (see `kept`), and partial files untouched
-        for a week. Returns the removed digests."""
+        """Remove the models whose digests are not kept (see `kept`), and what was untouched for a
+        week of partial files and damaged models. Returns the removed digests."""
         self._drop_abandoned()
         with self._shelving():
             return self.shelf.collect(self.kept(keep))
@@ -264,6 +264,7 @@ class ModelStore:
     def _drop_abandoned(self) -> None:
         mine = {self._place(model) for model in self._downloads.models()}
         oldest = self._clock.time() - _ABANDONED_S
+        self.shelf.drop_corrupt(oldest)
         for place in self._arriving.glob("*"):  # folders, and the lock files of killed processes
             with contextlib.suppress(OSError):  # its owner removed it
                 if place.with_suffix("") in mine or _touched(place) > oldest:

@@ -36,7 +36,7 @@ from reconciler.fleet.workload import Workload
 from reconciler.memory import ModelFacts
 from reconciler.runtimes import RUNTIMES
 
-_UNSEEN = "its process ended, and no agent runs to start it again"
+_UNSEEN = "its process ended while no agent ran to start it again"
 _ENDED = "its process ended"
 
 

@@ -56,24 +56,27 @@ def heard_here(
 def instances_here(
     state: StateDir, node: str, own: NodeState | None = None
 ) -> tuple[Instance, ...]:
-    """Every service of this node, as the agent that runs here says of its processes; without one,
-    as its records say and its processes answer now. `own`: the agent was asked already."""
+    """Every service of this node, as the agent that runs here says; without one, as its records say
+    and its processes answer now. `own`: the agent was asked already."""
     found, own = recorded_instances(state, node), own or asked(state)
     return as_its_agent_says(found, own) if own else found
 
 
 def as_its_agent_says(found: Iterable[Instance], own: NodeState) -> tuple[Instance, ...]:
-    """Each process with what its agent says of it, so that no two views differ: one question may
-    find slow what three in a row do not, and only who asks all the time knows since when."""
+    """Each with what its agent says of it, so that no two views differ: one question may find slow
+    what three in a row do not, only who asks all the time knows since when, and on a full disk no
+    record is true."""
     told = {i.ref: i for i in read_node_state(own)[1]}
     return tuple(_as_told(i, told.get(i.ref)) for i in found)
 
 
 def _as_told(found: Instance, told: Instance | None) -> Instance:
-    if told is None or found.pid is None or told.pid != found.pid:
+    if told is None:
         return found
     return replace(
         found,
+        pid=told.pid,
+        gone=told.gone,
         ready=told.ready,
         reason=told.reason,
         message=told.message,

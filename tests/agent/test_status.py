@@ -118,7 +118,7 @@ def test_who_only_looks_says_what_is_gone_and_what_is_still_ending(tmp_path: Pat
         state.unlock()
         process.kill()
 
-    unseen = "its process ended, and no agent runs to start it again"
+    unseen = "its process ended while no agent ran to start it again"
     ending = f"still ending: pid {process.pid}, "
     assert wanted == ({ref("gone"): unseen}, {})
     assert nobody == (

@@ -16,10 +16,13 @@ import pytest
 from agent.cli import main, parser_of
 from agent.models.revisions import KeptModels
 from agent.models.store import ModelStore
+from agent.process.launch import Child, Identity
+from agent.process.records import ProcessRecord, Records
 from agent.state.directory import StateDir
 from reconciler.fleet.model_file import ModelFile
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer, OneLineServer
+from tests.support.owner import launch
 from tests.support.registry import Registry
 from tests.support.wait import wait_for
 
@@ -273,15 +276,30 @@ def test_verify_finds_a_changed_byte_and_takes_the_model_out_of_use(
         file.seek(1000)
         file.write(b"\xff")
 
+    with_it = launch("chat", 20000, bad["path"])
+    child = Child(Identity(7, "1", "b"), "m", 0.0)
+    state = StateDir.open(machine.state)
+    Records(state).write(ProcessRecord(with_it, wanted=True, boot="b", marker="m", child=child))
+
     looked = machine.json("store", "verify", "--dry-run")
     code, out = machine.run("store", "verify")
 
+    again = f"`fleet-agent restart default/chat{state.option}` reads it anew"
+    assert again in machine.errors
     assert {m["sha256"] for m in looked if m["damage"]} == {bad["sha256"]}
     assert code == 3
     assert bad["sha256"][:12] in out
     assert [m["sha256"] for m in machine.json("store", "list")] == [good["sha256"]]
-    assert (machine.models / "corrupt" / bad["sha256"]).is_dir()
+    aside = machine.models / "corrupt" / bad["sha256"]
+    assert aside.is_dir()
     assert machine.run("store", "verify")[0] == 0
+    store = ModelStore(machine.models)
+    store.collect({good["sha256"]})
+    assert aside.is_dir(), "for a person to look at"
+    os.utime(aside, (0, time.time() - 8 * 24 * 3600))
+    store.collect({good["sha256"]})
+    store.close()
+    assert not aside.exists()
 
 
 def test_gc_removes_only_what_no_revision_and_no_person_needs(

@@ -264,7 +264,6 @@ def test_what_a_full_disk_does_not_take_is_said_wherever_the_agent_is_asked(
         url = machine.node_state() and served(machine.state)
         assert url
         assert url.url
-        address.unlink()
         subprocess.run(
             ["dd", "if=/dev/zero", f"of={filler}", "bs=4096"], capture_output=True, check=False
         )
@@ -280,6 +279,10 @@ def test_what_a_full_disk_does_not_take_is_said_wherever_the_agent_is_asked(
             line.startswith("fleet_revision_held") and line.endswith(" 1.0") for line in said
         )
         assert request(url.url, "GET", "/readyz").status == 200
+        os.kill(machine.wait_ready("chat").pid or 0, signal.SIGKILL)
+        wait_for(lambda: "StateUnwritable" in request(url.url, "GET", "/readyz").text)
+        assert "not started, the state directory cannot" in machine.agent("status").out
 
+        address.unlink()
         filler.unlink()
         wait_for(lambda: not held() and address.exists())

@@ -79,7 +79,7 @@ ROWS = (
         after=(killed,),
         codes="2 0 0",
         counts="1 drift, 1 unchanged",
-        words=("its process ended, and no agent runs to start it again",),
+        words=("its process ended while no agent ran to start it again",),
     ),
     Scenario(
         "an engine was killed, and drift is reported only",
