@@ -240,7 +240,8 @@ def test_a_state_directory_that_was_removed_is_written_again(tmp_path: Path) -> 
         kept = {path.name for path in (served.state / "records").iterdir()}
         history = served.state / "desired/history.json"
 
-        shutil.rmtree(served.state)
+        # In one step, as the agent writes into it all the time.
+        shutil.rmtree(served.state.rename(tmp_path / "gone"))
         served.wake.look()
         again = [*(served.state / "records" / name for name in kept), history]
         wait_for(lambda: all(path.exists() for path in again))
