@@ -72,7 +72,7 @@ def test_a_secret_in_an_edited_object_is_repeated_nowhere(
     back = reconcile("--once", "--timeout", "60s")
 
     assert "env[HF_TOKEN] unset -> {name: HF_TOKEN, value: (sensitive, changed)}" in drift
-    assert "--slots, (sensitive, changed)] by kubectl" in drift
+    assert "none, (sensitive, changed)] by kubectl" in drift
     assert held.code == BLOCKED
     assert "Held" in held.out + held.err
     assert "denied request" in refused.out + refused.err
