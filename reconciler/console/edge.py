@@ -39,6 +39,8 @@ class Exit(IntEnum):
 def guarded(run: Callable[[], int], program: str) -> int:
     """Turn whatever a run ends in into an exit code, with words and without a traceback."""
     _prepare_streams()
+    # Else pydantic looks for plugins in every installed package, and runs those in each validation.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         return run()
     except UsageError as error:

@@ -69,7 +69,7 @@ class Fleet:
     def all(self, kind: type[R]) -> tuple[R, ...]:
         """Every object of a kind, sorted by namespace and name."""
         if kind not in self._by_kind:
-            found = [o for o in self.objects.values() if isinstance(o, kind)]
+            found = [o for o in self.objects.values() if type(o) is kind]
             self._by_kind[kind] = tuple(sorted(found, key=lambda o: o.ref))
         return self._by_kind[kind]
 

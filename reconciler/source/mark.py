@@ -14,6 +14,7 @@ from reconciler.source.kin import KIN_MARK
 
 GROUP_MARK = f"{GROUP}/".encode()
 
+_WIDE_MARKS = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 _NAMES = tuple(kind.encode() for kind in KINDS)
 _KIND = re.compile(rb"""kind["']?[ \t]*:[ \t]*["']?(?:%s)(?![-\w.])""" % b"|".join(_NAMES))
 _VERSION = re.compile(rb"""apiVersion["']?[ \t]*:[ \t]*["']?([^\s"',}#]+)""")
@@ -34,7 +35,7 @@ def may_be_ours(data: bytes) -> bool:
 
 def is_wide(data: bytes) -> bool:
     """Whether it is text of 2 or 4 bytes a letter, as some editors and shells write."""
-    return data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:4]
+    return data.startswith(_WIDE_MARKS) or b"\0" in data[:4]
 
 
 def is_wide_and_ours(data: bytes) -> bool:

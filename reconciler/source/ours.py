@@ -72,11 +72,11 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
     has_tags = "!" in text  # perhaps
     for index, content in enumerate(loaded):
         version = content.get("apiVersion") if isinstance(content, dict) else None
-        if stray := _stray(content):
-            said = tuple(at.placed(index, [stray], ref_of(content)))
-            unfit.append(Unfit(index, content, said, is_newer=False))
-            continue
-        if not isinstance(version, str) or not version.startswith(f"{GROUP}/"):
+        if not isinstance(version, str) or not version.startswith(_OURS):
+            if stray := _stray(content):
+                said = tuple(at.placed(index, [stray], ref_of(content)))
+                unfit.append(Unfit(index, content, said, is_newer=False))
+                continue
             lists = list(_lists_of_ours(content))
             if isinstance(content, dict) and is_kin(content):
                 kin += at.placed(index, [("NotRead", "kind", not_read(content))], None)
@@ -131,7 +131,7 @@ def _stray(content: object) -> tuple[str, str, str] | None:
     if "apiVersion" not in content:
         is_meant = is_our_kind and {"metadata", "spec"} <= content.keys()
         return ("UnknownKind", "", f"apiVersion is missing; {right}") if is_meant else None
-    if not isinstance(version, str) or version.startswith(f"{GROUP}/"):
+    if not isinstance(version, str) or version.startswith(_OURS):
         return None
     if has_nearly_our_group(version) or (is_our_kind and is_meant_as_ours(version)):
         return "UnknownKind", "apiVersion", f"{json.dumps(version)} is not our group; {right}"
@@ -153,7 +153,7 @@ def _lists_of_ours(content: object) -> Iterator[tuple[str, str, str]]:
 
 def _is_meant(item: object) -> bool:
     version = item.get("apiVersion") if isinstance(item, dict) else None
-    is_ours = isinstance(version, str) and version.startswith(f"{GROUP}/")
+    is_ours = isinstance(version, str) and version.startswith(_OURS)
     return is_ours or _stray(item) is not None
 
 
@@ -257,4 +257,5 @@ def _tag_of(value: dict[Any, Any]) -> str | None:
     return key if isinstance(key, str) and key.startswith("!") else None
 
 
+_OURS = f"{GROUP}/"
 _PLAIN = frozenset({str, int, bool, type(None)})

@@ -44,7 +44,7 @@ def check_one(thing: Resource) -> tuple[Finding, ...]:
 
 
 def one_fleet(declared: DeclaredObjects) -> Iterator[Finding]:
-    fleets = [o for o in declared.objects.values() if isinstance(o, FleetPolicy)]
+    fleets = [o for o in declared.objects.values() if type(o) is FleetPolicy]
     for extra in fleets[1:]:
         message = f'at most one Fleet, and "{fleets[0].metadata.name}" is there; remove one of them'
         yield Finding("DuplicateObject", extra.ref, "metadata.name", message)
@@ -52,7 +52,7 @@ def one_fleet(declared: DeclaredObjects) -> Iterator[Finding]:
 
 def required_version(declared: DeclaredObjects) -> Iterator[Finding]:
     for thing in declared.objects.values():
-        wanted = thing.spec.requires if isinstance(thing, FleetPolicy) else None
+        wanted = thing.spec.requires if type(thing) is FleetPolicy else None
         try:
             fits = not wanted or _satisfies(__version__, wanted)
             message = f"this is fleet-reconciler {__version__}; install one that fits"
@@ -141,14 +141,14 @@ def runtime_rules(declared: DeclaredObjects) -> Iterator[Finding]:
 
 def sources(declared: DeclaredObjects) -> Iterator[Finding]:
     for model in declared.objects.values():
-        for part, at, _ in model.parts if isinstance(model, Model) else ():
+        for part, at, _ in model.parts if type(model) is Model else ():
             if problem := declared.check_source(part.spec.source):
                 yield Finding("SourceInvalid", model.ref, at, problem)
 
 
 def mirrors(declared: DeclaredObjects) -> Iterator[Finding]:
     """A mirror is checked like a source, with the path of the model behind it."""
-    policies = (o for o in declared.objects.values() if isinstance(o, FleetPolicy))
+    policies = (o for o in declared.objects.values() if type(o) is FleetPolicy)
     for policy in policies:
         for host, url in policy.spec.mirrors.items():
             is_web = url.startswith(("https://", "http://"))
@@ -168,12 +168,12 @@ def not_allowed(
     objects: Collection[Resource], hosts_of: Callable[[str], Collection[str]]
 ) -> Iterator[Finding]:
     """The same for any objects, with or without a Fleet among them."""
-    policies = (o for o in objects if isinstance(o, FleetPolicy))
+    policies = (o for o in objects if type(o) is FleetPolicy)
     allowed = next((policy.spec.allowed_hosts for policy in policies), None)
     if allowed is None:
         return
     for thing in objects:
-        for part, at, _ in thing.parts if isinstance(thing, Model) else ():
+        for part, at, _ in thing.parts if type(thing) is Model else ():
             for host in hosts_of(part.spec.source):
                 if host not in allowed:
                     message = (
@@ -200,7 +200,7 @@ def mixed_placements(declared: DeclaredObjects) -> Iterator[Finding]:
 
 def equal_names(thing: Resource) -> Iterator[Finding]:
     seen: set[str] = set()
-    entries = thing.spec.models if isinstance(thing, InferenceService) else None
+    entries = thing.spec.models if type(thing) is InferenceService else None
     for i, entry in enumerate(entries or ()):
         if entry.name in seen:
             message = f'"{entry.name}" is listed twice, and clients choose by it; remove one'
@@ -210,7 +210,7 @@ def equal_names(thing: Resource) -> Iterator[Finding]:
 
 def memory_annotation(thing: Resource) -> Iterator[Finding]:
     text = thing.metadata.annotations.get(MEMORY_BUDGET_ANNOTATION)
-    if text is None or not isinstance(thing, InferenceService):
+    if text is None or type(thing) is not InferenceService:
         return
     try:
         parse_bytes(text)
@@ -221,7 +221,7 @@ def memory_annotation(thing: Resource) -> Iterator[Finding]:
 
 def projector(thing: Resource) -> Iterator[Finding]:
     """A projector must be one file: there is no rule to choose among several."""
-    if isinstance(thing, Model) and thing.spec.mmproj is not None:
+    if type(thing) is Model and thing.spec.mmproj is not None:
         from reconciler.models import is_folder
 
         if is_folder(thing.spec.mmproj):
