@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 0 when the head is let in. Raises UsageError for any but the one that is held."""
     from agent.state.directory import StateDir, state_root
-    from reconciler.loop.journal import let_in
+    from reconciler.loop.accepted import let_in
     from reconciler.source.history import HistoryFile
 
     state = StateDir(state_root(args.state_dir).absolute())

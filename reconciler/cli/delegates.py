@@ -13,7 +13,7 @@ from reconciler.cli.clusters import must_have_name
 from reconciler.core.target import changes_to_apply
 from reconciler.loop import LoopDelegate
 from reconciler.loop.desired import CachedFacts, Desired
-from reconciler.source.history import ByHand
+from reconciler.source.verdict import ByHand
 
 if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes

@@ -14,16 +14,9 @@ from reconciler.core.target import Outcome, Target, apply_plan
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import CachedFacts, Desired, no_facts
 from reconciler.source.checkout import Checkout
-from reconciler.source.history import (
-    ON_THE_NODE,
-    ByHand,
-    HeadVerdict,
-    HeldHead,
-    NotedRevision,
-    RefusedRevision,
-    SourceRecord,
-)
+from reconciler.source.history import HeldHead, NotedRevision, RefusedRevision, SourceRecord
 from reconciler.source.load import Loaded
+from reconciler.source.verdict import ON_THE_NODE, ByHand, HeadVerdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,21 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.api.errors import SourceError, StateError, words_of
+from reconciler.api.errors import SourceError
 from reconciler.api.fleet import FleetPolicy, Prune
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.problem import Problem
-from reconciler.atomic import atomic_write
 from reconciler.core.observation import RevisionState
 from reconciler.core.prune import Before
+from reconciler.loop.accepted import accepted, withdraw
 from reconciler.loop.desired import Desired
 from reconciler.source.checkout import Checkout, Committed, Historied, Source, fleet_of
 from reconciler.source.history import (
-    ON_THE_NODE,
     Applied,
-    ByHand,
-    Course,
-    HeadVerdict,
     HeldHead,
     HistoryFile,
     NotedRevision,
@@ -31,8 +27,8 @@ from reconciler.source.history import (
     SourcePlace,
     SourceRecord,
     is_commit,
-    judge,
 )
+from reconciler.source.verdict import ON_THE_NODE, ByHand, Course, HeadVerdict, judge
 
 if TYPE_CHECKING:
     from reconciler.source.load import Loaded
@@ -336,34 +332,6 @@ def applied_location(history: Path) -> str | None:
     """Where the revision came from that was applied last, for commands that only read."""
     last = HistoryFile(history).peek().applied
     return last.location if last else None
-
-
-def accepted(history: Path) -> str | None:
-    """The one head that a person let in beside this record of what was applied."""
-    try:
-        return _note(history).read_text(encoding="utf-8").strip() or None
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
-def let_in(history: Path, revision: str) -> None:
-    """Let exactly this head in, once; the owner of the record reads it with its next fetch.
-    Raises StateError."""
-    note = _note(history)
-    try:
-        atomic_write(note, f"{revision}\n".encode())
-    except OSError as error:
-        raise StateError(f"{note}: cannot be written: {words_of(error, note)}") from error
-
-
-def withdraw(history: Path) -> None:
-    """It was followed: another time it would have to be accepted again."""
-    with contextlib.suppress(OSError):
-        _note(history).unlink()
-
-
-def _note(history: Path) -> Path:
-    return history.with_name("accepted")
 
 
 def in_force(loaded: Loaded) -> tuple[dict[str, Any], ...]:

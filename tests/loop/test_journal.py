@@ -13,18 +13,14 @@ from reconciler.api.errors import SourceError, StateError
 from reconciler.api.meta import ObjectRef
 from reconciler.api.problem import Problem
 from reconciler.core.prune import Before
+from reconciler.loop.accepted import accepted, let_in
 from reconciler.loop.desired import Desired, no_facts
-from reconciler.loop.journal import SourceJournal, accepted, applied_location, in_force, let_in
+from reconciler.loop.journal import SourceJournal, applied_location, in_force
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import Checkout, Historied
-from reconciler.source.history import (
-    Applied,
-    Course,
-    HistoryFile,
-    RefusedRevision,
-    SourceRecord,
-)
+from reconciler.source.history import Applied, HistoryFile, RefusedRevision, SourceRecord
 from reconciler.source.load import load
+from reconciler.source.verdict import Course
 from tests.support.builders import ref
 from tests.support.fleets import (
     MemoryCheckout,

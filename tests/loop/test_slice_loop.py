@@ -227,7 +227,7 @@ def test_nothing_is_settled_while_something_is_held(
 
 
 def test_under_strict_history_exactly_the_accepted_head_is_followed(agent: Agent) -> None:
-    from reconciler.loop.journal import let_in
+    from reconciler.loop.accepted import let_in
 
     agent.strict = True
     agent.restart()

@@ -14,8 +14,9 @@ from reconciler.models import FetchContext, ListRequest, list_files
 from reconciler.models.beside import find_beside
 from reconciler.source.bundle import BundleSource
 from reconciler.source.git import GitSource
-from reconciler.source.history import Course, HistoryFile
+from reconciler.source.history import HistoryFile
 from reconciler.source.open import open_source
+from reconciler.source.verdict import Course
 from tests.support.fleets import model
 from tests.support.repos import Repo
 

@@ -14,17 +14,8 @@ from hypothesis import strategies as st
 from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
 from reconciler.source.git import GitSource
-from reconciler.source.history import (
-    Applied,
-    ByHand,
-    Course,
-    HeadVerdict,
-    HeldHead,
-    HistoryFile,
-    RefusedRevision,
-    SourceRecord,
-    judge,
-)
+from reconciler.source.history import Applied, HeldHead, HistoryFile, RefusedRevision, SourceRecord
+from reconciler.source.verdict import ByHand, Course, HeadVerdict, judge
 from tests.support.repos import Repo, run_git
 
 A, B, C = "a" * 40, "b" * 40, "c" * 40

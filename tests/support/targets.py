@@ -18,8 +18,9 @@ from reconciler.core.target import Outcome, Result
 from reconciler.fleet.workload import Workload
 from reconciler.loop.desired import Desired
 from reconciler.source.checkout import Checkout
-from reconciler.source.history import ByHand, Course, HeadVerdict, NotedRevision, SourceRecord
+from reconciler.source.history import NotedRevision, SourceRecord
 from reconciler.source.load import Loaded
+from reconciler.source.verdict import ByHand, Course, HeadVerdict
 
 
 class NoJournal:
