@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,16 @@ from reconciler.core.plan import DiskImpact, Plan
 from reconciler.core.planner import Policy, make_plan
 from reconciler.fleet.model_file import ModelFile
 from reconciler.fleet.workload import Workload
-from tests.support.builders import NODE, FixedCauses, instance, model_file, observed, workload
+from tests.support.builders import (
+    GIB,
+    NODE,
+    FixedCauses,
+    instance,
+    model_file,
+    need,
+    observed,
+    workload,
+)
 
 MIB = 2**20
 _EMPTY = ObservedDisk("/models", 200 * MIB, 150 * MIB, 10 * MIB)
@@ -174,6 +184,41 @@ def test_a_download_under_way_keeps_its_room_and_is_refused_where_that_is_gone()
 
     assert ([b.ref.name for b in kept.blocked], kept.unchanged) == (["a"], {NODE: 1})
     assert ([b.ref.name for b in gone.blocked], gone.unchanged) == (["b", "a"], {NODE: 0})
+
+
+@pytest.mark.parametrize(
+    ("cached", "refused"), [(frozenset[str](), ["a"]), (frozenset({"aa" * 32}), [])]
+)
+def test_who_waits_for_its_model_is_planned_again_until_that_is_there(
+    cached: frozenset[str], refused: list[str]
+) -> None:
+    """A header says meanwhile how large it is. Then its agent starts it, or says why not."""
+    waits, other = (
+        workload(name, models=(file(name * 2, 94),), needs=need(8 * GIB)) for name in "ab"
+    )
+
+    unsized, runs = replace(waiting(waits), needs=()), instance("b", other, pid=7)
+
+    made = plan([waits, other], disk(), unsized, runs, cached=cached)
+
+    assert [b.ref.name for b in made.blocked if b.reason == "MemoryFits"] == refused
+
+
+@pytest.mark.parametrize(
+    ("state", "created"),
+    [
+        ({"ready": False}, []),
+        ({"ready": True}, ["b"]),
+        ({"ready": False, "pid": 7}, ["b"]),
+    ],
+    ids=["waits", "is ready", "is starting"],
+)
+def test_a_model_that_is_gone_has_room_only_for_who_waits_for_it(
+    state: dict[str, Any], created: list[str]
+) -> None:
+    made = plan(TWO, disk(), instance("a", TWO[0], **state))
+
+    assert [change.ref.name for change in made.changes] == created
 
 
 def test_a_model_that_is_replaced_keeps_its_old_one_running_while_there_is_no_room() -> None:

@@ -17,6 +17,20 @@ EQUIVALENT: dict[str, dict[tuple[str, str, str], str]] = {
             "2",
         ): "any number that was not asked before is as good",
     },
+    "reconciler/core/node_ports.py": {
+        (
+            "self._left.pop((target, last.before))",
+            "self._left.pop((target, last.before))",
+            "pass",
+        ): "its owner has it again, who does not wait for itself",
+    },
+    "reconciler/placement/candidate.py": {
+        (
+            '_PRIORITY = {"critical": 0, "high": 1, "normal": 2, "low": 3, "batch": 4}',
+            "4",
+            "5",
+        ): "it comes last either way",
+    },
     "reconciler/kube/running/instances.py": {
         ("return ()", "()", "None"): "nothing and None both give way to what is wanted now",
     },

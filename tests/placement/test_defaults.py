@@ -67,11 +67,11 @@ def test_the_default_folder_is_of_pools_that_state_no_cache_where_the_fleet_list
     assert manifest_of(nodes["open"])["spec"]["kubernetes"] == {"cluster": "prod"}
     caches = {w.node: w.pool.cache for w in assign(refused, {}).workloads if w.pool}
     assert set(caches.values()) == {"ephemeral"}
-    said = {f.message for f in assign(refused, {}).warnings if f.rule == "DefaultTaken"}
-    assert said == {
-        "MODEL_CACHE_PATH of this process, /models, is not heeded: the Fleet's hostCaches do not"
-        " list it"
-    }
+    said = [f for f in assign(refused, {}).warnings if f.rule == "DefaultTaken"]
+    assert [(f.ref.name, f.message) for f in said] == [
+        ("open", "MODEL_CACHE_PATH of this process, /models, is not heeded: the Fleet's hostCaches"
+         " do not list it")
+    ]  # fmt: skip
 
 
 def test_what_another_process_was_told_is_said_and_what_only_this_one_was_is_not() -> None:
@@ -89,6 +89,16 @@ def test_what_another_process_was_told_is_said_and_what_only_this_one_was_is_not
         f"applied there with DEFAULT_BACKEND_IMAGE={IMAGE} (here: none), MODEL_CACHE_PATH=/models"
         " (here: none): give each process the same"
     )
+
+
+@pytest.mark.parametrize(("count", "end"), [(5, ", default/s4"), (6, ", default/s4 and 1 more")])
+def test_a_default_that_many_take_names_some_of_them(count: int, end: str) -> None:
+    services = [on("edge", f"s{number}") for number in range(count)]
+    told = WithDefaults(TOLD)(fleet(policy(), pool(), model(), *services))
+
+    (said,) = [f.message for f in assign(told, {}).warnings if f.message.startswith(IMAGE)]
+
+    assert said.endswith(end)
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,10 @@ def test_memory_that_others_take_of_a_shared_gpu_counts_and_may_come_back() -> N
     assert node_misfit(replace(demand, gpu_bytes=6 * GIB), shared) is None
     two = replace(shared, labels=replace(L4, count=2))
     assert node_misfit(demand, two) is None
+    both = replace(two, tenants=(other, replace(other, gpu_bytes=14 * GIB)))
+    assert "has 7.8 GiB left" in str(_reason(demand, both)), "of the one with more"
+    over = replace(shared, tenants=(other, other))
+    assert "has 0 B left" in str(_reason(demand, over))
 
 
 def test_what_another_namespace_says_to_need_counts_as_its_share_of_a_gpu_at_most() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -200,15 +201,18 @@ def test_an_alias_of_a_runtime_is_the_runtime() -> None:
     assert [w.runtime for w in assignment.workloads] == ["llama-server"]
 
 
-def test_a_port_that_two_services_state_goes_to_the_more_important() -> None:
+@pytest.mark.parametrize(
+    ("less", "more"), [*pairwise(("batch", "low", "normal", "high", "critical"))]
+)
+def test_a_port_that_two_services_state_goes_to_the_more_important(less: str, more: str) -> None:
     port = {"port": 8080}
 
     assignment = assign(
         fleet(
             node(),
             model(),
-            service("a", endpoint=port),
-            service("b", endpoint=port, priority="high"),
+            service("a", endpoint=port, priority=less),
+            service("b", endpoint=port, priority=more),
         ),
         {},
     )
@@ -470,6 +474,7 @@ def test_a_model_without_a_chat_template_is_warned_of_where_clients_will_chat(
 
     warned = [f for f in found.warnings if f.rule == "NoChatTemplate"]
     assert [(f.ref.name, f.field) for f in warned] == [("chat", field) for field in fields]
+    assert all(" has no chat template: its engine makes one up" in f.message for f in warned)
     assert len(found.workloads) == max(1, spec.get("replicas", 1))
 
 

@@ -14,6 +14,7 @@ from reconciler.api.meta import API_VERSION, Resource
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import Workload
 from reconciler.placement import assign
+from reconciler.placement.modelcache import ModelCache, model_cache
 from reconciler.placement.pods import InCluster
 from tests.placement.test_placement import (
     GIB,
@@ -131,6 +132,23 @@ def test_two_services_of_a_pool_may_state_the_same_port() -> None:
     assert homes(assignment) == {"a": "edge", "b": "edge"}
 
 
+@pytest.mark.parametrize(
+    ("stated", "cache"),
+    [
+        ("ephemeral", ModelCache()),
+        ("host:/models", ModelCache(host="/models")),
+        ("claim:kept", ModelCache(claim="kept")),
+        ("claim:kept,RWX", ModelCache(claim="kept", mode="RWX")),
+        ("pvc:10Gi", ModelCache(size="10Gi")),
+        ("pvc:10Gi,RWX", ModelCache(size="10Gi", mode="RWX")),
+        ("pvc:10Gi,fast", ModelCache(size="10Gi", storage_class="fast")),
+        ("pvc:10Gi,fast,RWX", ModelCache(size="10Gi", storage_class="fast", mode="RWX")),
+    ],
+)
+def test_a_cache_is_what_its_words_say(stated: str, cache: ModelCache) -> None:
+    assert model_cache(stated) == cache
+
+
 def test_a_pod_that_fits_no_node_of_the_pool_is_blocked_with_what_would_fit() -> None:
     small = pool(hardware={"memory": "16Gi"})
 
@@ -143,13 +161,16 @@ def test_a_pod_that_fits_no_node_of_the_pool_is_blocked_with_what_would_fit() ->
 def test_a_pod_that_fits_a_node_alone_is_not_refused_for_its_neighbours() -> None:
     small = pool(hardware={"memory": "16Gi"})
     models = [model(n, source=f"https://models.test/{n}.gguf") for n in "abcd"]
-    services = [on("edge", n, modelRef=n) for n in "abcd"]
+    services = [on("edge", n, modelRef=n, replicas=2 if n == "d" else 1) for n in "abcd"]
 
     assignment = assign(fleet(small, *models, *services), known(7 * GIB, *"abcd"))
 
     assert homes(assignment) == dict.fromkeys("abcd", "edge")
     assert [(f.rule, f.ref.name) for f in assignment.warnings] == [("PoolFull", "edge")]
-    assert "of host memory at most, and 1 x" in assignment.warnings[0].message
+    assert assignment.warnings[0].message == (
+        "its services want 36.4 GiB of host memory at most, and 1 x 10.7 GiB = 10.7 GiB are there:"
+        " pods beyond that wait (Pending)"
+    )
 
 
 def test_a_pod_that_wants_more_devices_than_a_node_has_is_blocked() -> None:
