@@ -155,6 +155,7 @@ _REFS = (f"{_OID} refs/heads/b%d\n", f"-{_OID} x\n", "@a=b\n", "x", "\n", f"{_OI
 _SERIES = ('llamacpp:tokens{a="%d"} 1\n', "llamacpp:tokens{", "} ", " ", "llamacpp:tokens 1e9\n")
 _SERIES = (*_SERIES, "\\", '"', "llamacpp:tokens", "{}", "\n", "# TYPE\n", "9")
 _EVENTS = ('data: {"choices":[{"text":"a"}]}\n\n', "data: ", "\n", "data:[", "x", ": ping\n")
+_PATHS = ("a%d.gguf\n", "a/", "a-%d-of-00009.gguf\n", "a", "é\n", ".", "aab", "x%d/y.safetensors\n")
 _GIT = target_of("gitobjects").prepare
 
 READERS: dict[str, Reader] = {
@@ -192,6 +193,7 @@ READERS: dict[str, Reader] = {
     "agent": _target("nodestate"),
     "evidence": _target("measurement"),
     "state": _target("statefiles", Law(2**16, 2**18)),  # as the file of each of 25 readers
+    "cluster-agent": _json(wire.cluster_agent, wire.OBSERVED),
     "extender": _json(wire.extender, wire.NODE_LIST),
     "api-objects": _json(wire.api_objects, wire.POD_SPEC),
     "managed-fields": _json(wire.managed_fields, wire.FIELDS),
@@ -204,6 +206,7 @@ READERS: dict[str, Reader] = {
     ),
     "ended-pod": _json(wire.ended_pod, (b'{"reason": "Failed", "message": "a"}',)),
     "manifest": _json(wire.manifest, wire.LAYERS),
+    "hub-listing": Reader(wire.hub_listing, _lines(*_PATHS), _lines_by_chance(*_PATHS)),
     "pip-report": _json(wire.pip_report, wire.REPORT),
     "config": _json(wire.model_config, wire.CONFIG),
     "served-models": _json(wire.served_models, wire.MODELS),

@@ -16,9 +16,12 @@ from reconciler.api.errors import ModelError
 from reconciler.api.plain_json import parse_json
 from reconciler.kube.client.lines import LineBuffer
 from reconciler.kube.crsource.documents import documents
+from reconciler.kube.crsource.nodes import heard
 from reconciler.kube.diff.difference import compare
 from reconciler.kube.diff.managed import owned, owners
 from reconciler.kube.diff.untouched import is_untouched
+from reconciler.kube.endpoints.heartbeat import LeaseState
+from reconciler.kube.endpoints.heartbeats import AgentHeartbeat
 from reconciler.kube.extender.wire import filter_answer, prioritize_answer, read_args
 from reconciler.kube.json_text import from_json, to_json
 from reconciler.kube.objects import INPUTS_ANNOTATION, id_of
@@ -27,7 +30,9 @@ from reconciler.kube.running.pods import trouble
 from reconciler.memory.config import facts_of_files
 from reconciler.models.oci import _named
 from reconciler.models.pip import _parse_report
+from reconciler.models.tree import check_paths, entry_of, matching
 from reconciler.source.documents import read_foreign
+from tests.support.builders import ref
 from tests.support.kube_live import as_applied
 from tests.support.kube_world import TARGET, deployment
 
@@ -149,6 +154,39 @@ def pip_report(_: Path) -> Read:
     return read
 
 
+def cluster_agent(_: Path) -> Read:
+    """What an agent wrote into the status of its FleetNode, and of its services."""
+
+    def read(body: bytes) -> None:
+        with contextlib.suppress(ValueError):
+            said = from_json(body)
+            if not isinstance(said, dict) or not isinstance(said.get("observed"), dict):
+                return
+            node = {"metadata": {"name": "mac"}, "status": {"observed": said["observed"]}}
+            beat = AgentHeartbeat(LeaseState.RENEWED, "now", 1.0)
+            if isinstance(entry := said.get("entry"), dict):
+                heard(node, {ref("chat"): entry}, beat, {})
+
+    return read
+
+
+def hub_listing(_: Path) -> Read:
+    """The paths of a repository of models, as a hub lists them."""
+
+    def read(body: bytes) -> None:
+        paths = body.decode(errors="replace").split("\n")
+        for judge in (
+            check_paths,
+            lambda paths: matching(paths, ["*a*a*a*b*.gguf"]),
+            lambda paths: entry_of(paths, "gguf"),
+            lambda paths: entry_of(paths, "safetensors"),
+        ):
+            with contextlib.suppress(ModelError):
+                judge(paths)
+
+    return read
+
+
 def served_models(_: Path) -> Read:
     """The list of models of an engine."""
 
@@ -205,6 +243,25 @@ LAYERS: Iterable[bytes] = (
 REPORT: Iterable[bytes] = (
     b'{"install": [{"metadata": {"requires_dist": ["a==1"]},'
     b' "download_info": {"url": "https://a/b.whl", "archive_info": {"hashes": {"sha256": "0"}}}}]}',
+)
+OBSERVED: Iterable[bytes] = (
+    json.dumps(
+        {
+            "observed": {
+                "agentVersion": "0.2",
+                "pools": [{"name": "host", "totalBytes": 9, "budgetBytes": 8}],
+                "missing": {"mlx-lm": "not installed"},
+                "runtimes": ["llama-server"],
+                "stopped": [{"name": "x", "namespace": "default", "inputsDigest": "d"}],
+            },
+            "entry": {
+                "inputsDigest": "d",
+                "inputs": '{"models": []}',
+                "ready": True,
+                "drift": [{"kind": "cosmetic", "message": "a", "since": "2026-01-01T00:00:00Z"}],
+            },
+        }
+    ).encode(),
 )
 MODELS: Iterable[bytes] = (b'{"data": [{"id": "chat", "status": {"value": "loaded"}}]}',)
 CONFIG: Iterable[bytes] = (b'{"model_type": "llama", "text_config": {"num_hidden_layers": 2}}',)
