@@ -113,10 +113,14 @@ def restart(
     deadline_s = here.longest_s(refs) + ready_s
     awaited = set(refs)
 
-    def left() -> set[ObjectRef]:
-        found = [i for i in instances_here(state, node) if i.ref in awaited]
+    def left(owner: Processes | None = None) -> set[ObjectRef]:
+        if owner is None:
+            found = list(instances_here(state, node))
+        else:
+            found = [seen.to_instance(f"node/{node}") for seen in owner.snapshot()]
         for instance in found:
-            saw(instance)
+            if instance.ref in awaited:
+                saw(instance)
         return awaited - {i.ref for i in found if i.ready and i.pid != before.get(i.ref)}
 
     def in_place() -> None:
@@ -139,7 +143,7 @@ def restart(
                 else:
                     awaited.discard(ref)  # nor to fetch its model
             agent.by_hand.release(refs)
-            _wait(lambda: not left(), deadline_s)
+            _wait(lambda: not left(agent.processes), deadline_s)
         finally:
             agent.close(stop_children=False)
 

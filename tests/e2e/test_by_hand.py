@@ -69,6 +69,7 @@ def test_a_hung_engine_is_named_with_the_command_that_starts_another(
 
     assert (said.code, done.code) == (3, 0)
     assert "default/chat  NotResponding: no answer on port" in said.err
+    assert "default/chat: answers and computes nothing: ended without waiting" in done.err
     assert machine.wait_ready("chat", not_pid=hung)
 
 
