@@ -242,6 +242,18 @@ def test_what_does_not_fit_is_explained_with_what_others_take_of_the_memory() ->
     assert "2.0 GiB" in beside.message
 
 
+def test_who_does_not_fit_is_offered_less_of_what_it_asked_itself() -> None:
+    chat, base = service("chat", contextSize=2048), service("base", contextSize=1_000_000)
+    files = small_fleet() | {"node.yaml": node(hardware=MEMORY)}
+    desired = decided(files | {"service.yaml": chat, "base.yaml": base}, sized(7 * GIB))
+    taken = (ObservedPool("host", 16 * GIB, 15 * GIB, 2 * GIB),)
+
+    (blocked,) = desired.plan(observed(pools=taken)).blocked
+
+    assert blocked.ref == ref("base")
+    assert "with contextSize: 32768 it fits" in blocked.message
+
+
 def test_a_download_that_ended_decides_the_same_revision_anew_and_nothing_else_does() -> None:
     files = small_fleet() | {"node.yaml": node(hardware=MEMORY)}
     before = decided(files)

@@ -477,6 +477,9 @@ def test_at_its_start_a_loop_goes_on_from_what_its_targets_say_was_followed_last
     assert services == {
         ONE: {"default/chat"}, TWO: {"default/chat", "default/more"}, None: frozenset(),
     }[goes_on_from]  # fmt: skip
+    applied = machine.file.peek().applied
+    assert applied is not None
+    assert set(applied.services) == services, "which another fleet leaves alone"
     assert len(asked) == 1
 
 
