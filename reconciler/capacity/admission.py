@@ -197,7 +197,7 @@ def _unstated(result: Admission) -> Iterator[Finding]:
     node, hardware = result.node, result.node.spec.hardware
     if "memory" in hardware.model_fields_set or node.spec.memory.budget is not None:
         return
-    if not any(candidate.runtime.memory_settings is not None for candidate in result.asked):
+    if not result.asked:
         return
     line = "`fleet-agent probe` there prints the line to add"
     if result.is_pool:
@@ -223,10 +223,6 @@ def _size(
     result: Admission,
 ) -> Sized:
     workload, runtime, node = candidate.workload, candidate.runtime, result.node
-    if runtime.memory_settings is None:
-        message = f"the memory of {runtime.name} is not estimated; nothing is checked"
-        result.warnings.append(Finding("MemoryUnknown", workload.ref, "spec", message))
-        return Sized(candidate, workload, None, ())
     known = budgeted(stated, candidate.service, tuple(candidate.models.values()))
     unknown = [m for m in workload.models if _lacks_facts(m, candidate, facts)]
     result.unknown |= {candidate.models[model.name].ref for model in unknown}

@@ -134,7 +134,7 @@ class Runtime:
 
     `fields` are the spec fields it renders from; a change of any other never restarts its process.
     `command` renders a Workload on a node; nothing in it may depend on another service.
-    `memory_settings` are the settings for the estimate, one per model; None if unknown.
+    `memory_settings` are the settings for the estimate, of one model.
 
     `check_args` returns why extra arguments are refused, as (index, reason) pairs; `check_env` does
     it for one variable. `arguments` are the names of those that are not, `variables` a pattern of
@@ -168,7 +168,7 @@ class Runtime:
     options: type[BaseModel]
     engine: EngineProgram
     command: Callable[[Workload, NodeFacts], Command]
-    memory_settings: Callable[[Workload, ModelFile], MemorySettings] | None = None
+    memory_settings: Callable[[Workload, ModelFile], MemorySettings]
     apis: Callable[[Mapping[str, Any]], tuple[Api, ...]] = lambda _: (CHAT, COMPLETIONS)
     check_args: Callable[[tuple[str, ...]], tuple[tuple[int, str], ...]] = lambda _: ()
     check_env: Callable[[str], str | None] = lambda _: None
