@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reconciler.api.meta import (
+    ACCEPT_ANNOTATION,
     FORCE_FIELDS_ANNOTATION,
     GROUP,
     HOLD_ANNOTATION,
@@ -23,7 +24,9 @@ READ = (
     PRUNE_ANNOTATION,
     FORCE_FIELDS_ANNOTATION,
     MEASURE_AGAIN_ANNOTATION,
+    ACCEPT_ANNOTATION,
 )
+_ONLY_ON = {MEMORY_BUDGET_ANNOTATION: "an InferenceService", ACCEPT_ANNOTATION: "a Fleet"}
 # Written by us on objects of a cluster, and included in the output of `kubectl get -o yaml`.
 WRITTEN = frozenset(
     f"{_PREFIX}{name}"
@@ -55,8 +58,9 @@ def unknown_names(thing: Resource) -> Iterator[tuple[str, str]]:
 
 
 def _annotation(thing: Resource, name: str) -> str | None:
-    if name == MEMORY_BUDGET_ANNOTATION and thing.kind != "InferenceService":
-        return "has an effect on an InferenceService only; remove it"
+    only = _ONLY_ON.get(name)
+    if only is not None and only.split()[1] != thing.kind:
+        return f"has an effect on {only} only; remove it"
     return None if name in READ else _unknown("annotation", name)
 
 
