@@ -84,7 +84,7 @@ def test_an_alert_says_how_bad_it_is_and_what_to_do() -> None:
         assert len(rule["annotations"]["description"]) > 40, rule
 
 
-def test_every_alert_has_a_case_in_which_it_fires() -> None:
+def test_every_alert_has_a_case_in_which_it_fires_and_one_more_when_it_has_ended() -> None:
     tests = yaml.safe_load(CASES.read_text())["tests"]
     fires = {
         sample["labels"]
@@ -94,3 +94,6 @@ def test_every_alert_has_a_case_in_which_it_fires() -> None:
     }
 
     assert fires == {f'{{alertname="{rule["alert"]}"}}' for rule in rules()}
+    for test in tests:
+        last = test["promql_expr_test"][-1]
+        assert (last["expr"], last["exp_samples"]) == ("ALERTS", []), test["name"]
