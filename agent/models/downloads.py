@@ -79,8 +79,13 @@ class Transfer:
 
     def progress(self, received: int, total: int | None) -> None:
         if received != self.received:
-            self.message = self.reason = ""
+            self.say("")
         self.received, self.total = received, total
+
+    def say(self, message: str) -> None:
+        """What it does, where that is no failure."""
+        self.reason = ""  # first: a reader may come between the two
+        self.message = message
 
 
 class Downloads:

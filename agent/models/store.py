@@ -315,6 +315,9 @@ def _is_in_use(place: Path) -> bool:
     return False
 
 
+_ELSEWHERE = "another process is downloading it"
+
+
 @contextmanager
 def _only_user(path: Path, transfer: Transfer, *, may_lack_locks: bool) -> Iterator[None]:
     """Wait until no other process (or cancelled thread of this one) works on the partial file."""
@@ -325,7 +328,7 @@ def _only_user(path: Path, transfer: Transfer, *, may_lack_locks: bool) -> Itera
             if _is_still(path, descriptor):  # its last user removes it
                 break
         except BlockingIOError:
-            transfer.message = "another process is downloading it"
+            transfer.say(_ELSEWHERE)
             transfer.cancelled.wait(_LOCK_POLL_S)
         except OSError:  # a file system without locks: each attempt would leave a descriptor open
             os.close(descriptor)
@@ -333,7 +336,8 @@ def _only_user(path: Path, transfer: Transfer, *, may_lack_locks: bool) -> Itera
         os.close(descriptor)
         if transfer.cancelled.is_set():
             raise DownloadFailed("stopped while it waited for another process")
-    transfer.message = ""
+    if transfer.message == _ELSEWHERE:
+        transfer.say("")
     try:
         yield
     finally:
