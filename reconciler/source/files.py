@@ -95,15 +95,14 @@ def read_all(yaml_files: list[YamlFile], known: FileCache) -> FileCache:
 
 
 def _check_counts(yaml_files: list[YamlFile], known: FileCache) -> None:
+    copies = Counter([file.identity for file in yaml_files if file.data])  # links have none
     counts: dict[str, int] = {}
-    copies = Counter[str]()
     documents = 0
     for file in yaml_files:
         of, read = file.identity, known.get((file.path, file.identity))
         if of not in counts:
             counts[of] = read.count + read.others if read else count_documents(file.data)
         documents += counts[of]
-        copies[of] += bool(file.data)  # links have none, and one identity
         if documents > MAX_ALL_DOCUMENTS:
             raise SourceError(
                 f"{file.path}: with this file there are more than {MAX_ALL_DOCUMENTS:,} documents;"

@@ -166,7 +166,7 @@ class _WorktreeFiles:
                 is_of_fleet = is_candidate(path, subdir) and not self.ignored(path)
                 if is_of_fleet:
                     self._note_yaml(folders, path, known.get(path), cache)
-                is_beside = posixpath.dirname(path) in homes
+                is_beside = bool(homes) and posixpath.dirname(path) in homes
                 if path.endswith(_WEIGHTS) or (
                     is_beside and (not is_of_fleet or path.endswith(".json"))
                 ):
