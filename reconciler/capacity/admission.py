@@ -46,13 +46,13 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Sized:
     """A candidate with its memory. `asked` is None while that is not known; `beside` is the number
-    of services admitted to the node before it."""
+    of services admitted to the node before it, 0 in a pool."""
 
     candidate: Candidate
     workload: Workload
     asked: Asked | None
     pools: tuple[MemoryPool, ...]  # with the budgets that apply to this service
-    beside: int = 0
+    beside: int
 
 
 @dataclass(slots=True)
@@ -110,12 +110,11 @@ def admit(
         fits, allowed = ledger.fits(ref), let_through(sized.workload)
         if not fits and not allowed:
             ledger.undo()
-            beside = 0 if result.is_pool else len(result.admitted)
-            result.refused.append(replace(sized, beside=beside))
+            result.refused.append(sized)
             continue
         if not fits:
             message = f"{ledger.over_budget(ref)}; {allowed}"
-            result.warnings.append(Finding("MemoryOverridden", ref, _why_let(candidate), message))
+            result.warnings.append(Finding("MemoryOverridden", ref, "spec.memory.mode", message))
         result.admitted.append(sized)
     result.warnings += _unstated(result)
     return result
@@ -161,12 +160,6 @@ def explain(
                 message += f"; what would fit is said for {MAX_REMEDIES} others, fix those first"
             at = _to_change(sized.candidate)
             yield name, Finding("MemoryFits", sized.workload.ref, at, message)
-
-
-def _why_let(candidate: Candidate) -> str:
-    """The setting that starts it although it does not fit, or the one to change."""
-    is_stated = candidate.service.spec.memory.mode == "warn"
-    return "spec.memory.mode" if is_stated else _to_change(candidate)
 
 
 def _to_change(candidate: Candidate) -> str:
@@ -224,10 +217,11 @@ def _size(
 ) -> Sized:
     workload, runtime, node = candidate.workload, candidate.runtime, result.node
     known = budgeted(stated, candidate.service, tuple(candidate.models.values()))
+    admitted = 0 if result.is_pool else len(result.admitted)
     unknown = [m for m in workload.models if _lacks_facts(m, candidate, facts)]
     result.unknown |= {candidate.models[model.name].ref for model in unknown}
     if unknown:
-        return Sized(candidate, workload, None, known)
+        return Sized(candidate, workload, None, known, admitted)
     requests = []
     for model in workload.models:
         its = facts[candidate.models[model.name].ref]
@@ -243,7 +237,7 @@ def _size(
         message = f"not in the checked memory: {what}"
         result.warnings.append(Finding("MemoryUnknown", workload.ref, "spec", message))
     sized = replace(workload, memory=memory, needs=asked.needs_in(known))
-    return Sized(candidate, sized, asked, known)
+    return Sized(candidate, sized, asked, known, admitted)
 
 
 def _lacks_facts(model: ModelFile, candidate: Candidate, facts: Facts) -> bool:

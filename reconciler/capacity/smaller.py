@@ -192,8 +192,9 @@ def _prompt_cache(asked: Asked, fits: Fits) -> Offer | None:
 
 def _residents(asked: Asked, fits: Fits) -> Offer | None:
     """Fewer models of a router at a time."""
-    most = (asked.places or 1) - 1
-    count = largest(1, most, lambda n: fits(replace(asked, places=n)))
+    if asked.places is None:
+        return None
+    count = largest(1, asked.places - 1, lambda n: fits(replace(asked, places=n)))
     return None if count is None else (f"router.resident: {count}", replace(asked, places=count))
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.capacity.ledger import Ledger
 from reconciler.capacity.pools import taken_bytes
+from reconciler.capacity.remedies import freed_by_others
 from reconciler.fleet.workload import PoolNeed
 from tests.support.builders import ref, workload
+
+OTHERS = {"host": 5 * 2**30}
 
 files = st.sampled_from(["f", "g"])
 needs = st.builds(
@@ -52,6 +56,46 @@ def test_a_refusal_says_who_is_there_and_how_it_adds_up() -> None:
     assert ledger.over_budget(ref("late")) == (
         "needs 6.0 GiB of host memory; with default/there 6.0 GiB that is 12.0 GiB of 10.0 GiB"
     )
+
+
+def test_who_is_alone_can_be_too_large_by_itself_or_for_what_others_left() -> None:
+    """And only a neighbour could be suspended."""
+    whole = PoolNeed("host", 12 * 2**30, 10 * 2**30)
+    part = PoolNeed("host", 6 * 2**30, 10 * 2**30)
+    alone, left = Ledger([workload(needs=(whole,))]), Ledger([workload(needs=(part,))], OTHERS)
+    beside = Ledger([workload("there", needs=(part,)), workload(needs=(part,))])
+    fits = Ledger([workload(needs=(PoolNeed("host", 10 * 2**30, 10 * 2**30),))])
+
+    assert [each.over_budget(ref()) for each in (alone, left, fits)] == [
+        "needs 12.0 GiB of host memory, which has a budget of 10.0 GiB",
+        "needs 6.0 GiB of host memory; with 5.0 GiB in use by other processes that is 11.0 GiB"
+        " of 10.0 GiB",
+        None,
+    ]
+    assert [each.has_others(ref()) for each in (alone, left, beside, fits)] == [
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("needed", "in_use", "largest", "said"),
+    [
+        (6, 5, {}, ["free 1.0 GiB of what others use there"]),
+        (6, 5, {"host": "pid 7"}, ["free 1.0 GiB of what others use there (the largest: pid 7)"]),
+        (10, 5, {}, ["free 5.0 GiB of what others use there"]),
+        (11, 5, {}, []),  # it would not be enough
+    ],
+)
+def test_others_are_asked_for_what_is_missing_where_that_alone_is_enough(
+    needed: int, in_use: int, largest: dict[str, str], said: list[str]
+) -> None:
+    need = PoolNeed("host", needed * 2**30, 10 * 2**30)
+    ledger = Ledger([workload(needs=(need,))], {"host": in_use * 2**30})
+
+    assert list(freed_by_others(ref(), ledger, largest)) == said
 
 
 def test_what_others_use_is_there_whoever_comes() -> None:

@@ -346,6 +346,16 @@ def test_settings_that_fit_only_together_are_offered_together() -> None:
     assert "; with contextSize: 4864, promptCache: 0 it fits (19.5 GiB in all)" in text
 
 
+def test_slots_are_given_up_before_a_cache_of_four_bits() -> None:
+    each = told(context=2048, slots=8, kv_unified=False, prompt_cache_bytes=0)
+
+    text = refusal(asked(each), mac(budget="18852Mi")) or ""
+
+    assert (
+        "; with contextSize: 768, cacheTypeK: q8_0 and cacheTypeV: q8_0, parallelSlots: 1 it fits"
+    ) in text
+
+
 def test_where_nothing_helps_the_text_says_so() -> None:
     text = refusal(asked(told()), mac("1Gi"))
 

@@ -17,6 +17,20 @@ EQUIVALENT: dict[str, dict[tuple[str, str, str], str]] = {
             "2",
         ): "any number that was not asked before is as good",
     },
+    "reconciler/capacity/pools.py": {
+        (
+            "for pool, size in zip(devices, (first, *others), strict=True)",
+            "True",
+            "False",
+        ): "a model is split into a part for each device, and no more",
+    },
+    "reconciler/capacity/smaller.py": {
+        (
+            "count = largest(1, asked.places - 1, lambda n: fits(replace(asked, places=n)))",
+            "-",
+            "+",
+        ): "as many as were asked for do not fit, nor do more",
+    },
     "reconciler/core/node_ports.py": {
         (
             "self._left.pop((target, last.before))",

@@ -382,14 +382,22 @@ def test_a_refusal_does_not_count_who_was_asked_later(later: dict[str, Any]) -> 
     assert "contextSize: " in messages(after)["large"]
 
 
-def test_a_suspended_neighbour_takes_nothing_of_what_a_refusal_counts() -> None:
+@pytest.mark.parametrize(
+    ("where", "suspended"),
+    [({}, True), ({"agent": None, "kubernetes": {"cluster": "prod"}}, False)],
+)
+def test_who_is_suspended_or_in_another_pod_takes_nothing_of_what_a_refusal_counts(
+    where: dict[str, Any], suspended: bool
+) -> None:
     models = model("m"), model("n", source="https://models.test/n.gguf")
-    stopped = service("a", suspend=True)
+    first = service("a", suspend=suspended, image="registry.test/own:1")
+    second = service("b", modelRef="n", image="registry.test/own:1")
 
     assignment = assign(
-        fleet(node(), *models, stopped, service("b", modelRef="n")), known(12 * GIB, "m", "n")
+        fleet(node(**where), *models, first, second), known(4 * GIB, "m") | known(30 * GIB, "n")
     )
 
+    assert rules(assignment) == {"b": "MemoryFits"}
     assert "default/a" not in messages(assignment)["b"]
 
 
@@ -397,7 +405,8 @@ def test_mode_warn_admits_what_does_not_fit_and_says_so() -> None:
     assignment = assign(fleet(node(), model(), service(memory={"mode": "warn"})), known(20 * GIB))
 
     assert homes(assignment) == {"chat": "mac"}
-    assert [f.rule for f in assignment.warnings] == ["MemoryOverridden"]
+    warned = [(f.rule, f.field) for f in assignment.warnings]
+    assert warned == [("MemoryOverridden", "spec.memory.mode")]
 
 
 def test_the_closest_statement_of_a_budget_counts() -> None:
@@ -411,27 +420,45 @@ def test_the_closest_statement_of_a_budget_counts() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"contextSize": 4096}, []),
+        ({"contextSize": 4096}, {}),
         (
             {"contextSize": 4097},
-            ["4097 tokens, and m was trained with 4096: no more than 4096 are"],
+            {"spec.contextSize": "4097 tokens, and m was trained with 4096: no more than 4096 are"},
         ),
-        ({"contextSize": 8192, "parallelSlots": 2}, []),
+        ({"contextSize": 8192, "parallelSlots": 2}, {}),
         (
             {"contextSize": 9000, "parallelSlots": 2},
-            ["9000 tokens, and m was trained with 4096: with 2 slots no more than 8192 are"],
+            {
+                "spec.contextSize": "9000 tokens, and m was trained with 4096:"
+                " with 2 slots no more than 8192 are"
+            },
+        ),
+        ({}, {"spec": "8192 tokens, and m was trained with 4096: no more than 4096 are"}),
+        (
+            {
+                "runtime": "llamacpp-router",
+                "modelRef": None,
+                "contextSize": 4096,
+                "models": [{"name": "m", "contextSize": 5000}],
+            },
+            {
+                "spec.models[0].contextSize": "5000 tokens, and m was trained with 4096:"
+                " no more than 4096 are"
+            },
         ),
     ],
 )
 def test_more_context_than_the_model_was_trained_with_is_a_warning_with_both_numbers(
-    spec: dict[str, Any], said: list[str]
+    spec: dict[str, Any], said: dict[str, str]
 ) -> None:
     (its,) = known().values()
     trained = replace(its, keys={**its.keys, "llama.context_length": 4096})
 
     found = assign(fleet(node(), model(), service(**spec)), dict.fromkeys(known(), trained))
 
-    assert [f.message for f in found.warnings] == [f"{text} of use" for text in said]
+    assert {f.field: f.message for f in found.warnings} == {
+        at: f"{text} of use" for at, text in said.items()
+    }
     assert {f.rule for f in found.warnings} <= {"ContextTooLong"}
     assert homes(found) == {"chat": "mac"}
 
@@ -623,3 +650,18 @@ def test_an_earlier_answer_changes_nothing_about_the_next(two: tuple[Revision, R
     before = assign(*first)
 
     assert assign(*second, before) == assign(*second)
+
+
+def test_a_node_is_asked_again_only_where_something_of_it_changed() -> None:
+    """In a fleet of thousands a commit is about one of them."""
+    shared = (node("mac"), node("edge"), model(), service(placement={"nodes": ["mac"]}))
+    others = (service("z", placement={"nodes": ["edge"]}, contextSize=n) for n in (1024, 2048))
+    first, second = (fleet(*shared, other) for other in others)
+
+    before = assign(first, known())
+    after = assign(second, known(), before)
+
+    kept = {
+        a.node.metadata.name for a in after.admissions if any(a is b for b in before.admissions)
+    }
+    assert kept == {"mac"}
