@@ -145,7 +145,11 @@ def engine(tmp_path: Path) -> Iterator[Server]:
         directory=str(tmp_path / "engine"),
         model_paths={"tiny": str(tiny_llama(tmp_path / "tiny.gguf"))},
     )
-    made = Server(render(service(contextSize=8192), facts), int(facts.port), tmp_path / "engine")
+    made = Server(
+        render(service(contextSize=8192, parallelSlots=1), facts),
+        int(facts.port),
+        tmp_path / "engine",
+    )
     with made:
         yield made.wait_ready()
 
@@ -183,7 +187,7 @@ def test_the_long_answer_of_the_kind_job_is_one_that_a_drain_waits_for(
 
     with running(log, "companion", *words, "--listen", f"127.0.0.1:{own}", "--settle", "0.2"):
         wait_readyz(own, 200)
-        with ask(engine, "tiny", "--seconds", "2", "--most", "2000") as client:
+        with ask(engine, "tiny", "--seconds", "2", "--most", "3000") as client:
             wait_begun(client)
             drain = threading.Thread(target=get, args=(own, "/drain"))
             drain.start()
