@@ -13,7 +13,7 @@ from reconciler.cli.clusters import must_have_name
 from reconciler.core.target import changes_to_apply
 from reconciler.loop import LoopDelegate
 from reconciler.loop.desired import CachedFacts, Desired
-from reconciler.source.verdict import ByHand
+from reconciler.source.verdict import Acceptance
 
 if TYPE_CHECKING:
     from reconciler.agents.nodes import AgentNodes
@@ -70,13 +70,13 @@ class FleetDelegate(LoopDelegate):
         self._fleet = self._fleet or (self._noted.name if self._noted else "")
         return self._noted
 
-    def by_hand(self) -> ByHand:
+    def acceptance(self) -> Acceptance:
         """Beside agents alone, each of them is asked for itself."""
         if self._together is None or not self._fleet:
-            return ByHand(command="")
+            return Acceptance(command="")
         from reconciler.kube.accepted import COMMAND
 
-        return ByHand(COMMAND.format(fleet=self._fleet), partial(self._accepts, self._together))
+        return Acceptance(COMMAND.format(fleet=self._fleet), partial(self._accepts, self._together))
 
     def _accepts(self, together: Together, head: str) -> bool:
         self._is_let_in = together.accepts(self._fleet, head)

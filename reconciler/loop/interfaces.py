@@ -16,7 +16,7 @@ from reconciler.loop.desired import CachedFacts, Desired, no_facts
 from reconciler.source.checkout import Checkout
 from reconciler.source.history import HeldHead, NotedRevision, RefusedRevision, SourceRecord
 from reconciler.source.load import Loaded
-from reconciler.source.verdict import ON_THE_NODE, ByHand, HeadVerdict
+from reconciler.source.verdict import ON_THE_NODE, Acceptance, HeadVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Journal(Protocol):
     def before(self) -> Before:
         """What the revision that was applied last has to do with removals."""
 
-    def accept(self, checkout: Checkout, by_hand: ByHand) -> HeadVerdict:
+    def accept(self, checkout: Checkout, acceptance: Acceptance) -> HeadVerdict:
         """Whether this revision may follow the applied one; an older head may not until a person
         lets it in."""
 
@@ -141,7 +141,7 @@ class LoopDelegate:
         Raises ReconcilerError: they do not answer."""
         return None
 
-    def by_hand(self) -> ByHand:
+    def acceptance(self) -> Acceptance:
         """How a person lets in a head that is held."""
         return ON_THE_NODE
 

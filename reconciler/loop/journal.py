@@ -28,7 +28,7 @@ from reconciler.source.history import (
     SourceRecord,
     is_commit,
 )
-from reconciler.source.verdict import ON_THE_NODE, ByHand, Course, HeadVerdict, judge
+from reconciler.source.verdict import ON_THE_NODE, Acceptance, Course, HeadVerdict, judge
 
 if TYPE_CHECKING:
     from reconciler.source.load import Loaded
@@ -71,7 +71,7 @@ class SourceJournal:
             else None
         )
 
-    def accept(self, checkout: Checkout, by_hand: ByHand = ON_THE_NODE) -> HeadVerdict:
+    def accept(self, checkout: Checkout, acceptance: Acceptance = ON_THE_NODE) -> HeadVerdict:
         """Whether a fetched revision may follow the applied one. A head that is held is let in by
         the note beside this record as well. Raises StateError."""
         refused, last, head = self._record.refused, self.last, checkout.revision
@@ -88,9 +88,9 @@ class SourceJournal:
             location=git.location,
             ref=self._ref,
             strict=self._strict,
-            by_hand=replace(
-                by_hand,
-                accepts=lambda head: accepted(self._file.path) == head or by_hand.accepts(head),
+            acceptance=replace(
+                acceptance,
+                accepts=lambda head: accepted(self._file.path) == head or acceptance.accepts(head),
             ),
         )
 

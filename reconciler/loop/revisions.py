@@ -140,7 +140,7 @@ class Revisions:
             return
         self._recall()
         self._seen = None  # until it is followed: if not, it comes again, or the one before it does
-        verdict = self.journal.accept(checkout, self.delegate.by_hand())
+        verdict = self.journal.accept(checkout, self.delegate.acceptance())
         if verdict.message:
             (self.report.rewritten if verdict.take else self.report.held)(verdict.message)
         self.held = None if verdict.take else verdict.message

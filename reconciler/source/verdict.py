@@ -33,7 +33,7 @@ def _nobody(head: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ByHand:
+class Acceptance:
     """How a person lets one held head in: `command` with {head} in it, empty where there is none,
     and whether that was done."""
 
@@ -41,7 +41,7 @@ class ByHand:
     accepts: Callable[[str], bool] = _nobody
 
 
-ON_THE_NODE = ByHand()
+ON_THE_NODE = Acceptance()
 
 
 def judge(
@@ -52,15 +52,15 @@ def judge(
     location: str,
     ref: str,
     strict: bool = False,
-    by_hand: ByHand = ON_THE_NODE,
+    acceptance: Acceptance = ON_THE_NODE,
 ) -> HeadVerdict:
     """Whether `head` may follow the commit applied last. `is_ancestor(older, newer)` queries the
     history.
 
     An older head on the same ref comes from a stale mirror, or from a branch that was force-pushed
     back: going back silently would undo newer commits, so it is held until a commit or a user
-    decides. `strict` holds a rewritten branch as well. `by_hand` is asked about a head that would
-    be held.
+    decides. `strict` holds a rewritten branch as well. `acceptance` is asked about a head that
+    would be held.
     """
     if last is None or (last.location, last.ref) != (location, ref):
         return HeadVerdict(Course.FIRST, take=True)
@@ -75,9 +75,9 @@ def judge(
     what = f"{location}: {ref} {_TELL[course].format(here=here, there=there)}"
     if course is Course.DIVERGED and not strict:
         return HeadVerdict(course, take=True, message=f"{what}; followed")
-    if by_hand.accepts(head):
+    if acceptance.accepts(head):
         return HeadVerdict(course, take=True, message=f"{what}; accepted by hand")
-    command = by_hand.command.format(head=there)
+    command = acceptance.command.format(head=there)
     if strict:
         why = f"{what}: held (--strict-history); `{command}` on the node follows it"
         return HeadVerdict(course, take=False, message=why)

@@ -15,7 +15,7 @@ from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
 from reconciler.source.git import GitSource
 from reconciler.source.history import Applied, HeldHead, HistoryFile, RefusedRevision, SourceRecord
-from reconciler.source.verdict import ByHand, Course, HeadVerdict, judge
+from reconciler.source.verdict import Acceptance, Course, HeadVerdict, judge
 from tests.support.repos import Repo, run_git
 
 A, B, C = "a" * 40, "b" * 40, "c" * 40
@@ -73,7 +73,7 @@ def test_under_strict_history_a_rewritten_branch_waits_until_that_head_is_accept
         location="repo",
         ref="main",
         strict=True,
-        by_hand=ByHand(accepts=lambda head: head == accepted),
+        acceptance=Acceptance(accepts=lambda head: head == accepted),
     )
 
     assert found.take is take
@@ -81,10 +81,10 @@ def test_under_strict_history_a_rewritten_branch_waits_until_that_head_is_accept
 
 
 def test_an_older_head_is_followed_once_it_is_accepted() -> None:
-    def found(**by_hand: Any) -> HeadVerdict:
+    def found(**acceptance: Any) -> HeadVerdict:
         older = lambda *pair: pair == (A, B)  # noqa: E731
-        given = ByHand(**by_hand)
-        return judge(applied(B), A, older, location="repo", ref="main", by_hand=given)
+        given = Acceptance(**acceptance)
+        return judge(applied(B), A, older, location="repo", ref="main", acceptance=given)
 
     taken, held = found(accepts=lambda head: head == A), found(command="let {head} in")
 

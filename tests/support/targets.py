@@ -20,7 +20,7 @@ from reconciler.loop.desired import Desired
 from reconciler.source.checkout import Checkout
 from reconciler.source.history import NotedRevision, SourceRecord
 from reconciler.source.load import Loaded
-from reconciler.source.verdict import ByHand, Course, HeadVerdict
+from reconciler.source.verdict import Acceptance, Course, HeadVerdict
 
 
 class NoJournal:
@@ -29,7 +29,7 @@ class NoJournal:
     before = Before()
     record = SourceRecord()
 
-    def accept(self, checkout: Checkout, by_hand: ByHand) -> HeadVerdict:
+    def accept(self, checkout: Checkout, acceptance: Acceptance) -> HeadVerdict:
         return HeadVerdict(Course.FIRST, take=True)
 
     def held(self, head: str, why: str, *, waits_for_a_person: bool) -> None:
