@@ -8,11 +8,19 @@ from typing import Any
 
 from reconciler.api.benchmark import BATCH_TOKENS
 from reconciler.api.digest import digest
+from reconciler.api.field import LIFECYCLE, fields_of
+from reconciler.api.inferenceservice import InferenceServiceSpec, ModelEntry
 
 # What a process is started with, and what makes none of its tokens faster or slower.
-_NO_MATTER = re.compile(
-    r"promptCache|jinja|sleepIdle|runtimeOptions\.corsOrigins|router\..*|rollout\..*|preload"
-)
+_NO_MATTER = {
+    *(
+        field.path
+        for part in (InferenceServiceSpec, ModelEntry)
+        for field in fields_of(part)
+        if field.purpose.use is LIFECYCLE or not field.purpose.affects_speed
+    ),
+    "runtimeOptions.corsOrigins",
+}
 _OF_ONE = re.compile(r"models\[([^\]]+)\]\.(.+)")
 
 
@@ -25,7 +33,7 @@ def settings_digest(settings: Mapping[str, Any], model: str) -> str:
         match = _OF_ONE.fullmatch(path)
         name = match[2] if match else path
         is_off = value is None or value is False or value in ("", [], ())  # and 0 is a number
-        if (match is None or match[1] == model) and not is_off and not _NO_MATTER.fullmatch(name):
+        if (match is None or match[1] == model) and not is_off and name not in _NO_MATTER:
             own[name] = value
     return digest(own)
 

@@ -7,6 +7,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from reconciler.api.field import (
+    ELSEWHERE,
+    LIFECYCLE,
+    POD,
+    PROCESS,
+    SCALE,
+    WORKLOAD,
+    Purpose,
+)
 from reconciler.api.fleetnode import Fraction
 from reconciler.api.meta import (
     Name,
@@ -38,27 +47,43 @@ class ModelSettings(Spec):
     """What can be said per service, and per model of a router. Unset: the service's, then ours."""
 
     context_size: Annotated[
-        ContextSize | None, Field(description="Tokens, shared by the slots. Default 8192.")
+        ContextSize | None,
+        Purpose(PROCESS, default=8192),
+        Field(description="Tokens, shared by the slots. Default 8192."),
     ] = None
-    parallel_slots: Annotated[Slots | None, Field(description="Default 1.")] = None
-    cache_type_k: Annotated[CacheType | None, Field(description="Default f16.")] = None
-    cache_type_v: Annotated[CacheType | None, Field(description="Default f16.")] = None
+    parallel_slots: Annotated[
+        Slots | None, Purpose(PROCESS, default=1), Field(description="Default 1.")
+    ] = None
+    cache_type_k: Annotated[
+        CacheType | None, Purpose(PROCESS, default="f16"), Field(description="Default f16.")
+    ] = None
+    cache_type_v: Annotated[
+        CacheType | None, Purpose(PROCESS, default="f16"), Field(description="Default f16.")
+    ] = None
     gpu_layers: Annotated[
-        Layers | None, Field(description="Layers on the device. Unset: all where there is one.")
+        Layers | None,
+        Purpose(PROCESS),
+        Field(description="Layers on the device. Unset: all where there is one."),
     ] = None
-    batch_size: Annotated[Batch | None, Field(description="Default 2048.")] = None
-    u_batch_size: Annotated[Batch | None, Field(description="Default 512.")] = None
-    extra_args: Args = ()
+    batch_size: Annotated[
+        Batch | None, Purpose(PROCESS, default=2048), Field(description="Default 2048.")
+    ] = None
+    u_batch_size: Annotated[
+        Batch | None, Purpose(PROCESS, default=512), Field(description="Default 512.")
+    ] = None
+    extra_args: Annotated[Args, Purpose(PROCESS)] = ()
 
 
 class ModelEntry(ModelSettings):
-    name: Name
-    preload: bool = False
+    name: Annotated[Name, Purpose(WORKLOAD)]
+    preload: Annotated[bool, Purpose(PROCESS, affects_speed=False)] = False
 
 
 class Router(Spec):
     resident: Annotated[
-        int, Field(ge=1, le=64, description="Models in memory at once; 1 swaps.")
+        int,
+        Purpose(PROCESS, affects_speed=False),
+        Field(ge=1, le=64, description="Models in memory at once; 1 swaps."),
     ] = 1
 
 
@@ -74,23 +99,26 @@ class EnvVar(Spec):
 
 
 class ResourceRequirements(Spec):
-    requests: Resources = Field(default_factory=dict)
-    limits: Resources = Field(default_factory=dict)
+    requests: Annotated[Resources, Purpose(POD)] = Field(default_factory=dict)
+    limits: Annotated[Resources, Purpose(POD)] = Field(default_factory=dict)
 
 
 class Endpoint(Spec):
     port: Annotated[
         Port | None,
+        Purpose(WORKLOAD),
         Field(description="Unset on an agent node: follows from the names of node and service."),
     ] = None
-    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
+    type: Annotated[Literal["ClusterIP", "NodePort", "LoadBalancer"], Purpose(SCALE)] = "ClusterIP"
 
 
 class ServiceMemory(Spec):
-    budget: Bytes | None = None
-    fraction: Fraction | None = None
+    budget: Annotated[Bytes | None, Purpose(ELSEWHERE)] = None
+    fraction: Annotated[Fraction | None, Purpose(ELSEWHERE)] = None
     mode: Annotated[
-        Literal["enforce", "warn"], Field(description="warn: start it although it does not fit.")
+        Literal["enforce", "warn"],
+        Purpose(LIFECYCLE),
+        Field(description="warn: start it although it does not fit."),
     ] = "enforce"
 
 
@@ -107,9 +135,13 @@ class Autoscaling(Spec):
     metrics: tuple[Metric, ...] = ()
 
 
+_ONLY_STATED = Purpose(LIFECYCLE, noted_unstated=False)
+
+
 class Benchmark(Spec):
     enabled: Annotated[
         bool | None,
+        Purpose(ELSEWHERE),
         Field(
             description="Whether a cluster's pods are measured by a Job, once for each class of"
             " devices. Unset: where the pool states a GPU. Agents measure when they are asked."
@@ -117,20 +149,21 @@ class Benchmark(Spec):
     ] = None
     every_class: Annotated[
         bool,
+        Purpose(ELSEWHERE),
         Field(
             description="Whether a Job also measures on classes of the pool's devices where no pod"
             " of the service runs: it fetches the model and starts the engine there."
         ),
     ] = True
-    warmup_iterations: Annotated[int, Field(ge=0)] = 2
-    iterations: Annotated[int, Field(ge=1)] = 5
-    min_duration: Duration = 30.0
+    warmup_iterations: Annotated[int, _ONLY_STATED, Field(ge=0)] = 2
+    iterations: Annotated[int, _ONLY_STATED, Field(ge=1)] = 5
+    min_duration: Annotated[Duration, _ONLY_STATED] = 30.0
 
 
 class Rollout(Spec):
-    drain_timeout: Duration = 60.0
-    handover: Duration = 1800.0
-    on_upgrade: Literal["defer", "restart"] = "defer"
+    drain_timeout: Annotated[Duration, Purpose(LIFECYCLE)] = 60.0
+    handover: Annotated[Duration, Purpose(LIFECYCLE)] = 1800.0
+    on_upgrade: Annotated[Literal["defer", "restart"], Purpose(LIFECYCLE)] = "defer"
 
 
 class SecretName(Spec):
@@ -139,39 +172,50 @@ class SecretName(Spec):
 
 class InferenceServiceSpec(ModelSettings):
     runtime: Annotated[
-        str | None, Field(description="Unset: the node's default runtime, then llama-server.")
+        str | None,
+        Purpose(WORKLOAD),
+        Field(description="Unset: the node's default runtime, then llama-server."),
     ] = None
-    model_ref: Name | None = None
-    models: Annotated[tuple[ModelEntry, ...] | None, Field(min_length=1, max_length=500)] = None
+    model_ref: Annotated[Name | None, Purpose(WORKLOAD)] = None
+    models: Annotated[
+        tuple[ModelEntry, ...] | None, Purpose(WORKLOAD), Field(min_length=1, max_length=500)
+    ] = None
     router: Router = Router.model_construct()
-    replicas: Annotated[int, Field(ge=0, le=1000)] = 1
-    suspend: Annotated[bool, Field(description="Stop it and keep the files.")] = False
-    placement: Placement = Placement.model_construct()
-    flash_attention: bool | Literal["auto"] = "auto"
+    replicas: Annotated[int, Purpose(SCALE), Field(ge=0, le=1000)] = 1
+    suspend: Annotated[
+        bool, Purpose(WORKLOAD), Field(description="Stop it and keep the files.")
+    ] = False
+    placement: Annotated[Placement, Purpose(ELSEWHERE)] = Placement.model_construct()
+    flash_attention: Annotated[bool | Literal["auto"], Purpose(PROCESS)] = "auto"
     prompt_cache: Annotated[
-        Bytes, Field(description="Memory for the prompts of earlier requests. Default 256Mi.")
+        Bytes,
+        Purpose(PROCESS, affects_speed=False),
+        Field(description="Memory for the prompts of earlier requests. Default 256Mi."),
     ] = 2**28
-    jinja: bool = True
+    jinja: Annotated[bool, Purpose(PROCESS, affects_speed=False)] = True
     chat: Annotated[
         bool,
+        _ONLY_STATED,
         Field(
             description="false: clients have text completed, and do not chat. Its model then needs"
             " no chat template, and status says completions only. Nothing is refused."
         ),
     ] = True
-    sleep_idle: Duration | None = None
-    env: Annotated[tuple[EnvVar, ...], Field(max_length=64)] = ()
-    devices: Annotated[int, Field(ge=1, le=64)] = 1
-    runtime_options: dict[str, Any] = Field(default_factory=dict)
+    sleep_idle: Annotated[Duration | None, Purpose(PROCESS, affects_speed=False)] = None
+    env: Annotated[tuple[EnvVar, ...], Purpose(PROCESS), Field(max_length=64)] = ()
+    devices: Annotated[int, Purpose(PROCESS), Field(ge=1, le=64)] = 1
+    runtime_options: Annotated[dict[str, Any], Purpose(PROCESS)] = Field(default_factory=dict)
     resources: ResourceRequirements = ResourceRequirements.model_construct()
     endpoint: Endpoint = Endpoint.model_construct()
     memory: ServiceMemory = ServiceMemory.model_construct()
-    autoscaling: Autoscaling | None = None
+    autoscaling: Annotated[Autoscaling | None, Purpose(SCALE, pods_only=True)] = None
     benchmark: Benchmark = Benchmark.model_construct()
     rollout: Rollout = Rollout.model_construct()
-    image: str | None = None
-    image_pull_secrets: tuple[SecretName, ...] = ()
-    priority: Literal["critical", "high", "normal", "low", "batch"] = "normal"
+    image: Annotated[str | None, Purpose(POD, pods_only=True)] = None
+    image_pull_secrets: Annotated[tuple[SecretName, ...], Purpose(POD, pods_only=True)] = ()
+    priority: Annotated[Literal["critical", "high", "normal", "low", "batch"], Purpose(POD)] = (
+        "normal"
+    )
 
 
 class InferenceService(Resource):

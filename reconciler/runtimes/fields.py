@@ -1,62 +1,26 @@
-"""What each field of a service is for: what its process is rendered from, what only a target acts
-on, and the rest."""
+"""The fields of a service by what they are for, as each of them states it
+(`reconciler.api.inferenceservice`)."""
 
 from __future__ import annotations
 
-# Every field of InferenceServiceSpec is in exactly one of these (a test holds that): what the
-# process is rendered from, what only the target acts on, what Workload carries in a field of its
-# own, and what decides where or whether to run, or acts on Kubernetes only.
-MODEL_FIELDS = (
-    "contextSize",
-    "parallelSlots",
-    "cacheTypeK",
-    "cacheTypeV",
-    "gpuLayers",
-    "batchSize",
-    "uBatchSize",
-    "extraArgs",
-)
-SERVICE_FIELDS = (
-    "flashAttention",
-    "promptCache",
-    "jinja",
-    "sleepIdle",
-    "env",
-    "devices",
-    "runtimeOptions",
-    "router",
-)
-LIFECYCLE_FIELDS = (
-    "rollout.drainTimeout",
-    "rollout.handover",
-    "rollout.onUpgrade",
-    "memory.mode",
-)
-# These only say how to measure it, and are left out where they are not stated.
-BENCHMARK_FIELDS = (
-    "benchmark.warmupIterations",
-    "benchmark.iterations",
-    "benchmark.minDuration",
-)
-# What clients ask it for: left out where it is not stated, and a change of it restarts nothing.
-CLIENT_FIELDS = ("chat",)
-CARRIED_FIELDS = ("runtime", "modelRef", "models", "suspend", "endpoint.port")
-ELSEWHERE_FIELDS = (
-    "replicas",
-    "placement",
-    "memory.budget",
-    "memory.fraction",
-    "endpoint.type",
-    "resources",
-    "autoscaling",
-    "image",
-    "imagePullSecrets",
-    "priority",
-    "benchmark.enabled",
-    "benchmark.everyClass",
-)
-# In a cluster these count as well, by the names that plans show: what pods are made from beside
-# what their processes are, and what changes without a new pod.
-POD_FIELDS = ("resources.requests", "resources.limits", "imagePullSecrets", "priority")
-SCALE_FIELDS = ("replicas", "endpoint.type", "autoscaling")
-PROCESS_FIELDS = frozenset(MODEL_FIELDS + SERVICE_FIELDS)
+from reconciler.api.field import SpecField, Use, fields_of
+from reconciler.api.inferenceservice import InferenceServiceSpec, ModelEntry
+
+FIELDS: tuple[SpecField, ...] = tuple(fields_of(InferenceServiceSpec))
+_ENTRY = tuple(fields_of(ModelEntry))
+
+
+def _for(use: Use, fields: tuple[SpecField, ...] = FIELDS) -> tuple[str, ...]:
+    return tuple(field.path for field in fields if field.purpose.use is use)
+
+
+PROCESS_FIELDS = frozenset(_for(Use.PROCESS))
+POD_FIELDS, SCALE_FIELDS = _for(Use.POD), _for(Use.SCALE)
+# How it is measured, and what clients ask it for: left out where it is not stated.
+STATED_FIELDS = tuple(field.path for field in FIELDS if not field.purpose.noted_unstated)
+LIFECYCLE_FIELDS = tuple(path for path in _for(Use.LIFECYCLE) if path not in STATED_FIELDS)
+# What a router has for each of its models, and what only an entry of models[] can state.
+MODEL_FIELDS = tuple(path for path in _for(Use.PROCESS) if path in _for(Use.PROCESS, _ENTRY))
+ENTRY_FIELDS = tuple(path for path in _for(Use.PROCESS, _ENTRY) if path not in PROCESS_FIELDS)
+SERVICE_FIELDS = tuple(path for path in _for(Use.PROCESS) if path not in MODEL_FIELDS)
+DEFAULTS = {field.path: field.purpose.default for field in FIELDS}

@@ -89,6 +89,7 @@ RUNTIME = Runtime(
     ),
     command=command,
     memory_settings=memory_settings,
+    fields=llamacpp_model.FIELDS,
     apis=llamacpp_model.apis,
     effective=Effective(differs),
     asleep=asleep,

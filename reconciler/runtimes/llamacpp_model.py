@@ -35,6 +35,14 @@ Flag = tuple[str, str | bool]
 # took 28 s instead of 0.2 s for six answers (llama.cpp b11434).
 ENVIRONMENT: Mapping[str, str] = {"OMP_WAIT_POLICY": "passive"}
 
+FIELDS = frozenset(
+    {
+        *("contextSize", "parallelSlots", "cacheTypeK", "cacheTypeV", "gpuLayers", "batchSize"),
+        *("uBatchSize", "extraArgs", "flashAttention", "promptCache", "jinja", "sleepIdle"),
+        *("env", "devices", "runtimeOptions"),
+    }
+)
+
 # Watched through these, and kept from surprises: no web pages, no downloads, and no origin but
 # the machine itself may use the server from a browser.
 SERVER_FLAGS: tuple[Flag, ...] = (

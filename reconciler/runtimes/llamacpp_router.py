@@ -21,7 +21,6 @@ from reconciler.runtimes import (
     llamacpp_model,
     llamacpp_timings,
 )
-from reconciler.runtimes.fields import PROCESS_FIELDS
 from reconciler.runtimes.many import ManyModels
 from reconciler.runtimes.runtime import (
     EngineProgram,
@@ -237,6 +236,7 @@ RUNTIME = Runtime(
     ),
     command=command,
     memory_settings=memory_settings,
+    fields=llamacpp_model.FIELDS | {"router.resident", "rollout.drainTimeout"},
     apis=llamacpp_model.apis,
     check_args=check_args,
     check_env=llamacpp_flags.check_env,
@@ -260,5 +260,4 @@ RUNTIME = Runtime(
         reload_path="/models?reload=1",
         load_path="/models/load",
     ),
-    fields=PROCESS_FIELDS | {"rollout.drainTimeout"},
 )

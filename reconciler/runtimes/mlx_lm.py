@@ -132,9 +132,9 @@ RUNTIME = Runtime(
     ),
     command=command,
     memory_settings=memory_settings,
+    fields=frozenset({"parallelSlots", "promptCache", "extraArgs", "runtimeOptions"}),
     serving=serving,
     check_args=check_args,
     check_env=arguments.unlisted_variable,
     arguments=arguments.names_of(ALLOWED),
-    fields=frozenset({"parallelSlots", "promptCache", "extraArgs", "runtimeOptions"}),
 )

@@ -70,8 +70,8 @@ RUNTIME = Runtime(
     ),
     command=command,
     memory_settings=memory_settings,
+    fields=frozenset({"parallelSlots", "runtimeOptions"}),
     apis=lambda _: (CHAT,),
     check_args=check_args,
     check_env=arguments.unlisted_variable,
-    fields=frozenset({"parallelSlots", "runtimeOptions"}),
 )

@@ -17,7 +17,6 @@ from reconciler.fleet.command import Command, ServedModel
 from reconciler.fleet.model_file import ModelFile
 from reconciler.fleet.workload import Workload
 from reconciler.memory import MemorySettings
-from reconciler.runtimes.fields import PROCESS_FIELDS
 from reconciler.runtimes.many import ManyModels
 from reconciler.runtimes.timing import EngineTimings
 
@@ -169,6 +168,7 @@ class Runtime:
     engine: EngineProgram
     command: Callable[[Workload, NodeFacts], Command]
     memory_settings: Callable[[Workload, ModelFile], MemorySettings]
+    fields: frozenset[str]
     apis: Callable[[Mapping[str, Any]], tuple[Api, ...]] = lambda _: (CHAT, COMPLETIONS)
     check_args: Callable[[tuple[str, ...]], tuple[tuple[int, str], ...]] = lambda _: ()
     check_env: Callable[[str], str | None] = lambda _: None
@@ -187,4 +187,3 @@ class Runtime:
     timings: EngineTimings | None = None
     takes_projector: bool = False
     aliases: tuple[str, ...] = ()
-    fields: frozenset[str] = PROCESS_FIELDS - {"router"}

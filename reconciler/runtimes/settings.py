@@ -12,24 +12,18 @@ from pydantic import BaseModel
 
 from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec, ModelSettings
 from reconciler.runtimes.fields import (
-    BENCHMARK_FIELDS,
-    CLIENT_FIELDS,
+    DEFAULTS,
+    ENTRY_FIELDS,
+    FIELDS,
     LIFECYCLE_FIELDS,
+    MODEL_FIELDS,
     POD_FIELDS,
     PROCESS_FIELDS,
     SCALE_FIELDS,
+    SERVICE_FIELDS,
+    STATED_FIELDS,
 )
 from reconciler.runtimes.runtime import Runtime
-
-_MODEL_DEFAULTS: Mapping[str, Any] = {
-    "contextSize": 8192,
-    "parallelSlots": 1,
-    "cacheTypeK": "f16",
-    "cacheTypeV": "f16",
-    "gpuLayers": None,  # all where there is a device
-    "batchSize": 2048,
-    "uBatchSize": 512,
-}
 
 
 def settings(service: InferenceService, runtime: Runtime) -> dict[str, Any]:
@@ -48,8 +42,10 @@ def settings(service: InferenceService, runtime: Runtime) -> dict[str, Any]:
         values = {}
         preloads = any(entry.preload for entry in spec.models)
         for position, entry in enumerate(spec.models):
-            values[f"models[{entry.name}].preload"] = entry.preload if preloads else position == 0
-            for name, value in _of_model(entry, spec, runtime).items():
+            own = _read(entry, ENTRY_FIELDS)
+            if not preloads:
+                own["preload"] = position == 0
+            for name, value in (own | _of_model(entry, spec, runtime)).items():
                 values[f"models[{entry.name}].{name}"] = value
     values.update(_of_service(spec, runtime))
     return values
@@ -61,61 +57,81 @@ def lifecycle(service: InferenceService, runtime: Runtime) -> dict[str, Any]:
     What the runtime does render from (a router's `rollout.drainTimeout`) is in `settings` instead.
     """
     values = _read(service.spec, _others(LIFECYCLE_FIELDS, runtime.fields))
-    stated = _read(service.spec, _MAY_BE_LEFT_OUT)
+    stated = _read(service.spec, STATED_FIELDS)
     return values | {path: v for path, v in stated.items() if v != _LEFT_OUT[path]}
 
 
 def pod_settings(service: InferenceService) -> dict[str, Any]:
     """The values that only pods are made from, by path. `devices` is not among them: it is one of
     `settings` where the runtime knows it."""
-    values = _read(service.spec, POD_FIELDS) | {"image": service.spec.image}
-    values["imagePullSecrets"] = [secret.name for secret in service.spec.image_pull_secrets]
-    return values
+    return _plain(service.spec, POD_FIELDS)
 
 
 def scale(service: InferenceService) -> dict[str, Any]:
     """The number of pods and their Service's settings, by path: a change replaces no pod."""
-    values = _read(service.spec, SCALE_FIELDS)
-    scaling = service.spec.autoscaling
-    values["autoscaling"] = scaling.model_dump(mode="json", by_alias=True) if scaling else None
-    return values
+    return _plain(service.spec, SCALE_FIELDS)
 
 
 def ignored_fields(service: InferenceService, runtime: Runtime) -> tuple[str, ...]:
     """Fields that the document sets and that have no effect under this runtime, by path."""
+    return _given(service, _unused(runtime.fields))
+
+
+def ignored_by_agents(service: InferenceService) -> tuple[str, ...]:
+    """Fields that the document sets and that have no effect on a node with an agent, by path."""
+    return _given(service, _POD_ONLY)
+
+
+def _given(service: InferenceService, fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     given = service.spec.model_fields_set
-    unused = _unused(runtime.fields)
-    return tuple([path for path, attribute in unused if attribute in given])
+    return tuple([path for path, attribute in fields if attribute in given])
 
 
 def _of_model(entry: ModelSettings, spec: InferenceServiceSpec, runtime: Runtime) -> dict[str, Any]:
-    names = _used(tuple(_MODEL_DEFAULTS), runtime.fields)
+    names = _used(_OVERRIDDEN, runtime.fields)
     stated = _read(spec, names)
     if entry is not spec:
         stated |= {name: own for name, own in _read(entry, names).items() if own is not None}
-    values = {n: _MODEL_DEFAULTS[n] if value is None else value for n, value in stated.items()}
-    if "extraArgs" in runtime.fields:
+    values = {name: DEFAULTS[name] if value is None else value for name, value in stated.items()}
+    if _ADDED in runtime.fields:
         own = () if entry is spec else entry.extra_args
-        values["extraArgs"] = [*spec.extra_args, *own]
+        values[_ADDED] = [*spec.extra_args, *own]
     return values
 
 
 def _of_service(spec: InferenceServiceSpec, runtime: Runtime) -> dict[str, Any]:
-    values = _read(spec, _used(_SIMPLE, runtime.fields))
-    if "router" in runtime.fields:
-        values["router.resident"] = spec.router.resident
-    if "env" in runtime.fields:
-        values |= {f"env.{variable.name}": variable.value for variable in spec.env}
+    values = _plain(spec, _used(_RENDERED, runtime.fields))
     if "runtimeOptions" in runtime.fields:
         given = spec.runtime_options
         values |= _options(runtime.options, given) if given else _no_options(runtime.options)
     return values
 
 
-_SIMPLE = (
-    *("flashAttention", "promptCache", "jinja", "sleepIdle", "devices"),
+_ADDED = "extraArgs"  # an entry's come after the service's; any other takes the service's place
+_OVERRIDDEN = tuple(name for name in MODEL_FIELDS if name != _ADDED)
+_RENDERED = (
+    *(name for name in SERVICE_FIELDS if name != "runtimeOptions"),  # known to the runtime alone
     *LIFECYCLE_FIELDS,
 )
+# What a field with parts of its own becomes; any other is one plain value.
+_PARTS: Mapping[str, Callable[[InferenceServiceSpec], dict[str, Any]]] = {
+    "env": lambda spec: {f"env.{variable.name}": variable.value for variable in spec.env},
+    "imagePullSecrets": lambda spec: {
+        "imagePullSecrets": [secret.name for secret in spec.image_pull_secrets]
+    },
+    "autoscaling": lambda spec: {
+        "autoscaling": spec.autoscaling and spec.autoscaling.model_dump(mode="json", by_alias=True)
+    },
+}
+_WITH_PARTS = frozenset(_PARTS)
+
+
+def _plain(spec: InferenceServiceSpec, paths: tuple[str, ...]) -> dict[str, Any]:
+    """The values of fields as plain data."""
+    values = _read(spec, _others(paths, _WITH_PARTS))
+    for path in _used(paths, _WITH_PARTS):
+        values |= _PARTS[path](spec)
+    return values
 
 
 # Which fields a runtime knows is the same for every service, so that it is found once.
@@ -134,8 +150,14 @@ def _others(names: tuple[str, ...], fields: frozenset[str]) -> tuple[str, ...]:
 @functools.cache
 def _unused(fields: frozenset[str]) -> tuple[tuple[str, str], ...]:
     """Paths of fields that a runtime with these does not know, with their attributes."""
-    names = _attributes(InferenceServiceSpec)
-    return tuple((f"spec.{name}", names[name]) for name in sorted(PROCESS_FIELDS - fields))
+    return _with_attributes(sorted(PROCESS_FIELDS - fields))
+
+
+def _with_attributes(paths: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """The fields of a service that these are in, each with its attribute."""
+    attributes = _attributes(InferenceServiceSpec)
+    names = dict.fromkeys(path.partition(".")[0] for path in paths)
+    return tuple((f"spec.{name}", attributes[name]) for name in names)
 
 
 def _options(kind: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,6 +199,5 @@ def _attributes(part: type[BaseModel]) -> Mapping[str, str]:
     return {field.alias or key: key for key, field in part.model_fields.items()}
 
 
-# By path what they are where nothing is stated; they are left out then.
-_MAY_BE_LEFT_OUT = (*BENCHMARK_FIELDS, *CLIENT_FIELDS)
-_LEFT_OUT = _read(InferenceServiceSpec.model_construct(), _MAY_BE_LEFT_OUT)
+_POD_ONLY = _with_attributes(field.path for field in FIELDS if field.purpose.pods_only)
+_LEFT_OUT = _read(InferenceServiceSpec.model_construct(), STATED_FIELDS)

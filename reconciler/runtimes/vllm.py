@@ -147,6 +147,9 @@ RUNTIME = Runtime(
     ),
     command=command,
     memory_settings=memory_settings,
+    fields=frozenset(
+        {"contextSize", "parallelSlots", "devices", "env", "extraArgs", "runtimeOptions"}
+    ),
     check_args=check_args,
     check_env=check_env,
     arguments=arguments.names_of(ALLOWED),
@@ -156,7 +159,4 @@ RUNTIME = Runtime(
     tokens_metric="vllm:generation_tokens_total",
     requests_metric="vllm:num_requests_running",
     images=PodImages("vllm", {"cuda": "docker.io/vllm/vllm-openai:v0.11.0"}),
-    fields=frozenset(
-        {"contextSize", "parallelSlots", "devices", "env", "extraArgs", "runtimeOptions"}
-    ),
 )

@@ -9,7 +9,7 @@ from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef, Resource
 from reconciler.api.model import Model
 from reconciler.api.problem import Finding
-from reconciler.runtimes.settings import ignored_fields
+from reconciler.runtimes.settings import ignored_by_agents, ignored_fields
 from reconciler.source.declared import DeclaredObjects
 from reconciler.source.own_names import unknown_names
 
@@ -69,20 +69,12 @@ def _overruled(thing: Resource) -> Iterator[tuple[str, str]]:
 def _ignored_by_service(
     service: InferenceService, declared: DeclaredObjects
 ) -> Iterator[tuple[str, str]]:
-    given = service.spec.model_fields_set
     rows = declared.runtimes_of(service)
     if len(rows) == 1:
         for where in ignored_fields(service, rows[0]):
             yield where, f"runtime {rows[0].name} does not use it"
-    on_kubernetes_only = [f for f in _KUBERNETES_ONLY if f in given]
-    nodes = declared.stated_nodes(service) if on_kubernetes_only else []
+    of_pods = ignored_by_agents(service)
+    nodes = declared.stated_nodes(service) if of_pods else []
     if nodes and all(node.spec.agent is not None for node in nodes):
-        for name in on_kubernetes_only:
-            yield f"spec.{_KUBERNETES_ONLY[name]}", "it has no effect on nodes with an agent"
-
-
-_KUBERNETES_ONLY = {
-    "autoscaling": "autoscaling",
-    "image": "image",
-    "image_pull_secrets": "imagePullSecrets",
-}
+        for where in of_pods:
+            yield where, "it has no effect on nodes with an agent"

@@ -5,16 +5,15 @@ from __future__ import annotations
 import ast
 import os
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
 from ruamel.yaml import YAML
 
+from reconciler.api.field import fields_of
 from reconciler.api.inferenceservice import InferenceService, InferenceServiceSpec
 from reconciler.fleet.command import Command
 from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, fields, llamacpp_flags, resolve
@@ -110,33 +109,13 @@ def test_a_runtime_is_found_by_its_name_and_by_its_aliases() -> None:
 # --- settings
 
 
-def _leaves(model: type[BaseModel]) -> Iterator[str]:
-    """Every field by its path; those of a few are taken apart."""
-    for name, field in model.model_fields.items():
-        alias = field.alias or name
-        if alias in ("rollout", "memory", "endpoint", "benchmark"):
-            inner = field.annotation
-            assert isinstance(inner, type)
-            assert issubclass(inner, BaseModel)
-            yield from (f"{alias}.{leaf}" for leaf in _leaves(inner))
-        else:
-            yield alias
+class _WithThreads(InferenceServiceSpec):
+    threads: int | None = None
 
 
-def test_every_field_of_a_service_is_known_to_change_something_or_nothing_on_a_node() -> None:
-    groups = (
-        fields.MODEL_FIELDS,
-        fields.SERVICE_FIELDS,
-        fields.LIFECYCLE_FIELDS,
-        fields.BENCHMARK_FIELDS,
-        fields.CLIENT_FIELDS,
-        fields.CARRIED_FIELDS,
-        fields.ELSEWHERE_FIELDS,
-    )
-
-    assert sorted(name for group in groups for name in group) == sorted(
-        _leaves(InferenceServiceSpec)
-    )
+def test_a_field_that_does_not_say_what_it_is_for_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"_WithThreads.threads states 0 purposes; annotate it"):
+        list(fields_of(_WithThreads))
 
 
 _CHANGES: dict[str, Any] = {
@@ -155,24 +134,39 @@ _CHANGES: dict[str, Any] = {
     "env": [{"name": "TZ", "value": "UTC"}],
     "devices": 2,
     "runtimeOptions": {"swaFull": True},
-    "router": {"resident": 2},
-    "rollout": {"drainTimeout": "5s"},
+    "router.resident": 2,
+    "rollout.drainTimeout": "5s",
+}
+_OWN_CHANGES: dict[str, dict[str, Any]] = {  # where a runtime has values of its own
+    "mlx-lm": {"runtimeOptions": {"kvBits": 8}},
+    "mlx-server": {"runtimeOptions": {"toolCallFormat": "hermes"}},
+    "vllm": {"runtimeOptions": {"gpuMemoryUtilization": 0.5}, "extraArgs": ["--seed", "1"]},
 }
 
 
-@pytest.mark.parametrize("name", ["llama-server", "llamacpp-router"])
-@pytest.mark.parametrize("field", _CHANGES)
-def test_a_field_that_a_runtime_renders_from_changes_its_command(name: str, field: str) -> None:
+@pytest.mark.parametrize("name", RUNTIMES)
+@pytest.mark.parametrize("path", sorted(fields.PROCESS_FIELDS | {"rollout.drainTimeout"}))
+def test_a_field_that_a_runtime_renders_from_changes_its_command_and_no_other_does(
+    name: str, path: str
+) -> None:
     row = RUNTIMES[name]
     models = {"models": [{"name": "a"}, {"name": "b"}]} if row.serves_many else {}
+    field, _, inner = path.partition(".")
+    value = (_CHANGES | _OWN_CHANGES.get(name, {}))[path]
     before = service(runtime=name, **models)
-    after = service(runtime=name, **models, **{field: _CHANGES[field]})
-    path = "rollout.drainTimeout" if field == "rollout" else field
+    after = service(runtime=name, **models, **{field: {inner: value} if inner else value})
 
     changed = render(before).digest != render(after).digest
 
     assert changed == (path in row.fields)
     assert (settings(before, row) != settings(after, row)) == changed
+
+
+def test_each_field_that_a_process_is_rendered_from_is_rendered_by_a_runtime() -> None:
+    rendered = {path for row in RUNTIMES.values() for path in row.fields}
+
+    assert sorted(fields.PROCESS_FIELDS - rendered) == []
+    assert sorted(rendered - fields.PROCESS_FIELDS - set(fields.LIFECYCLE_FIELDS)) == []
 
 
 def test_a_lifecycle_field_changes_the_inputs_and_not_the_command() -> None:
