@@ -23,7 +23,7 @@ from reconciler.memory.layers import shape
 
 _MIB = 2**20
 _CONTEXT_STEP = 256  # llama.cpp pads the cells of a context to it
-_SMALLEST_CONTEXT = 512
+_FEWEST_STEPS = 2  # a smaller context is of no use
 # Types for which every backend of llama.cpp has fast attention, with the same type for K and V.
 _SMALLER_CACHES = ("q8_0", "q4_0")
 _SMALLEST_QUANTISATION = 8  # a file of two bits a weight is an eighth of one of sixteen
@@ -107,9 +107,7 @@ def _context(asked: Asked, fits: Fits) -> Offer | None:
     if not all(request.settings.context for request in asked.requests):
         return None
     most = max(_trained_at_most(request) for request in asked.requests)
-    steps = largest(
-        _SMALLEST_CONTEXT // _CONTEXT_STEP, most // _CONTEXT_STEP, lambda n: fits(with_steps(n))
-    )
+    steps = largest(_FEWEST_STEPS, most // _CONTEXT_STEP, lambda n: fits(with_steps(n)))
     if steps is None:
         return None
     return f"contextSize: {steps * _CONTEXT_STEP}{_of_each(asked)}", with_steps(steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 from reconciler.agents.arrival import Verdicts
 from reconciler.agents.left import beside
@@ -33,7 +34,7 @@ def status_of(at: Pass, found: PlannedRevision) -> Status:
     declared = _declared(found.desired, at.node, found.observed, verdicts, refusals)
     answers = {node.target: node.state for node in at.left if node.state}
     return Status(
-        beside(found.observed, at.left),
+        beside(_not_whole(found.observed, _failures(found.plan)), at.left),
         declared,
         {**at.states, **answers},
         found.desired.fleet.revision,
@@ -44,8 +45,11 @@ def status_of(at: Pass, found: PlannedRevision) -> Status:
 
 
 def _verdicts(plan: Plan, states: Mapping[str, NodeState]) -> Mapping[str, Verdicts]:
-    """What this plan holds, and what each agent says that it does not run: the agent knows more."""
+    """What a cluster refused, what this plan holds, and what each agent says that it does not run:
+    the agent knows more."""
     found: defaultdict[str, dict[ObjectRef, tuple[str, str]]] = defaultdict(dict)
+    for target, failures in _failures(plan).items():
+        found[target] |= failures
     for item in plan.blocked:
         if item.target is not None:
             why = (item.reason, item.message)
@@ -53,6 +57,27 @@ def _verdicts(plan: Plan, states: Mapping[str, NodeState]) -> Mapping[str, Verdi
     for target, state in states.items():
         found[target] |= verdicts_of(state)
     return found
+
+
+def _failures(plan: Plan) -> Mapping[str, Verdicts]:
+    """What the API server of each cluster refused when it was applied last, by target."""
+    if not any(target.startswith("cluster/") for target in plan.targets):
+        return {}  # and no cluster code is loaded
+    from reconciler.kube.observed import PlannedCluster
+    from reconciler.kube.status.told import told_failures
+
+    found = plan.targets.items()
+    return {name: told_failures(s.documents) for name, s in found if isinstance(s, PlannedCluster)}
+
+
+def _not_whole(observed: Observation, verdicts: Mapping[str, Verdicts]) -> Observation:
+    """With what each cluster's Fleet says was refused: also what has no document to say it."""
+    targets = dict(observed.targets)
+    for target, said in verdicts.items():
+        why = [message for ref, (_, message) in said.items() if ref.kind == "Fleet"]
+        if why and target in targets and not targets[target].message:
+            targets[target] = replace(targets[target], message=why[0])
+    return replace(observed, targets=targets)
 
 
 def _declared(

@@ -69,11 +69,12 @@ _GIVEN_UP = 3  # passes that failed in a row: then waiting does not help
 @dataclass(frozen=True, slots=True)
 class ApplyProgress:
     """How applying a revision went so far. `held`: why it is not applied, where waiting does not
-    help."""
+    help; `stands_by`: because another process applies it, and for as long as it does."""
 
     revision: str = ""
     failed_passes: int = 0
     held: str = ""
+    stands_by: bool = False
 
     def after(self, revision: str, failed: Sequence[Outcome]) -> ApplyProgress:
         """With one more pass, and what failed or was skipped in it."""
@@ -134,7 +135,10 @@ class ClusterTarget:
             seen = self._observer(wanted.fleet)
             stood = sources_of(seen.parent)
             documents = seen.objects.over(seen.documents)
-            nearby = agents_nearby(self._heartbeats, self.api.name, desired, documents, stood)
+            nearby = agents_nearby(
+                *(self._heartbeats, self.api.name, desired, documents, stood),
+                not_installed=_not_installed(seen, self.api.name),
+            )
         except ClusterError as error:
             return TargetState(self.name, False, self._seen_at, str(error)), ()
         self._seen_at = time.time()
@@ -143,12 +147,14 @@ class ClusterTarget:
         staying = {ref for ref, workload in meant.items() if not workload.suspended}
         pods = self._pods.find({i.ref for i in found if not i.ready}, staying)
         progress = self._progress
+        if progress.stands_by and not self._why_not():
+            progress = ApplyProgress()
         held = progress.held if progress.revision == desired.fleet.revision else ""
         state = ObservedCluster(
             target=self.name,
             reachable=True,
             seen_at=self._seen_at,
-            message=_not_installed(seen, self.api.name)
+            message=nearby.not_installed
             or self._pool_nodes.lacking(meant[ref] for ref in staying)
             or otherwise_applied(defaults_of(seen.parent), desired.fleet),
             renders=wanted.renders,
@@ -234,7 +240,7 @@ class ClusterTarget:
             self._progress = ApplyProgress(revision)
             return of_services(services, (), blocked)
         if why:
-            self._progress = ApplyProgress(revision, held=why)
+            self._progress = ApplyProgress(revision, held=why, stands_by=True)
             return tuple(Outcome(change, Result.SKIPPED, why) for change in changes)
         outcomes = self._apply_objects(cluster, [c for c in changes if c.object], revision)
         failed = [outcome for outcome in outcomes if outcome.result is not Result.APPLIED]

@@ -36,6 +36,14 @@ def test_any_history_of_changes_ends_in_the_sum_of_who_is_there(
     assert ledger.taken_bytes("host") == taken_bytes(tuple(there.values()), "host")
 
 
+def test_the_files_of_a_service_are_told_per_pool() -> None:
+    mapped = (PoolNeed("host", 9, 0, (("f", 1), ("g", 2))), PoolNeed("device0", 9, 0, (("h", 3),)))
+    ledger = Ledger([workload("a", needs=mapped)])
+
+    assert ledger.files("host", ref("a")) == ("f", "g")
+    assert ledger.files("host", ref("b")) == ()
+
+
 @given(needs, needs)
 def test_undo_takes_the_last_change_back(first: PoolNeed, second: PoolNeed) -> None:
     ledger = Ledger([workload("a", needs=(first,))])
@@ -110,3 +118,5 @@ def test_what_others_use_is_there_whoever_comes() -> None:
     )
     assert ledger.without(ref("late")).taken_bytes("host") == 6 * 2**30
     assert ledger.without(ref("late")).used_by_others("host") == 2**30
+    assert ledger.needs_of(ref("late")) == (large,)
+    assert ledger.without(ref("late")).needs_of(ref("late")) == ()

@@ -191,12 +191,15 @@ def test_a_services_budget_is_about_the_device_where_there_is_one() -> None:
 
 def test_weights_are_copied_for_the_cpu_only_where_the_cpu_computes() -> None:
     plain = told(repack=True)
-    few = replace(plain, gpu_layers=10)
+    all_but_the_head = replace(plain, gpu_layers=64)
+    all_of_it = replace(plain, gpu_layers=65)
 
     assert settled(plain, node(), 64).repack
     assert not settled(plain, node(devices=(METAL,)), 64).repack
-    assert settled(few, node(devices=(METAL,)), 64).repack
-    assert not settled(few, node(devices=(L4,)), 64).repack  # which copies what it computes
+    assert not settled(all_of_it, node(devices=(METAL,)), 64).repack
+    assert settled(all_but_the_head, node(devices=(METAL,)), 64).repack
+    # which copies what it computes
+    assert not settled(all_but_the_head, node(devices=(L4,)), 64).repack
 
 
 def test_one_pool_takes_everything() -> None:
@@ -344,6 +347,38 @@ def test_settings_that_fit_only_together_are_offered_together() -> None:
 
     assert text is not None
     assert "; with contextSize: 4864, promptCache: 0 it fits (19.5 GiB in all)" in text
+
+
+def test_no_context_below_512_tokens_is_offered() -> None:
+    bare = told(prompt_cache_bytes=0, flash_attention=False)
+    least = estimate(LARGE, replace(bare, context=512)).total_bytes
+
+    enough, too_little = (
+        refusal(asked(bare), mac(budget=str(budget))) or "" for budget in (least, least - 1)
+    )
+
+    assert "; with contextSize: 512 it fits" in enough
+    assert "contextSize" not in too_little
+
+
+def test_a_smaller_quantisation_has_as_much_less_to_copy_for_the_cpu() -> None:
+    room = Occupancy("n", (MemoryPool("host", None, 24 * GIB, "given"),))
+
+    text = refusal(asked(told(repack=True)), room) or ""
+
+    assert "with weights of 11.7 GiB at most (they are 18.0 GiB)" in text
+
+
+def test_settings_that_cannot_be_made_smaller_may_help_with_the_rest_at_its_least() -> None:
+    """A context of the least size already."""
+    short = told(context=512, slots=2, kv_unified=False, prompt_cache_bytes=8 * GIB)
+    least = replace(short, slots=1, prompt_cache_bytes=0, cache_type_k="q8_0", cache_type_v="q8_0")
+
+    text = refusal(asked(short), mac(budget=str(estimate(LARGE, least).total_bytes))) or ""
+
+    assert (
+        "; with promptCache: 0, cacheTypeK: q8_0 and cacheTypeV: q8_0, parallelSlots: 1 it fits"
+    ) in text
 
 
 def test_slots_are_given_up_before_a_cache_of_four_bits() -> None:

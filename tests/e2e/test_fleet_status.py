@@ -133,7 +133,10 @@ def test_a_service_whose_namespace_is_absent_is_named_by_the_fleet(home: Cluster
 
     wait_for(lambda: home.repo.head() in fleets(home), "the Fleet")
     wait_for(lambda: condition(home, "Applied")[1] == "ApplyFailed", "the reason")
-    assert "quota/" in condition(home, "Ready")[2]
+    said = condition(home, "Ready")[2]
+    assert "quota/phi: " in said
+    assert "; also quota/other" in said
+    assert said in home.run("status").out
     wait_for(lambda: "ApplyFailed" in events(home), "its event")
 
     home.cluster.namespace("quota")

@@ -36,12 +36,18 @@ from reconciler.core.observation import (
 from reconciler.fleet.workload import PoolNeed
 from reconciler.kube.crd.status import status_schema
 from reconciler.kube.crsource.nodes import entries_by_node, heard
-from reconciler.kube.endpoints.heartbeat import LeaseState
-from reconciler.kube.endpoints.heartbeats import AgentHeartbeat
+from reconciler.kube.endpoints.heartbeat import LeaseState, lease_name
+from reconciler.kube.endpoints.heartbeats import AgentHeartbeat, Heartbeats
+from reconciler.kube.endpoints.slices import NODE_LABEL
 from reconciler.kube.instance_entry import pool_entry
+from reconciler.kube.nearby import agents_nearby
+from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER
 from reconciler.report.nodestate import read_node_state
 from tests.support.builders import GIB, NODE, instance, need, ref, workload
+from tests.support.cluster_views import desired
+from tests.support.few_objects import FewObjects
+from tests.support.fleets import node
 
 Fields = dict[str, Any]
 RENEWED = AgentHeartbeat(LeaseState.RENEWED, "2026-01-02T03:04:05Z", 1_000.0)
@@ -187,6 +193,25 @@ def test_an_agent_that_said_nothing_yet_is_not_a_node_without_services() -> None
     assert reads(observed={}).answer is None
     assert heard(None, {}, RENEWED, {}).answer is None
     assert heard(None, {}, None, {}).seen_at is None
+
+
+def test_where_kinds_are_not_installed_a_node_with_a_lease_is_told_that_and_no_other_one() -> None:
+    """Its FleetNode went with the definition, and so all that said that it is near."""
+    metadata = {"name": lease_name("mac"), "labels": {NODE_LABEL: "mac"}}
+    lease = {"kind": "Lease", "metadata": metadata, "spec": {"renewTime": "2026-01-02T03:04:05Z"}}
+    hardware: dict[str, Any] = {"memory": "8Gi"}
+    want = desired(
+        {f"{name}.yaml": node(name, agent={}, hardware=hardware) for name in ("mac", "elsewhere")}
+    )
+
+    with FewObjects([lease]) as server:
+        words = (Heartbeats(server.api), "prod", want, ObjectSet({}), {})
+        found = agents_nearby(*words, not_installed="FleetNode is not installed")
+
+    told = found.report("mac")
+    assert told
+    assert "FleetNode is not installed" in told.message
+    assert found.report("elsewhere") is None
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from reconciler.core.plan import Action, Blocked, Change, FieldChange, ObjectNam
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.status.status import node_status, service_status
 from reconciler.kube.status.view import ClusterView
+from reconciler.loop.desired import Desired
 from tests.support.builders import instance
 from tests.support.cluster_views import (
     deployment,
@@ -279,6 +280,19 @@ def test_a_refused_object_is_said_with_the_servers_words() -> None:
 
     assert condition(status, "Ready") == ("False", "ApplyFailed")
     assert condition(status, "Reconciling") == ("True", "ApplyFailed")
+
+
+@pytest.mark.parametrize(
+    ("on", "is_said"),
+    [(CHAT, False), (ON_MAC, True)],
+    ids=["pods whose Deployment was refused", "a node with an agent"],
+)
+def test_a_service_without_a_deployment_has_an_endpoint_only_where_no_pods_are_to_answer(
+    on: Desired, *, is_said: bool
+) -> None:
+    status = said(view(on, network_service()))
+
+    assert ("endpoint" in status) is is_said
 
 
 def test_a_suspended_service_is_not_ready_and_nothing_is_on_its_way() -> None:

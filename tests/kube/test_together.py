@@ -39,12 +39,19 @@ def test_who_stood_by_does_not_say_so_once_the_other_has_applied_the_revision(
         desired(fleet() | {"fleet.yaml": document("Fleet", "home", {})}),
     )
     one = ClusterTarget(api, ObjectRenderer(CLUSTER))
-    other = ClusterTarget(api, ObjectRenderer(CLUSTER), why_not=lambda: STANDS_BY)
+    why = [STANDS_BY]
+    other, third = (
+        ClusterTarget(api, ObjectRenderer(CLUSTER), why_not=lambda: why[0]) for _ in range(2)
+    )
 
-    said = [_pass_of(target, want) for target in (other, one, other)]
+    said = [_pass_of(target, want) for target in (other, third, one, other)]
+    why[0] = ""
+    leads = third.observe(want)[0].revision
     api.close()
 
-    assert [held for _, held in said] == [STANDS_BY, "", ""]
+    assert [held for _, held in said] == [STANDS_BY, STANDS_BY, "", ""]
+    assert leads
+    assert leads.held == "", "nor once it applies the fleet itself, before its first pass"
 
 
 def _pass_of(target: ClusterTarget, want: Desired) -> tuple[tuple[Outcome, ...], str]:

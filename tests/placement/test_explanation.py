@@ -52,6 +52,21 @@ def test_each_node_has_a_verdict_with_its_reason() -> None:
     assert (told.sized, told.held, told.image) == (told.workloads[0], (), None)
 
 
+def test_what_was_refused_is_judged_by_its_node_as_it_was_then() -> None:
+    """And not with what came after it, which shares a file with who was there."""
+    told = explained(
+        *BOTH,
+        node("mac", hardware={"memory": "24Gi"}),
+        *(service(name, modelRef="z") for name in ("a", "later")),
+        service("chat"),
+        weights=10 * GIB,
+    )
+
+    (verdict,) = told.verdicts
+    assert told.held == (f"MemoryFits: {verdict.reasons[0]}",)
+    assert " taken by default/a)" in verdict.reasons[0]
+
+
 def test_what_is_held_is_sized_for_the_first_node_that_the_rules_allow() -> None:
     told = explained(model(), node("a", drain=True), node("b"), node("c"), service(placement={}))
     nowhere = explained(model(), node("a", drain=True), service(placement={"nodes": ["a"]}))

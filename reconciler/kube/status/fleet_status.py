@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from reconciler.api.meta import ObjectRef
 from reconciler.core.plan import Action, Blocked
 from reconciler.kube.objects import Manifest, id_of, ref_of
 from reconciler.kube.status.conditions import (
@@ -41,6 +42,7 @@ FLEET_FIELDS = (
     "conditions",
 )
 """Our fields of a Fleet's status."""
+_MOST_NAMES = 10  # of what is not applied; why, each service says itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +92,14 @@ def fleet_events(of: FleetView, live: Manifest) -> Iterator[EventNote]:
 def applied_condition(view: ClusterView, applied: str | None) -> Condition:
     """Whether all of the followed revision is in this cluster, as far as it is for this cluster."""
     target, revision = f"cluster/{view.cluster}", view.desired.fleet.revision
-    failed = [f"{ref.label}: {why}" for ref, why in view.failed.items()]
-    if failed:
-        return Condition(APPLIED, "False", "ApplyFailed", _first(failed))
+    if view.failed:
+        return Condition(APPLIED, "False", "ApplyFailed", _first(view.failed))
     blocked = list(_blocked(view))
     if blocked:
-        lines = [f"{each.ref.label}: {each.message}" for each in blocked]
-        return Condition(APPLIED, "False", blocked[0].reason, _first(lines))
+        why: dict[ObjectRef, str] = {}
+        for each in blocked:
+            why.setdefault(each.ref, each.message)
+        return Condition(APPLIED, "False", blocked[0].reason, _first(why))
     pending = [
         change
         for change in view.plan.changes
@@ -190,8 +193,12 @@ def _blocked(view: ClusterView) -> Iterator[Blocked]:
     return (b for b in found if b.reason != "Guarded" or b.token is None)
 
 
-def _first(lines: list[str]) -> str:
-    return lines[0] + (f" (and {len(lines) - 1} more)" if len(lines) > 1 else "")
+def _first(why: Mapping[ObjectRef, str]) -> str:
+    """Why the first is not as declared, and which others are not."""
+    first, *others = why
+    names = ", ".join(ref.label for ref in others[:_MOST_NAMES])
+    more = f" and {len(others) - _MOST_NAMES} more" if len(others) > _MOST_NAMES else ""
+    return f"{first.label}: {why[first]}" + (f"; also {names}{more}" if others else "")
 
 
 def _goes_on(following: Following) -> str:

@@ -125,9 +125,11 @@ def _desired(view: ClusterView, live: Manifest) -> dict[str, Any]:
     return {"revision": revision, "digest": digest(listed), "services": listed}
 
 
-def _endpoint(view: ClusterView, ref: ObjectRef, places: Iterable[PlacementStatus]) -> str | None:
-    """Where clients ask: the Service where the cluster has one, else the node itself."""
-    for service in view.children(ref, "Service"):
+def _endpoint(view: ClusterView, ref: ObjectRef, places: tuple[PlacementStatus, ...]) -> str | None:
+    """Where clients ask: the Service where the cluster has one, else the node itself. A Service is
+    made before the Deployment, which the server may refuse: then nothing answers behind it."""
+    is_served = view.children(ref, "Deployment") or any(p.workload.cluster is None for p in places)
+    for service in view.children(ref, "Service") if is_served else ():
         ports = (service.get("spec") or {}).get("ports") or ()
         if ports:
             metadata = service["metadata"]
