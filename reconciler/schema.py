@@ -15,7 +15,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 from reconciler.api.kinds import KINDS, schema_file
 from reconciler.api.meta import API_VERSION
 from reconciler.api.nodestate import NodeState
-from reconciler.api.quantity import format_duration
+from reconciler.api.quantity import format_bytes, format_duration
+from reconciler.runtimes.fields import DEFAULTS, OVERRIDDEN_FIELDS
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -46,7 +47,22 @@ def kind_schema(kind: str, runtimes: Mapping[str, Runtime]) -> dict[str, Any]:
     stitch = _STITCHES.get(kind)
     if stitch:
         stitch(schema["$defs"], runtimes)
+    for part in schema["$defs"].values():
+        for field in part.get("properties", {}).values():
+            _say_default(field)
     return schema
+
+
+def _say_default(field: dict[str, Any]) -> None:
+    """Behind what the field does: clusters have no other place for it, and editors show the
+    description alone."""
+    default = field.get("default")
+    if default in (None, "") or "description" not in field:
+        return
+    if isinstance(default, int) and not isinstance(default, bool) and "anyOf" in field:
+        default = format_bytes(default)
+    shown = str(default).lower() if isinstance(default, bool) else default
+    field["description"] += f" Default {shown}."
 
 
 def names_of(rows: Iterable[Runtime]) -> list[str]:
@@ -57,6 +73,12 @@ def names_of(rows: Iterable[Runtime]) -> list[str]:
 def _stitch_service(definitions: dict[str, Any], runtimes: Mapping[str, Runtime]) -> None:
     """The runtime's names, what it serves, and its options, into InferenceService.spec."""
     spec = definitions["InferenceServiceSpec"]
+    for path in OVERRIDDEN_FIELDS:
+        own = definitions["ModelEntry"]["properties"][path]
+        words = own["description"].partition(" Unset: ")[0]
+        own["description"] = f"{words} Unset: the service's."
+        if DEFAULTS[path] is not None:
+            spec["properties"][path]["default"] = DEFAULTS[path]
     rows = sorted(runtimes.values(), key=lambda row: row.name)
     spec["properties"]["runtime"]["enum"] = names_of(rows)
     many = names_of(row for row in rows if row.serves_many)

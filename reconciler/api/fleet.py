@@ -1,7 +1,5 @@
 """Kind Fleet: identity and policy of the whole repository. Pure."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -14,8 +12,18 @@ class Prune(Spec):
     or more would go, waits for its confirm token. Counted over the whole fleet, since the revision
     that was applied last."""
 
-    max_count: Annotated[int, Field(ge=0)] = 10
-    max_share: Annotated[float, Field(ge=0, le=1)] = 0.3
+    max_count: Annotated[
+        int,
+        Field(ge=0, description="Services that may be removed at once without a token in confirm."),
+    ] = 10
+    max_share: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="Share of all services that may, from 0 to 1. It counts from four on.",
+        ),
+    ] = 0.3
 
 
 class FleetSpec(Spec):
@@ -30,7 +38,9 @@ class FleetSpec(Spec):
         Literal["enforce", "report"],
         Field(description="enforce: put back what others changed. report: only show it."),
     ] = "enforce"
-    prune: Prune = Prune.model_construct()
+    prune: Annotated[
+        Prune, Field(description="How much may be removed without a confirmation.")
+    ] = Prune.model_construct()
     confirm: Annotated[
         tuple[str, ...],
         Field(description="Tokens that release exactly the change that printed them."),
@@ -60,5 +70,9 @@ class FleetPolicy(Resource):
 
     namespaced: ClassVar[bool] = False
 
-    kind: Literal["Fleet"]
-    spec: FleetSpec = FleetSpec.model_construct()
+    kind: Annotated[
+        Literal["Fleet"], Field(description="Policy of the whole repository. There is one at most.")
+    ]
+    spec: Annotated[FleetSpec, Field(description="What holds for all of its objects.")] = (
+        FleetSpec.model_construct()
+    )

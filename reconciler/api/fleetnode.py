@@ -1,7 +1,5 @@
 """Kind FleetNode: one machine with an agent, or a pool of alike Kubernetes nodes. Pure."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -18,27 +16,48 @@ class Agent(Spec):
         str | None,
         Field(pattern=r"^https?://", description="Where the reconciler reads the agent's state."),
     ] = None
-    cert_sha256: Annotated[str | None, Field(pattern=r"^[0-9a-f]{64}$")] = None
+    cert_sha256: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[0-9a-f]{64}$",
+            description="SHA-256 of the agent's certificate, 64 hexadecimal digits; no other is"
+            " accepted. Unset: any that an authority vouches for.",
+        ),
+    ] = None
     host_ip: Annotated[
         str | None,
         Field(
             alias="hostIP",
             pattern=r"^[0-9a-fA-F.:]{2,45}$",
-            description="An address of the machine, for clients elsewhere.",
+            description="An IP address of the machine, for clients elsewhere.",
         ),
     ] = None
     expose: Annotated[
         Literal["none", "open", "key"],
-        Field(description="none: loopback. open: hostIP. key: hostIP with an API key from a file."),
+        Field(
+            description="Where services listen. none: loopback. open: hostIP. key: hostIP with an"
+            " API key from a file."
+        ),
     ] = "none"
-    clusters: tuple[Name, ...] = ()
+    clusters: Annotated[
+        tuple[Name, ...], Field(description="Clusters in which its services have an endpoint.")
+    ] = ()
 
 
 class KubernetesPool(Spec):
-    cluster: Name | None = None
-    node_selector: dict[str, str] = {}
-    node_name: Name | None = None
-    count: Annotated[int, Field(ge=1)] = 1
+    cluster: Annotated[
+        Name | None, Field(description="Name of its cluster. Unset: the reconciler's own.")
+    ] = None
+    node_selector: Annotated[
+        dict[str, str], Field(description="Labels of the cluster's nodes that belong to the pool.")
+    ] = {}
+    node_name: Annotated[
+        Name | None, Field(description="The cluster's only node that belongs to the pool.")
+    ] = None
+    count: Annotated[
+        int,
+        Field(ge=1, description="Nodes of the pool: so many times its memory and devices."),
+    ] = 1
     cache: Annotated[
         str,
         Field(
@@ -53,54 +72,103 @@ class KubernetesPool(Spec):
 
 
 class Cpu(Spec):
-    cores: Annotated[int, Field(ge=1)] | None = None
-    performance_cores: Annotated[int, Field(ge=1)] | None = None
-    avx512: bool | None = None
+    cores: Annotated[
+        Annotated[int, Field(ge=1)] | None, Field(description="Cores of the processor.")
+    ] = None
+    performance_cores: Annotated[
+        Annotated[int, Field(ge=1)] | None,
+        Field(description="The fast ones of them, which engines compute on. Unset: all."),
+    ] = None
+    avx512: Annotated[
+        bool | None,
+        Field(description="Whether the processor has AVX-512. For people: nothing depends on it."),
+    ] = None
 
 
 class Device(Spec):
-    vendor: str | None = None
-    product: str | None = None
-    arch: str | None = None
+    vendor: Annotated[str | None, Field(description="Who made it, such as NVIDIA or Apple.")] = None
+    product: Annotated[str | None, Field(description="What it is called, such as L4.")] = None
+    arch: Annotated[str | None, Field(description="Its architecture, such as sm_89.")] = None
     memory: Annotated[
         Literal["unified"] | Bytes,
-        Field(description="'unified' when it shares the machine's memory, else its own bytes."),
+        Field(description="unified: it shares the machine's memory. Else a size such as 23Gi."),
     ]
-    uuid: str | None = None
+    uuid: Annotated[str | None, Field(description="Its identifier, by its driver.")] = None
 
 
 class Hardware(Spec):
-    os: Literal["linux", "darwin"] | None = None
-    arch: str | None = None
-    cpu: Cpu = Cpu.model_construct()
-    memory: Bytes | None = None
-    devices: tuple[Device, ...] = ()
+    os: Annotated[
+        Literal["linux", "darwin"] | None, Field(description="Operating system; darwin is macOS.")
+    ] = None
+    arch: Annotated[
+        str | None, Field(description="Architecture of the processor, such as arm64.")
+    ] = None
+    cpu: Annotated[Cpu, Field(description="The processor.")] = Cpu.model_construct()
+    memory: Annotated[
+        Bytes | None,
+        Field(
+            description="Memory of the machine: a size such as 64Gi. Unset: what its agent finds."
+        ),
+    ] = None
+    devices: Annotated[
+        tuple[Device, ...], Field(description="Its devices (GPUs), in the order of their numbers.")
+    ] = ()
 
 
 class DeviceMemory(Spec):
-    fraction: Fraction = 0.95
+    fraction: Annotated[
+        Fraction, Field(description="Share of a device's own memory for models, up to 1.")
+    ] = 0.95
 
 
 class NodeMemory(Spec):
     fraction: Annotated[
         Fraction | None,
-        Field(description="Share of memory for models. Default 0.67 up to 36Gi, else 0.75."),
+        Field(
+            description="Share of memory for models, up to 1. Unset: 0.67 up to 36Gi, else 0.75."
+        ),
     ] = None
-    budget: Annotated[Bytes | None, Field(description="The same, as an absolute size.")] = None
-    reserve: Bytes = 0
-    devices: DeviceMemory = DeviceMemory.model_construct()
+    budget: Annotated[
+        Bytes | None,
+        Field(description="The same as a size, such as 24Gi. Takes precedence over fraction."),
+    ] = None
+    reserve: Annotated[
+        Bytes, Field(description="What of that models leave free: a size such as 2Gi.")
+    ] = 0
+    devices: Annotated[
+        DeviceMemory, Field(description="The same for devices that have memory of their own.")
+    ] = DeviceMemory.model_construct()
 
 
 class FleetNodeSpec(Spec):
-    agent: Agent | SkipJsonSchema[None] = None
-    kubernetes: KubernetesPool | SkipJsonSchema[None] = None
+    agent: Annotated[
+        Agent | SkipJsonSchema[None],
+        Field(description="Of a machine: its agent, which runs services as processes."),
+    ] = None
+    kubernetes: Annotated[
+        KubernetesPool | SkipJsonSchema[None],
+        Field(description="Of a pool of alike nodes of a cluster: which these are."),
+    ] = None
     runtimes: Annotated[
         tuple[str, ...] | None, Field(description="What the node can run. Unset: not stated.")
     ] = None
-    default_runtime: str | None = None
-    hardware: Hardware = Hardware.model_construct()
-    memory: NodeMemory = NodeMemory.model_construct()
-    cost_per_hour: Annotated[float, Field(ge=0)] | None = None
+    default_runtime: Annotated[
+        str | None,
+        Field(description="Runtime of services here that name none. Unset: llama-server."),
+    ] = None
+    hardware: Annotated[
+        Hardware, Field(description="What the machine has, or each node of the pool.")
+    ] = Hardware.model_construct()
+    memory: Annotated[NodeMemory, Field(description="How much memory models may take.")] = (
+        NodeMemory.model_construct()
+    )
+    cost_per_hour: Annotated[
+        Annotated[float, Field(ge=0)] | None,
+        Field(
+            description="What a node of the pool costs an hour, in any currency. The scheduler"
+            " extender prefers what costs less; nothing else reads it."
+        ),
+    ] = None
     unschedulable: Annotated[
         bool, Field(description="Takes nothing new; what runs there stays.")
     ] = False
@@ -116,5 +184,8 @@ class FleetNodeSpec(Spec):
 class FleetNode(Resource):
     namespaced: ClassVar[bool] = False
 
-    kind: Literal["FleetNode"]
-    spec: FleetNodeSpec
+    kind: Annotated[
+        Literal["FleetNode"],
+        Field(description="A machine with an agent, or a pool of alike nodes of a cluster."),
+    ]
+    spec: Annotated[FleetNodeSpec, Field(description="What it is, what it has and takes.")]

@@ -1,7 +1,5 @@
 """Kind InferenceService: which models answer, with which settings, where. Pure."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -49,90 +47,203 @@ class ModelSettings(Spec):
     context_size: Annotated[
         ContextSize | None,
         Purpose(PROCESS, default=8192),
-        Field(description="Tokens, shared by the slots. Default 8192."),
+        Field(description="Tokens of context, shared by all slots: prompts and answers together."),
     ] = None
     parallel_slots: Annotated[
-        Slots | None, Purpose(PROCESS, default=1), Field(description="Default 1.")
+        Slots | None,
+        Purpose(PROCESS, default=1),
+        Field(description="Requests that are answered at the same time. They share contextSize."),
     ] = None
     cache_type_k: Annotated[
-        CacheType | None, Purpose(PROCESS, default="f16"), Field(description="Default f16.")
+        CacheType | None,
+        Purpose(PROCESS, default="f16"),
+        Field(
+            description="Number format of the keys that the context keeps in memory (KV cache). A"
+            " smaller one takes less memory, and answers may become less accurate."
+        ),
     ] = None
     cache_type_v: Annotated[
-        CacheType | None, Purpose(PROCESS, default="f16"), Field(description="Default f16.")
+        CacheType | None,
+        Purpose(PROCESS, default="f16"),
+        Field(description="The same for the values of the KV cache."),
     ] = None
     gpu_layers: Annotated[
         Layers | None,
         Purpose(PROCESS),
-        Field(description="Layers on the device. Unset: all where there is one."),
+        Field(
+            description="Layers of the model that lie on devices; 0: none. Unset: all of them where"
+            " the node has a device."
+        ),
     ] = None
     batch_size: Annotated[
-        Batch | None, Purpose(PROCESS, default=2048), Field(description="Default 2048.")
+        Batch | None,
+        Purpose(PROCESS, default=2048),
+        Field(description="Tokens of prompts that the engine takes up at once, at most."),
     ] = None
     u_batch_size: Annotated[
-        Batch | None, Purpose(PROCESS, default=512), Field(description="Default 512.")
+        Batch | None,
+        Purpose(PROCESS, default=512),
+        Field(
+            description="Tokens that are computed in one step, and never more than batchSize. More"
+            " read a long prompt faster, and take more memory."
+        ),
     ] = None
-    extra_args: Annotated[Args, Purpose(PROCESS)] = ()
+    extra_args: Annotated[
+        Args,
+        Purpose(PROCESS),
+        Field(
+            description="More arguments of the engine, one word each. Those that a runtime takes"
+            " are printed by `reconcile schema --arguments`. An entry of models adds its own behind"
+            " the service's."
+        ),
+    ] = ()
 
 
 class ModelEntry(ModelSettings):
-    name: Annotated[Name, Purpose(WORKLOAD)]
-    preload: Annotated[bool, Purpose(PROCESS, affects_speed=False)] = False
+    name: Annotated[
+        Name,
+        Purpose(WORKLOAD),
+        Field(description="Name of a Model in the same namespace; clients ask for it by this."),
+    ]
+    preload: Annotated[
+        bool,
+        Purpose(PROCESS, affects_speed=False),
+        Field(description="Load it when the router starts. Where no entry says so, the first is."),
+    ] = False
 
 
 class Router(Spec):
     resident: Annotated[
         int,
         Purpose(PROCESS, affects_speed=False),
-        Field(ge=1, le=64, description="Models in memory at once; 1 swaps."),
+        Field(
+            ge=1,
+            le=64,
+            description="Models in memory at the same time. With 1, a request for another model"
+            " swaps them.",
+        ),
     ] = 1
 
 
 class Placement(Spec):
     # Replicas run on distinct nodes, the first ones of the list: a name twice would be one too few.
-    nodes: Annotated[tuple[Name, ...], Field(json_schema_extra={"uniqueItems": True})] = ()
-    node_selector: dict[str, str] = Field(default_factory=dict)
+    nodes: Annotated[
+        tuple[Name, ...],
+        Field(
+            json_schema_extra={"uniqueItems": True},
+            description="FleetNodes that it may run on. Each replica takes one, in this order; a"
+            " pool stands alone. Unset: the only FleetNode that can take it.",
+        ),
+    ] = ()
+    node_selector: Annotated[
+        dict[str, str],
+        Field(description="Labels that the FleetNode must have, where nodes names none."),
+    ] = Field(default_factory=dict)
 
 
 class EnvVar(Spec):
-    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
-    value: Annotated[str, Field(max_length=4096)] = ""
+    name: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+            max_length=128,
+            description="One of those that the runtime takes: `reconcile schema --arguments`"
+            " prints them.",
+        ),
+    ]
+    value: Annotated[str, Field(max_length=4096, description="Its value. Unset: empty.")] = ""
 
 
 class ResourceRequirements(Spec):
-    requests: Annotated[Resources, Purpose(POD)] = Field(default_factory=dict)
-    limits: Annotated[Resources, Purpose(POD)] = Field(default_factory=dict)
+    requests: Annotated[
+        Resources,
+        Purpose(POD),
+        Field(
+            description="What a pod asks for, by Kubernetes' names of resources. What is stated"
+            " takes the place of our own: the estimated memory, and one device."
+        ),
+    ] = Field(default_factory=dict)
+    limits: Annotated[
+        Resources,
+        Purpose(POD),
+        Field(
+            description="What a pod may take at most, by Kubernetes' names of resources. Unset: no"
+            " limit but that of devices."
+        ),
+    ] = Field(default_factory=dict)
 
 
 class Endpoint(Spec):
     port: Annotated[
         Port | None,
         Purpose(WORKLOAD),
-        Field(description="Unset on an agent node: follows from the names of node and service."),
+        Field(
+            description="TCP port for clients. Unset: 8080 in a cluster; on an agent node it"
+            " follows from the names of node and service."
+        ),
     ] = None
-    type: Annotated[Literal["ClusterIP", "NodePort", "LoadBalancer"], Purpose(SCALE)] = "ClusterIP"
+    type: Annotated[
+        Literal["ClusterIP", "NodePort", "LoadBalancer"],
+        Purpose(SCALE),
+        Field(description="Type of the Kubernetes Service in front of its pods."),
+    ] = "ClusterIP"
 
 
 class ServiceMemory(Spec):
-    budget: Annotated[Bytes | None, Purpose(ELSEWHERE)] = None
-    fraction: Annotated[Fraction | None, Purpose(ELSEWHERE)] = None
+    budget: Annotated[
+        Bytes | None,
+        Purpose(ELSEWHERE),
+        Field(
+            description="What models may take of a memory pool for this service to be started: a"
+            " size such as 12Gi. Takes the place of the Model's and the FleetNode's."
+        ),
+    ] = None
+    fraction: Annotated[
+        Fraction | None,
+        Purpose(ELSEWHERE),
+        Field(description="The same as a share of the pool, up to 1. budget takes precedence."),
+    ] = None
     mode: Annotated[
         Literal["enforce", "warn"],
         Purpose(LIFECYCLE),
-        Field(description="warn: start it although it does not fit."),
+        Field(
+            description="enforce: what does not fit is not started. warn: start it although it does"
+            " not fit."
+        ),
     ] = "enforce"
 
 
 class Metric(Spec):
-    type: Literal["Pods", "Resource"] = "Pods"
-    name: str
-    target_average_value: int | str | None = None
-    target_average_utilization: int | None = None
+    type: Annotated[
+        Literal["Pods", "Resource"],
+        Field(description="Pods: a metric of each pod. Resource: what pods use, such as cpu."),
+    ] = "Pods"
+    name: Annotated[
+        str, Field(description="Name of the metric in the cluster's metrics API, or cpu or memory.")
+    ]
+    target_average_value: Annotated[
+        int | str | None,
+        Field(description="The mean of all pods to aim at, as a Kubernetes quantity. Unset: 2."),
+    ] = None
+    target_average_utilization: Annotated[
+        int | None,
+        Field(
+            description="The mean use to aim at, in percent of what pods request. Takes the place"
+            " of targetAverageValue."
+        ),
+    ] = None
 
 
 class Autoscaling(Spec):
-    min_replicas: Annotated[int, Field(ge=1)] = 1
-    max_replicas: Annotated[int, Field(ge=1)] = 1
-    metrics: tuple[Metric, ...] = ()
+    min_replicas: Annotated[int, Field(ge=1, description="Pods that there are at least.")] = 1
+    max_replicas: Annotated[int, Field(ge=1, description="Pods that there are at most.")] = 1
+    metrics: Annotated[
+        tuple[Metric, ...],
+        Field(
+            description="What the number follows. Unset: requests in work, two a pod, where the"
+            " runtime counts them, else the processor's load."
+        ),
+    ] = ()
 
 
 _ONLY_STATED = Purpose(LIFECYCLE, noted_unstated=False)
@@ -155,44 +266,124 @@ class Benchmark(Spec):
             " of the service runs: it fetches the model and starts the engine there."
         ),
     ] = True
-    warmup_iterations: Annotated[int, _ONLY_STATED, Field(ge=0)] = 2
-    iterations: Annotated[int, _ONLY_STATED, Field(ge=1)] = 5
-    min_duration: Annotated[Duration, _ONLY_STATED] = 30.0
+    warmup_iterations: Annotated[
+        int, _ONLY_STATED, Field(ge=0, description="Runs before those that count.")
+    ] = 2
+    iterations: Annotated[
+        int,
+        _ONLY_STATED,
+        Field(ge=1, description="Runs that count, unless minDuration is over before."),
+    ] = 5
+    min_duration: Annotated[
+        Duration,
+        _ONLY_STATED,
+        Field(
+            description="A duration such as 30s, after which no further run begins; two are made"
+            " at least."
+        ),
+    ] = 30.0
 
 
 class Rollout(Spec):
-    drain_timeout: Annotated[Duration, Purpose(LIFECYCLE)] = 60.0
-    handover: Annotated[Duration, Purpose(LIFECYCLE)] = 1800.0
-    on_upgrade: Annotated[Literal["defer", "restart"], Purpose(LIFECYCLE)] = "defer"
+    drain_timeout: Annotated[
+        Duration,
+        Purpose(LIFECYCLE),
+        Field(
+            description="A duration such as 60s: how long a stop waits for requests in flight,"
+            " before it cuts them."
+        ),
+    ] = 60.0
+    handover: Annotated[
+        Duration,
+        Purpose(LIFECYCLE),
+        Field(
+            description="A duration such as 30m: how long a service that moves stays on its old"
+            " node at most, while the new one is not ready."
+        ),
+    ] = 1800.0
+    on_upgrade: Annotated[
+        Literal["defer", "restart"],
+        Purpose(LIFECYCLE),
+        Field(
+            description="What becomes of a process when its program was upgraded. defer: it runs on"
+            " until it is replaced for another reason. restart: it is replaced at once."
+        ),
+    ] = "defer"
 
 
 class SecretName(Spec):
-    name: str
+    name: Annotated[str, Field(description="Name of a Secret in the namespace of the service.")]
 
 
 class InferenceServiceSpec(ModelSettings):
     runtime: Annotated[
         str | None,
         Purpose(WORKLOAD),
-        Field(description="Unset: the node's default runtime, then llama-server."),
+        Field(
+            description="What serves it: an engine, or a router of many models. Unset: the node's"
+            " default runtime, then llama-server."
+        ),
     ] = None
-    model_ref: Annotated[Name | None, Purpose(WORKLOAD)] = None
+    model_ref: Annotated[
+        Name | None,
+        Purpose(WORKLOAD),
+        Field(
+            description="Name of its Model, in the same namespace. For runtimes that serve one"
+            " model."
+        ),
+    ] = None
     models: Annotated[
-        tuple[ModelEntry, ...] | None, Purpose(WORKLOAD), Field(min_length=1, max_length=500)
+        tuple[ModelEntry, ...] | None,
+        Purpose(WORKLOAD),
+        Field(
+            min_length=1,
+            max_length=500,
+            description="Its models, behind one address. For runtimes that serve many.",
+        ),
     ] = None
-    router: Router = Router.model_construct()
-    replicas: Annotated[int, Purpose(SCALE), Field(ge=0, le=1000)] = 1
+    router: Annotated[
+        Router, Field(description="How a runtime that serves many models keeps them in memory.")
+    ] = Router.model_construct()
+    replicas: Annotated[
+        int,
+        Purpose(SCALE),
+        Field(
+            ge=0,
+            le=1000,
+            description="How many of it run: one on each of so many machines, or pods of a pool. 0"
+            " stops it, as suspend does.",
+        ),
+    ] = 1
     suspend: Annotated[
         bool, Purpose(WORKLOAD), Field(description="Stop it and keep the files.")
     ] = False
-    placement: Annotated[Placement, Purpose(ELSEWHERE)] = Placement.model_construct()
-    flash_attention: Annotated[bool | Literal["auto"], Purpose(PROCESS)] = "auto"
+    placement: Annotated[Placement, Purpose(ELSEWHERE), Field(description="Where it may run.")] = (
+        Placement.model_construct()
+    )
+    flash_attention: Annotated[
+        bool | Literal["auto"],
+        Purpose(PROCESS),
+        Field(
+            description="Whether attention is computed in one fused step, which is faster and takes"
+            " less memory. auto: where the engine can."
+        ),
+    ] = "auto"
     prompt_cache: Annotated[
         Bytes,
         Purpose(PROCESS, affects_speed=False),
-        Field(description="Memory for the prompts of earlier requests. Default 256Mi."),
+        Field(
+            description="The machine's memory for the prompts of earlier requests: a size such as"
+            " 512Mi; 0: none."
+        ),
     ] = 2**28
-    jinja: Annotated[bool, Purpose(PROCESS, affects_speed=False)] = True
+    jinja: Annotated[
+        bool,
+        Purpose(PROCESS, affects_speed=False),
+        Field(
+            description="Whether the model's own chat template is used, which tool calls need."
+            " false: a built-in one of the engine."
+        ),
+    ] = True
     chat: Annotated[
         bool,
         _ONLY_STATED,
@@ -201,26 +392,77 @@ class InferenceServiceSpec(ModelSettings):
             " no chat template, and status says completions only. Nothing is refused."
         ),
     ] = True
-    sleep_idle: Annotated[Duration | None, Purpose(PROCESS, affects_speed=False)] = None
-    env: Annotated[tuple[EnvVar, ...], Purpose(PROCESS), Field(max_length=64)] = ()
-    devices: Annotated[int, Purpose(PROCESS), Field(ge=1, le=64)] = 1
-    runtime_options: Annotated[dict[str, Any], Purpose(PROCESS)] = Field(default_factory=dict)
-    resources: ResourceRequirements = ResourceRequirements.model_construct()
-    endpoint: Endpoint = Endpoint.model_construct()
-    memory: ServiceMemory = ServiceMemory.model_construct()
-    autoscaling: Annotated[Autoscaling | None, Purpose(SCALE, pods_only=True)] = None
-    benchmark: Benchmark = Benchmark.model_construct()
-    rollout: Rollout = Rollout.model_construct()
-    image: Annotated[str | None, Purpose(POD, pods_only=True)] = None
-    image_pull_secrets: Annotated[tuple[SecretName, ...], Purpose(POD, pods_only=True)] = ()
-    priority: Annotated[Literal["critical", "high", "normal", "low", "batch"], Purpose(POD)] = (
-        "normal"
+    sleep_idle: Annotated[
+        Duration | None,
+        Purpose(PROCESS, affects_speed=False),
+        Field(
+            description="A duration such as 10m without a request, after which the model leaves"
+            " memory until the next one. Unset: it stays."
+        ),
+    ] = None
+    env: Annotated[
+        tuple[EnvVar, ...],
+        Purpose(PROCESS),
+        Field(max_length=64, description="Environment variables of the engine."),
+    ] = ()
+    devices: Annotated[
+        int, Purpose(PROCESS), Field(ge=1, le=64, description="Devices (GPUs) that one of it uses.")
+    ] = 1
+    runtime_options: Annotated[
+        dict[str, Any], Purpose(PROCESS), Field(description="Options that only its runtime has.")
+    ] = Field(default_factory=dict)
+    resources: Annotated[
+        ResourceRequirements, Field(description="Resources of each pod, as Kubernetes has them.")
+    ] = ResourceRequirements.model_construct()
+    endpoint: Annotated[Endpoint, Field(description="Where clients reach it.")] = (
+        Endpoint.model_construct()
     )
+    memory: Annotated[
+        ServiceMemory,
+        Field(
+            description="What its memory is held against, and what follows where it does not fit."
+        ),
+    ] = ServiceMemory.model_construct()
+    autoscaling: Annotated[
+        Autoscaling | None,
+        Purpose(SCALE, pods_only=True),
+        Field(description="Lets the cluster decide how many pods there are, in place of replicas."),
+    ] = None
+    benchmark: Annotated[Benchmark, Field(description="How its speed is measured.")] = (
+        Benchmark.model_construct()
+    )
+    rollout: Annotated[Rollout, Field(description="How what runs is replaced and stopped.")] = (
+        Rollout.model_construct()
+    )
+    image: Annotated[
+        str | None,
+        Purpose(POD, pods_only=True),
+        Field(
+            description="Container image of its pods. Unset: the Fleet's for the runtime, then the"
+            " runtime's own."
+        ),
+    ] = None
+    image_pull_secrets: Annotated[
+        tuple[SecretName, ...],
+        Purpose(POD, pods_only=True),
+        Field(description="Secrets with which the image is pulled."),
+    ] = ()
+    priority: Annotated[
+        Literal["critical", "high", "normal", "low", "batch"],
+        Purpose(POD),
+        Field(
+            description="Who comes first where memory or a port does not do for all. In a cluster"
+            " it is the pods' PriorityClass, too; normal has none."
+        ),
+    ] = "normal"
 
 
 class InferenceService(Resource):
-    kind: Literal["InferenceService"]
-    spec: InferenceServiceSpec
+    kind: Annotated[
+        Literal["InferenceService"],
+        Field(description="Which models answer, with which settings, where."),
+    ]
+    spec: Annotated[InferenceServiceSpec, Field(description="What serves which models, where.")]
 
     @cached_property
     def model_names(self) -> tuple[str, ...]:

@@ -1,7 +1,5 @@
 """What every kind shares: the group, names, metadata and identity. Pure."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -24,15 +22,10 @@ MEASURE_AGAIN_ANNOTATION = f"{GROUP}/measure-again"
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"  # RFC 1123, as Kubernetes has names
 
-Name = Annotated[
-    str,
-    Field(
-        pattern=rf"^{SUBDOMAIN}$",
-        max_length=253,
-        description="Lower-case letters, digits, '-', '.'; a letter or digit at both ends, and"
-        " beside each '.'.",
-    ),
-]
+_NAME_WORDS = (
+    "Lower-case letters, digits, '-', '.'; a letter or digit at both ends, and beside each '.'."
+)
+Name = Annotated[str, Field(pattern=rf"^{SUBDOMAIN}$", max_length=253, description=_NAME_WORDS)]
 
 
 class ObjectRef(NamedTuple):
@@ -68,7 +61,8 @@ class Spec(BaseModel):
     """Base of every part of a document: camelCase in YAML, frozen, unknown fields refused.
 
     Validators are built at first use (defer_build), and defaults are made with model_construct,
-    which needs none: together they halve the import time of the kinds.
+    which needs none: together they halve the import time of the kinds. Their modules have no
+    `from __future__ import annotations`: pydantic would compile each annotation at every start.
     """
 
     model_config = ConfigDict(
@@ -85,10 +79,17 @@ class Spec(BaseModel):
 
 
 class Metadata(Spec):
-    name: Name
-    namespace: Name = DEFAULT_NAMESPACE
-    labels: dict[str, str] = Field(default_factory=dict)
-    annotations: dict[str, str] = Field(default_factory=dict)
+    name: Annotated[Name, Field(description=f"Unique in its kind and namespace. {_NAME_WORDS}")]
+    namespace: Annotated[
+        Name, Field(description=f"A Fleet and a FleetNode have none. {_NAME_WORDS}")
+    ] = DEFAULT_NAMESPACE
+    labels: Annotated[
+        dict[str, str], Field(description="For selectors and for people, as Kubernetes has them.")
+    ] = Field(default_factory=dict)
+    annotations: Annotated[
+        dict[str, str],
+        Field(description=f"Notes, as Kubernetes has them. Those below {GROUP}/ are read."),
+    ] = Field(default_factory=dict)
 
 
 class Resource(Spec):
@@ -96,9 +97,12 @@ class Resource(Spec):
 
     namespaced: ClassVar[bool] = True
 
-    api_version: Literal["inference.llmkube.dev/v1alpha1"]
-    kind: str
-    metadata: Metadata
+    api_version: Annotated[
+        Literal["inference.llmkube.dev/v1alpha1"],
+        Field(description="Group and version of the kinds."),
+    ]
+    kind: Annotated[str, Field(description="What the document declares.")]
+    metadata: Annotated[Metadata, Field(description="Its name, and what is attached to it.")]
     status: Any = Field(
         default=None, exclude=True, description="Written by the controllers; ignored here."
     )

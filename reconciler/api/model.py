@@ -1,7 +1,5 @@
 """Kind Model: weights, and where they come from. Pure."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator
@@ -21,14 +19,31 @@ _SHA256 = r"^[0-9a-f]{64}$"
 
 class ModelHardware(Spec):
     accelerator: Annotated[
-        Accelerator | None, Field(description="When set, only nodes that have it are eligible.")
+        Accelerator | None,
+        Field(
+            description="Kind of device that it needs: only nodes that have it are eligible. Unset:"
+            " any."
+        ),
     ] = None
-    memory_budget: Bytes | None = None
-    memory_fraction: Fraction | None = None
+    memory_budget: Annotated[
+        Bytes | None,
+        Field(
+            description="What models may take of a memory pool for this one to be started: a size"
+            " such as 12Gi. Takes the place of the FleetNode's."
+        ),
+    ] = None
+    memory_fraction: Annotated[
+        Fraction | None,
+        Field(
+            description="The same as a share of the pool, up to 1. memoryBudget takes precedence."
+        ),
+    ] = None
 
 
 class SecretRef(Spec):
-    name: Name
+    name: Annotated[
+        Name, Field(description="Name of a Secret in the namespace of the services that use it.")
+    ]
 
 
 def _from_the_top(source: str) -> str:
@@ -46,7 +61,7 @@ class ModelSpec(Spec):
         Field(
             min_length=1,
             max_length=4096,
-            description="hf://org/repo/file@revision or hf://org/repo@revision,"
+            description="Where its files come from: hf://org/repo/file@revision or hf://org/repo@revision,"
             " https://host/file.gguf, file:///path, oci://registry/repo:tag, pypi://name==version,"
             " or a path inside the repository. A folder ends with /.",
         ),
@@ -55,15 +70,24 @@ class ModelSpec(Spec):
         str | None,
         Field(
             pattern=_SHA256,
-            description="Of several files: of what sha256sum prints for them, sorted by path.",
+            description="Digest that the file must have, 64 hexadecimal digits. Of several files:"
+            " of what sha256sum prints for them, sorted by path. Unset: whatever comes first.",
         ),
     ] = None
-    format: Annotated[Format | None, Field(description="Default: from the name of the source.")] = (
-        None
-    )
+    format: Annotated[
+        Format | None,
+        Field(
+            description="Format of the weights, which decides what can serve them. Unset: by the"
+            " name of the source."
+        ),
+    ] = None
     files: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=512)], ...],
-        Field(max_length=100, description="Of a repository or folder: names, * and ? allowed."),
+        Field(
+            max_length=100,
+            description="Files to take of a repository or folder: names, * and ? allowed. Unset:"
+            " those that the format has.",
+        ),
     ] = ()
     mmproj: Annotated[
         Source | None,
@@ -75,15 +99,26 @@ class ModelSpec(Spec):
         ),
     ] = None
     mmproj_sha256: Annotated[
-        str | None, Field(pattern=_SHA256, description="Of the file that mmproj names.")
+        str | None,
+        Field(
+            pattern=_SHA256,
+            description="Digest of the file that mmproj names, 64 hexadecimal digits.",
+        ),
     ] = None
-    source_secret_ref: SecretRef | None = None
-    hardware: ModelHardware = ModelHardware.model_construct()
+    source_secret_ref: Annotated[
+        SecretRef | None,
+        Field(
+            description="Credentials with which a cluster's pods fetch it. Agents have their own."
+        ),
+    ] = None
+    hardware: Annotated[ModelHardware, Field(description="What it needs of a node.")] = (
+        ModelHardware.model_construct()
+    )
 
 
 class Model(Resource):
-    kind: Literal["Model"]
-    spec: ModelSpec
+    kind: Annotated[Literal["Model"], Field(description="Weights, and where they come from.")]
+    spec: Annotated[ModelSpec, Field(description="Which files it is, and what it needs.")]
 
     @property
     def format(self) -> Format:
@@ -93,7 +128,7 @@ class Model(Resource):
         return format_by_name(self.spec.source)
 
     @property
-    def projector(self) -> Model | None:
+    def projector(self) -> "Model | None":
         """What spec.mmproj names, as a Model that no document declares: it is fetched, verified and
         looked at as one."""
         spec = self.spec
@@ -111,7 +146,7 @@ class Model(Resource):
         )
 
     @property
-    def parts(self) -> Iterator[tuple[Model, str, str]]:
+    def parts(self) -> Iterator[tuple["Model", str, str]]:
         """All that has to come before it can be served: itself, and its projector. Each with the
         fields that name its source and its digest."""
         yield self, "spec.source", "spec.sha256"

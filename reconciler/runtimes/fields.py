@@ -22,5 +22,9 @@ LIFECYCLE_FIELDS = tuple(path for path in _for(Use.LIFECYCLE) if path not in STA
 # What a router has for each of its models, and what only an entry of models[] can state.
 MODEL_FIELDS = tuple(path for path in _for(Use.PROCESS) if path in _for(Use.PROCESS, _ENTRY))
 ENTRY_FIELDS = tuple(path for path in _for(Use.PROCESS, _ENTRY) if path not in PROCESS_FIELDS)
+# An entry's value takes the place of the service's, and None is none; any other is added to it.
+OVERRIDDEN_FIELDS = tuple(
+    field.path for field in _ENTRY if field.path in MODEL_FIELDS and field.info.default is None
+)
 SERVICE_FIELDS = tuple(path for path in _for(Use.PROCESS) if path not in MODEL_FIELDS)
 DEFAULTS = {field.path: field.purpose.default for field in FIELDS}

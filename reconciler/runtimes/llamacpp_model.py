@@ -108,7 +108,7 @@ class LlamaOptions(Spec):
         str,
         Field(
             pattern=r"^[A-Za-z0-9:/.,*\[\]-]{1,1000}$",
-            description="Web pages that may use it from a browser. Default: the machine's own.",
+            description="Origins of web pages that may use it; localhost: the machine's own.",
         ),
     ] = "localhost"
 

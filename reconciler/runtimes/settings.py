@@ -16,7 +16,7 @@ from reconciler.runtimes.fields import (
     ENTRY_FIELDS,
     FIELDS,
     LIFECYCLE_FIELDS,
-    MODEL_FIELDS,
+    OVERRIDDEN_FIELDS,
     POD_FIELDS,
     PROCESS_FIELDS,
     SCALE_FIELDS,
@@ -88,14 +88,14 @@ def _given(service: InferenceService, fields: Iterable[tuple[str, str]]) -> tupl
 
 
 def _of_model(entry: ModelSettings, spec: InferenceServiceSpec, runtime: Runtime) -> dict[str, Any]:
-    names = _used(_OVERRIDDEN, runtime.fields)
+    names = _used(OVERRIDDEN_FIELDS, runtime.fields)
     stated = _read(spec, names)
     if entry is not spec:
         stated |= {name: own for name, own in _read(entry, names).items() if own is not None}
     values = {name: DEFAULTS[name] if value is None else value for name, value in stated.items()}
-    if _ADDED in runtime.fields:
+    if "extraArgs" in runtime.fields:
         own = () if entry is spec else entry.extra_args
-        values[_ADDED] = [*spec.extra_args, *own]
+        values["extraArgs"] = [*spec.extra_args, *own]
     return values
 
 
@@ -107,8 +107,6 @@ def _of_service(spec: InferenceServiceSpec, runtime: Runtime) -> dict[str, Any]:
     return values
 
 
-_ADDED = "extraArgs"  # an entry's come after the service's; any other takes the service's place
-_OVERRIDDEN = tuple(name for name in MODEL_FIELDS if name != _ADDED)
 _RENDERED = (
     *(name for name in SERVICE_FIELDS if name != "runtimeOptions"),  # known to the runtime alone
     *LIFECYCLE_FIELDS,

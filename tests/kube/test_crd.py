@@ -56,6 +56,20 @@ def test_a_file_reads_back_as_the_definition(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_every_field_of_spec_and_status_has_a_description(kind: str) -> None:
+    whole = crd(kind, RUNTIMES)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+
+    fields = [
+        (name, field)
+        for part in parts_of({"spec": whole["spec"], "status": whole["status"]})
+        if isinstance(part.get("properties"), dict)
+        for name, field in part["properties"].items()
+    ]
+
+    assert [name for name, field in fields if not field.get("description")] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_nothing_is_defaulted_and_nothing_refers_elsewhere(kind: str) -> None:
     for part in parts_of(crd(kind, RUNTIMES)):
         assert not {"default", "$ref", "oneOf", "allOf", "if", "const"} & part.keys()
@@ -64,8 +78,8 @@ def test_nothing_is_defaulted_and_nothing_refers_elsewhere(kind: str) -> None:
 def test_an_open_place_is_left_only_where_several_types_fit() -> None:
     spec = spec_of(crd("InferenceService", RUNTIMES))["properties"]
 
-    assert spec["runtimeOptions"].keys() == {"type", "properties"}
-    assert spec["flashAttention"] == {
+    assert spec["runtimeOptions"].keys() == {"description", "type", "properties"}
+    assert {k: v for k, v in spec["flashAttention"].items() if k != "description"} == {
         "x-kubernetes-preserve-unknown-fields": True,
         "enum": [True, False, "auto"],
     }

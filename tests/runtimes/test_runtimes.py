@@ -20,6 +20,7 @@ from reconciler.runtimes import DEFAULT_RUNTIME, RUNTIMES, fields, llamacpp_flag
 from reconciler.runtimes.llamacpp_flags import ALLOWED, check_args, check_env, flags_of
 from reconciler.runtimes.runtime import NodeFacts, Runtime
 from reconciler.runtimes.settings import ignored_fields, lifecycle, settings
+from reconciler.schema import kind_schema
 from tests.support.engines import Server, render, service, workload
 from tests.support.gguf_models import tiny_llama
 from tests.support.llama_server import llama_server
@@ -200,6 +201,19 @@ def test_a_models_own_setting_goes_before_the_services_and_that_before_ours() ->
     assert values["models[a].contextSize"] == 512
     assert values["models[b].contextSize"] == 2048
     assert values["models[b].parallelSlots"] == 1
+
+
+def test_a_default_is_the_one_that_the_schema_says() -> None:
+    definitions = kind_schema("InferenceService", RUNTIMES)["$defs"]
+    stated, own = (definitions[n]["properties"] for n in ("InferenceServiceSpec", "ModelEntry"))
+    rendered = settings(service(), RUNTIMES["llama-server"])
+
+    assert {path: stated[path].get("default") for path in fields.OVERRIDDEN_FIELDS} == {
+        path: rendered[path] for path in fields.OVERRIDDEN_FIELDS
+    }
+    assert stated["contextSize"]["description"].endswith(" Default 8192.")
+    assert stated["promptCache"]["description"].endswith(" Default 256Mi.")
+    assert own["contextSize"]["description"].endswith(" Unset: the service's.")
 
 
 def test_without_a_preload_the_first_model_is_preloaded() -> None:

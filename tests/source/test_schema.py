@@ -81,6 +81,20 @@ def test_every_kind_has_a_schema_with_words_for_every_pattern(kind: str) -> None
     assert unexplained <= KNOWN_RAW_PATTERNS
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_of_a_kind_has_a_description_in_sentences(kind: str) -> None:
+    schema = json.loads(schema_text(schema_file(kind)))
+
+    words = {
+        f"{name}.{field}": made.get("description", "")
+        for name, part in {kind: schema, **schema["$defs"]}.items()
+        for field, made in part.get("properties", {}).items()
+    }
+
+    unfinished = {field for field, text in words.items() if not text.endswith(".")}
+    assert unfinished == set()
+
+
 # Shown as they are: they belong to one runtime's options, or say themselves what they are.
 KNOWN_RAW_PATTERNS = {
     r"^[A-Za-z0-9:/.,*\[\]-]{1,1000}$",

@@ -98,7 +98,8 @@ def _object_schema(kind: str, runtimes: Mapping[str, Runtime]) -> Schema:
         rules += _NODE_RULES
     made = structural(spec, definitions)
     if kind == "InferenceService":
-        made["properties"]["runtimeOptions"] = _union(options)
+        words = made["properties"]["runtimeOptions"]["description"]
+        made["properties"]["runtimeOptions"] = {"description": words} | _union(options)
     if rules:
         made["x-kubernetes-validations"] = rules
     return {
