@@ -49,14 +49,14 @@ lint: $(VENV)/.dev
 	$(BIN)/codespell
 	$(BIN)/shellcheck --external-sources .ci/run tests/ci/*.sh
 	$(BIN)/zizmor --offline --quiet .github
-	$(BIN)/reconcile schema --chart deploy/chart --check
+	$(BIN)/reconcile schema --chart deploy/chart --page docs/fields.md --check
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 schemas: $(VENV)/.dev
-	$(BIN)/reconcile schema --chart deploy/chart
+	$(BIN)/reconcile schema --chart deploy/chart --page docs/fields.md
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench

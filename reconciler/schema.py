@@ -65,6 +65,11 @@ def _say_default(field: dict[str, Any]) -> None:
     field["description"] += f" Default {shown}."
 
 
+def options_name(runtime: str) -> str:
+    """The definition of a runtime's options in the schema of InferenceService."""
+    return f"{''.join(part.title() for part in runtime.split('-'))}Options"
+
+
 def names_of(rows: Iterable[Runtime]) -> list[str]:
     """Every name and alias by which a manifest may call these rows, sorted."""
     return sorted({name for row in rows for name in (row.name, *row.aliases)})
@@ -84,7 +89,7 @@ def _stitch_service(definitions: dict[str, Any], runtimes: Mapping[str, Runtime]
     many = names_of(row for row in rows if row.serves_many)
     rules = [_exclusion(many)]
     for row in rows:
-        name = f"{''.join(part.title() for part in row.name.split('-'))}Options"
+        name = options_name(row.name)
         options = _json_schema(row.options)
         definitions |= options.pop("$defs", {})
         definitions[name] = options

@@ -107,7 +107,8 @@ class Hardware(Spec):
     memory: Annotated[
         Bytes | None,
         Field(
-            description="Memory of the machine: a size such as 64Gi. Unset: what its agent finds."
+            description="Memory of the machine, or of each node of the pool: a size such as 64Gi."
+            " Unset: what a machine's agent finds; a pool's is not checked."
         ),
     ] = None
     devices: Annotated[

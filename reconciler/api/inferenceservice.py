@@ -290,7 +290,7 @@ class Rollout(Spec):
         Purpose(LIFECYCLE),
         Field(
             description="A duration such as 60s: how long a stop waits for requests in flight,"
-            " before it cuts them."
+            " before it cuts them. Pods and routers are replaced where it changes."
         ),
     ] = 60.0
     handover: Annotated[

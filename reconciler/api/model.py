@@ -71,7 +71,8 @@ class ModelSpec(Spec):
         Field(
             pattern=_SHA256,
             description="Digest that the file must have, 64 hexadecimal digits. Of several files:"
-            " of what sha256sum prints for them, sorted by path. Unset: whatever comes first.",
+            " of what sha256sum prints for them, sorted by path. Unset: what a node verified first"
+            " stays.",
         ),
     ] = None
     format: Annotated[

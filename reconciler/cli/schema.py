@@ -25,6 +25,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--chart", metavar="DIR", help="write the parts of the Helm chart there that come from them"
     )
     parser.add_argument(
+        "--page", metavar="FILE", help="write the reference of all fields there, as Markdown"
+    )
+    parser.add_argument(
         "--arguments",
         action="store_true",
         help="print which extraArgs and env each runtime takes, and write nothing",
@@ -42,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
         return _arguments()
     from reconciler.kube.crd.definitions import crd_files
     from reconciler.kube.install.chart import chart_files
+    from reconciler.report.field_page import field_page
     from reconciler.report.plan_schema import plan_schema
     from reconciler.runtimes import RUNTIMES
     from reconciler.schema import answer_schema, schema_document, schemas
@@ -53,11 +57,14 @@ def run(args: argparse.Namespace) -> int:
     if args.chart:
         chart = chart_files(RUNTIMES).items()
         wanted |= {Path(args.chart) / name: text for name, text in chart}
+    if args.page:
+        wanted[Path(args.page)] = field_page(RUNTIMES)
     stale = [path for path, text in wanted.items() if _read(path) != text]
     if args.check:
-        chart_words = f" --chart {args.chart}" if args.chart else ""
+        also = f" --chart {args.chart}" if args.chart else ""
+        also += f" --page {args.page}" if args.page else ""
         for path in stale:
-            tell(f"{path}: stale; run `reconcile schema --to {folder}{chart_words}`")
+            tell(f"{path}: stale; run `reconcile schema --to {folder}{also}`")
         broken = list(_broken(path for path in wanted if path.suffix == ".json"))
         for line in broken:
             tell(line)

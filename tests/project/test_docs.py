@@ -17,6 +17,8 @@ from reconciler.api.reasons import REASONS
 from reconciler.cli import deploy, install
 from reconciler.cli.options import add_fleet_options
 from reconciler.console.edge import Parser
+from reconciler.report.field_page import field_page
+from reconciler.runtimes import RUNTIMES
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [*sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "SECURITY.md"]
@@ -115,6 +117,14 @@ def test_the_page_of_troubles_names_whatever_holds_a_service_of_a_cluster() -> N
 
     assert held <= REASONS.keys()
     assert {r for r in (blocking | held) - of_agents if f"`{r}`" not in text} == set()
+
+
+def test_the_page_of_fields_is_what_the_kinds_say() -> None:
+    page = (REPOSITORY / "docs/fields.md").read_text()
+
+    assert page == field_page(RUNTIMES), "stale: run `make schemas`"
+    assert "| `spec.router.resident` | from 1 to 64 |" in page
+    assert re.search(r"`spec\.contextSize` .* Default 8192\. \| process, per model \|", page)
 
 
 def test_the_readme_leads_to_every_page() -> None:
