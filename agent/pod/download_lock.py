@@ -10,6 +10,7 @@ meanwhile sees the higher number, and stops.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import threading
@@ -21,12 +22,13 @@ from typing import Self
 
 from agent.process.identity import boot_id
 from agent.system.clock import Clock, SystemClock
-from reconciler.api.errors import DownloadFailed, StateError
+from reconciler.api.errors import DiskFull, DownloadFailed, StateError
 
 
 class DownloadLock:
     """Entered once the lock is ours; `lost` tells whether it still is. `waits` takes a line for the
-    log while another process has it. DownloadFailed if `stop` is set before."""
+    log while another process has it. DownloadFailed if `stop` is set before, DiskFull if there is
+    not even room for the lock, StateError if the volume takes it for no other reason."""
 
     def __init__(
         self,
@@ -56,7 +58,9 @@ class DownloadLock:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._take()
         except OSError as error:
-            raise StateError(_unwritable(self._folder.parent, error)) from error
+            with contextlib.suppress(OSError):  # else the next one waits for us to show life
+                self._give_up()
+            raise _unwritable(self._folder.parent, error) from error
         threading.Thread(target=self._show_life, name="turn", daemon=True).start()
         return self
 
@@ -167,8 +171,10 @@ class DownloadLock:
         return self._folder / f"{self._name}.{number}"
 
 
-def _unwritable(volume: Path, error: OSError) -> str:
-    return (
+def _unwritable(volume: Path, error: OSError) -> DiskFull | StateError:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return DiskFull(f"no space left on {volume}: free some, or give it a larger volume")
+    return StateError(
         f"{volume}: cannot be written by user {os.geteuid()}: {error.strerror}; a folder of the"
         " node (cache: host:/PATH) must belong to that user"
     )

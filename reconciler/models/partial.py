@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from reconciler.api.errors import DownloadFailed
+from reconciler.api.errors import DiskFull, DownloadFailed
 from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
 
@@ -159,5 +159,5 @@ class Partial:
 
     def _full_or_broken(self, error: OSError) -> DownloadFailed:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            return DownloadFailed(f"no space left for {self.path}: free some, it goes on from here")
+            return DiskFull(f"no space left for {self.path}: free some, it goes on from here")
         return DownloadFailed(f"cannot write {self.path}: {error.strerror or error}")

@@ -8,6 +8,7 @@ import os
 import signal
 from base64 import b64decode
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.support.http import FileServer
 from tests.support.pods import fetch_words, get, ready_at, run, running
 from tests.support.ports import own_port
 from tests.support.repos import Repo
+from tests.support.small_disk import small_disk
 from tests.support.wait import wait_for
 from tests.support.wheels import make_wheel
 
@@ -210,6 +212,39 @@ def test_a_disk_that_takes_no_more_fails_it_and_harms_nothing(tmp_path: Path, la
 
         assert done.code == 0, done.err
     assert ready_at(store, model).read_bytes() == large
+
+
+@pytest.mark.parametrize("fills_up", ["before anything", "while it comes"])
+def test_a_full_volume_is_said_to_be_full_and_goes_on_once_there_is_room(
+    fills_up: str, tmp_path: Path, large: bytes
+) -> None:
+    told = tmp_path / "termination-log"
+    with FileServer(large) as server, small_disk(tmp_path / "models", len(large) * 2) as store:
+        server.pace_s = 0.1
+        model = pinned(large, server.url)
+        words = fetch_words(store, model, "--attempts", "1", "--termination-log", str(told))
+        others = store / "others"
+        with running(tmp_path / "log", *words) if "while" in fills_up else nullcontext() as program:
+            if program:
+                wait_for(lambda: any(store.rglob("data.json")), "a beginning")
+            _fill(others)
+            code = program.ended() if program else run(*words).code
+
+        assert (code, told.read_text().partition(":")[0]) == (1, "DiskFull")
+        assert not list(store.glob("turns/*")), "for which the next one would wait"
+        others.unlink()
+        server.pace_s = 0.0
+
+        done = run(*words)
+
+        assert done.code == 0, done.err
+        assert ready_at(store, model).read_bytes() == large
+
+
+def _fill(path: Path) -> None:
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
 
 
 def test_a_volume_that_cannot_be_written_is_named_with_its_user(tmp_path: Path) -> None:
