@@ -7,7 +7,14 @@ from reconciler.kube.objects import ObjectId
 
 CHAT = ObjectId("apps", "Deployment", "default", "chat")
 FIELD = "spec.replicas"
-LIMITS = FightLimits(most=3, window_s=60.0, rest_s=100.0, longest_rest_s=250.0)
+LIMITS = FightLimits(
+    most=3,
+    window_s=60.0,
+    most_slowly=10,
+    slow_window_s=600.0,
+    rest_s=100.0,
+    longest_rest_s=250.0,
+)
 
 
 def fought(times: int, every_s: float, by: str = "argocd", start: float = 0.0) -> Fights:
@@ -30,8 +37,17 @@ def test_the_same_field_taken_again_and_again_is_named_with_how_often() -> None:
     )
 
 
-def test_slow_changes_are_no_fight() -> None:
-    assert fought(20, 40).resting(761) == {}
+def test_slow_changes_are_a_fight_once_there_are_many() -> None:
+    assert fought(10, 40).resting(361) == {}
+    assert "11 times in 7 min" in fought(11, 40).resting(401)[CHAT, FIELD]
+    assert fought(40, 61).resting(40 * 61) == {}, "too slow for ten within the window"
+
+
+def test_whoever_left_no_name_is_another_program() -> None:
+    said = fought(4, 10, by="").resting(31)[CHAT, FIELD]
+
+    assert said.startswith("another program and we take")
+    assert "Left as another program wants it" in said
 
 
 def test_two_managers_are_two_stories() -> None:

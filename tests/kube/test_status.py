@@ -245,11 +245,14 @@ def test_what_an_autoscaler_may_set_is_no_drift() -> None:
         Action.DRIFT,
         reason="DriftShown",
         object=ObjectName("apps/v1", "Deployment", "default", "chat"),
+        fields=(FieldChange("spec.replicas", 3, 1, forces_restart=False),),
+        by="kube-controller-manager",
     )
 
     status = said(view(CHAT, deployment(), plan=nothing_to_do(CHAT, changes=(shown,))))
 
     assert condition(status, "Drifted") == ("False", "NothingDrifted")
+    assert "a controller sets: spec.replicas by kube-controller-manager" in str(status)
     assert condition(status, "Ready") == ("True", "Ready")
 
 

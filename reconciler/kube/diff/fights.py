@@ -11,14 +11,20 @@ from reconciler.kube.objects import ObjectId
 
 Key = tuple[ObjectId, str]  # an object and a field of it
 
+_NOBODY = "another program"  # an autoscaler that scales to 0 leaves no name: Scale omits a zero
+
 
 @dataclass(frozen=True, slots=True)
 class FightLimits:
-    """More than `most` times within `window_s` is a fight. The field is left alone for `rest_s`,
-    then tried once; each time the fight goes on the rest doubles, up to `longest_rest_s`."""
+    """More than `most` times within `window_s` is a fight, and more than `most_slowly` within
+    `slow_window_s`: a program that looks every few minutes never gets to the first. The field is
+    left alone for `rest_s`, then tried once; each time the fight goes on the rest doubles, up to
+    `longest_rest_s`."""
 
     most: int = 5
     window_s: float = 120.0
+    most_slowly: int = 20
+    slow_window_s: float = 6 * 3600.0
     rest_s: float = 300.0
     longest_rest_s: float = 4 * 3600.0
 
@@ -47,10 +53,12 @@ class Fights:
         if fight is None or fight.by != by:
             fight = self._fights[oid, field] = _Fight(by)
         fight.taken.append(now)
-        while fight.taken[0] <= now - limits.window_s:
+        while fight.taken[0] <= now - limits.slow_window_s:
             fight.taken.popleft()
+        lately = sum(at > now - limits.window_s for at in fight.taken)
+        is_fight = lately > limits.most or len(fight.taken) > limits.most_slowly
         is_tried_again = fight.rests > 0 and now - fight.rests_until < limits.window_s
-        if len(fight.taken) > limits.most or is_tried_again:
+        if is_fight or is_tried_again:
             self._rest(fight, oid, field, now)
 
     def resting(self, now: float) -> Mapping[Key, str]:
@@ -62,16 +70,17 @@ class Fights:
         limits = self._limits
         for key, fight in tuple(self._fights.items()):
             last = max(fight.rests_until, fight.taken[-1] if fight.taken else 0.0)
-            if now - last > (limits.longest_rest_s if fight.rests else limits.window_s):
+            if now - last > (limits.longest_rest_s if fight.rests else limits.slow_window_s):
                 del self._fights[key]
 
     def _rest(self, fight: _Fight, oid: ObjectId, field: str, now: float) -> None:
         limits = self._limits
         if len(fight.taken) > 1:
             span = max(1, round(fight.taken[-1] - fight.taken[0]))
+            who = fight.by or _NOBODY
             fight.said = (
-                f"{fight.by} and we take {field} of {oid.label} from each other:"
-                f" {len(fight.taken)} times in {_span(span)}. Left as {fight.by} wants it for now;"
+                f"{who} and we take {field} of {oid.label} from each other:"
+                f" {len(fight.taken)} times in {_span(span)}. Left as {who} wants it for now;"
                 f" let only one of the two set it"
             )
         rest_s = min(limits.rest_s * 2**fight.rests, limits.longest_rest_s)

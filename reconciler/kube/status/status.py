@@ -279,13 +279,16 @@ def _models_ready(places: tuple[PlacementStatus, ...]) -> Condition:
 
 
 def _drifted(view: ClusterView, ref: ObjectRef) -> Condition:
-    drifts = (c for c in view.changes(ref) if c.action is Action.DRIFT)
-    found = [c for c in drifts if c.reason != "DriftShown"]  # a controller's, which may have it so
+    drifts = [c for c in view.changes(ref) if c.action is Action.DRIFT]
+    by_controllers = [c for c in drifts if c.reason == "DriftShown"]  # which may have it so
+    found = [c for c in drifts if c not in by_controllers]
     made = {c.object.kind for c in view.changes(ref) if c.object and c.action is Action.CREATE}
     if not found and "Deployment" in made:
         return Condition(DRIFTED, "Unknown", "NothingThere", OWN_REASONS["NothingThere"])
     if not found:
-        return Condition(DRIFTED, "False", "NothingDrifted", "what runs is as declared")
+        theirs = "; ".join(f"{_fields(change)}{_by(change)}" for change in by_controllers)
+        but = f", but for what a controller sets: {theirs}" if theirs else ""
+        return Condition(DRIFTED, "False", "NothingDrifted", OWN_REASONS["NothingDrifted"] + but)
     told = "; ".join(_in_words(change) for change in found)
     return Condition(DRIFTED, "True", found[0].reason, told)
 
@@ -294,9 +297,18 @@ def _in_words(change: Change) -> str:
     """Field paths and who changed them, and never a value: one of them may be a secret. A message
     may repeat one, so it speaks only where there is no field."""
     what = f"{change.object.kind} {change.object.name}" if change.object else change.ref.label
-    told = ", ".join(dict.fromkeys(f.path for f in change.fields)) or change.message
-    by = f" by {change.by}" if change.by else ""
-    return f"{change.action} {what} on {change.target}" + (f": {told}" if told else "") + by
+    told = _fields(change) or change.message
+    return (
+        f"{change.action} {what} on {change.target}" + (f": {told}" if told else "") + _by(change)
+    )
+
+
+def _fields(change: Change) -> str:
+    return ", ".join(dict.fromkeys(field.path for field in change.fields))
+
+
+def _by(change: Change) -> str:
+    return f" by {change.by}" if change.by else ""
 
 
 def is_child(change: Change) -> bool:
