@@ -123,7 +123,13 @@ def _remove(have: Instance, home: Workload | None, causes: Causes) -> Change | B
     if "disabled" in (said, have.by_hand.get("prune")):
         message = "no longer declared, kept by its prune annotation; stop it by hand"
         return Blocked(have.ref, "PruneDisabled", message, where, have.target, (have.ref,))
-    return Change(Action.DELETE, have.target, have.ref, "Removed", where)
+    message = f"no longer declared; {have.message}" if _is_going(have) else ""
+    return Change(Action.DELETE, have.target, have.ref, "Removed", where, message)
+
+
+def _is_going(have: Instance) -> bool:
+    """Whether it was told to go already, and says what it waits for."""
+    return have.reason == "Terminating" and bool(have.message)
 
 
 def _compare(

@@ -107,6 +107,11 @@ def kind_of(oid: ObjectId) -> OwnedKind:
     return OWNED_KINDS[oid.group, oid.kind]
 
 
+def finalizers_of(live: Manifest) -> str:
+    """What an object waits for that is being deleted, in words; empty: for no one."""
+    return ", ".join(live["metadata"].get("finalizers") or ())
+
+
 def service_of(manifest: Manifest) -> ObjectRef | None:
     """The InferenceService that an object is for, or None."""
     metadata = manifest["metadata"]

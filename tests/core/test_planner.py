@@ -207,6 +207,14 @@ def test_a_removed_service_cites_its_last_line_and_the_removing_commit() -> None
     assert (change.source.file, change.source.commit) == ("services/chat.yaml", "c" * 40)
 
 
+def test_a_service_that_goes_already_says_what_it_waits_for() -> None:
+    waits = "it is being deleted and waits for x/backup"
+
+    (change,) = plan([], observed(instance("chat", reason="Terminating", message=waits))).changes
+
+    assert change.message == f"no longer declared; {waits}"
+
+
 def test_a_service_placed_on_another_node_moves() -> None:
     made = plan([workload("chat", node="other")], observed(instance("chat")))
 

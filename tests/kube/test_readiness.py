@@ -177,6 +177,12 @@ _FAR: list[tuple[dict[str, Any], Progress, str, str]] = [
         "Terminating",
         "it is being deleted",
     ),
+    (
+        deployment() | {"metadata": {"deletionTimestamp": "now", "finalizers": ["x/backup"]}},
+        Progress.TERMINATING,
+        "Terminating",
+        "it is being deleted and waits for x/backup",
+    ),
     (deployment() | {"metadata": {"name": "chat"}}, Progress.CURRENT, "", ""),
 ]
 

@@ -21,7 +21,7 @@ from reconciler.kube.diff.managed import (
 from reconciler.kube.diff.payload import pointer
 from reconciler.kube.diff.record import AppliedRecord, recorded
 from reconciler.kube.inventory import is_ours
-from reconciler.kube.objects import Manifest, ObjectId
+from reconciler.kube.objects import Manifest, ObjectId, finalizers_of
 
 # A server-side apply with a resourceVersion that no object can have creates an object, or returns
 # 409 if one exists (kube-apiserver v1.36): a create never touches an existing object.
@@ -170,7 +170,7 @@ def with_metadata(manifest: Manifest, **metadata: str) -> dict[str, Any]:
 
 
 def _still_there(oid: ObjectId, have: Manifest) -> StillThere:
-    waits = ", ".join(have["metadata"].get("finalizers") or ()) or "its own end"
+    waits = finalizers_of(have) or "its own end"
     return StillThere(f"{oid.label} is being deleted and waits for {waits}; tried again later")
 
 

@@ -23,6 +23,7 @@ from reconciler.kube.objects import (
     RENDER_DIGEST_ANNOTATION,
     Manifest,
     ObjectId,
+    finalizers_of,
     kind_of,
 )
 
@@ -265,7 +266,7 @@ def _is_held(want: Manifest, have: Manifest) -> bool:
 
 
 def _going(oid: ObjectId, have: Manifest) -> str:
-    waits = ", ".join(have["metadata"].get("finalizers") or ()) or "its own end"
+    waits = finalizers_of(have) or "its own end"
     return f"{oid.label} is being deleted and waits for {waits}; it is recreated once it is gone"
 
 

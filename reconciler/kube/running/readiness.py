@@ -21,7 +21,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from reconciler.kube.objects import Manifest
+from reconciler.kube.objects import Manifest, finalizers_of
 
 
 class Progress(StrEnum):
@@ -48,7 +48,8 @@ def readiness(live: Manifest) -> Readiness:
     """How far a live object is with what its spec says now."""
     metadata = live["metadata"]
     if metadata.get("deletionTimestamp"):
-        return Readiness(Progress.TERMINATING, "Terminating", "it is being deleted")
+        waits = f" and waits for {by}" if (by := finalizers_of(live)) else ""
+        return Readiness(Progress.TERMINATING, "Terminating", f"it is being deleted{waits}")
     if behind := _behind(live):
         return behind
     judge = _JUDGES.get(live["kind"])

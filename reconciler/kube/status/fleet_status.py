@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from reconciler.api.meta import ObjectRef
-from reconciler.core.plan import Action, Blocked
+from reconciler.core.plan import Action, Blocked, Change
 from reconciler.kube.objects import Manifest, id_of, ref_of
 from reconciler.kube.status.conditions import (
     APPLIED,
@@ -109,8 +109,14 @@ def applied_condition(view: ClusterView, applied: str | None) -> Condition:
     ]
     if pending or applied != revision:
         what = f"{len(pending)} changes" if len(pending) != 1 else "1 change"
-        return Condition(APPLIED, "False", "Progressing", f"{revision[:12]}: {what} to go")
+        goes = next((f": {c.ref.label} is {c.message}" for c in pending if _goes(c)), "")
+        return Condition(APPLIED, "False", "Progressing", f"{revision[:12]}: {what} to go{goes}")
     return Condition(APPLIED, "True", "Applied", f"revision {revision[:12]} is applied")
+
+
+def _goes(change: Change) -> bool:
+    """A removal that waits, and says for what."""
+    return change.action is Action.DELETE and bool(change.message)
 
 
 NOTHING_FOLLOWED = Condition(
