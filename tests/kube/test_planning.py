@@ -79,6 +79,19 @@ def test_what_is_as_it_should_be_is_counted_by_service() -> None:
     assert plan == ObjectPlan((), (), 1)
 
 
+def test_a_service_with_changes_of_its_own_is_unchanged_no_more_and_counted_once() -> None:
+    change, other = (of_service(Action.UPDATE, "SpecChanged", name) for name in ("a", "b"))
+    held = Blocked(ref("c"), "Held", "", None, TARGET, (ref("c"),))
+
+    joined = ObjectPlan((change,), (held,), 3).joined(
+        [change, other, other, of_service(Action.UPDATE, "SpecChanged", "c")]
+    )
+
+    assert joined.unchanged == 2
+    assert len(joined.changes) == 5
+    assert ObjectPlan((), (), 0).joined([other]).unchanged == 0
+
+
 def test_the_same_input_gives_the_same_plan_also_from_memory() -> None:
     desired = ours(deployment("default"), service("default"))
     live = [as_applied(desired[0]), edited(as_applied(desired[1]), "kubectl-edit", type="NodePort")]
