@@ -136,10 +136,14 @@ def test_an_upgraded_program_is_deferred(tmp_path: Path) -> None:
         shutil.copy(sys.executable, tmp_path / "new")
         (tmp_path / "new").replace(engine)
         after = differences(of, child.pid, ask)
+        engine.unlink()
+        gone = differences(of, child.pid, ask)
         child.kill()
 
     assert before == ()
     assert after == ((DriftKind.DEFERRED, f"{engine} was replaced since (an upgrade)"),)
+    untouched = f"{engine} is gone from the disk; what runs is not touched"
+    assert gone == ((DriftKind.DEFERRED, untouched),)
 
 
 def test_a_model_file_that_is_gone_changes_nothing_that_runs(running: tuple[Launch, int]) -> None:
@@ -263,6 +267,24 @@ def test_the_watch_says_when_something_changed(running: tuple[Launch, int], file
     news.append(seen.look())
 
     assert news == [False, False, True, True]
+
+
+def test_the_watch_looks_by_itself_says_what_is_new_and_goes_on_after_a_bug(
+    running: tuple[Launch, int], file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    of, pid = running
+    state = ready(replace(of, inputs={"settings": SETTINGS | {"parallelSlots": 1}}), pid)
+    looks, news = iter(range(9**9)), threading.Event()
+
+    def states() -> tuple[ProcessSnapshot, ...]:
+        return (state,) if next(looks) else (_ for _ in ()).throw(RuntimeError("a bug"))
+
+    watch = DriftWatch(states, ask, file, changed=news.set, again_s=0.01)
+    watch.start()
+
+    assert news.wait(PATIENCE_S)
+    watch.close()
+    assert "stopped this look for drift" in caplog.text
 
 
 def test_the_watch_ends_at_once_whoever_does_not_answer(

@@ -77,6 +77,20 @@ def test_an_answer_that_nobody_can_read_ends_no_question(
     wait_for(lambda: here.holds(leaving()) is None)
 
 
+def test_a_move_that_was_taken_back_or_whose_copy_is_gone_is_over(
+    tmp_path: Path, here: Handover
+) -> None:
+    here.follow(fleet(tmp_path, "http://192.0.2.1:9090"))
+
+    seen = []
+    for wanted, running in ((set(), {CHAT.ref}), ({CHAT.ref}, {CHAT.ref}), (set(), set())):
+        here.holds(leaving())
+        here.stays(wanted, running)
+        seen.append(dict(here.leaving))
+
+    assert seen == [{CHAT.ref: "gpu"}, {}, {}]
+
+
 def fleet(folder: Path, url: str) -> Fleet:
     found = load_folder(
         write_fleet(folder / "fleet", {"gpu.yaml": node("gpu", agent={"url": url})})

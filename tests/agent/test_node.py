@@ -13,7 +13,8 @@ import pytest
 
 from agent.models.revisions import KeptModels
 from agent.node.delegate import unknown_node
-from agent.node.recorded import needed_digests, recorded_node
+from agent.node.following import Following
+from agent.node.recorded import needed_digests, only_seen, recorded_node
 from agent.node.settings import Settings
 from agent.node.view import RecordedNode, recorded_instances
 from agent.node.which import choose_node, node_of_fleet
@@ -22,16 +23,18 @@ from reconciler.api.errors import UsageError
 from reconciler.api.model import Model
 from reconciler.console.value import PortRange
 from reconciler.core.observation import Instance
+from reconciler.core.plan import Action, Change, Impact
 from reconciler.core.prune import Before
+from reconciler.core.target import Result
 from reconciler.loop.desired import Desired
 from reconciler.source.directory import DirectorySource
 from tests.support.cluster_views import desired
 from tests.support.counting_engine import write_engine
-from tests.support.fleets import document, load_folder, model, node, service
+from tests.support.fleets import document, load_folder, model, node, service, write_fleet
 from tests.support.gguf_models import tiny_llama
 from tests.support.owner import service as ref
 from tests.support.ports import own_port
-from tests.support.served_node import ServedNode
+from tests.support.served_node import ServedNode, Silent
 from tests.support.wait import wait_for
 
 HOST = platform.node().lower()
@@ -204,6 +207,65 @@ def test_who_only_looks_sees_what_the_agent_sees(tmp_path: Path) -> None:
         known = recorded.facts(fleet, fleet.all(Model))
         assert known == agent.facts(fleet, fleet.all(Model))
         assert [facts.architecture for facts in known.values()] == ["llama"]
+
+
+def test_who_only_compares_plans_as_the_agent_does_and_knows_its_node_when_the_fleet_is_broken(
+    tmp_path: Path,
+) -> None:
+    files = {"node.yaml": node(hardware={"memory": "1Gi"}), "chat.yaml": service("chat", "tiny")}
+    with ServedNode.open(tmp_path, files) as served:
+        served.wait_ready()
+        settings, source = served.node.settings, DirectorySource(served.fleet)
+
+        name, loop = only_seen(source, None, settings, Silent(), Following())
+        loop.fetch()
+        seen = loop.compare()
+        served.stop_loop()
+        assert seen is not None
+        (live,) = served.node.agent.target.observe(
+            seen.desired.assignment.workloads
+        ).targets.values()
+        write_fleet(served.fleet, {"node.yaml": "kind: FleetNode"})
+        known, _ = only_seen(source, None, settings, Silent(), Following())
+
+    assert (name, known) == ("mac", "mac")
+    assert (seen.plan.changes, seen.plan.blocked) == ((), ())
+    (state,) = seen.observed.targets.values()
+    stated = ("host", 2**30, int(2**30 * 0.67))
+    for observed in (state, live):
+        assert [(p.name, p.total_bytes, p.budget_bytes) for p in observed.pools] == [stated]
+
+
+def test_what_runs_as_it_should_is_touched_only_where_the_change_asks_for_it(
+    tmp_path: Path,
+) -> None:
+    with ServedNode.open(tmp_path, {"chat.yaml": service("chat", "tiny")}) as served:
+        served.wait_ready()
+        served.stop_loop()
+        target, processes = served.node.agent.target, served.node.agent.processes
+        (workload,) = served.board.wanted or ()
+        first = processes.snapshot()[0].pid
+
+        def made(action: Action, reason: str, **more: Any) -> tuple[Result, str]:
+            change = Change(action, "node/mac", ref("chat"), reason, None, **more)
+            outcome = target.apply(replace(change, desired=workload))
+            return outcome.result, outcome.message
+
+        after = Impact(after=(ref("base"),), waits=True)
+        waits = "waits until default/base, whose model has to come first, has left its port"
+        assert made(Action.UNKNOWN, "Unreachable") == (Result.SKIPPED, "")
+        assert made(Action.CREATE, "ProcessGone") == (Result.APPLIED, "starts again")
+        assert made(Action.REPLACE, "PortChanged", impact=after) == (Result.SKIPPED, waits)
+        result, why = made(Action.MOVE, "Moved", home="node/gpu")
+        assert (result, why.partition(" until")[0]) == (Result.SKIPPED, "stays")
+        assert processes.snapshot()[0].pid == first
+
+        for action, reason in ((Action.DRIFT, "Drifted"), (Action.REPLACE, "RestartedByHand")):
+            before = processes.snapshot()[0].pid
+            assert made(action, reason) == (Result.APPLIED, "starts")
+            wait_for(lambda b=before: processes.snapshot()[0].pid not in (b, None))
+
+        assert made(Action.MOVE, "MovedAtOnce", home="node/gpu") == (Result.APPLIED, "stopping")
 
 
 def test_a_machine_is_the_node_of_the_fleet_that_it_applied_last(tmp_path: Path) -> None:

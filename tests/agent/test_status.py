@@ -14,7 +14,7 @@ import pytest
 from agent.byhand.stopped import Stopped
 from agent.cli import main
 from agent.models.expected import ExpectedFile
-from agent.node.view import found_gone, recorded_instances, recorded_leaving
+from agent.node.view import as_found, found_gone, recorded_instances, recorded_leaving
 from agent.process.identity import MARKER_VARIABLE, identity_of
 from agent.process.launch import Child
 from agent.process.ports import can_bind
@@ -130,6 +130,36 @@ def test_who_only_looks_says_what_is_gone_and_what_is_still_ending(tmp_path: Pat
     assert idle == {ref("chat"): f"{ending}no request in flight"}
     assert list(found_gone(state)) == [ref("gone")]
     assert recorded_leaving(state) == {}
+
+
+def test_what_has_no_process_is_said_by_what_its_owner_knows_of_it(tmp_path: Path) -> None:
+    state = StateDir.open(tmp_path / "state")
+    bare = ProcessRecord(launch("chat", 20_000), wanted=True, boot="b")
+    state.lock()
+
+    said = []
+    for record in (bare, replace(bare, reason="CrashLoopBackOff", message="code 1")):
+        Records(state).write(record)
+        (found,) = recorded_instances(state, "mac")
+        said.append((found.reason, found.message, found.gone, found.ready))
+    state.unlock()
+
+    assert said == [
+        ("ProcessGone", "its process ended", False, False),
+        ("CrashLoopBackOff", "code 1", False, False),
+    ]
+
+
+def test_what_was_gone_when_its_agent_came_is_shown_so_unless_it_was_found_after_all() -> None:
+    runs = instance("chat", ready=True, pid=7, endpoint="http://127.0.0.1:1")
+    gone = {ref("chat"): "it ended"}
+
+    shown = as_found(runs, gone)
+
+    assert (shown.ready, shown.gone, shown.pid, shown.endpoint) == (False, True, None, None)
+    assert (shown.reason, shown.message) == ("ProcessGone", "it ended")
+    for same, of in ((runs, {}), (replace(runs, adopted=True), gone)):
+        assert as_found(same, of) is same
 
 
 def test_a_suspended_service_is_said_while_no_agent_runs(

@@ -11,9 +11,13 @@ import pytest
 from agent.models.expected import read_noted
 from agent.node.local import LocalAgent
 from agent.node.settings import Settings
+from reconciler.api.fleetnode import FleetNode
+from reconciler.api.meta import ObjectRef
 from reconciler.core.plan import Action, Blocked, Change, Plan
 from reconciler.core.target import Result
 from tests.support.builders import NODE, model_file, ref, workload
+from tests.support.cluster_views import desired
+from tests.support.fleets import node
 from tests.support.http import FileServer
 from tests.support.wait import wait_for
 
@@ -30,7 +34,8 @@ def server() -> Iterator[FileServer]:
 
 @pytest.fixture
 def agent(tmp_path: Path, server: FileServer) -> Iterator[LocalAgent]:
-    agent = LocalAgent("mac", Settings(tmp_path / "state"), changed=lambda: None)
+    programs = {"vllm": str(tmp_path / "nowhere")}
+    agent = LocalAgent("mac", Settings(tmp_path / "state", programs), changed=lambda: None)
     agent.start()
     yield agent
     server.let_go()
@@ -91,3 +96,16 @@ def test_what_the_disk_has_no_room_for_is_fetched_no_longer(
     agent.target.admit(Plan("r", (), (blocked,), (), {}, {}))
 
     wait_for(lambda: waiting(agent) == ["chat: Downloading", "fetched"] * stays)
+
+
+def test_what_a_fleet_says_of_a_machine_that_is_not_so_is_logged_when_it_is_news(
+    agent: LocalAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    strange = desired({"mac.yaml": node(runtimes=["vllm"])}).fleet.get(
+        FleetNode, ObjectRef("FleetNode", "", "mac")
+    )
+
+    for stated in (strange, strange, None):
+        agent.stated(stated)
+
+    assert caplog.text.count("states runtime vllm, which is not here") == 1

@@ -156,3 +156,14 @@ def test_what_a_person_said_is_not_written_as_if_the_fleet_stated_it(fleet: Flee
 
     assert told.objects[mac] != fleet.objects[mac]
     assert manifest_of(told.objects[mac]) == manifest_of(fleet.objects[mac])
+
+
+def test_the_devices_of_a_machine_are_told_with_their_memory_or_as_sharing_its_own() -> None:
+    own = Hardware(memory=2**34, devices=(Device(memory="unified"), Device(memory=2**33, uuid="a")))
+
+    said = said_of(Settings(HERE), own).own_memory
+
+    assert said is not None
+    assert said.bytes == 2**34
+    assert [(d.bytes, d.uuid) for d in said.devices] == [(None, None), (2**33, "a")]
+    assert said_of(Settings(HERE), Hardware(memory=None)).own_memory is None
