@@ -79,6 +79,12 @@ def test_a_dropped_entry_is_a_change_of_ours(edited: dict[str, Any]) -> None:
     assert (dropped.cause, dropped.after) == (Cause.DECLARED, None)
 
 
+def test_a_list_that_is_to_be_empty_is_compared_as_a_whole(edited: dict[str, Any]) -> None:
+    found = compare(changed(desired(), env=[]), edited)
+
+    assert f"{_CONTAINER}.env" in {d.field for d in found}
+
+
 def test_what_somebody_else_has_is_left_out_of_what_is_sent(edited: dict[str, Any]) -> None:
     want = desired(minReadySeconds=3)
     theirs = [d for d in compare(want, edited) if d.cause is not Cause.DRIFT]

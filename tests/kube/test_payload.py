@@ -128,6 +128,13 @@ def test_a_pointer_escapes_names_and_refuses_what_is_not_there() -> None:
         pointer(live, ("f:spec", "f:ports", _OTHER))
 
 
+def nested(levels: int) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for _ in range(levels):
+        fields = {"f:a": fields}
+    return fields
+
+
 @pytest.mark.parametrize(
     ("fields", "read"),
     [
@@ -135,7 +142,10 @@ def test_a_pointer_escapes_names_and_refuses_what_is_not_there() -> None:
         ({"f:a": {}, "b": {}, "f:c": 1}, {"f:a": {}}),
         ({"f:a": {"k:no json": {}, "k:[]": {}, 'i:"x"': {}, "x:1": {}}}, None),
         ({'k:{"a":1}': {}, "v:1": {}, "i:1": {}}, {'k:{"a":1}': {}, "v:1": {}, "i:1": {}}),
+        (nested(100), nested(100)),
+        (nested(101), None),
     ],
+    ids=["itself", "no keys", "no values", "keys", "deep", "too deep"],
 )
 def test_keys_that_no_server_writes_are_left_out_of_who_owns_what(
     fields: dict[str, Any], read: dict[str, Any] | None

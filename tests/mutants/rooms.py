@@ -28,7 +28,19 @@ def _python(path: Path) -> tuple[Path, ...]:
     return tuple(path.rglob("*.py")) if path.is_dir() else (path,)
 
 
-_KUBE = ("tests/kube",)
+_DIFF = (
+    "tests/kube/test_difference.py",
+    "tests/kube/test_payload.py",
+    "tests/kube/test_untouched.py",
+    "tests/kube/test_private.py",
+    "tests/kube/test_fights.py",
+    "tests/kube/test_planning.py",
+    "tests/kube/test_steps.py",
+    "tests/kube/test_waiting.py",
+    "tests/kube/test_drift.py",
+    "tests/kube/test_hostile.py",
+    "tests/kube/test_laws.py",
+)
 _RUNNING = (
     "tests/kube/test_readiness.py",
     "tests/kube/test_outlook.py",
@@ -77,7 +89,7 @@ ROOMS = {
         Room("memory", ("reconciler/memory",), ("tests/memory",)),
         Room("source", ("reconciler/source",), ("tests/source", "tests/cli/test_causes.py")),
         Room("loop", ("reconciler/loop",), ("tests/loop",)),
-        Room("kube-diff", ("reconciler/kube/diff",), _KUBE),
+        Room("kube-diff", ("reconciler/kube/diff",), _DIFF),
         Room("kube-running", ("reconciler/kube/running",), _RUNNING),
         Room("process", ("agent/process",), _PROCESS, has_processes=True),
         Room("node", ("agent/node",), _NODE, has_processes=True),
