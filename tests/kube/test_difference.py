@@ -12,7 +12,7 @@ import pytest
 from reconciler.kube.diff.difference import Cause, compare
 from reconciler.kube.diff.equality import quantity, same
 from reconciler.kube.diff.immutable import forcing
-from reconciler.kube.diff.managed import entries, owned, owners, server_path, show
+from reconciler.kube.diff.managed import entries, owned, owners, put_by_others, server_path, show
 from reconciler.kube.diff.payload import pointer, without
 from reconciler.kube.diff.record import APPLIED_ANNOTATION, AppliedRecord, record_of, recorded
 from reconciler.kube.diff.untouched import is_untouched
@@ -135,6 +135,37 @@ def test_paths_read_as_people_write_them_and_as_the_server_does() -> None:
         == '.spec.ports[name="app-\U0001f4bb"]'
     )
     assert show(label) == "metadata.labels[app.kubernetes.io/name]"
+    others = ("f:metadata", "f:finalizers", 'v:"a/b"'), ("f:spec", "f:args", "i:2")
+    assert [show(path) for path in others] == ["metadata.finalizers[a/b]", "spec.args[2]"]
+    assert [server_path(path) for path in others] == [
+        '.metadata.finalizers[="a/b"]',
+        ".spec.args[2]",
+    ]
+    assert show(("f:ports", 'k:{"port":80,"protocol":"UDP"}')) == "ports[80/UDP]"
+    assert show(('k:{"name":"a"}', "f:b")) == "[a].b"
+
+
+def test_the_latest_owner_of_a_field_comes_first() -> None:
+    rows = [
+        {"manager": name, "operation": "Update", "fieldsV1": {"f:a": {}}} | more
+        for name, more in (
+            ("undated", {}),
+            ("old", {"time": "2026-01-01T00:00:00Z"}),
+            ("new", {"time": "2026-02-01T00:00:00Z"}),
+            ("broken", {"time": "0000-99-01T00:00:00Z"}),
+        )
+    ]
+
+    found = owners({"metadata": {"managedFields": rows}}, ("f:a",))
+
+    assert [e.label for e in found] == ["new", "old", "undated", "broken"]
+
+
+def test_an_annotation_that_we_applied_is_not_put_by_others(edited: dict[str, Any]) -> None:
+    mine = APPLIED_ANNOTATION
+    edited["metadata"]["annotations"] |= {"theirs": "x"}
+
+    assert [put_by_others(edited, name) for name in (mine, "theirs", "none")] == [None, "x", None]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +187,24 @@ def test_paths_read_as_people_write_them_and_as_the_server_does() -> None:
         ("", None, "f:spec/f:nodeSelector/f:a", False),
         ("", None, "f:metadata/f:labels/f:a", False),
         (True, None, "f:spec/f:suspend", False),
+        ("", None, "f:a", True),
+        ("", None, "f:labels/f:a", False),
+        (False, None, "f:spec/f:suspend", True),
+        ([], None, "f:args", True),
+        (["a"], None, "f:args", False),
+        ({"a": 1}, None, "f:anything", False),
+        (None, "x", "f:anything", True),
+        (["", "b"], ["", "b"], "f:args", True),
+        (["b"], ["c"], "f:args", False),
+        ("1024Mi", "1Gi", "f:emptyDir/f:sizeLimit", True),
+        ("1024Mi", "1Gi", "f:sizeLimit", True),
+        ("1024Mi", "1Gi", "f:limits", False),
+        ("1024Mi", "1Gi", "", False),
+        ("1024Mi", "1Gi", "f:metric/f:target/f:value", True),
+        ("1024Mi", "1Gi", "f:target/f:values", False),
+        ("some", "none", "f:limits/f:memory", False),
+        ({"a": ""}, {}, "f:anything", True),
+        ({"a": "x"}, {"a": "x", "b": {}}, "f:anything", True),
     ],
 )
 def test_what_a_server_rewrites_is_the_same(
@@ -166,7 +215,20 @@ def test_what_a_server_rewrites_is_the_same(
 
 @pytest.mark.parametrize(
     ("text", "amount"),
-    [("500m", "0.5"), ("1e3", "1000"), ("2Ki", "2048"), (3, "3"), ("x", None), (True, None)],
+    [
+        ("500m", "0.5"),
+        ("1e3", "1000"),
+        ("2Ki", "2048"),
+        (3, "3"),
+        ("x", None),
+        (True, None),
+        ("1.2.3", None),
+        ("1n", "1e-9"),
+        ("1u", "1e-6"),
+        ("1k", "1000"),
+        ("1E", "1e18"),
+        ("-1Mi", "-1048576"),
+    ],
 )
 def test_quantities_have_exact_amounts(text: object, amount: str | None) -> None:
     found = quantity(text)

@@ -46,10 +46,23 @@ def test_a_container_that_somebody_added_is_shown_without_what_may_be_a_secret(
         ((*CONTAINERS, 'k:{"name":"engine"}', "f:image"), "engine:2"),
         (("f:spec", "f:replicas"), 5),
         ((*CONTAINERS, 'k:{"name":"engine"}', "f:env", 'k:{"name":"A"}', "f:name"), "A"),
+        ((*CONTAINERS, 'k:{"name":"engine"}', "f:env", 'k:{"name":"A"}', "f:value"), ""),
+        (("f:spec", "f:tokenRef", "f:name"), "chat"),
+        (("f:spec", "f:volumes", 'k:{"name":"tls"}', "f:secret", "f:secretName"), "tls"),
+        ((), "anything"),
     ],
 )
 def test_other_values_are_shown_as_they_are(path: tuple[str, ...], value: object) -> None:
     assert shown(value, path) == value
+
+
+@pytest.mark.parametrize(
+    "path", [("f:data", "f:name"), ("f:data", "f:key"), ("f:spec", "f:apiKey"), ("f:passwd",)]
+)
+def test_a_value_is_hidden_where_a_field_on_its_path_may_hold_a_secret(
+    path: tuple[str, ...],
+) -> None:
+    assert shown("x", path) == SENSITIVE
 
 
 def test_of_a_list_with_an_added_word_that_one_is_hidden() -> None:
@@ -89,5 +102,15 @@ def test_a_servers_words_lose_what_it_repeats_of_an_edited_object() -> None:
     live = {"spec": {"env": [*want["spec"]["env"], {"name": "KEY", "value": CANARY}]}}
 
     text = scrubbed(f"denied: en_US.UTF-8 {CANARY}", live, want)
+    gone = scrubbed("denied: no such object", None, want)
 
     assert text == f"denied: en_US.UTF-8 {SENSITIVE}"
+    assert gone == "denied: no such object"
+
+
+def test_what_is_as_short_as_a_word_is_kept_and_of_two_values_the_longer_is_hidden_first() -> None:
+    live = {"data": {"a": "12345678", "b": "123456789", "c": "1234567"}}
+
+    text = scrubbed("12345678 123456789 1234567", live, {})
+
+    assert text == f"{SENSITIVE} {SENSITIVE} 1234567"

@@ -45,6 +45,13 @@ EQUIVALENT: dict[str, dict[tuple[str, str, str], str]] = {
             "5",
         ): "it comes last either way",
     },
+    "reconciler/kube/diff/equality.py": {
+        (
+            "pairs = zip(want, have, strict=False)",
+            "False",
+            "True",
+        ): "they are looked at only where both are as long",
+    },
     "reconciler/kube/running/instances.py": {
         ("return ()", "()", "None"): "nothing and None both give way to what is wanted now",
     },
