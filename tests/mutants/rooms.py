@@ -28,6 +28,12 @@ def _python(path: Path) -> tuple[Path, ...]:
     return tuple(path.rglob("*.py")) if path.is_dir() else (path,)
 
 
+_SOURCE = (
+    "tests/source",
+    "tests/cli/test_causes.py",
+    "tests/cli/test_committing.py",
+    "tests/loop/test_slice_loop.py",
+)
 _DIFF = (
     "tests/kube/test_difference.py",
     "tests/kube/test_payload.py",
@@ -89,7 +95,7 @@ ROOMS = {
         Room("placement", ("reconciler/placement",), ("tests/placement",)),
         Room("capacity", ("reconciler/capacity",), ("tests/capacity", "tests/placement")),
         Room("memory", ("reconciler/memory",), ("tests/memory",)),
-        Room("source", ("reconciler/source",), ("tests/source", "tests/cli/test_causes.py")),
+        Room("source", ("reconciler/source",), _SOURCE),
         Room("loop", ("reconciler/loop",), ("tests/loop",)),
         Room("kube-diff", ("reconciler/kube/diff",), _DIFF),
         Room("kube-running", ("reconciler/kube/running",), _RUNNING),
