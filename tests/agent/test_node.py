@@ -12,21 +12,25 @@ from typing import Any
 import pytest
 
 from agent.models.revisions import KeptModels
-from agent.node.delegate import unknown_node
+from agent.node.delegate import AgentDelegate, unknown_node
 from agent.node.following import Following
+from agent.node.local import LocalAgent
+from agent.node.overlay import Overlay
 from agent.node.recorded import needed_digests, only_seen, recorded_node
 from agent.node.settings import Settings
 from agent.node.view import RecordedNode, recorded_instances
 from agent.node.which import choose_node, node_of_fleet
 from agent.state.directory import StateDir
-from reconciler.api.errors import UsageError
+from reconciler.api.errors import StateError, StateInUse, UsageError
 from reconciler.api.model import Model
 from reconciler.console.value import PortRange
 from reconciler.core.observation import Instance
 from reconciler.core.plan import Action, Change, Impact
 from reconciler.core.prune import Before
 from reconciler.core.target import Result
+from reconciler.fleet.model_file import ModelFile
 from reconciler.loop.desired import Desired
+from reconciler.models import FetchContext
 from reconciler.source.directory import DirectorySource
 from tests.support.cluster_views import desired
 from tests.support.counting_engine import write_engine
@@ -109,6 +113,10 @@ def fleet(tmp_path: Path) -> dict[str, str | bytes]:
 def look(root: Path, want: Desired, **settings: Any) -> RecordedNode:
     programs = {"llama-server": write_engine(root)}
     return recorded_node("mac", replace(Settings(root / "state", programs), **settings))
+
+
+def model_file(path: Path) -> ModelFile:
+    return ModelFile("needless", tiny_llama(path, seed=7).as_uri(), "gguf")
 
 
 def a_file(path: Path) -> None:
@@ -207,6 +215,9 @@ def test_who_only_looks_sees_what_the_agent_sees(tmp_path: Path) -> None:
         known = recorded.facts(fleet, fleet.all(Model))
         assert known == agent.facts(fleet, fleet.all(Model))
         assert [facts.architecture for facts in known.values()] == ["llama"]
+        served.stop_loop()
+        (served.state / "desired/models.json").unlink()
+        assert len(needed_digests(agent.state, agent.store)) == 1, "a process runs from it"
 
 
 def test_who_only_compares_plans_as_the_agent_does_and_knows_its_node_when_the_fleet_is_broken(
@@ -216,6 +227,11 @@ def test_who_only_compares_plans_as_the_agent_does_and_knows_its_node_when_the_f
     with ServedNode.open(tmp_path, files) as served:
         served.wait_ready()
         settings, source = served.node.settings, DirectorySource(served.fleet)
+
+        store, needless = served.node.agent.store, model_file(tmp_path / "needless.gguf")
+        store.ensure(needless, FetchContext())
+        wait_for(lambda: store.lookup(needless) is not None)
+        store.keep_only([])
 
         name, loop = only_seen(source, None, settings, Silent(), Following())
         loop.fetch()
@@ -233,6 +249,8 @@ def test_who_only_compares_plans_as_the_agent_does_and_knows_its_node_when_the_f
     (state,) = seen.observed.targets.values()
     stated = ("host", 2**30, int(2**30 * 0.67))
     for observed in (state, live):
+        assert observed.disk is not None
+        assert observed.disk.given_up_bytes == (tmp_path / "needless.gguf").stat().st_size
         assert [(p.name, p.total_bytes, p.budget_bytes) for p in observed.pools] == [stated]
 
 
@@ -251,6 +269,10 @@ def test_what_runs_as_it_should_is_touched_only_where_the_change_asks_for_it(
             outcome = target.apply(replace(change, desired=workload))
             return outcome.result, outcome.message
 
+        ports = (served.state / "ports.json").read_bytes()
+        target.observe((workload, replace(workload, ref=ref("base"))))
+        assert (served.state / "ports.json").read_bytes() == ports, "a look takes no port"
+
         after = Impact(after=(ref("base"),), waits=True)
         waits = "waits until default/base, whose model has to come first, has left its port"
         assert made(Action.UNKNOWN, "Unreachable") == (Result.SKIPPED, "")
@@ -266,6 +288,64 @@ def test_what_runs_as_it_should_is_touched_only_where_the_change_asks_for_it(
             wait_for(lambda b=before: processes.snapshot()[0].pid not in (b, None))
 
         assert made(Action.MOVE, "MovedAtOnce", home="node/gpu") == (Result.APPLIED, "stopping")
+
+    assert StateDir(tmp_path / "state").holder() is None, "the agent has ended"
+
+
+def test_a_router_whose_models_change_reads_its_files_again(tmp_path: Path) -> None:
+    def hub(**settings: Any) -> dict[str, str]:
+        models = [{"name": "tiny", **settings}]
+        return {"hub.yaml": service("hub", None, runtime="llamacpp-router", models=models)}
+
+    with ServedNode.open(tmp_path, hub()) as served:
+        served.wait_ready()
+        (before,) = served.node.agent.processes.snapshot()
+        log = served.node.agent.state.log_file(ref("hub"))
+
+        served.write(hub(contextSize=777))
+        wait_for(lambda: "--- fleet-reconciler reloads" in log.read_text())
+
+        assert served.node.agent.processes.snapshot()[0].pid == before.pid
+
+
+def test_who_comes_to_a_state_directory_that_another_has_taken_ends(tmp_path: Path) -> None:
+    agent = LocalAgent("mac", Settings(tmp_path / "state"), changed=lambda: None)
+    agent.start()
+    saved, ended = [], []
+
+    def save() -> None:
+        saved.append(len(saved))
+        if len(saved) == 1:
+            raise StateError("the disk is full")
+
+    delegate = AgentDelegate(
+        *("mac", agent, Overlay("mac", Settings(tmp_path)), DirectorySource(tmp_path)),
+        busy=lambda: "in a rebase",
+        save=save,
+        end=lambda: ended.append(True),
+    )
+    try:
+        delegate.prepare()
+        assert saved == [], "nothing was lost"
+        shutil.rmtree(agent.state.root.rename(tmp_path / "gone"))
+        with pytest.raises(StateError, match="the disk is full"):
+            delegate.prepare()
+        for _ in range(2):
+            delegate.prepare()
+        assert (saved, ended) == ([0, 1], []), "again, until it is written"
+
+        other = StateDir.open(tmp_path / "other")
+        other.lock()
+        agent.state.root.rename(tmp_path / "ours")
+        other.root.rename(agent.state.root)
+        with pytest.raises(StateInUse):
+            delegate.prepare()
+        other.unlock()
+    finally:
+        agent.close(stop_children=True)
+
+    assert ended == [True]
+    assert delegate.source_busy_reason() == "in a rebase"
 
 
 def test_a_machine_is_the_node_of_the_fleet_that_it_applied_last(tmp_path: Path) -> None:
