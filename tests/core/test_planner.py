@@ -20,6 +20,7 @@ from reconciler.core.observation import (
     Obstacle,
     PortHolder,
     TargetState,
+    starts_again,
 )
 from reconciler.core.plan import Action, Blocked, Change, ObjectName, Plan, Restart, standing
 from reconciler.core.planner import Policy, make_plan
@@ -53,6 +54,29 @@ def plan(
 
 def actions(made: Plan) -> dict[str, str]:
     return {change.ref.name: str(change.action) for change in made.changes}
+
+
+def test_what_was_refused_for_its_memory_stays_so_while_what_it_takes_is_not_known() -> None:
+    refused = {ref("chat"): "needs 9 GiB"}
+    unknown, sized = workload("chat"), workload("chat", needs=need(1))
+
+    (held,) = plan([unknown], observed(refused=refused)).blocked
+    tried = plan([sized], observed(refused=refused))
+
+    assert (held.reason, held.message, held.holds) == ("MemoryFits", "needs 9 GiB", (ref("chat"),))
+    assert actions(tried) == {"chat": "create"}
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (None, "on the node, `fleet-agent restart default/chat` starts it"),
+        ("", "`fleet-agent restart default/chat` starts it"),
+        (" --state-dir /x", "`fleet-agent restart default/chat --state-dir /x` starts it"),
+    ],
+)
+def test_who_stopped_a_service_is_told_what_starts_it(option: str | None, said: str) -> None:
+    assert starts_again(ref("chat"), TargetState(NODE, True, state_option=option)) == said
 
 
 def test_a_declared_service_that_does_not_run_is_created() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from reconciler.api.meta import ObjectRef
 from reconciler.kube.objects import SYSTEM_NAMESPACE
-from reconciler.placement.names import MOST, RESERVED_NAMESPACES, with_suffix
+from reconciler.placement.names import MOST, RESERVED_NAMESPACES, unusable_name, with_suffix
 from tests.support.fleets import document, model, service
 from tests.support.manifests import CLUSTER, desired_of, pool
 
@@ -53,6 +54,25 @@ def test_a_published_service_of_a_node_takes_part() -> None:
 @pytest.mark.parametrize("name", ["3b-chat", "a" * (MOST + 1)])
 def test_a_name_that_no_service_in_a_cluster_can_have_is_held(name: str) -> None:
     assert holds(pool(), model(), service(name, **ON)) == {name: "ObjectName"}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "field"),
+    [
+        ("a" * MOST, "a" * MOST, None),
+        ("1-a", "chat", None),
+        ("a.b", "chat", "metadata.namespace"),
+        ("a" * (MOST + 1), "chat", "metadata.namespace"),
+        ("kube-system", "chat", "metadata.namespace"),
+        ("a.b", "1", "metadata.name"),
+    ],
+)
+def test_what_no_object_can_be_called_is_said_of_the_name_or_the_namespace(
+    namespace: str, name: str, field: str | None
+) -> None:
+    found = unusable_name(ObjectRef("InferenceService", namespace, name))
+
+    assert (found and found[0]) == field
 
 
 @pytest.mark.parametrize("name", ["3b-chat", "a" * (MOST + 1)])
@@ -134,6 +154,7 @@ def test_names_that_are_cut_stay_distinct_and_fit() -> None:
     assert one != two
     assert max(len(one), len(two)) <= MOST
     assert with_suffix("chat", "models") == "chat-models"
+    assert with_suffix("a" * 56, "models") == f"{'a' * 56}-models"
 
 
 @pytest.mark.parametrize("namespace", sorted(RESERVED_NAMESPACES))

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reconciler.api.fleet import FleetSpec
 from reconciler.api.kinds import KINDS
 from reconciler.api.meta import API_VERSION, Resource
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import Workload
 from reconciler.placement import assign
+from reconciler.placement.images import OWN_IMAGE, own_image
 from reconciler.placement.modelcache import ModelCache, model_cache
-from reconciler.placement.pods import InCluster
+from reconciler.placement.pods import InCluster, target_of
 from tests.placement.test_placement import (
     GIB,
     declared,
@@ -195,10 +197,42 @@ def test_more_devices_than_a_pool_has_are_a_warning_as_kubernetes_lets_pods_wait
 ) -> None:
     three = pool(hardware=L4, kubernetes={"count": count})
 
-    assignment = assign(fleet(three, model(), on("edge", **spec)), {})
+    assignment = assign(fleet(three, model(), on("edge", **spec)), known(18 * GIB))
 
     assert assignment.held == ()
-    assert ("PoolFull" in [f.rule for f in assignment.warnings]) == warned
+    assert [f.message for f in assignment.warnings if f.rule == "PoolFull"] == [
+        "its services want 4 devices at most, and 3 x 1 = 3 are there: pods beyond that wait"
+        " (Pending)"
+    ] * warned
+
+
+def test_a_pool_that_its_services_fill_to_the_last_byte_is_large_enough() -> None:
+    service, models = on("edge", replicas=2), (STORED,)
+    (alone,) = assign(fleet(pool(hardware={"memory": "64Gi"}), *models, service), known()).workloads
+    (need,) = alone.needs
+
+    def warned(budget: int, count: int) -> bool:
+        home = pool(memory={"budget": budget}, kubernetes={"count": count})
+        found = assign(fleet(home, *models, service), known()).warnings
+        return "PoolFull" in [finding.rule for finding in found]
+
+    assert not warned(need.bytes, 2)
+    assert not warned(need.bytes * 2, 1)
+    assert warned(need.bytes * 2 - 1, 1)
+
+
+def test_what_is_placed_is_run_by_the_node_or_by_the_cluster_of_its_pool() -> None:
+    assert [target_of(home) for home in (node("mac"), pool())] == ["node/mac", "cluster/prod"]
+
+
+def test_the_image_of_our_own_programs_may_be_named_by_the_fleet() -> None:
+    named = declared("Fleet", "home", {"images": {"fleet-agent": {"any": "registry.test/own:1"}}})
+    plain = declared("Fleet", "home", {})
+
+    assert [own_image(fleet(policy).policy or FleetSpec()) for policy in (named, plain)] == [
+        "registry.test/own:1",
+        OWN_IMAGE,
+    ]
 
 
 names = st.sampled_from(["a", "b", "c", "d"])
