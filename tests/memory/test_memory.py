@@ -258,6 +258,50 @@ def test_recurrent_layers_keep_a_state_that_does_not_grow_with_the_context(
     assert found.state_bytes == 2 * state_layers * STATE
 
 
+@pytest.mark.parametrize(
+    ("keys", "recurs"),
+    [
+        ({"full_attention_interval": 3}, "xx-xx-x"),
+        ({"full_attention_interval": 0}, "xxx-xxx"),  # as the architecture has it
+        ({}, "xxx-xxx"),
+        ({"attention__recurrent_layers": (1, 0, 0, 0, 0, 0, 1)}, "x-----x"),
+    ],
+)
+def test_which_layers_recur_is_said_by_the_header_or_by_the_architecture(
+    keys: dict[str, FactValue], recurs: str
+) -> None:
+    found = shape("qwen3next", model("qwen3next", **SSM, **keys, block_count=7).keys)
+
+    assert "".join("x" if each else "-" for each in found.recurs) == recurs
+    assert found.blocks == tuple(i for i, each in enumerate(recurs) if each == "-")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "attention__shared_kv_layers",
+        "attention__indexer__key_length",
+        "attention__key_length_mla",
+        "attention__sliding_window",
+        "attention__sliding_window_pattern",
+        "full_attention_interval",
+    ],
+)
+def test_a_key_that_an_architecture_has_no_rule_for_changes_no_layer(key: str) -> None:
+    plain, with_it = model("llama"), model("llama", **{key: 2})
+
+    assert shape("llama", with_it.keys) == shape("llama", plain.keys)
+
+
+@pytest.mark.parametrize("lacking", ["block_count", "embedding_length"])
+def test_a_header_that_lacks_what_everything_follows_from_is_a_bound(lacking: str) -> None:
+    found = shape("llama", model("llama", **{lacking: 0}).keys)
+
+    assert found.bound == "the header lacks block_count or embedding_length"
+    assert shape("llama", model("llama").keys).bound == ""
+    assert shape("", {}).bound == "the architecture (none) is not in our table"
+
+
 def test_rwkv_and_short_convolutions_have_states_of_their_own() -> None:
     rwkv = model("rwkv7", wkv__head_size=64)
     lfm = model("lfm2", shortconv__l_cache=3, attention__head_count_kv=(0, 0, 2, 0))

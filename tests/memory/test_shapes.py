@@ -1,10 +1,10 @@
 """What is said of the shapes of real models, to the byte.
 
-`tests/cases/memory/shapes.txt` has a line for each. That those numbers bound what llama.cpp
-allocates is held against llama.cpp itself (`test_engine.py`, and all of them by `python -m
-bench.memory`); here that nobody changes one unawares.
+`tests/cases/memory/shapes.txt` has a line for each, `arithmetic.txt` what people read of it. That
+those numbers bound what llama.cpp allocates is held against llama.cpp itself (`test_engine.py`, and
+all of them by `python -m bench.memory`); here that nobody changes one unawares.
 
-    python -m tests.memory.test_shapes     what those lines would be now
+    python -m tests.memory.test_shapes     writes them anew
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from bench.memory.shapes import Model, models
 from reconciler.memory import MemorySettings, ModelFacts, estimate, on_devices
 
 CASES = Path(__file__).parent.parent / "cases/memory/shapes.txt"
+ARITHMETIC = CASES.with_name("arithmetic.txt")
 GIB = 2**30
 SETTINGS: Mapping[str, dict[str, Any]] = {
     "plain": {"gpu_layers": 0},
@@ -29,6 +30,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
     "apart": {"context": 4096, "devices": 2, "flash_attention": False},
     "texts": {"context": 1000, "embeddings": True, "repack": False, "flash_attention": False,
               "devices": 2, "gpu_layers": 9},
+    "copied": {"devices": 1, "cache_type_k": "q8_0", "cache_type_v": "q4_0"},
 }  # fmt: skip
 
 
@@ -86,15 +88,30 @@ def said(model: Model, name: str) -> str:
     return " ".join(map(str, words if found.exact else [*words, "at most"]))
 
 
+def arithmetic() -> Iterator[str]:
+    """In words, of each architecture with one of the settings, in turn."""
+    for number, model in enumerate(shapes()):
+        name = list(SETTINGS)[number % len(SETTINGS)]
+        found = estimate(
+            facts_of(model), MemorySettings(**{"context": 8192, **PLAIN, **SETTINGS[name]})
+        )
+        yield f"{model.name} {name}"
+        yield from (f"    {line}" for line in found.arithmetic)
+
+
 def main() -> None:
-    for model in shapes():
-        print(*(said(model, name) for name in SETTINGS), sep="\n")
+    CASES.write_text("".join(f"{said(m, name)}\n" for m in shapes() for name in SETTINGS))
+    ARITHMETIC.write_text("".join(f"{line}\n" for line in arithmetic()))
 
 
 def test_what_is_said_of_a_real_models_shape_is_what_was_held_against_llama_cpp() -> None:
     lines = [said(model, name) for model in shapes() for name in SETTINGS]
 
     assert lines == CASES.read_text().splitlines()
+
+
+def test_the_arithmetic_of_a_real_models_shape_is_said_as_it_was() -> None:
+    assert list(arithmetic()) == ARITHMETIC.read_text().splitlines()
 
 
 if __name__ == "__main__":
