@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.kube.diff.difference import Cause, Difference, compare
-from reconciler.kube.diff.managed import entries
+from reconciler.kube.diff.managed import entries, fields_of
 from reconciler.kube.diff.payload import as_before, pointer, without
 from reconciler.kube.inventory import labelled
 from reconciler.kube.objects import INPUTS_DIGEST_ANNOTATION, MANAGER, RENDER_DIGEST_ANNOTATION
@@ -155,3 +155,23 @@ def test_keys_that_no_server_writes_are_left_out_of_who_owns_what(
     found = [entry.fields for entry in entries({"metadata": {"managedFields": [row]}})]
 
     assert found == ([read] if read else [])
+
+
+@pytest.mark.parametrize(
+    ("row", "is_applied"),
+    [
+        ({"operation": "Apply"}, True),
+        ({"operation": "Update"}, False),
+        ({"operation": "Apply", "subresource": "status"}, False),
+        ({"operation": "Update", "subresource": "status"}, False),
+        ({"operation": "Apply", "manager": "flux"}, False),
+    ],
+)
+def test_what_we_applied_to_the_object_itself_is_ours(
+    row: dict[str, str], is_applied: bool
+) -> None:
+    entry = {"manager": MANAGER, "fieldsV1": {"f:a": {}}} | row
+
+    assert fields_of({"metadata": {"managedFields": [entry]}}) == (
+        {"f:a": {}} if is_applied else {}
+    )

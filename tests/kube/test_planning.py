@@ -125,6 +125,28 @@ def test_a_service_without_room_keeps_what_runs_while_its_document_follows() -> 
     assert done(plan) == {("create", "InferenceService")}
 
 
+def test_a_change_of_a_document_is_from_the_lines_of_its_fields_where_no_service_changes() -> None:
+    before, after = (
+        {
+            "apiVersion": "inference.llmkube.dev/v1alpha1",
+            "kind": "Model",
+            "metadata": {"name": "m", "namespace": "default"},
+            "spec": {"source": source},
+        }
+        for source in ("a.gguf", "b.gguf")
+    )
+    want = [labelled(after, "home"), *ours(changed(deployment("default"), image="new"))]
+    live = [as_applied(each) for each in (labelled(before, "home"), *ours(deployment("default")))]
+
+    lines = {
+        c.object.kind: (c.source and c.source.line, [f.source and f.source.line for f in c.fields])
+        for c in planned(want, live).changes
+        if c.object
+    }
+
+    assert lines == {"Model": (7, [7]), "Deployment": (1, [None])}
+
+
 def test_a_service_that_moves_stays_until_it_answers_there() -> None:
     live = [as_applied(manifest) for manifest in ours(deployment("default"))]
     other = ours(config_map("default", "other"), of="other")
