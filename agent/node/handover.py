@@ -21,6 +21,7 @@ from reconciler.agents.client import STALE_AFTER_S, AgentAnswer, AgentClient
 from reconciler.agents.credentials import AgentCredentials
 from reconciler.api.errors import AgentError
 from reconciler.api.fleetnode import FleetNode
+from reconciler.api.inferenceservice import Rollout
 from reconciler.api.meta import ObjectRef
 from reconciler.atomic import atomic_write
 from reconciler.core.plan import Change
@@ -28,7 +29,7 @@ from reconciler.fleet.fleet import Fleet
 from reconciler.ownfile import glance
 
 _ANSWER_S = 3.0
-_DEFAULT_S = 1800.0  # rollout.handover, where what runs does not say
+_DEFAULT_S = Rollout.model_construct().handover  # where what runs does not say
 _log = logging.getLogger(__name__)
 
 _Entry = dict[str, object]  # home and since, as the file has them

@@ -6,10 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reconciler.api.digest import digest
+from reconciler.api.fleet import Prune
 from reconciler.core.observation import Observation
 from reconciler.core.plan import ENDED, Action, Blocked, Change, Restart
 
 _LEAST = 4  # fewer are never a large share: a fleet of two may lose both
+_UNSTATED = Prune.model_construct()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,8 @@ class PruneLimits:
     another fleet started where it is: to remove or replace one of them has to be confirmed.
     `since` is by target, where its last revision is known."""
 
-    max_count: int = 10
-    max_share: float = 0.3
+    max_count: int = _UNSTATED.max_count
+    max_share: float = _UNSTATED.max_share
     confirmed: frozenset[str] = frozenset()
     foreign: Mapping[str, str] = field(default_factory=dict)
     are_lower: bool = False  # than what this revision states, since it raises them

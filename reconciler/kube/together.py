@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.agents.parallel import ask_all
+from reconciler.api.inferenceservice import Rollout
 from reconciler.core.observation import Instance, Observation, TargetState
 from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.prune import Before
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from reconciler.source.history import NotedRevision
 
 LOOK_S = 60.0  # for all targets together
-_HANDOVER_S = 1800.0  # rollout.handover, where what runs does not say
+_HANDOVER_S = Rollout.model_construct().handover  # where what runs does not say
 
 _Answer = Observation | tuple[TargetState, tuple[Instance, ...]]
 

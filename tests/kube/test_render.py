@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ from reconciler.kube.objects import (
 from reconciler.kube.render import render
 from reconciler.kube.render.placed import placed
 from reconciler.kube.yaml_text import dump_all
+from reconciler.runtimes.fields import POD_FIELDS, SCALE_FIELDS
 from tests.support.fleets import model, service
 from tests.support.manifests import (
     CLUSTER,
@@ -30,8 +33,10 @@ from tests.support.manifests import (
     init_containers,
     of_kind,
     one,
+    one_service,
     pool,
     rendered,
+    template_of,
     templates,
 )
 
@@ -56,6 +61,42 @@ def test_a_fleet_becomes_the_objects_of_its_case(case: Path) -> None:
 
     there = expected.read_text() if expected.exists() else ""
     assert made == there, f"run again with {UPDATE}=1 to accept the new objects"
+
+
+_CHANGES: dict[str, Any] = {
+    "autoscaling": {"maxReplicas": 3},
+    "endpoint.type": "NodePort",
+    "image": "registry.test/engine:1",
+    "imagePullSecrets": [{"name": "registry"}],
+    "priority": "high",
+    "replicas": 3,
+    "resources.limits": {"cpu": 3},
+    "resources.requests": {"cpu": 3},
+}
+
+
+@pytest.mark.parametrize("path", sorted({*POD_FIELDS, *SCALE_FIELDS}))
+def test_a_field_that_pods_are_made_from_changes_them_and_one_of_their_number_only_the_rest(
+    path: str,
+) -> None:
+    field, _, inner = path.partition(".")
+    change = {inner: _CHANGES[path]} if inner else _CHANGES[path]
+
+    before, after = _plain(one_service()), _plain(one_service(**{field: change}))
+
+    assert before != after
+    assert (template_of(before) != template_of(after)) == (path in POD_FIELDS)
+
+
+def _plain(made: Iterable[Manifest]) -> list[Manifest]:
+    """Without the notes of what they were made from."""
+
+    def stripped(node: Any) -> Any:
+        if isinstance(node, dict):
+            return {k: stripped(v) for k, v in node.items() if k != "annotations"}
+        return [stripped(item) for item in node] if isinstance(node, list) else node
+
+    return [stripped(manifest) for manifest in made]
 
 
 @each_case

@@ -52,8 +52,7 @@ def test_a_field_that_is_in_no_command_is_noticed_and_one_that_is_needs_no_more(
 
     failed = re.findall(r"^FAILED \S+::(\S+)", run.stdout, re.MULTILINE)
     assert sorted(failed) == [
-        "test_a_field_that_a_runtime_renders_from_changes_its_command_and_no_other_does"
-        "[claimed-mlx-server]",
+        "test_a_field_that_a_runtime_renders_from_changes_its_command[claimed-mlx-server]",
         "test_each_field_that_a_process_is_rendered_from_is_rendered_by_a_runtime",
     ], run.stdout
     assert "['forgotten'] == []" in run.stdout
