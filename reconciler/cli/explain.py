@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
+from reconciler.cli.explain_field import explain_field, is_field
 from reconciler.cli.options import add_local_options, check_output
 from reconciler.console.edge import Exit, width_of
 from reconciler.console.option import add
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 EXAMPLES = {
     "reconcile explain chat --local": "as it is, or would be, on this machine",
     "reconcile explain team-a/chat": "one in another namespace than default",
+    "reconcile explain InferenceService.spec.contextSize": "what a field does, and its default",
 }
 
 
@@ -33,7 +35,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "object",
         metavar="REF",
-        help="a service: NAME, NAMESPACE/NAME or InferenceService/NAMESPACE/NAME",
+        help="a service: NAME, NAMESPACE/NAME or InferenceService/NAMESPACE/NAME; or a field:"
+        " KIND.spec.FIELD",
     )
     add(parser, (OFFLINE,))
     add_local_options(parser)
@@ -42,6 +45,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 0. Raises UsageError for an unknown REF, InvalidFleet."""
     check_output(args, "text", "json")
+    if is_field(args.object):
+        return explain_field(args)
     from reconciler.api.inferenceservice import InferenceService
     from reconciler.capacity.admission import NOBODY
     from reconciler.cli import local

@@ -95,6 +95,7 @@ def test_a_fleet_on_this_machine_is_nothing_that_a_pod_could_run_by(
         ["explain", "Potato/x"],
         ["explain", "InferenceService/absent"],
         ["explain", "Model/gemma"],
+        ["explain", "InferenceService.spec.contextsize"],
         ["--dry-run", "--local=nobody"],
         ["--dry"],  # an option is written whole
     ],
@@ -424,6 +425,29 @@ def test_an_invalid_fleet_exits_1_with_every_error(
     assert out == ""
     assert "a.yaml:" in err
     assert "b.yaml:" in err
+
+
+@pytest.mark.parametrize(
+    ("field", "lines"),
+    [
+        (
+            "InferenceService.spec.contextSize",
+            ["InferenceService.spec.contextSize: from 128 to 134217728", "a change: process, per"],
+        ),
+        ("InferenceService.spec.models.preload", ["models[].preload: true, false"]),
+        ("FleetNode.spec.kubernetes", ["  spec.kubernetes.count: from 1", "Default 1."]),
+        ("Model.spec", ["spec.source: text", "spec.hardware: fields below"]),
+    ],
+)
+def test_explain_says_what_a_field_does_and_needs_no_fleet_for_it(
+    field: str, lines: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, out, _ = run(capsys, "-C", tmp_path, "explain", field)
+    _, printed, _ = run(capsys, "-C", tmp_path, "explain", field, "-o", "json")
+
+    assert code == 0
+    assert [line for line in lines if line not in out] == []
+    assert json.loads(printed)["description"] in out
 
 
 def test_explain_prints_the_documented_json(
