@@ -46,7 +46,10 @@ class Agent(Spec):
 
 class KubernetesPool(Spec):
     cluster: Annotated[
-        Name | None, Field(description="Name of its cluster. Unset: the reconciler's own.")
+        Name | None,
+        Field(
+            description="Name of its cluster. Unset: the one that --cluster names, else default."
+        ),
     ] = None
     node_selector: Annotated[
         dict[str, str], Field(description="Labels of the cluster's nodes that belong to the pool.")

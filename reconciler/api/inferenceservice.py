@@ -160,7 +160,7 @@ class ResourceRequirements(Spec):
         Purpose(POD),
         Field(
             description="What a pod asks for, by Kubernetes' names of resources. What is stated"
-            " takes the place of our own: the estimated memory, and one device."
+            " takes the place of the estimated memory, and of devices."
         ),
     ] = Field(default_factory=dict)
     limits: Annotated[

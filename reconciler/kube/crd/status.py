@@ -138,7 +138,7 @@ _INSTANCE = _object(
             maxLength=32768,
         ),
         "inputsDigest": _is("Digest of that.", _TEXT),
-        "since": _is("Since when it is ready, or is not.", _TIME),
+        "since": _is("Since when it is ready, or else since its process began.", _TIME),
         "startSeconds": _is("How long its start took until it was ready.", _NUMBER),
         "gone": _is("It should run and has no process.", _SWITCH),
         "drift": _is("How it differs from what it was started as.", _listed(_DRIFT, 10)),
