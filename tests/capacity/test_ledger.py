@@ -44,6 +44,20 @@ def test_the_files_of_a_service_are_told_per_pool() -> None:
     assert ledger.files("host", ref("b")) == ()
 
 
+@given(st.lists(needs, max_size=3), needs)
+def test_what_one_more_process_would_add_is_what_it_adds(
+    there: list[PoolNeed], more: PoolNeed
+) -> None:
+    ledger = Ledger([workload(f"a{i}", needs=(need,)) for i, need in enumerate(there)])
+    before, said = ledger.taken_bytes("host"), ledger.more_bytes(more)
+
+    (impact,) = ledger.replace(ref("late"), (more,))
+
+    assert ledger.taken_bytes("host") - before == said
+    assert (impact.before_bytes, impact.after_bytes) == (before, before + said)
+    assert (impact.peak_bytes, impact.budget_bytes) == (before + said, 10_000)
+
+
 @given(needs, needs)
 def test_undo_takes_the_last_change_back(first: PoolNeed, second: PoolNeed) -> None:
     ledger = Ledger([workload("a", needs=(first,))])

@@ -357,7 +357,10 @@ def test_no_context_below_512_tokens_is_offered() -> None:
         refusal(asked(bare), mac(budget=str(budget))) or "" for budget in (least, least - 1)
     )
 
+    odd = refusal(asked(replace(bare, context=513)), mac(budget=str(least))) or ""
+
     assert "; with contextSize: 512 it fits" in enough
+    assert "; with contextSize: 512 it fits" in odd
     assert "contextSize" not in too_little
 
 
