@@ -26,6 +26,11 @@ EQUIVALENT: dict[str, dict[tuple[str, str, str], str]] = {
     },
     "reconciler/capacity/smaller.py": {
         (
+            "name if _bits(t) > _bits(name) else t for t in (s.cache_type_k, s.cache_type_v)",
+            ">",
+            ">=",
+        ): "of types of as many bits one takes as much as the other",
+        (
             "count = largest(1, asked.places - 1, lambda n: fits(replace(asked, places=n)))",
             "-",
             "+",

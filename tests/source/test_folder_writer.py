@@ -85,3 +85,30 @@ def test_a_folder_that_nobody_chose_is_reached_through_no_link_from_here_on(
 
     assert list((tmp_path / "victim").iterdir()) == []
     assert (tmp_path / "beside/x").read_bytes() == b"new"
+
+
+def test_a_file_that_is_removed_takes_the_folders_with_it_that_held_nothing_else(
+    tmp_path: Path,
+) -> None:
+    with FolderWriter(tmp_path) as folder:
+        folder.create("a/b/c/x.yaml", b"x")
+        folder.create("a/y.yaml", b"y")
+        before = folder.exists("a/b/c/x.yaml")
+
+        folder.remove("a/b/c/x.yaml")
+        folder.remove("a/none.yaml")
+
+        there = [folder.exists(path) for path in ("a/b/c/x.yaml", "a/b", "a/y.yaml")]
+        read = [folder.read(path) for path in ("a/y.yaml", "a/b/c/x.yaml", "a/y.yaml/z")]
+
+    assert (before, there) == (True, [False, False, True])
+    assert read == [b"y", None, None]
+
+
+def test_what_cannot_be_replaced_leaves_no_file_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml" / "full").mkdir(parents=True)
+
+    with FolderWriter(tmp_path) as folder, pytest.raises(OSError, match="directory"):
+        folder.replace("x.yaml", b"new")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["x.yaml"]

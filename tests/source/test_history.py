@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from reconciler.api.errors import StateError
 from reconciler.api.meta import ObjectRef
 from reconciler.source.git import GitSource
-from reconciler.source.history import Applied, HeldHead, HistoryFile, RefusedRevision, SourceRecord
+from reconciler.source.history import (
+    Applied,
+    HeldHead,
+    HistoryFile,
+    PeekedHistory,
+    RefusedRevision,
+    SourceRecord,
+)
 from reconciler.source.verdict import Acceptance, Course, HeadVerdict, judge
 from tests.support.repos import Repo, run_git
 
@@ -201,6 +208,22 @@ def test_a_record_of_another_shape_is_set_aside(tmp_path: Path, text: str) -> No
     path.write_text(text)
 
     assert HistoryFile(path).read()[0] == SourceRecord()
+
+
+def test_who_only_compares_reads_the_record_and_writes_none(tmp_path: Path) -> None:
+    file = tmp_path / "history.json"
+    known = SourceRecord(applied(A))
+    HistoryFile(file).write(known)
+    peeked = PeekedHistory(file)
+
+    peeked.write(SourceRecord())
+    whole = peeked.read(), peeked.peek()
+    file.write_text("{")
+    damaged = peeked.read(), peeked.peek()
+
+    assert whole == ((known, ""), known)
+    assert damaged == ((SourceRecord(), ""), SourceRecord())
+    assert [path.name for path in tmp_path.iterdir()] == ["history.json"]
 
 
 def test_a_record_that_cannot_be_written_is_an_error_and_keeps_the_old_one(tmp_path: Path) -> None:
