@@ -293,6 +293,20 @@ def test_nothing_on_the_port_is_loading() -> None:
     assert found == health.HealthVerdict(False, "Loading", "does not listen yet", silent=True)
 
 
+def test_in_a_pod_who_answers_with_the_right_model_is_ready() -> None:
+    """Nobody else can listen there, and the process is not to be seen."""
+    with Answering({"/health": {}, "/v1/models": LISTS_TINY}) as good:
+        ready = health.check_alone(launch("chat", good.port))
+        assert health.answers(launch("chat", good.port))
+    with Answering({"/health": {}, "/v1/models": {"data": [{"id": "other"}]}}) as other:
+        wrong = health.check_alone(launch("chat", other.port))
+    nobody = launch("chat", own_port())
+
+    assert (ready.ready, wrong.ready, wrong.reason) == (True, False, "WrongModel")
+    assert health.check_alone(nobody).silent
+    assert not health.answers(nobody)
+
+
 def test_requests_in_flight_are_counted(server: tuple[int, int]) -> None:
     _, port = server
 

@@ -131,6 +131,30 @@ def test_a_port_of_another_service_here_is_waited_for(owner: Processes) -> None:
     assert wait_ready(owner, "second").pid is not None
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("preset.ini", "it cannot change single models"),
+        ("../preset.ini", "its files cannot be written: '../preset.ini' is not a plain file name"),
+    ],
+)
+def test_a_reload_that_cannot_be_made_ends_in_a_restart(
+    owner: Processes, state: StateDir, name: str, said: str
+) -> None:
+    plain = launch("chat", own_port())
+    owner.run(plain)
+    first = wait_ready(owner, "chat")
+
+    changed = with_command(plain, files={name: "[tiny]"})
+    owner.reload(replace(changed, render_digest="other"), frozenset({"tiny"}))
+    wait_state(owner, "chat", lambda found: found.pid != first.pid)
+
+    assert any(said in notice.text for notice in owner.notices())
+    folder = state.log_file(service("chat")).parent
+    log = "".join(path.read_text() for path in folder.iterdir())
+    assert ("--- fleet-reconciler reloads" in log) == (name == "preset.ini")
+
+
 def test_a_bug_in_a_start_is_said_and_ends_it(state: StateDir) -> None:
     def bug(*_: object) -> None:
         raise RuntimeError("a bug")

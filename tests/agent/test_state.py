@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from agent.process import logs
 from agent.process.holders import taken_by
 from agent.process.port_choice import choose_ports
-from agent.process.ports import PortBook, can_bind
+from agent.process.ports import PortBook, answers, can_bind, not_local
 from agent.process.records import ProcessRecord, Records
 from agent.state.directory import StateDir, default_root, slug
 from reconciler.api.errors import StateError
@@ -254,6 +254,48 @@ def test_a_taken_port_is_named_with_its_owner() -> None:
 
 def test_an_address_that_is_not_ours_is_said() -> None:
     assert (taken_by("192.0.2.1", own_port()) or "").startswith("cannot listen on 192.0.2.1:")
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("127.0.0.1", None),
+        ("::1", None),
+        ("0.0.0.0", "0.0.0.0 is not the address of one machine"),
+        ("::", ":: is not the address of one machine"),
+        ("192.0.2.1", "192.0.2.1 is not an address of this machine now"),
+        ("2001:db8::1", "2001:db8::1 is not an address of this machine now"),
+        ("mac.local", "mac.local is not an address of this machine now"),
+    ],
+)
+def test_only_an_address_of_this_machine_is_listened_on(host: str, said: str | None) -> None:
+    found = not_local(host)
+
+    assert (found and found.partition(";")[0]) == said
+
+
+def test_whether_anybody_listens_is_asked() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+
+        assert answers("127.0.0.1", port)
+
+    assert not answers("127.0.0.1", port)
+
+
+def test_ports_are_written_again_where_nothing_is_on_the_disk_any_more(state: StateDir) -> None:
+    book, names = PortBook(state), [service("chat"), service("embed")]
+    port = book.port_for(names[0], None)
+    kept = state.ports.read_bytes()
+    state.ports.unlink()
+
+    would_have = book.follow({names[0]: None, names[1]: 4711})
+    book.save()
+
+    assert would_have == {names[0]: port, names[1]: 4711}
+    assert state.ports.read_bytes() == kept
 
 
 def test_a_log_is_rotated_behind_the_back_of_its_writer(tmp_path: Path) -> None:

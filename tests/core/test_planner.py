@@ -56,6 +56,17 @@ def actions(made: Plan) -> dict[str, str]:
     return {change.ref.name: str(change.action) for change in made.changes}
 
 
+def test_who_is_refused_takes_nothing_from_who_comes_after() -> None:
+    wanted = [
+        workload(name, needs=need(size * GIB)) for name, size in (("a", 6), ("b", 6), ("c", 4))
+    ]
+
+    made = plan(wanted, observed())
+
+    assert actions(made) == {"a": "create", "c": "create"}
+    assert [(item.ref.name, item.reason) for item in made.blocked] == [("b", "MemoryFits")]
+
+
 def test_what_was_refused_for_its_memory_stays_so_while_what_it_takes_is_not_known() -> None:
     refused = {ref("chat"): "needs 9 GiB"}
     unknown, sized = workload("chat"), workload("chat", needs=need(1))

@@ -43,6 +43,9 @@ EQUIVALENT: dict[str, dict[tuple[str, str, str], str]] = {
             "pass",
         ): "its owner has it again, who does not wait for itself",
     },
+    "reconciler/placement/__init__.py": {
+        ("return []", "[]", "None"): "no node and None both mean that it goes nowhere",
+    },
     "reconciler/placement/candidate.py": {
         (
             '_PRIORITY = {"critical": 0, "high": 1, "normal": 2, "low": 3, "batch": 4}',

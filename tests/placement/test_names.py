@@ -153,6 +153,7 @@ def test_names_that_are_cut_stay_distinct_and_fit() -> None:
 
     assert one != two
     assert max(len(one), len(two)) <= MOST
+    assert one == f"{'a' * 47}-7d3e74a0-models", "as it was: another name would be another object"
     assert with_suffix("chat", "models") == "chat-models"
     assert with_suffix("a" * 56, "models") == f"{'a' * 56}-models"
 

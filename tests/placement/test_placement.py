@@ -401,6 +401,20 @@ def test_who_is_suspended_or_in_another_pod_takes_nothing_of_what_a_refusal_coun
     assert "default/a" not in messages(assignment)["b"]
 
 
+def test_who_contests_a_port_takes_no_memory_from_who_does_not() -> None:
+    models = [model(n, source=f"https://models.test/{n}.gguf") for n in "abz"]
+    port = {"endpoint": {"port": 8080}}
+    services = (service("a", modelRef="a", **port), service("b", modelRef="b", **port))
+
+    assignment = assign(
+        fleet(node(hardware={"os": "linux", "memory": "24Gi"}), *models, *services,
+              service("z", modelRef="z")),
+        known(7 * GIB, *"abz"),
+    )  # fmt: skip
+
+    assert "z" in homes(assignment)
+
+
 def test_mode_warn_admits_what_does_not_fit_and_says_so() -> None:
     assignment = assign(fleet(node(), model(), service(memory={"mode": "warn"})), known(20 * GIB))
 

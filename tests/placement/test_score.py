@@ -93,6 +93,7 @@ def test_zero_is_a_figure_and_not_unknown() -> None:
 def test_weights_are_read_as_they_are_written() -> None:
     assert ScoreWeights.read("tps=0.7,util=0.2,cost=0.1") == ScoreWeights()
     assert ScoreWeights.read(" cost=1, tps=2 ,util=0") == ScoreWeights(2, 0, 1)
+    assert ScoreWeights.read("cost=1000000,tps=0,util=0") == ScoreWeights(0, 0, 1e6)
     assert str(ScoreWeights()) == "tps=0.7,util=0.2,cost=0.1"
 
 
@@ -101,6 +102,7 @@ def test_weights_are_read_as_they_are_written() -> None:
     [
         ("tps=-1,util=0.2,cost=0.1", "0 or more"),
         ("tps=0,util=0,cost=0", "all are 0"),
+        ("tps=1000000.5,util=0,cost=0", "0 or more"),
         ("tps=nan,util=0.2,cost=0.1", "0 or more"),
         ("tps=inf,util=0.2,cost=0.1", "0 or more"),
         ("tps=much,util=0.2,cost=0.1", "give a number"),
