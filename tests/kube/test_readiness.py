@@ -53,6 +53,13 @@ _FAR: list[tuple[dict[str, Any], Progress, str, str]] = [
         "1 of 2 replicas are up to date",
     ),
     (
+        child("Deployment", "apps/v1")
+        | {"spec": {}, "status": {"observedGeneration": 1}, "metadata": {"generation": 1}},
+        Progress.IN_PROGRESS,
+        "Updating",
+        "0 of 1 replicas are up to date",
+    ),
+    (
         deployment(replicas=2),
         Progress.IN_PROGRESS,
         "OldReplicas",
