@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.node.handover import Handover
+from reconciler.core.observation import Instance
 from reconciler.core.plan import Action, Change
 from reconciler.fleet.fleet import Fleet
 from tests.support.agents import FakeAgent, answers, said_by, sends
-from tests.support.builders import instance
+from tests.support.builders import instance, workload
 from tests.support.fleets import load_folder, node, write_fleet
+from tests.support.owner import LookedAtClock
 from tests.support.wait import wait_for
 
 CHAT = instance("chat", ready=True)
@@ -91,13 +94,73 @@ def test_a_move_that_was_taken_back_or_whose_copy_is_gone_is_over(
     assert seen == [{CHAT.ref: "gpu"}, {}, {}]
 
 
-def fleet(folder: Path, url: str) -> Fleet:
+@pytest.mark.parametrize(
+    ("home", "said"),
+    [
+        (
+            "cluster/prod",
+            "cluster prod answers for it, at most until {} (an agent asks no cluster)",
+        ),
+        (
+            "node/gpu",
+            "node gpu answers for it, at most until {} (its FleetNode states no spec.agent.url, so"
+            " it cannot be asked): see to the agent there, or take the move back",
+        ),
+    ],
+)
+def test_who_cannot_be_asked_is_waited_for_until_the_time_is_over_also_by_our_next_life(
+    tmp_path: Path, home: str, said: str
+) -> None:
+    file, clock = tmp_path / "moves.json", LookedAtClock()
+    first = Handover(file, clock=clock)
+    first.follow(fleet(tmp_path, None))
+    move = leaving(home, handover=600.0)
+    ends = time.strftime("%H:%M:%S", time.localtime(clock.time() + 600))
+
+    why = first.holds(move)
+    next_life = Handover(file, clock=clock)
+    next_life.follow(fleet(tmp_path, None))
+    clock.now = 599.0
+    still = next_life.holds(move)
+    clock.now = 600.0
+    over = first.holds(move), next_life.holds(move)
+    first.over(CHAT.ref)
+    clock.now = 601.0
+    again = first.holds(move)
+    for each in (first, next_life):
+        each.close()
+
+    assert why == f"stays until {said.format(ends)}"
+    assert still is not None
+    assert over == (None, None)
+    assert again is not None, "another move begins anew"
+
+
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        ((), "it is not there yet"),
+        ((replace(CHAT, ready=False, reason="Loading"),), "there it is Loading"),
+    ],
+)
+def test_a_successor_that_does_not_answer_yet_is_said(
+    tmp_path: Path, here: Handover, peer: FakeAgent, there: tuple[Instance, ...], why: str
+) -> None:
+    peer.state = said_by("gpu", *there)
+    here.follow(fleet(tmp_path, peer.url))
+
+    wait_for(lambda: f" ({why})" in (here.holds(leaving()) or ""))
+
+
+def fleet(folder: Path, url: str | None) -> Fleet:
     found = load_folder(
-        write_fleet(folder / "fleet", {"gpu.yaml": node("gpu", agent={"url": url})})
+        write_fleet(folder / "fleet", {"gpu.yaml": node("gpu", agent={"url": url} if url else {})})
     )
     assert found.fleet is not None
     return found.fleet
 
 
-def leaving() -> Change:
-    return Change(Action.MOVE, "node/mac", CHAT.ref, "Moved", None, home="node/gpu")
+def leaving(home: str = "node/gpu", **lifecycle: float) -> Change:
+    stated = {f"rollout.{name}": value for name, value in lifecycle.items()}
+    desired = replace(workload("chat"), lifecycle=stated)
+    return Change(Action.MOVE, "node/mac", CHAT.ref, "Moved", None, desired=desired, home=home)
