@@ -7,7 +7,7 @@ is another place: who indents a file, or moves a document, is not the cause of w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from reconciler.api.kinds import KINDS
@@ -25,6 +25,7 @@ Read = Callable[[Iterable[str]], Mapping[str, bytes]]
 
 _Documents = Mapping[ObjectRef, Any]
 _Blob = str | bytes | None  # an object id, or bytes that no commit has; None: no file
+_Versions = tuple[str, str | None, _Blob]  # a file, as it was and as it is
 _MARKER = re.compile(rb"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
 _AT_ONCE = 1_000  # files, of which one question to git brings the blobs
 _FIRST = 8  # files beside the first that is asked for; each question that follows brings more
@@ -131,11 +132,10 @@ class FieldHistory:
         rows: dict[str, tuple[str | None, _Blob]]
         rows = {row.path: (row.old, row.new) for row in self._authors.since(revision)}
         rows |= {p: (rows.get(p, (e.old,))[0], e.data) for p, e in self._edited.items()}
-        for path, (old, new) in rows.items():
-            if is_candidate(path, self._subdir):
-                before, after = self._compare(old, new)
-                was |= before or {}
-                now |= after or {}
+        ours = [(p, *versions) for p, versions in rows.items() if is_candidate(p, self._subdir)]
+        for _, before, after in self._compared_one_by_one(ours):
+            was |= before
+            now |= after
         return was, now
 
     def _search(self, path: str, ref: ObjectRef, field: str) -> ChangedBy | None:
@@ -243,19 +243,29 @@ class FieldHistory:
     ) -> Iterator[tuple[str, _Documents, _Documents]]:
         """The files that a step changed, with the documents that differ; `needed`: only files that
         were there before (1), or are after (2)."""
-        rows: list[tuple[str, str | None, _Blob]]
+        rows: list[_Versions]
         if commit is None:
             rows = [(path, edited.old, edited.data) for path, edited in self._edited.items()]
         else:
             between = self._authors.between(f"{commit}^{number + 1}", commit)
             rows = [(row.path, row.old, row.new) for row in between]
         rows = [row for row in rows if row[needed] is not None and is_candidate(row[0])]
-        for start in range(0, len(rows), _AT_ONCE):
-            part = rows[start : start + _AT_ONCE]
-            self._load(oid for _, old, new in part for oid in (old, new))
-            for path, old, new in part:
-                was, is_ = self._compare(old, new)
-                yield path, was or {}, is_ or {}
+        yield from self._compared_one_by_one(rows)
+
+    def _compared_one_by_one(
+        self, rows: Sequence[_Versions]
+    ) -> Iterator[tuple[str, _Documents, _Documents]]:
+        """Each file, with the documents that differ. Where a blob is not at hand, one question
+        brings it with those that are next, as many as one answer holds."""
+
+        def following(number: int) -> Iterator[str]:
+            for at in range(number, min(number + _AT_ONCE, len(rows))):
+                yield from (oid for oid in rows[at][1:] if isinstance(oid, str))
+
+        for number, (path, old, new) in enumerate(rows):
+            self._load((old, new), following(number))
+            was, is_ = self._compare(old, new)
+            yield path, was or {}, is_ or {}
 
     def _compare(self, old: _Blob, new: _Blob) -> tuple[_Documents | None, _Documents | None]:
         """The documents that only one of two versions has; None of one that cannot be read."""

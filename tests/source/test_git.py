@@ -15,7 +15,8 @@ from reconciler.api.errors import SourceError, UsageError
 from reconciler.source.address import GitCredentials, parse_address, redact_url
 from reconciler.source.authorship import Authorship
 from reconciler.source.command import Finished
-from reconciler.source.commit import GitCheckout
+from reconciler.source.commit import GitCheckout, YamlBlobs
+from reconciler.source.field_history import FieldHistory
 from reconciler.source.git import GitSource
 from reconciler.source.objects import GitObjects
 from reconciler.source.open import open_source
@@ -557,14 +558,15 @@ def test_a_mirror_that_has_become_many_files_is_packed(
     assert paths(checkout) == ["a.yaml"]
 
 
+class Counted(GitObjects):
+    questions = 0
+
+    def git_beginning(self, *argv: str, most_bytes: int, stdin: bytes | None = None) -> Finished:
+        self.questions += 1
+        return super().git_beginning(*argv, most_bytes=most_bytes, stdin=stdin)
+
+
 def test_many_files_that_no_commit_ever_held_cost_no_process_each(repo: Repo) -> None:
-    class Counted(GitObjects):
-        questions = 0
-
-        def git_beginning(self, *argv: str, most_bytes: int) -> Finished:
-            self.questions += 1
-            return super().git_beginning(*argv, most_bytes=most_bytes)
-
     sha = repo.publish({"there.yaml": "a: 1\n", "folder/x.yaml": "a: 1\n"})
     objects = Counted(repo.work / ".git")
     authors = Authorship(objects, sha)
@@ -573,6 +575,22 @@ def test_many_files_that_no_commit_ever_held_cost_no_process_each(repo: Repo) ->
 
     assert set(told) == {None}
     assert authors.commit_of("there.yaml") == authors.commit_of("folder/") == sha
+    assert objects.questions < 10
+
+
+def test_many_files_that_came_in_one_push_cost_no_process_each(repo: Repo) -> None:
+    before = repo.head()
+    sha = repo.publish(
+        {f"apps/{n}.yaml": f"kind: ConfigMap\nn: {n}\n" for n in range(50)}
+        | {"z.yaml": model("phi")}
+    )
+    objects = Counted(repo.work / ".git")
+    history = FieldHistory(Authorship(objects, sha), YamlBlobs(objects).present)
+
+    changed = history.changed_since(before)
+
+    assert changed
+    assert [ref.name for ref in changed[1]] == ["phi"]
     assert objects.questions < 10
 
 
