@@ -550,10 +550,19 @@ def test_helm_can_take_over_an_installation_and_give_it_back(
 
     helm("install", *at, str(CHART), *values, "--take-ownership")
     held = reconcile("install", "-C", URL)
+    wrong = helm(
+        "upgrade", *at, str(CHART), "--reuse-values", "--set", "replicas=many", check=False
+    )
+    helm("upgrade", *at, str(CHART), "--reuse-values", "--set", "replicas=3")
+    helm("rollback", *at, "1")
+    rolled_back = cluster.json("get", "deploy", "fleet-reconciler", "-n", NAMESPACE)
     helm("uninstall", *at)
     back = reconcile("install", "-C", URL)
 
     assert "Helm" in held.out + held.err, held
+    assert "replicas" in wrong
+    assert "want integer" in wrong
+    assert rolled_back["spec"]["replicas"] == 1
     assert back.code == OK, back
     assert "deployment.apps/fleet-reconciler" in names(cluster, "deploy", "-n", NAMESPACE)
     assert names(cluster, "mdl") == {f"model.{GROUP}/gemma"}

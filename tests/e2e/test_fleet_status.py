@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from tests.support.cluster import Cluster
-from tests.support.cluster_fleet import ClusterFleet
-from tests.support.fleets import document, service
+from tests.support.cluster_fleet import PROD, ClusterFleet
+from tests.support.cluster_wipe import SYSTEM
+from tests.support.fleets import document, model, service
 from tests.support.git_http import git_server
 from tests.support.reconciler import Machine
+from tests.support.repos import Repo
 from tests.support.wait import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster]
@@ -141,6 +143,75 @@ def test_a_service_whose_namespace_is_absent_is_named_by_the_fleet(home: Cluster
 
     home.cluster.namespace("quota")
     home.cluster.wait("fleet/home", "--for=condition=Ready")
+
+
+def test_what_the_api_server_refuses_holds_only_its_own_service(home: ClusterFleet) -> None:
+    home.loop(*SOON)
+    before = home.repo.head()
+    wait_ready(home, before)
+    home.cluster.namespace("quota")
+    none = {"hard": {"count/deployments.apps": "0"}}
+    metadata = {"name": "none", "namespace": "quota"}
+    home.cluster.apply(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": none}
+    )
+    home.cluster.wait("quota/none", "-n", "quota", "--for=jsonpath={.status.hard}")
+    there = {"namespace": "quota"}
+
+    head = home.push(
+        chat=service("chat", "phi", contextSize=2048),
+        weights=document("Model", "phi", {"source": "https://m.test/phi.gguf"}, **there),
+        refused=document("InferenceService", "refused", {"modelRef": "phi"}, **there),
+        search=service("search", "phi"),
+    )
+
+    for name in ("chat", "search"):
+        told = f"--for=jsonpath={{.status.observedRevision}}={head}"
+        home.cluster.wait(f"isvc/{name}", "--for=create")
+        home.cluster.wait(f"isvc/{name}", told)
+        home.cluster.wait(f"isvc/{name}", "--for=condition=Ready")
+    refused = home.cluster.json("get", "isvc", "refused", "-n", "quota")["status"]
+    conditions = {c["type"]: c for c in refused["conditions"]}
+    for kind, truth in (("Ready", "False"), ("Reconciling", "True")):
+        assert (conditions[kind]["status"], conditions[kind]["reason"]) == (truth, "ApplyFailed")
+    assert "exceeded quota: none" in conditions["Ready"]["message"]
+    assert (refused["observedRevision"], refused.get("endpoint")) == (head, None)
+    assert (status(home)["observedRevision"], status(home)["appliedRevision"]) == (head, before)
+    assert condition(home, "Applied")[2].startswith("quota/refused: ")
+
+
+def test_two_fleets_in_one_cluster_leave_each_other_alone(
+    home: ClusterFleet, tmp_path: Path
+) -> None:
+    """Each with a service `chat`: who came first has it."""
+    away = ClusterFleet(Repo.create(tmp_path / "away"), home.cluster, home.machine)
+    pool = {"kubernetes": {"cluster": PROD, "nodeSelector": {"pool": "edge"}}}
+    away.push(
+        fleet=document("Fleet", "away", {}),
+        node=document("FleetNode", "far", pool | {"hardware": {"memory": "64Gi"}}),
+        model=model("gemma", sha256="cd" * 32),
+        chat=service("chat", "gemma"),
+        solo=service("solo", "gemma"),
+    )
+    home.loop(*SOON)
+    wait_ready(home, home.repo.head())
+    had = home.cluster.json("get", "deployment", "chat")["metadata"]["uid"]
+
+    home.machine.start(*away.words, *SOON)
+
+    home.cluster.wait("fleet/away", "--for=create")
+    home.cluster.wait("fleet/away", "--for=condition=Stalled")
+    home.cluster.wait("isvc/solo", "--for=condition=Ready")
+    assert "Service default/chat is there and belongs to the fleet home" in fleets(home)
+    assert home.cluster.json("get", "deployment", "chat")["metadata"]["uid"] == had
+    assert condition(home, "Ready")[0] == "True"
+    leases = home.cluster.kubectl("get", "lease", "-n", SYSTEM, "-o", "name").split()
+    assert {f"lease.coordination.k8s.io/fleet-{name}" for name in ("away", "home")} <= {*leases}
+
+    home.push(chat=None)
+
+    home.cluster.wait("fleet/away", "--for=condition=Ready")
+    assert home.cluster.json("get", "deployment", "chat")["metadata"]["uid"] != had
 
 
 def new_pod(tmp_path: Path) -> dict[str, str]:
