@@ -21,7 +21,7 @@ from reconciler.memory import (
     on_devices,
 )
 from reconciler.memory.architectures import ARCHITECTURES
-from reconciler.memory.keys import FactValue
+from reconciler.memory.keys import FactValue, Keys
 from reconciler.memory.layers import shape
 
 MIB = 2**20
@@ -291,6 +291,30 @@ def test_a_key_that_an_architecture_has_no_rule_for_changes_no_layer(key: str) -
     plain, with_it = model("llama"), model("llama", **{key: 2})
 
     assert shape("llama", with_it.keys) == shape("llama", plain.keys)
+
+
+@pytest.mark.parametrize(
+    ("value", "number", "per_layer"),
+    [
+        (None, 7, (0, 0, 0)),
+        ("a text", 7, (0, 0, 0)),
+        (4, 4, (4, 4, 4)),
+        (2.9, 2, (2, 2, 2)),
+        (True, 1, (1, 1, 1)),
+        ((1, 5), 5, (1, 5, 5)),
+        ((1, 2, 3, 9), 9, (1, 2, 3)),
+        ((), 7, (0, 0, 0)),
+    ],
+)
+def test_a_key_is_one_number_or_one_a_layer_whatever_a_header_has_there(
+    value: FactValue | None, number: int, per_layer: tuple[int, ...]
+) -> None:
+    read = Keys("a", {} if value is None else {"a.key": value})
+
+    assert read.number("key", 7) == number
+    assert read.per_layer("key", 3) == per_layer
+    assert Keys("a", {}).number("key") == 0
+    assert Keys("a", {}).per_layer("key", 2, (5, 6)) == (5, 6)
 
 
 @pytest.mark.parametrize("lacking", ["block_count", "embedding_length"])
