@@ -131,6 +131,15 @@ def test_a_cache_type_is_as_large_as_ggml_makes_it() -> None:
     assert {name: sizes[name] for name in CACHE_TYPES} == CACHE_TYPES
 
 
+def test_a_cache_type_that_is_not_known_is_as_large_as_the_largest() -> None:
+    plain, unknown = (
+        estimate(model("llama"), told(cache_type_k=name, cache_type_v=name)).kv_bytes
+        for name in ("f16", "brand-new")
+    )
+
+    assert unknown == 2 * plain == 4 * 8192 * 2 * (64 + 64) * 4
+
+
 def test_grouped_heads_count_once_a_group() -> None:
     assert estimate(model("llama"), told()).kv_bytes == 4 * 8192 * LAYER
 
