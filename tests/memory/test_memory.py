@@ -332,6 +332,7 @@ def test_a_header_that_lacks_what_everything_follows_from_is_a_bound(lacking: st
 
     assert found.bound == "the header lacks block_count or embedding_length"
     assert shape("llama", model("llama").keys).bound == ""
+    assert shape("llama", {}).heads == shape("llama", {}).widest_keys == 0
     assert shape("", {}).bound == "the architecture (none) is not in our table"
 
 
