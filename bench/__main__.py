@@ -1,7 +1,8 @@
 """Every benchmark as one table: `make bench`, or `python -m bench`. Takes about ten minutes.
 
 One alone: `python -m bench.plan`. On a shared machine look at `min` and `min cpu`.
-The one beside a cluster is run alone: `python -m bench.cluster` takes minutes.
+Those beside a cluster are run alone, as they take minutes: `python -m bench.cluster`, and
+`python -m bench.rollout` with pods that come and go.
 """
 
 from __future__ import annotations

@@ -84,6 +84,9 @@ class Loop:
         wait_for(lambda: self._metric("fleet_passes_total") > passes, "a pass", timeout_s=120)
         return self._metric("fleet_pass_seconds")
 
+    def passes(self) -> float:
+        return self._metric("fleet_passes_total")
+
     def hang_up(self) -> None:
         self._program.send_signal(signal.SIGHUP)
 

@@ -48,11 +48,13 @@ spec:
   contextSize: {context}
   parallelSlots: 2
   flashAttention: auto
+  rollout:
+    drainTimeout: 30s
+"""
+AUTOSCALED = """\
   autoscaling:
     minReplicas: 1
     maxReplicas: 3
-  rollout:
-    drainTimeout: 30s
 """
 
 
@@ -64,9 +66,11 @@ def main() -> None:
     generate(options.directory, "bench", options.services)
 
 
-def generate(root: Path, name: str, services: int) -> None:
+def generate(
+    root: Path, name: str, services: int, *, autoscaled: bool = True, context: int = 4096
+) -> None:
     """Write the fleet below `root`, which may exist. `name` is the Fleet's, its pool's and its
-    namespace's. Equal arguments give equal bytes."""
+    namespace's; `context` is the least context of a service. Equal arguments give equal bytes."""
     for folder in ("models", "services"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     (root / "fleet.yaml").write_text(HEAD + FLEET.format(name=name))
@@ -76,8 +80,9 @@ def generate(root: Path, name: str, services: int) -> None:
         (root / "models" / f"model-{n:05}.yaml").write_text(HEAD + text)
     for n in range(services):
         text = SERVICE.format(
-            n=n, name=name, team=n % 13, model=n // PER_MODEL, context=4096 * (1 + n % 4)
+            n=n, name=name, team=n % 13, model=n // PER_MODEL, context=context * (1 + n % 4)
         )
+        text += AUTOSCALED if autoscaled else ""
         (root / "services" / f"service-{n:05}.yaml").write_text(HEAD + text)
 
 

@@ -216,7 +216,7 @@ def open_clusters(
         stays=not args.once,
     )
     together = open_together(
-        *(args, agents, apis, wake.look),
+        *(args, agents, apis, wake.look_soon),
         documents=watched.objects if watched else None,
         why_not=operator.leadership.why_not,
         place=place_of(source),

@@ -52,6 +52,7 @@ from reconciler.kube.observed import ObservedCluster, PlannedCluster
 from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.running.instances import Running, explained, instances
 from reconciler.kube.running.pod_reader import PodReader
+from reconciler.kube.running.pod_source import FollowedPods, ListedPods, PodSource
 from reconciler.kube.running.pool_nodes import PoolNodes
 from reconciler.kube.status.refusals import memory_refusals
 from reconciler.placement.defaults import otherwise_applied, taken
@@ -120,8 +121,10 @@ class ClusterTarget:
         self._refusals = Refusals()
         self._settled = Memo[ObjectId, bool]()
         self._running = Running()
+        self._refused = Memo[ObjectRef, str]()
         self._heartbeats = Heartbeats(api)
-        self._pods = PodReader(api)
+        self._pod_source: PodSource = FollowedPods(api, changed) if changed else ListedPods(api)
+        self._pods = PodReader(self._pod_source)
         self._pool_nodes = PoolNodes(api)
         self._benchmarks = BenchmarkObserver(api)
         self._progress = ApplyProgress()
@@ -145,7 +148,7 @@ class ClusterTarget:
         meant = {w.ref: w for w in desired.assignment.workloads if w.target == self.name}
         found = instances(self.name, seen.objects, meant, stood, self._running)
         staying = {ref for ref, workload in meant.items() if not workload.suspended}
-        pods = self._pods.find({i.ref for i in found if not i.ready}, staying)
+        pods = self._pods.find(wanted.fleet, {i.ref for i in found if not i.ready}, staying)
         progress = self._progress
         if progress.stands_by and not self._why_not():
             progress = ApplyProgress()
@@ -161,13 +164,13 @@ class ClusterTarget:
             incomplete=wanted.incomplete,
             revision=RevisionState(applied=revision_of(seen.parent), held=held),
             leaving=pods.left,
-            refused=memory_refusals(meant, documents, wanted.objects),
+            refused=memory_refusals(meant, documents, wanted.objects, self._refused),
             snapshot=seen,
             nearby=nearby,
             pods=pods,
             measured=self._benchmarks(wanted.placed, seen.objects, documents),
         )
-        return state, explained(found, seen.objects, pods.troubled)
+        return state, explained(found, seen.objects, pods.troubled, self._running)
 
     def plan(
         self,
@@ -252,6 +255,7 @@ class ClusterTarget:
     def close(self) -> None:
         """End the watches."""
         self._observer.close()
+        self._pod_source.close()
         self.api.close()
 
     def _slices(

@@ -8,10 +8,11 @@ import pytest
 
 from reconciler.agents.arrival import Stage, arrivals
 from reconciler.core.observation import Observation, RevisionState, TargetState
+from reconciler.kube.json_text import to_json
 from reconciler.kube.objects import Manifest, id_of
 from reconciler.kube.running.instances import explained, instances
 from reconciler.kube.running.outlook import models_of, outlook
-from reconciler.kube.running.pods import trouble
+from reconciler.kube.running.pods import essentials, trouble
 from reconciler.kube.running.readiness import Progress
 from reconciler.kube.status.status import service_status
 from reconciler.report.status import Status
@@ -107,7 +108,7 @@ def test_the_condition_and_status_and_once_give_the_same_reason(
     objects: list[Manifest], pods: list[Manifest], why: tuple[str, str]
 ) -> None:
     reason, message = why
-    found = {service_ref(): tuple(pods)}
+    found = {service_ref(): tuple(map(essentials, pods))}
     live, meant = {id_of(o): o for o in objects}, {w.ref: w for w in CHAT.assignment.workloads}
     state = TargetState(TARGET, reachable=True, revision=RevisionState("r", "r"))
 
@@ -198,6 +199,35 @@ def test_of_all_that_is_wrong_with_pods_what_tells_most_is_said(
     found = trouble(pods)
 
     assert (found and (found.reason, found.message)) == why
+    assert trouble(map(essentials, pods)) == found, "of what is kept of them, too"
+
+
+def test_of_a_pod_is_kept_what_is_read_of_it() -> None:
+    waits = pod(
+        phase="Pending",
+        conditions=[
+            UNPLACED,
+            condition("Initialized", "", ""),
+            condition("Ready", "", "", "False"),
+        ],
+        containerStatuses=[{**engine(WAITS)["status"]["containerStatuses"][0], "imageID": "x"}],
+    )
+    crowded = pod(
+        phase="Running",
+        conditions=[READY, *(condition(f"x{n}", "", "z" * 500) for n in range(1_000))],
+        containerStatuses=RECOVERED,
+    )
+    crowded["spec"] = {"containers": [{"env": [{"name": f"v{n}"} for n in range(20_000)]}]}
+    crowded["metadata"]["annotations"] = {"whole": "y" * 200_000}
+    crowded["metadata"]["managedFields"] = [{"manager": f"m{n}"} for n in range(1_000)]
+
+    assert essentials(essentials(waits)) == essentials(waits)
+    assert [c["type"] for c in essentials(waits)["status"]["conditions"]] == [
+        "PodScheduled",
+        "Ready",
+    ]
+    assert len(to_json(crowded)) > 1_000_000
+    assert len(to_json(essentials(crowded))) < 500
 
 
 @pytest.mark.parametrize(
@@ -219,7 +249,7 @@ def test_of_all_that_is_wrong_with_pods_what_tells_most_is_said(
 def test_models_are_as_far_as_the_worst_of_their_jobs_and_its_pods_say_why(
     jobs: list[Manifest], pods: list[Manifest], why: tuple[Progress, str]
 ) -> None:
-    found = models_of(jobs, pods)
+    found = models_of(jobs, map(essentials, pods))
 
     assert (found and (found.progress, found.reason)) == why
 

@@ -17,6 +17,7 @@ from reconciler.kube.render.labels import BENCHMARK, COMPONENT_LABEL
 from reconciler.kube.running.claims import shared_unsaid
 from reconciler.kube.running.instances import instances
 from reconciler.kube.running.pod_reader import NO_PODS, PodReader, PodsFound
+from reconciler.kube.running.pod_source import ListedPods
 from reconciler.kube.running.pool_nodes import PoolNodes, selecting_none
 from reconciler.loop.desired import Desired
 from tests.support.builders import GIB, need, workload
@@ -32,6 +33,7 @@ from tests.support.cluster_views import (
 )
 from tests.support.few_objects import FewObjects
 
+FLEET = "home"
 CHAT, BASE = service_ref(), service_ref("base")
 
 
@@ -55,9 +57,9 @@ def test_pods_are_read_only_of_services_that_are_not_ready_or_leave(cluster: Few
     measures = named("bench-1")
     measures["metadata"]["labels"] |= {COMPONENT_LABEL: BENCHMARK}
     cluster.objects = [named("a"), named("b"), named("c", "base"), measures]
-    reader = PodReader(cluster.api)
+    reader = PodReader(ListedPods(cluster.api))
 
-    nothing, chat = reader.find([], []), reader.find([CHAT], [])
+    nothing, chat = reader.find(FLEET, [], []), reader.find(FLEET, [CHAT], [])
 
     assert nothing is NO_PODS
     assert names(chat) == {"chat": ["a", "b"]}
@@ -67,13 +69,13 @@ def test_pods_are_read_only_of_services_that_are_not_ready_or_leave(cluster: Few
 
 
 def test_what_leaves_is_asked_for_until_its_last_pod_has_ended(cluster: FewObjects) -> None:
-    reader = PodReader(cluster.api)
+    reader = PodReader(ListedPods(cluster.api))
     reader.leave([CHAT])
     said = []
     for count in (5, 4, 3, 1, 0):
         ended = [named("done", phase="Succeeded"), named("failed", phase="Failed")]
         cluster.objects = [*ended, *(named(f"p{n}", phase="Running") for n in range(count))]
-        said.append(reader.find([], []).left.get(CHAT))
+        said.append(reader.find(FLEET, [], []).left.get(CHAT))
 
     assert said == [
         "still there: pods p0, p1, p2 and 2 more",
@@ -83,35 +85,35 @@ def test_what_leaves_is_asked_for_until_its_last_pod_has_ended(cluster: FewObjec
         None,
     ]
     cluster.asked.clear()
-    assert reader.find([], []) is NO_PODS
+    assert reader.find(FLEET, [], []) is NO_PODS
     assert cluster.asked == [], "nobody leaves any more"
 
 
 def test_what_leaves_and_is_wanted_again_is_not_waited_for(cluster: FewObjects) -> None:
     cluster.objects = [named("a"), named("c", "base")]
-    reader = PodReader(cluster.api)
+    reader = PodReader(ListedPods(cluster.api))
     reader.leave([CHAT])
     reader.leave([BASE])
 
-    found = reader.find([], [CHAT])
+    found = reader.find(FLEET, [], [CHAT])
 
     assert list(found.left) == [BASE]
     assert found.troubled == {}
 
 
 def test_a_cluster_that_does_not_answer_may_still_have_what_leaves(cluster: FewObjects) -> None:
-    reader = PodReader(cluster.api)
+    reader = PodReader(ListedPods(cluster.api))
     reader.leave([CHAT])
     cluster.status = 500
 
-    (said,) = reader.find([], []).left.values()
+    (said,) = reader.find(FLEET, [], []).left.values()
 
     assert said.startswith("perhaps still there: ")
     cluster.status = 403
-    assert reader.find([], []) is NO_PODS, "who may not see pods waits for none"
+    assert reader.find(FLEET, [], []) is NO_PODS, "who may not see pods waits for none"
     cluster.status = 200
     cluster.asked.clear()
-    assert reader.find([], []) is NO_PODS
+    assert reader.find(FLEET, [], []) is NO_PODS
     assert cluster.asked == []
 
 
@@ -119,7 +121,7 @@ def test_a_cluster_that_does_not_answer_may_still_have_what_leaves(cluster: FewO
 def test_pods_of_many_services_are_asked_for_without_their_names(
     cluster: FewObjects, count: int, in_selector: bool
 ) -> None:
-    PodReader(cluster.api).find([service_ref(f"s{n}") for n in range(count)], [])
+    PodReader(ListedPods(cluster.api)).find(FLEET, [service_ref(f"s{n}") for n in range(count)], [])
 
     assert (" in (" in cluster.asked[0][1]) == in_selector
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from reconciler.loop import Loop, LoopDelegate, LoopTiming, Wake
+from reconciler.loop.wake import LONGEST_GATHER_S
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import Checkout
 from reconciler.source.directory import DirectorySource
@@ -44,6 +45,41 @@ def test_a_look_comes_no_earlier_than_it_is_due_without_a_reason() -> None:
         assert time.monotonic() - began >= 0.03
         wake.look()
         wake.wait(PATIENCE_S)
+
+
+def test_changes_of_many_are_gathered_for_as_long_as_their_pass_took_and_nothing_else_is() -> None:
+    wake = Wake()
+    wake.wait(0)
+
+    def waited_s(*reasons: Callable[[], None], after_pass_s: float) -> float:
+        time.sleep(after_pass_s)
+        for reason in reasons:
+            reason()
+        began = time.monotonic()
+        wake.wait(PATIENCE_S)
+        return time.monotonic() - began
+
+    crowd = waited_s(wake.look_soon, wake.look_soon, after_pass_s=0.1)
+    longest = waited_s(wake.look_soon, after_pass_s=0.5)
+    pushed = waited_s(wake.look_soon, wake.fetch, after_pass_s=0.5)
+    ended = waited_s(wake.look_soon, wake.stop, after_pass_s=0.5)
+
+    assert 0.3 <= crowd < LONGEST_GATHER_S
+    assert longest >= LONGEST_GATHER_S
+    assert max(pushed, ended) < LONGEST_GATHER_S
+
+
+def test_one_change_in_a_quiet_time_is_looked_at_at_once() -> None:
+    wake = Wake()
+    wake.wait(0)
+    time.sleep(0.5)  # a long pass
+    soon = threading.Timer(LONGEST_GATHER_S + 0.1, wake.look_soon)
+    soon.start()
+    began = time.monotonic()
+
+    wake.wait(PATIENCE_S)
+
+    assert time.monotonic() - began < LONGEST_GATHER_S + 0.1 + 0.5
 
 
 def test_who_is_told_to_stop_looks_up_at_once_and_stays_stopped() -> None:

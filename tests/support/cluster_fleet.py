@@ -90,9 +90,9 @@ class ClusterFleet:
         assert done.code == 0, f"{done.code}\n{done.out}\n{done.err}"
         return done
 
-    def loop(self, *words: str) -> Running:
+    def loop(self, *words: str, kubeconfig: Path | None = None) -> Running:
         """`reconcile` as a loop, which applies."""
-        running = self.machine.start(*self.words, *words)
+        running = self.machine.start(*self._by(kubeconfig or self.cluster.kubeconfig), *words)
         self.cluster_has_holder()
         return running
 

@@ -12,6 +12,7 @@ from reconciler.core.observation import Location, Observation, TargetState
 from reconciler.core.plan import Action, Plan
 from reconciler.kube.apply.objects import object_id
 from reconciler.kube.diff.planning import Scope, plan_objects
+from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.render.rendering import ObjectRenderer
@@ -50,7 +51,7 @@ class PureCluster:
             reachable=reachable,
             renders=wanted.renders,
             incomplete=wanted.incomplete,
-            refused=memory_refusals(meant, ObjectSet.of(self.live), wanted.objects),
+            refused=memory_refusals(meant, ObjectSet.of(self.live), wanted.objects, Memo()),
         )
         running = instances(TARGET, self.live, meant, self.stood) if reachable else ()
         services = want.plan(Observation({TARGET: state}, running), confirmed)

@@ -88,7 +88,7 @@ def plan_objects(
     blocked: list[Blocked] = []
     for oid in sorted(wanted):
         ref = wanted.ref(oid)
-        states = (wanted.state(oid), live.state(oid))
+        states = (wanted.state(oid), live.declared(oid))
         if standing.keeps(ref, oid) or scope.settled.get(oid, states):
             continue
         have = live.get(oid)  # once: packed ones are decoded each time
@@ -213,7 +213,7 @@ class _ChangeSources:
 
     def by_field(self, change: Change) -> Change:
         """A document's change, with the lines of the fields that changed."""
-        if change.action is not Action.UPDATE or change.ref in self.changes:
+        if change.action is not Action.UPDATE or change.ref in self.changes or not change.fields:
             return change
         fields = tuple(
             replace(f, source=self.causes.declared((DeclaredField(change.ref, f.path),)))

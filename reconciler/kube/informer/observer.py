@@ -206,7 +206,7 @@ def _of(objects: ObjectSet, fleet: str, known: Memo[ObjectId, bool]) -> ObjectSe
     return objects.only(
         oid
         for oid in objects
-        if known.find(oid, (fleet, objects.state(oid)), partial(is_member, oid))
+        if known.find(oid, (fleet, objects.declared(oid)), partial(is_member, oid))
     )
 
 

@@ -24,16 +24,19 @@ from reconciler.kube.objects import (
     ObjectId,
 )
 from reconciler.kube.render.labels import is_benchmark
-from reconciler.kube.running.outlook import outlook
+from reconciler.kube.running.outlook import Outlook, outlook
 from reconciler.kube.running.readiness import readiness
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What is known of a cluster's objects from the last observation."""
+    """What is known of a cluster's objects from the last observation. `declared` are instances
+    without what their Deployments' statuses say."""
 
+    declared: Memo[ObjectId, Instance] = field(default_factory=Memo)
     instances: Memo[ObjectId, Instance] = field(default_factory=Memo)
     by_hand: Memo[ObjectId, Mapping[str, str]] = field(default_factory=Memo)
+    outlooks: Memo[ObjectRef, Outlook] = field(default_factory=Memo)
 
 
 def instances(
@@ -48,17 +51,19 @@ def instances(
     known, objects = known or Running(), ObjectSet.of(objects)
     found, by_hand = {}, {}
     for oid in objects:
-        ref, state = objects.ref(oid), objects.state(oid)
+        ref = objects.ref(oid)
         if oid.kind == "InferenceService":
-            by_hand[ref] = known.by_hand.find(oid, (state,), partial(_words, objects, oid))
+            words = partial(_words, objects, oid)
+            by_hand[ref] = known.by_hand.find(oid, (objects.declared(oid),), words)
         if oid.kind != "Deployment" or objects.service(oid) is None:
             continue
         want, source = wanted.get(ref), sources.get(ref)
-        make = partial(_instance, target, objects, oid, want, source)
-        instance = known.instances.find(oid, (state, want, source), make)
+        make = partial(_instance, target, objects, oid, want, source, known)
+        instance = known.instances.find(oid, (objects.state(oid), want, source), make)
         if not instance.inputs.get("suspended"):
             found[ref] = instance
-    known.instances.keep(objects)
+    for memo in (known.declared, known.instances):
+        memo.keep(objects)
     known.by_hand.keep(objects)
     return tuple(_with_words(found[ref], by_hand.get(ref, {})) for ref in sorted(found))
 
@@ -67,31 +72,34 @@ def explained(
     found: Iterable[Instance],
     objects: Mapping[ObjectId, Manifest],
     pods: Mapping[ObjectRef, tuple[Manifest, ...]],
+    known: Running | None = None,
 ) -> tuple[Instance, ...]:
     """The same; those that are not ready explained by their Jobs and pods."""
-    found = tuple(found)
-    if all(instance.ready for instance in found):
+    found, outlooks = tuple(found), (known or Running()).outlooks
+    troubled = frozenset(instance.ref for instance in found if not instance.ready)
+    outlooks.keep(troubled)
+    if not troubled:
         return found
     objects = ObjectSet.of(objects)
     standing = defaultdict[ObjectRef, list[ObjectId]](list)
     for oid in objects:
-        if oid.kind in ("Deployment", "Job"):
-            standing[objects.ref(oid)].append(oid)
+        if oid.kind in ("Deployment", "Job") and (ref := objects.ref(oid)) in troubled:
+            standing[ref].append(oid)
 
     def told(of: Instance) -> Instance:
-        """One at a time: after a first install none is ready, and each has to be decoded."""
-        return _explained(of, [objects[oid] for oid in standing[of.ref]], pods.get(of.ref, ()))
+        oids, its_pods = standing[of.ref], pods.get(of.ref, ())
+        given = (*map(objects.state, oids), its_pods)
+        told = outlooks.find(of.ref, given, partial(_outlook, objects, oids, its_pods))
+        return replace(of, reason=told.reason, message=told.message)
 
     return tuple(i if i.ready else told(i) for i in found)
 
 
-def _explained(
-    instance: Instance, standing: list[Manifest], pods: tuple[Manifest, ...]
-) -> Instance:
+def _outlook(objects: ObjectSet, oids: list[ObjectId], pods: tuple[Manifest, ...]) -> Outlook:
+    standing = [objects[oid] for oid in oids]
     jobs = [live for live in standing if live["kind"] == "Job" and not is_benchmark(live)]
     deployment = next(live for live in standing if live["kind"] == "Deployment")
-    told = outlook(deployment, jobs, pods)
-    return replace(instance, reason=told.reason, message=told.message)
+    return outlook(deployment, jobs, pods)
 
 
 def _with_words(instance: Instance, of_document: Mapping[str, str]) -> Instance:
@@ -114,26 +122,41 @@ def _by_hand(live: Manifest) -> Mapping[str, str]:
 
 
 def _instance(
-    target: str, objects: ObjectSet, oid: ObjectId, want: Workload | None, source: Location | None
+    target: str,
+    objects: ObjectSet,
+    oid: ObjectId,
+    want: Workload | None,
+    source: Location | None,
+    known: Running,
 ) -> Instance:
     live = objects[oid]
+    state = readiness(live)
+    given = (objects.declared(oid), want, source)
+    make = partial(_of_deployment, target, objects.ref(oid), live, want, source)
+    instance = known.declared.find(oid, given, make)
+    reason = "Ready" if state.is_current else state.reason
+    return replace(instance, ready=state.is_current, reason=reason, message=state.message)
+
+
+def _of_deployment(
+    target: str, ref: ObjectRef, live: Manifest, want: Workload | None, source: Location | None
+) -> Instance:
+    """But for its status."""
     said = live["metadata"].get("annotations") or {}
     inputs = _inputs(said.get(INPUTS_ANNOTATION), want)
     inputs_digest = digest(inputs)
     if want is not None and want.inputs_digest == inputs_digest:
         inputs = want.inputs  # the same value, stored once
-    state = readiness(live)
     return Instance(
-        ref=objects.ref(oid),
+        ref=ref,
         target=target,
         runtime=str(inputs.get("runtime", "")),
         inputs=inputs,
         inputs_digest=inputs_digest,
         render_digest=said.get(RENDER_DIGEST_ANNOTATION),
         source=source,
-        ready=state.is_current,
-        reason="Ready" if state.is_current else state.reason,
-        message=state.message,
+        ready=False,
+        reason="",
         endpoint=_endpoint(live, inputs),
         port=inputs.get("port"),
         needs=_needs(said.get(NEEDS_ANNOTATION)) or _as_wanted(want, inputs_digest),

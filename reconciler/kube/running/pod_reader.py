@@ -6,20 +6,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from reconciler.api.meta import ObjectRef
 from reconciler.kube.client.errors import ClusterError, Denied
-from reconciler.kube.kinds import SERVED_KINDS
-from reconciler.kube.objects import SERVICE_LABEL, Manifest, service_of
-from reconciler.kube.render.labels import is_benchmark
+from reconciler.kube.objects import Manifest
+from reconciler.kube.running.pod_source import Pods, PodSource
 
-if TYPE_CHECKING:
-    from reconciler.kube.client.api import ApiServer
-
-Pods = Mapping[ObjectRef, tuple[Manifest, ...]]
-
-_MOST_NAMED = 50  # services in one selector; beyond, all our pods are listed
 _MOST_SHOWN = 3
 _ENDED = ("Succeeded", "Failed")
 
@@ -39,25 +31,27 @@ NO_PODS = PodsFound()
 
 
 class PodReader:
-    """One thread uses it. It remembers which services are leaving, and makes no call while there
+    """One thread uses it. It remembers which services are leaving, and asks for nothing while there
     are none and every service is ready."""
 
-    def __init__(self, api: ApiServer) -> None:
-        self._api = api
+    def __init__(self, source: PodSource) -> None:
+        self._source = source
         self._leaving: frozenset[ObjectRef] = frozenset()
 
     def leave(self, refs: Iterable[ObjectRef]) -> None:
         """Register services whose pods are being removed."""
         self._leaving |= frozenset(refs)
 
-    def find(self, troubled: Collection[ObjectRef], staying: Collection[ObjectRef]) -> PodsFound:
+    def find(
+        self, fleet: str, troubled: Collection[ObjectRef], staying: Collection[ObjectRef]
+    ) -> PodsFound:
         """The pods of services that are not ready, and of those that leave. `staying` are wanted
         there, perhaps again."""
         self._leaving -= frozenset(staying)
         if not troubled and not self._leaving:
             return NO_PODS
         try:
-            found = self._pods_of({*troubled, *self._leaving})
+            found = self._source(fleet, {*troubled, *self._leaving})
         except Denied as error:
             log.debug("why services are not ready is not known: %s", error)
             self._leaving = frozenset()  # no answer will come: none is awaited
@@ -68,17 +62,6 @@ class PodReader:
         left = {ref: _in_words(names) for ref, names in alive.items() if names}
         self._leaving = frozenset(left)
         return PodsFound({ref: pods for ref, pods in found.items() if ref in troubled}, left)
-
-    def _pods_of(self, refs: Collection[ObjectRef]) -> Pods:
-        names = sorted({ref.name for ref in refs})
-        named = f"{SERVICE_LABEL} in ({','.join(names)})"
-        selector = named if len(names) <= _MOST_NAMED else SERVICE_LABEL
-        found: dict[ObjectRef, tuple[Manifest, ...]] = {}
-        for pod in self._api.list(SERVED_KINDS["", "Pod"], selector=selector).items:
-            ref = service_of(pod)
-            if ref is not None and ref in refs and not is_benchmark(pod):
-                found[ref] = (*found.get(ref, ()), pod)
-        return found
 
 
 def _alive(pods: Iterable[Manifest]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Why a pod is not ready, from its own status. Pure."""
+"""What is read of a pod, and why it is not ready, from its own status. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from reconciler.api.plain_json import parse_json
 from reconciler.api.reasons import api_reason
-from reconciler.kube.objects import Manifest
+from reconciler.kube.objects import SERVICE_LABEL, Manifest
+from reconciler.kube.render.labels import COMPONENT_LABEL
 
 _WAITS_ANYHOW = frozenset({"PodInitializing", "ContainerCreating"})  # not a problem yet
 _OURS = {"OOMKilled": "OutOfMemory"}  # the reason that an agent uses for the same
@@ -22,6 +23,72 @@ class PodTrouble:
     weight: int
     reason: str
     message: str
+
+
+def essentials(pod: Manifest) -> Manifest:
+    """A copy with what is read of a pod, one of thousands that are kept: whose it is, and how it
+    is. What it is made from (its spec, its labels for others, who wrote what) is most of it, and a
+    pod that is ready has no reasons."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    conditions = _list(status.get("conditions"))[:_MOST_LISTED]
+    told = [_only(c, _CONDITION) for c in conditions if _is_told(c)]
+    kept = _only(metadata, ("name", "namespace", "deletionTimestamp"))
+    labels = _only(metadata.get("labels") or {}, (SERVICE_LABEL, COMPONENT_LABEL))
+    owners = _list(metadata.get("ownerReferences"))[:_MOST_LISTED]
+    return {
+        "apiVersion": pod.get("apiVersion", "v1"),
+        "kind": pod.get("kind", "Pod"),
+        "metadata": kept
+        | {"labels": labels, "ownerReferences": [_only(o, _OWNER) for o in owners]},
+        "status": {
+            **_only(status, ("phase", "reason", "message")),
+            "conditions": told,
+            **({} if _is_ready(told) else _containers(status)),
+        },
+    }
+
+
+_CONDITION, _OWNER = ("type", "status", "reason", "message"), ("kind",)
+_CONTAINERS = ("initContainerStatuses", "containerStatuses")
+_MOST_LISTED = 100  # containers, conditions and owners that are looked at
+_END = ("exitCode", "reason", "message")
+
+
+def _is_told(condition: Mapping[str, Any]) -> bool:
+    return condition.get("type") == "Ready" or condition.get("reason") == "Unschedulable"
+
+
+def _is_ready(conditions: Iterable[Mapping[str, Any]]) -> bool:
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def _containers(status: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: [
+            {"name": container.get("name", "")}
+            | {state: _state(container.get(state)) for state in ("state", "lastState")}
+            for container in _list(status.get(name))[:_MOST_LISTED]
+        ]
+        for name in _CONTAINERS
+    }
+
+
+def _state(state: Any) -> dict[str, Any]:  # noqa: ANN401 - what an API server sent
+    """Of a container: how it ended, or why it waits."""
+    kinds = (("terminated", _END), ("waiting", ("reason", "message")))
+    return {kind: _only(state[kind], names) for kind, names in kinds if (state or {}).get(kind)}
+
+
+def _only(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: _short(given[name]) for name in names if given.get(name) is not None}
+
+
+def _short(value: Any) -> Any:  # noqa: ANN401 - a value of JSON
+    return value[:_MOST_READ] if isinstance(value, str) else value
+
+
+def _list(value: Any) -> list[Any]:  # noqa: ANN401 - a value of JSON
+    return value or []
 
 
 def trouble(pods: Iterable[Manifest]) -> PodTrouble | None:
@@ -40,7 +107,7 @@ def _of_pod(pod: Manifest) -> Iterator[PodTrouble]:
             yield PodTrouble(3, "Unschedulable", str(condition.get("message", "")))
     if status.get("phase") == "Failed" and status.get("reason"):  # evicted, for instance
         yield PodTrouble(2, api_reason(str(status["reason"])), str(status.get("message", "")))
-    for name in ("initContainerStatuses", "containerStatuses"):
+    for name in _CONTAINERS:
         for container in status.get(name) or ():
             yield from _of_container(container)
 

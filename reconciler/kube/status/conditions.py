@@ -99,5 +99,7 @@ def set_conditions(
 
 def cut(text: str, most: int = MOST_MESSAGE) -> str:
     """A message of limited length without control characters."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"

@@ -7,34 +7,44 @@ started: a service that was refused a moment ago would then be started after all
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from reconciler.api.meta import ObjectRef
 from reconciler.fleet.workload import Workload
 from reconciler.kube.diff.untouched import is_untouched
+from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet
-from reconciler.kube.objects import Manifest, document_id
+from reconciler.kube.objects import ObjectId, document_id
 from reconciler.kube.status.conditions import MEMORY_FITS
 
 _STANDS = "this stands until the header of its model can be read again"
 
 
 def memory_refusals(
-    meant: Mapping[ObjectRef, Workload], documents: ObjectSet, wanted: ObjectSet
+    meant: Mapping[ObjectRef, Workload],
+    documents: ObjectSet,
+    wanted: ObjectSet,
+    known: Memo[ObjectRef, str],
 ) -> Mapping[ObjectRef, str]:
     """Why each service, whose memory is not known now, was refused as it is declared. `documents`
-    are the live ones, `wanted` those that this fleet applies."""
+    are the live ones, `wanted` those that this fleet applies; `known` is from the pass before."""
     found = {}
     for ref, workload in meant.items():
         if workload.needs or workload.suspended or not workload.has_remote_models:
             continue
-        live = documents.get(document_id(ref))
-        if live is not None and (why := _refusal(live, wanted.get(document_id(ref)))):
+        oid = document_id(ref)
+        given = (documents.state(oid), wanted.state(oid))
+        if why := known.find(ref, given, partial(_refusal, oid, documents, wanted)):
             found[ref] = why if why.endswith(_STANDS) else f"{why}; {_STANDS}"
+    known.keep(meant)
     return found
 
 
-def _refusal(live: Manifest, declared: Manifest | None) -> str:
+def _refusal(oid: ObjectId, documents: ObjectSet, wanted: ObjectSet) -> str:
     """What the condition says; empty: nothing, or it is about another generation."""
+    live, declared = documents.get(oid), wanted.get(oid)
+    if live is None:
+        return ""
     if declared is not None and not is_untouched(declared, live):
         return ""
     status = live.get("status") or {}

@@ -167,6 +167,9 @@ class _Documents(Mapping[ObjectRef, Manifest]):
     def __getitem__(self, ref: ObjectRef) -> Manifest:
         return self._current(self._objects[self._ids[ref]])
 
+    def __contains__(self, ref: object) -> bool:
+        return ref in self._ids  # without making it
+
     def __iter__(self) -> Iterator[ObjectRef]:
         return iter(self._ids)
 

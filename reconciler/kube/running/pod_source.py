@@ -1,0 +1,98 @@
+"""The pods of some services: listed when they are asked for, or followed by a watch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from reconciler.api.meta import ObjectRef
+from reconciler.kube.client.errors import Unreachable
+from reconciler.kube.informer.cache import InformerCache
+from reconciler.kube.kinds import SERVED_KINDS
+from reconciler.kube.objects import FLEET_LABEL, SERVICE_LABEL, Manifest, service_of
+from reconciler.kube.render.labels import is_benchmark
+from reconciler.kube.running.pods import essentials
+
+if TYPE_CHECKING:
+    from reconciler.kube.client.api import ApiServer
+
+Pods = Mapping[ObjectRef, tuple[Manifest, ...]]
+
+_POD = SERVED_KINDS["", "Pod"]
+_MOST_NAMED = 50  # services in one selector; beyond, all our pods are listed
+
+
+class PodSource(Protocol):
+    def __call__(self, fleet: str, refs: Collection[ObjectRef]) -> Pods:
+        """The pods of these services, as `essentials` keeps them, without those that measure.
+        Raises ClusterError, Denied: who asks may not see pods."""
+
+    def close(self) -> None: ...
+
+
+class ListedPods:
+    """Lists them each time."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
+
+    def __call__(self, fleet: str, refs: Collection[ObjectRef]) -> Pods:
+        names = sorted({ref.name for ref in refs})
+        named = f"{SERVICE_LABEL} in ({','.join(names)})"
+        selector = named if len(names) <= _MOST_NAMED else SERVICE_LABEL
+        pages = self._api.pages(_POD, selector=selector)
+        return _of(refs, (essentials(pod) for page in pages for pod in page.items))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class FollowedPods:
+    """Keeps what is read of all pods of a fleet, by a watch: asking costs no call."""
+
+    def __init__(self, api: ApiServer, changed: Callable[[], None]) -> None:
+        """`changed` is called when there is something new to see."""
+        self._api = api
+        self._changed = changed
+        self._mirror: InformerCache | None = None
+        self._fleet = ""
+
+    def __call__(self, fleet: str, refs: Collection[ObjectRef]) -> Pods:
+        mirror = self._following(fleet)
+        pods = mirror.objects()
+        for problem in mirror.problems.values():
+            raise problem
+        if pods is None:
+            raise Unreachable(f"cluster {self._api.name}: its pods are not listed yet")
+        return _of(refs, (pods[oid] for oid in pods if pods.service(oid) in refs))
+
+    def close(self) -> None:
+        if self._mirror is not None:
+            self._mirror.stop()
+
+    def _following(self, fleet: str) -> InformerCache:
+        if self._mirror is None or fleet != self._fleet:
+            self.close()
+            self._fleet = fleet
+            selector = f"{FLEET_LABEL}={fleet},{SERVICE_LABEL}"
+            self._mirror = InformerCache(
+                self._api, [_POD], selector, self._changed, slim=essentials
+            )
+            self._mirror.start()
+        return self._mirror
+
+
+def _of(refs: Collection[ObjectRef], pods: Iterable[Manifest]) -> Pods:
+    found: defaultdict[ObjectRef, list[Manifest]] = defaultdict(list)
+    for pod in pods:
+        ref = service_of(pod)
+        if ref is not None and ref in refs and not is_benchmark(pod) and _is_of_ours(pod):
+            found[ref].append(pod)
+    return {ref: tuple(of) for ref, of in found.items()}
+
+
+def _is_of_ours(pod: Manifest) -> bool:
+    """Whether a Deployment or a Job made it: anybody can give a pod our labels."""
+    owners = pod["metadata"]["ownerReferences"]
+    return any(owner.get("kind") in ("ReplicaSet", "Job") for owner in owners)
