@@ -56,6 +56,8 @@ def test_what_one_more_process_would_add_is_what_it_adds(
     assert ledger.taken_bytes("host") - before == said
     assert (impact.before_bytes, impact.after_bytes) == (before, before + said)
     assert (impact.peak_bytes, impact.budget_bytes) == (before + said, 10_000)
+    ledger.replace(ref("late"), ())
+    assert ledger.more_bytes(more) == said, "nothing of it is left"
 
 
 @given(needs, needs)

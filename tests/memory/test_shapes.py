@@ -30,6 +30,7 @@ SETTINGS: Mapping[str, dict[str, Any]] = {
     "apart": {"context": 4096, "devices": 2, "flash_attention": False},
     "texts": {"context": 1000, "embeddings": True, "repack": False, "flash_attention": False,
               "devices": 2, "gpu_layers": 9},
+    "off": {"context": 4096, "devices": 2, "gpu_layers": 0, "flash_attention": False},
     "copied": {"devices": 1, "cache_type_k": "q8_0", "cache_type_v": "q4_0"},
 }  # fmt: skip
 
@@ -82,7 +83,7 @@ def said(model: Model, name: str) -> str:
         "beside": found.overhead_bytes,
     }
     words = [f"{model.name:20} {name:5}", *(f"{key} {size}" for key, size in sizes.items() if size)]
-    if settings.gpu_layers != 0:
+    if settings.gpu_layers != 0 or name == "off":
         split = on_devices(facts, settings, found, [2 * GIB, GIB][: settings.devices])
         words += [f"machine {split.machine} of it mapped {split.mapped} devices", *split.devices]
     return " ".join(map(str, words if found.exact else [*words, "at most"]))
