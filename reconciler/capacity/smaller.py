@@ -114,9 +114,9 @@ def _context(asked: Asked, fits: Fits) -> Offer | None:
 
 
 def _trained_at_most(request: ModelRequest) -> int:
-    """The largest context to offer: less than requested, and useful."""
+    """The largest context to offer: what is of use of the requested one, which does not fit."""
     asked = request.settings.context
-    return min(asked - 1, useful_context(request) or asked)
+    return min(asked, useful_context(request) or asked)
 
 
 def useful_context(request: ModelRequest) -> int | None:
@@ -229,7 +229,7 @@ def _quantisation(asked: Asked, fits: Fits) -> Iterator[str]:
 
     def with_mib(count: int) -> Asked:
         size = count * _MIB
-        repackable = request.facts.repackable_bytes * size // max(whole, 1)
+        repackable = request.facts.repackable_bytes * size // whole
         facts = replace(request.facts, weights_bytes=size, repackable_bytes=repackable)
         return replace(
             asked, requests=(ModelRequest(facts, request.settings, projector=request.projector),)
