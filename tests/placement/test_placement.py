@@ -415,6 +415,31 @@ def test_who_contests_a_port_takes_no_memory_from_who_does_not() -> None:
     assert "z" in homes(assignment)
 
 
+@pytest.mark.parametrize(
+    ("own", "beside", "said"),
+    [
+        ("llama", "clip", None),
+        ("llama", "llama", "is a model (llama) and not the projector of one"),
+        ("clip", "clip", "is a projector, which belongs in spec.mmproj"),
+    ],
+)
+def test_a_projector_and_a_model_are_told_apart_by_their_headers(
+    own: str, beside: str, said: str | None
+) -> None:
+    sees = model(mmproj="https://models.test/p.gguf")
+    facts = known(GIB, "m", "m/mmproj")
+    (first, second), kinds = facts, (own, beside)
+    facts |= {
+        ref: replace(facts[ref], architecture=kind)
+        for ref, kind in zip((first, second), kinds, strict=True)
+    }
+
+    assignment = assign(fleet(node(), sees, service()), facts)
+
+    assert rules(assignment) == ({"chat": "ProjectorMismatch"} if said else {})
+    assert said is None or said in messages(assignment)["chat"]
+
+
 def test_mode_warn_admits_what_does_not_fit_and_says_so() -> None:
     assignment = assign(fleet(node(), model(), service(memory={"mode": "warn"})), known(20 * GIB))
 
