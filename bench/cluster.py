@@ -1,7 +1,8 @@
 """A fleet in a cluster: `python -m bench.cluster [N]` (services; 1,000 by default). Four minutes.
 
 A real kube-apiserver and etcd on the same cores, and kubectl on the same server in the same run:
-its time is the budget of ours. Nobody acts on the objects; that pods are Ready is written by us.
+its time is the budget of ours. Nobody acts on the objects: pods, and that they are Ready, are
+written by us. `bench.rollout` has real controllers.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _kubectl(bench: Bench, services: int) -> tuple[str, ...]:
 
 def _running(bench: Bench) -> Iterator[Row]:
     """The loop, beside a fleet of OWNED objects whose pods are Ready."""
-    what = f"loop of {OWNED:,} objects"
+    what = f"loop of {OWNED:,} objects, {OWNED // 4:,} pods"
     with running_loop(bench) as loop:
         loop.settle()
         make_ready(bench.api)

@@ -149,22 +149,41 @@ def running_loop(bench: Bench) -> Iterator[Loop]:
 
 
 def make_ready(api: ApiServer) -> None:
-    """Write what controllers would write of Deployments whose pods are Ready."""
+    """Write what controllers and a kubelet would write of Deployments: pods, all of them Ready."""
+    account = {"name": "default", "namespace": NAME}
+    api.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
 
     def ready(live: dict[str, Any]) -> None:
         metadata, count = live["metadata"], live["spec"]["replicas"]
+        for n in range(count):
+            _add_pod(api, live, n)
         counts = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
         status = {
             "observedGeneration": metadata["generation"],
             **dict.fromkeys(counts, count),
             "conditions": [{"type": "Available", "status": "True", "reason": "BenchSaysSo"}],
         }
-        oid = ObjectId("apps", "Deployment", metadata["namespace"], metadata["name"])
-        change = [{"op": "add", "path": "/status", "value": status}]
-        api.patch(oid, change, subresource="status", manager="kube-controller-manager")
+        _say(api, ObjectId("apps", "Deployment", NAME, metadata["name"]), status)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(ready, api.list(_DEPLOYMENT, namespace=NAME).items))
+
+
+def _add_pod(api: ApiServer, deployment: dict[str, Any], n: int) -> None:
+    """One that is Ready, from the template, of a ReplicaSet that nobody made."""
+    name, template = f"{deployment['metadata']['name']}-{n}", deployment["spec"]["template"]
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": "1"}
+    metadata = {**template["metadata"], "name": name, "namespace": NAME, "ownerReferences": [owner]}
+    spec = {**template["spec"], "schedulerName": "nobody"}
+    api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    kinds = ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+    conditions = [{"type": kind, "status": "True"} for kind in kinds]
+    _say(api, ObjectId("", "Pod", NAME, name), {"phase": "Running", "conditions": conditions})
+
+
+def _say(api: ApiServer, oid: ObjectId, status: dict[str, Any]) -> None:
+    change = [{"op": "add", "path": "/status", "value": status}]
+    api.patch(oid, change, subresource="status", manager="kube-controller-manager")
 
 
 def add_foreign(api: ApiServer) -> None:

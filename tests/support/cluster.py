@@ -198,6 +198,8 @@ class Cluster:
                 config,
                 *("--leader-elect=false", "--secure-port=0"),
                 "--horizontal-pod-autoscaler-sync-period=1s",
+                # its default of 20 a second is what a roll-out would wait for
+                *("--kube-api-qps=200", "--kube-api-burst=400"),
                 # kwok sends no heartbeat
                 *("--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"),
                 f"--service-account-private-key-file={self.folder / 'service-account.key'}",
