@@ -19,9 +19,7 @@ _AMD = frozenset(
 )
 _AMD_WITHOUT = frozenset({"gfx900", "gfx902", "gfx90c", "gfx1010", "gfx1013"})
 _NVIDIA_FROM = 61  # GGML_CUDA_CC_DP4A
-_NVIDIA_WITHOUT = (
-    62  # of the Tegra X2: the CUDA guide lists its byte instructions from 6.1, but 6.2
-)
+_NVIDIA_WITHOUT = 62  # of the Tegra X2: its byte instructions are of 6.1 and 7.0 on, but not 6.2
 
 
 def has_int4(vendor: str, arch: str | None) -> bool | None:
@@ -29,7 +27,7 @@ def has_int4(vendor: str, arch: str | None) -> bool | None:
     if vendor == "Apple":
         return True  # Metal kernels of llama.cpp and MLX, on every M
     if vendor == "NVIDIA" and (found := re.fullmatch(r"sm_(\d{2,3})", arch or "")):
-        return int(found[1]) >= _NVIDIA_FROM
+        return int(found[1]) >= _NVIDIA_FROM and int(found[1]) != _NVIDIA_WITHOUT
     if vendor == "AMD" and arch in _AMD | _AMD_WITHOUT:
         return arch in _AMD
     return None

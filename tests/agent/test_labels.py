@@ -11,6 +11,7 @@ import pytest
 from agent.cli import main as agent_main
 from agent.labels.deciding import decide
 from agent.labels.facts import DriverHangs, Facts, FactsReader
+from agent.labels.int4 import has_int4
 from reconciler.api.plain_json import parse_json
 from tests.support.machines import case, case_names
 from tests.support.wait import wait_for
@@ -24,6 +25,18 @@ def test_a_machine_becomes_the_labels_of_its_case(name: str, tmp_path: Path) -> 
 
     assert found.labels.labels("") == machine.labels
     assert found.annotations("") == machine.annotations
+
+
+@pytest.mark.parametrize(
+    ("vendor", "arch", "has"),
+    [("NVIDIA", "sm_60", False), ("NVIDIA", "sm_61", True), ("NVIDIA", "sm_62", False),
+     ("NVIDIA", "sm_120", True), ("NVIDIA", "12.0", None), ("AMD", "gfx1010", False),
+     ("AMD", "gfx1030", True), ("AMD", "gfx9999", None), ("Apple", None, True)],
+)  # fmt: skip
+def test_weights_of_four_bits_are_quick_where_bytes_are_multiplied_at_once(
+    vendor: str, arch: str | None, has: bool | None
+) -> None:
+    assert has_int4(vendor, arch) is has
 
 
 def test_labels_are_printed_as_json_without_a_cluster(
