@@ -9,6 +9,8 @@ import logging
 import random
 import threading
 
+from reconciler.backoff import backoff_s
+
 _FIRST_S = 1.0
 _MOST_S = 60.0
 _log = logging.getLogger(__name__)
@@ -46,6 +48,6 @@ class Pauses:
 
     def next_s(self) -> float:
         """Seconds: a random time up to twice the last maximum."""
-        most = min(_MOST_S, _FIRST_S * 2.0**self._failures)
-        self._failures = min(self._failures + 1, 10)
+        self._failures += 1
+        most = backoff_s(self._failures, _FIRST_S, _MOST_S)
         return random.uniform(0, most)  # noqa: S311 - not for secrets

@@ -16,6 +16,7 @@ from enum import StrEnum
 
 from agent.system.clock import Clock
 from reconciler.api.errors import DiskFull, DownloadFailed, ModelCorrupt, ModelError, words_of
+from reconciler.backoff import backoff_s
 from reconciler.fleet.model_file import ModelFile
 from reconciler.models import FetchContext
 
@@ -220,7 +221,7 @@ class Downloads:
         transfer.furthest = max(transfer.furthest, transfer.received)
         transfer.failures = 1 if soon and advanced else transfer.failures + 1
         first, longest = _SOON if soon else _LATE
-        pause = min(longest, first * 2.0 ** min(transfer.failures - 1, 20))
+        pause = backoff_s(transfer.failures, first, longest)
         jitter = self._jitter()  # the nodes of a fleet must not retry all at once
         pause *= 0.5 + 0.5 * jitter
         if isinstance(error, DownloadFailed) and error.retry_after_s is not None:

@@ -9,17 +9,16 @@ from agent.process.exits import PERMANENT, REFUSED
 from agent.process.launch import Launch, Phase
 from agent.process.unit import Step, Unit
 from agent.system.clock import Moment
+from reconciler.backoff import backoff_s
 
 
-def backoff_s(failures: int, reason: str, timing: ProcessTiming) -> float:
+def pause_s(failures: int, reason: str, timing: ProcessTiming) -> float:
     """Seconds until the next try: doubling, but at once the longest if the same failure is certain
     to come again."""
     if reason in PERMANENT:
         return timing.backoff_max_s
-    if failures < 1:
-        return 0.0
     longest_s = timing.backoff_refused_s if reason in REFUSED else timing.backoff_max_s
-    return min(timing.backoff_first_s * 2.0 ** min(failures - 1, 32), longest_s)
+    return backoff_s(failures, timing.backoff_first_s, longest_s)
 
 
 def back_off(
@@ -30,7 +29,7 @@ def back_off(
     good_until = now.monotonic - (unit.still.for_s if unit.still else 0.0)
     proven = unit.ready_at is not None and good_until - unit.ready_at >= timing.backoff_reset_s
     failures = 1 if proven else unit.failures + 1
-    delay_s = backoff_s(failures, reason, timing)
+    delay_s = pause_s(failures, reason, timing)
     unit = replace(
         unit,
         phase=Phase.WAITING,
@@ -75,5 +74,5 @@ def waiting(
         message=message,
         failures=failures,
         start_seconds=start_seconds,
-        wake_at=now.monotonic + backoff_s(failures, reason, timing),
+        wake_at=now.monotonic + pause_s(failures, reason, timing),
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from agent.process import events, supervisor
-from agent.process.backoff import backoff_s
+from agent.process.backoff import pause_s
 from agent.process.events import ProcessTiming
 from agent.process.launch import Child, Identity, Launch, Listening, Phase
 from agent.process.model_state import Failure
@@ -296,20 +296,20 @@ def test_an_answer_for_a_process_that_was_stopped_is_none_for_the_next_one() -> 
 
 
 def test_the_pause_between_tries_doubles_up_to_five_minutes() -> None:
-    pauses = [backoff_s(failures, "Crashed", TIMING) for failures in range(1, 12)]
+    pauses = [pause_s(failures, "Crashed", TIMING) for failures in range(1, 12)]
 
     assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
 
 
 def test_what_was_refused_before_it_started_is_tried_every_half_a_minute() -> None:
     for reason in ("MemoryFits", "PortInUse", "HostIPNotLocal", "StateUnwritable"):
-        pauses = [backoff_s(failures, reason, TIMING) for failures in (1, 5, 6, 12)]
+        pauses = [pause_s(failures, reason, TIMING) for failures in (1, 5, 6, 12)]
 
         assert pauses == [1, 16, 30, 30]
 
 
 def test_what_must_fail_the_same_way_waits_longest_at_once() -> None:
-    assert backoff_s(1, "ModelCorrupt", TIMING) == 300
+    assert pause_s(1, "ModelCorrupt", TIMING) == 300
 
 
 def test_ten_minutes_of_being_ready_forgive_earlier_failures() -> None:

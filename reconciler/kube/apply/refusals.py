@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from reconciler.backoff import backoff_s
 from reconciler.core.plan import Change, ObjectName
 from reconciler.core.target import Outcome, Result
 
@@ -60,8 +61,7 @@ class Refusals:
         known = self._known(change)
         times = known.times + 1 if known else 1
         pauses = self._pauses
-        grown = pauses.second_s * 2.0 ** min(times - 2, 20)
-        pause = min(pauses.longest_s, grown) if times > 1 else 0.0
+        pause = backoff_s(times - 1, pauses.second_s, pauses.longest_s)
         self._refused[change.object] = _Refused(change, why, times, now + pause)
 
     def taken(self, change: Change) -> None:

@@ -17,6 +17,7 @@ from enum import Enum
 
 from reconciler.api.benchmark import CLOCK_SLACK_S, BenchmarkKey, BenchmarkResult
 from reconciler.api.meta import ObjectRef
+from reconciler.backoff import backoff_s
 from reconciler.kube.benchmarks.subjects import MeasurableService, ServingPod
 from reconciler.kube.benchmarks.unserved import UnservedClass
 from reconciler.kube.objects import ObjectId
@@ -101,7 +102,7 @@ class BenchmarkDecision:
 
 def pause_s(attempt: int) -> float:
     """How long after the end of an attempt that failed there is another one."""
-    return float(min(_FIRST_PAUSE_S * 2 ** min(attempt - 1, 20), _LONGEST_PAUSE_S))
+    return backoff_s(attempt, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
 
 
 def decide(

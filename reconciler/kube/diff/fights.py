@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from reconciler.backoff import backoff_s
 from reconciler.kube.objects import ObjectId
 
 Key = tuple[ObjectId, str]  # an object and a field of it
@@ -83,7 +84,7 @@ class Fights:
                 f" {len(fight.taken)} times in {_span(span)}. Left as {who} wants it for now;"
                 f" let only one of the two set it"
             )
-        rest_s = min(limits.rest_s * 2**fight.rests, limits.longest_rest_s)
+        rest_s = backoff_s(fight.rests + 1, limits.rest_s, limits.longest_rest_s)
         fight.rests += 1
         fight.rests_until = now + rest_s
         fight.taken.clear()

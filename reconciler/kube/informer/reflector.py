@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from reconciler.backoff import backoff_s
 from reconciler.kube.client.errors import (
     ClusterError,
     Faltered,
@@ -258,10 +259,8 @@ class Reflector:
 
     def _pause_s(self) -> float:
         """Full jitter: a restarted server is not asked by everybody at once."""
-        if self._failures == 0:
-            return 0.0
         first_s = self._view.first_pause_s
-        grown_s = min(first_s * 2.0 ** (self._failures - 1), max(LONGEST_PAUSE_S, first_s))
+        grown_s = backoff_s(self._failures, first_s, max(LONGEST_PAUSE_S, first_s))
         return random.uniform(0, grown_s)  # noqa: S311 - no secret
 
     def _now(self, freshness: Freshness, problem: ClusterError | None) -> None:
