@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reconciler.api.benchmark import Speeds
-from reconciler.api.inferenceservice import Benchmark
+from reconciler.api.service_parts import Benchmark
 from reconciler.runtimes.timing import Timing
 
 MOST_VARIATION = 0.10

@@ -21,8 +21,8 @@ from reconciler.agents.client import STALE_AFTER_S, AgentAnswer, AgentClient
 from reconciler.agents.credentials import AgentCredentials
 from reconciler.api.errors import AgentError
 from reconciler.api.fleetnode import FleetNode
-from reconciler.api.inferenceservice import Rollout
 from reconciler.api.meta import ObjectRef
+from reconciler.api.service_parts import Rollout
 from reconciler.atomic import atomic_write
 from reconciler.core.plan import Change
 from reconciler.fleet.fleet import Fleet

@@ -47,6 +47,9 @@ class Purpose(NamedTuple):
     noted_unstated: bool = True
 
 
+ONLY_STATED = Purpose(LIFECYCLE, noted_unstated=False)
+
+
 class SpecField(NamedTuple):
     """A field by its path below `spec`, such as `rollout.drainTimeout`."""
 

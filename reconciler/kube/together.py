@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.agents.parallel import ask_all
-from reconciler.api.inferenceservice import Rollout
+from reconciler.api.service_parts import Rollout
 from reconciler.core.observation import Instance, Observation, TargetState
 from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.prune import Before

@@ -1,5 +1,5 @@
 """The fields of a service by what they are for, as each of them states it
-(`reconciler.api.inferenceservice`)."""
+(`reconciler.api.inferenceservice` and its parts)."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.api.inferenceservice import Metric
+from reconciler.api.service_parts import Metric
 from reconciler.kube.objects import Manifest
 from reconciler.kube.render.labels import metadata
 from reconciler.kube.render.quantity import canonical
