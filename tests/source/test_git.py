@@ -72,6 +72,17 @@ def test_a_push_is_seen_on_the_next_fetch_and_nothing_new_is_the_same_checkout(r
     assert next(iter(first.yaml_files())).data == model("a").encode()
 
 
+def test_a_commit_by_its_full_id_is_fetched_alone(repo: Repo) -> None:
+    first = repo.git("rev-parse", "HEAD")
+    later = repo.publish({"b.yaml": model("b")})
+    source = follow(repo, first)
+
+    checkout = source.fetch()
+
+    assert (checkout.revision, paths(checkout)) == (first, ["a.yaml"])
+    assert not source.knows(later), "nothing else came with it"
+
+
 @pytest.mark.parametrize("ref", [None, "main"])
 def test_a_poll_without_news_transfers_no_list_of_refs(repo: Repo, ref: str | None) -> None:
     """A forge keeps a ref for each pull request that there ever was."""
@@ -393,6 +404,7 @@ def test_an_address_that_is_not_allowed_is_refused(location: str) -> None:
         ("https://oauth2@host/x", "https"), ("https://jane.doe42@host/x", "https"),
         ("ssh://git@example.com:22/x", "ssh"),
         ("git@example.com:org/x.git", "ssh"), ("host:x", "ssh"), ("./x", "file"),
+        ("./a folder", "file"),
         ("file:///x", "file"), ("http://127.0.0.1:80/x", "http"), ("http://[::1]/x", "http"),
     ],
 )  # fmt: skip
