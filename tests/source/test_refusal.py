@@ -8,6 +8,7 @@ import pytest
 
 from reconciler.source.address import Address, GitCredentials
 from reconciler.source.refusal import unreachable
+from reconciler.source.worktree import explain_refusal
 
 REMOTE = Address("https://u:p@git.test/fleet", "https://git.test/fleet", "https")
 NOBODY = GitCredentials()
@@ -52,3 +53,11 @@ def test_why_a_remote_cannot_be_read_is_said_with_what_to_do(
 
     assert message.startswith("https://git.test/fleet: ")
     assert said in message
+
+
+def test_a_work_tree_of_another_user_is_refused_with_what_trusts_it() -> None:
+    here = Path("/fleet")
+    theirs = explain_refusal(here, "fatal: detected dubious ownership in repository", "first line")
+
+    assert theirs.endswith("if you trust it: git config --global --add safe.directory /fleet")
+    assert explain_refusal(here, "fatal: not a git repository", "its line") == "/fleet: its line"

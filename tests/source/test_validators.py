@@ -22,7 +22,7 @@ from reconciler.source.documents import read_documents
 from reconciler.source.mistakes import Mistake, explain
 from reconciler.source.reference import ReferenceCheck, schema_mistake
 from reconciler.source.validators import KindValidator, schema_text, validator
-from tests.support.fleets import model, node, service
+from tests.support.fleets import load_texts, model, node, service
 
 REPOSITORY = Path(__file__).parents[2]
 INVALID = 1
@@ -137,3 +137,17 @@ def test_a_schema_on_disk_that_is_none_is_said_by_the_check(
     assert code == INVALID
     assert f"{tmp_path}/model.json: required: 'spec' is not of type 'array'" in said
     assert f"{tmp_path}/fleet.json: not JSON" in said
+
+
+@pytest.mark.parametrize(("wrong", "more"), [(50, False), (51, True), (60, True)])
+def test_of_a_document_with_many_mistakes_fifty_are_said_and_that_there_are_more(
+    wrong: int, *, more: bool
+) -> None:
+    fields = {f"zz{number:02}": 1 for number in range(wrong)}
+
+    problems = load_texts(node(), node("gpu", **fields)).problems
+
+    said = [problem.message for problem in problems]
+    assert sum(message.startswith("no such field") for message in said) == 50
+    assert ("more than 50 mistakes; fix the others first" in said) is more
+    assert len(said) == 50 + more
