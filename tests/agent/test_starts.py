@@ -14,7 +14,7 @@ from agent.process.holders import holder_of, leftovers, started_of, stranger_on,
 from agent.process.identity import variable_of
 from agent.process.launch import Launch
 from agent.process.owner import Processes
-from agent.process.records import Records
+from agent.process.records import ProcessRecord, Records
 from agent.state.directory import StateDir
 from reconciler.fleet.command import KeyPlace
 from tests.support.owner import QUICK, launch, service, wait_ready, wait_reason, wait_state
@@ -168,6 +168,62 @@ def test_a_bug_in_a_start_is_said_and_ends_it(state: StateDir) -> None:
         processes.close(stop_children=True, deadline_s=5)
 
     assert found.message == "a bug in fleet-agent: a bug"
+
+
+def test_a_copied_state_directory_knows_the_service_and_not_the_process_of_the_first(
+    owner: Processes, state: StateDir, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner.run(launch("chat", own_port()))
+    pid = wait_ready(owner, "chat").pid
+    shutil.copytree(state.root, tmp_path / "copy")
+
+    (own,) = Records(state).load()
+    (copied,) = Records(StateDir(tmp_path / "copy")).read_all()
+    quiet = caplog.text
+    Records(StateDir(tmp_path / "copy")).load()
+
+    assert own.child is not None
+    assert (own.child.identity.pid, bool(own.marker), bool(own.boot)) == (pid, True, True)
+    assert copied.launch == own.launch
+    assert (copied.child, copied.marker, copied.boot) == (None, None, "")
+    assert str(tmp_path / "copy") not in quiet
+    assert str(tmp_path / "copy") in caplog.text
+
+
+def test_what_was_to_stop_and_has_no_process_is_forgotten(state: StateDir) -> None:
+    Records(state).write(ProcessRecord(launch("chat", own_port()), wanted=False, boot="b"))
+    processes = Processes(state, timing=QUICK)
+
+    processes.start()
+    left = processes.snapshot(), Records(state).read_all()
+    before = processes.why_unwritable()
+    shutil.rmtree(state.records)
+    after = processes.why_unwritable()
+    processes.close(stop_children=True, deadline_s=5)
+
+    assert left == ((), ())
+    assert before is None
+    assert after == "the state directory cannot be written: No such file or directory"
+
+
+@pytest.mark.parametrize("revive", [True, False])
+def test_what_was_wanted_and_has_no_process_is_started_only_by_who_keeps_it(
+    state: StateDir, *, revive: bool
+) -> None:
+    Records(state).write(ProcessRecord(launch("chat", own_port()), wanted=True, boot="b"))
+    processes = Processes(state, timing=QUICK)
+
+    processes.start(revive=revive)
+    try:
+        if revive:
+            wait_ready(processes, "chat")
+        processes.call(lambda: None)
+        (found,) = processes.snapshot()
+    finally:
+        processes.close(stop_children=True, deadline_s=5)
+
+    assert found.ready is revive
+    assert (found.pid is None) is not revive
 
 
 def test_who_has_a_port_is_named_with_what_ends_it(

@@ -65,6 +65,13 @@ def test_each_status_has_its_error(status: int, kind: type[ClusterError]) -> Non
     assert str(error).startswith("cluster prod: apply Job default/fetch: ")
 
 
+def test_a_kind_that_is_not_installed_is_told_from_what_is_not_there() -> None:
+    assert "this kind is not installed there" in str(_answered(404, b"404 page not found\n"))
+    assert str(_said(404, 'namespaces "a" not found')).endswith(
+        'default/fetch: namespaces "a" not found'
+    )
+
+
 @pytest.mark.parametrize(
     ("header", "pause_s"),
     [("3", 3.0), (None, 1.0), ("0", 0.0), ("-5", 0.0), ("1e9", 3600.0), ("nan", 1.0),

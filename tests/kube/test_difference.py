@@ -64,6 +64,31 @@ def test_the_cause_of_each_difference_is_told_with_who_made_it(edited: dict[str,
     assert all(d.by.time for d in found if d.by and not d.by.subresource)  # scale tells no time
 
 
+@pytest.mark.parametrize(
+    ("time", "by"),
+    [
+        ("2026-12-01T00:00:00Z", "helm"),
+        ("2026-01-01T00:00:00Z", "kubectl-edit"),
+        (None, "kubectl-edit"),
+    ],
+)
+def test_of_several_owners_the_latest_made_a_difference(
+    edited: dict[str, Any], time: str | None, by: str
+) -> None:
+    part = {"f:spec": {"f:minReadySeconds": {}}}
+    row = {"manager": "helm", "operation": "Update", "time": time, "fieldsV1": part}
+    for rows in ([row, *edited["metadata"]["managedFields"]],
+                 [*edited["metadata"]["managedFields"], row]):  # fmt: skip
+        edited["metadata"]["managedFields"] = rows
+
+        found = compare(desired(minReadySeconds=3), edited)
+
+        (theirs,) = [d for d in found if d.field == "spec.minReadySeconds"]
+        assert theirs.by is not None
+        assert theirs.by.label == by
+        edited["metadata"]["managedFields"].remove(row)
+
+
 def test_a_change_of_ours_is_told_apart_from_drift_beside_it(edited: dict[str, Any]) -> None:
     found = compare(changed(desired(), image="engine:2"), edited)
 

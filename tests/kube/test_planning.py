@@ -126,25 +126,36 @@ def test_a_service_without_room_keeps_what_runs_while_its_document_follows() -> 
 
 
 def test_a_change_of_a_document_is_from_the_lines_of_its_fields_where_no_service_changes() -> None:
-    before, after = (
-        {
-            "apiVersion": "inference.llmkube.dev/v1alpha1",
-            "kind": "Model",
-            "metadata": {"name": "m", "namespace": "default"},
-            "spec": {"source": source},
-        }
-        for source in ("a.gguf", "b.gguf")
-    )
-    want = [labelled(after, "home"), *ours(changed(deployment("default"), image="new"))]
-    live = [as_applied(each) for each in (labelled(before, "home"), *ours(deployment("default")))]
+    def objects(value: str) -> list[dict[str, Any]]:
+        documents = [
+            {
+                "apiVersion": "inference.llmkube.dev/v1alpha1",
+                "kind": kind,
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {field: value},
+            }
+            for kind, name, field in (
+                ("Model", "m", "source"),
+                ("InferenceService", "chat", "modelRef"),
+            )
+        ]
+        return [labelled(each, "home") for each in documents] + ours(
+            changed(deployment("default"), image=value)
+        )
 
+    made = planned(
+        objects("new"),
+        [as_applied(each) for each in objects("old")],
+        changes=(of_service(Action.UPDATE, "SpecChanged"),),
+    )
     lines = {
         c.object.kind: (c.source and c.source.line, [f.source and f.source.line for f in c.fields])
-        for c in planned(want, live).changes
+        for c in made.changes
         if c.object
     }
 
-    assert lines == {"Model": (7, [7]), "Deployment": (1, [None])}
+    service, deployed = (1, [None]), (1, [None])
+    assert lines == {"Model": (7, [7]), "InferenceService": service, "Deployment": deployed}
 
 
 def test_a_service_that_moves_stays_until_it_answers_there() -> None:

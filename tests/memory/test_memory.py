@@ -21,7 +21,7 @@ from reconciler.memory import (
     on_devices,
 )
 from reconciler.memory.architectures import ARCHITECTURES
-from reconciler.memory.keys import FactValue
+from reconciler.memory.keys import FactValue, Keys
 from reconciler.memory.layers import shape
 
 MIB = 2**20
@@ -129,6 +129,15 @@ def test_a_cache_type_is_as_large_as_ggml_makes_it() -> None:
     sizes = {kind.name.lower(): size for kind, size in GGML_QUANT_SIZES.items()}
 
     assert {name: sizes[name] for name in CACHE_TYPES} == CACHE_TYPES
+
+
+def test_a_cache_type_that_is_not_known_is_as_large_as_the_largest() -> None:
+    plain, unknown = (
+        estimate(model("llama"), told(cache_type_k=name, cache_type_v=name)).kv_bytes
+        for name in ("f16", "brand-new")
+    )
+
+    assert unknown == 2 * plain == 4 * 8192 * 2 * (64 + 64) * 4
 
 
 def test_grouped_heads_count_once_a_group() -> None:
@@ -293,12 +302,37 @@ def test_a_key_that_an_architecture_has_no_rule_for_changes_no_layer(key: str) -
     assert shape("llama", with_it.keys) == shape("llama", plain.keys)
 
 
+@pytest.mark.parametrize(
+    ("value", "number", "per_layer"),
+    [
+        (None, 7, (0, 0, 0)),
+        ("a text", 7, (0, 0, 0)),
+        (4, 4, (4, 4, 4)),
+        (2.9, 2, (2, 2, 2)),
+        (True, 1, (1, 1, 1)),
+        ((1, 5), 5, (1, 5, 5)),
+        ((1, 2, 3, 9), 9, (1, 2, 3)),
+        ((), 7, (0, 0, 0)),
+    ],
+)
+def test_a_key_is_one_number_or_one_a_layer_whatever_a_header_has_there(
+    value: FactValue | None, number: int, per_layer: tuple[int, ...]
+) -> None:
+    read = Keys("a", {} if value is None else {"a.key": value})
+
+    assert read.number("key", 7) == number
+    assert read.per_layer("key", 3) == per_layer
+    assert Keys("a", {}).number("key") == 0
+    assert Keys("a", {}).per_layer("key", 2, (5, 6)) == (5, 6)
+
+
 @pytest.mark.parametrize("lacking", ["block_count", "embedding_length"])
 def test_a_header_that_lacks_what_everything_follows_from_is_a_bound(lacking: str) -> None:
     found = shape("llama", model("llama", **{lacking: 0}).keys)
 
     assert found.bound == "the header lacks block_count or embedding_length"
     assert shape("llama", model("llama").keys).bound == ""
+    assert shape("llama", {}).heads == shape("llama", {}).widest_keys == 0
     assert shape("", {}).bound == "the architecture (none) is not in our table"
 
 

@@ -38,6 +38,9 @@ _OWNER = re.compile(r'conflict with "((?:[^"\\]|\\.)*)"')
 _UNTYPED = re.compile(r"^failed to create typed patch object \(.*?\): (.*)$")
 _UNFIT = "the server rejected our request due to an error in our request"  # a JSON patch's test
 _VALUE = re.compile(r"^(Invalid value|Unsupported value|Duplicate value): (.*?)(: [^:]*)?$", re.S)
+_OF_NO_KIND = {
+    "404 page not found": "this kind is not installed there"
+}  # of a path that no kind has
 _PRIVATE = re.compile(r"\benv\b|\bargs\b|\bdata\b|stringData|secret|token|password", re.IGNORECASE)
 _FIXED = re.compile(
     r"immutable|may not be changed|may not change once set|cannot be changed"
@@ -113,7 +116,7 @@ def _refused(asked: str, said: Mapping[str, Any], text: str) -> ClusterError:
 _MAKERS: Mapping[int, Callable[[str, Mapping[str, Any], str], ClusterError]] = {
     401: lambda asked, _, text: Denied(f"{asked}: {text}"),
     403: _denied,
-    404: lambda asked, _, text: NotFound(f"{asked}: {text}"),
+    404: lambda asked, _, text: NotFound(f"{asked}: {_OF_NO_KIND.get(text, text)}"),
     409: _conflict,
     410: lambda asked, _, text: Gone(f"{asked}: {text}"),
     422: _invalid,

@@ -88,7 +88,7 @@ def _as_applied(manifest: dict[str, Any], live: Manifest) -> dict[str, Any]:
     made = {**manifest, outer: {**manifest[outer], inner: applied[outer][inner]}}
     lost = (d for d in compare(manifest, live) if d.cause is Cause.DRIFT)
     for difference in lost:
-        if difference.path[:2] == (f"f:{outer}", f"f:{inner}") and difference.after is not None:
+        if difference.path[:2] == (f"f:{outer}", f"f:{inner}"):
             made = copy.deepcopy(made)
             _put(made, difference.path, difference.after)
     return made

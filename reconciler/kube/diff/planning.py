@@ -213,7 +213,7 @@ class _ChangeSources:
 
     def by_field(self, change: Change) -> Change:
         """A document's change, with the lines of the fields that changed."""
-        if change.action is not Action.UPDATE or change.ref in self.changes or not change.fields:
+        if change.action is not Action.UPDATE or change.ref in self.changes:
             return change
         fields = tuple(
             replace(f, source=self.causes.declared((DeclaredField(change.ref, f.path),)))
