@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from reconciler.kube.objects import Manifest, ObjectId, document_id, id_of, ref_
 from reconciler.loop.desired import Desired
 
 T = TypeVar("T")
+_OF_ONE_SERVICE = 8  # objects
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
@@ -52,7 +53,7 @@ class ClusterView:
     def children(self, ref: ObjectRef, kind: str) -> tuple[Manifest, ...]:
         """The live objects of one kind that stand for a service."""
         found = (oid for oid in self._children.get(ref, ()) if oid.kind == kind)
-        return tuple(self.objects[oid] for oid in found)
+        return tuple(map(self._manifest, found))
 
     def grounds(self, ref: ObjectRef) -> tuple[object, ...] | None:
         """All that the status of a service is made from, but for the revision's name: while it is
@@ -115,6 +116,11 @@ class ClusterView:
     def _children(self) -> Mapping[ObjectRef, tuple[ObjectId, ...]]:
         owned = ((self._packed.service(oid), oid) for oid in self._packed)
         return _grouped((ref, oid) for ref, oid in owned if ref is not None)
+
+    @cached_property
+    def _manifest(self) -> Callable[[ObjectId], Manifest]:
+        """A live object, decoded once for all that is asked of one service."""
+        return lru_cache(maxsize=_OF_ONE_SERVICE)(self.objects.__getitem__)
 
     @cached_property
     def _packed(self) -> ObjectSet:
