@@ -8,6 +8,7 @@ with operator:
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
@@ -25,6 +26,7 @@ from reconciler.kube.server import NOTHING, Serves
 from reconciler.kube.server.board import Board
 from reconciler.kube.speeds.reader import PodSpeeds
 from reconciler.kube.status.reporter import ClusterStatusWriter, StatusReporter
+from reconciler.kube.status.writer import LONGEST_S
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
@@ -69,8 +71,9 @@ class Operator:
             if stays
         )
         speeds = {each.cluster: each for each in self._speeds}
+        longest_s = LONGEST_S if stays else math.inf
         writers = [
-            ClusterStatusWriter(api, leads[api.name], identity, speeds.get(api.name))
+            ClusterStatusWriter(api, leads[api.name], identity, speeds.get(api.name), longest_s)
             for api in apis
         ]
         self._statuses = StatusReporter(report, writers, self._told, self._led, speaks=speaks)
@@ -95,6 +98,8 @@ class Operator:
             for idle in self._idles:
                 self._statuses.guard(idle.cluster, partial(self._report_idle, idle, *self._idle))
         self.report.passed(seconds)
+        if self._statuses.is_behind:
+            self._wake.look_soon()
 
     def _report_idle(self, idle: IdleReport, following: Following, fleet: str) -> None:
         self._told(*idle.report(following, fleet))

@@ -6,6 +6,8 @@ A Reporter of the loop, around another one. Only who leads tells a cluster anyth
 from __future__ import annotations
 
 import logging
+import math
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,18 +60,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ClusterStatusWriter:
-    """Writes statuses and events to one cluster. `speeds` learns what each pass found there."""
+    """Writes statuses and events to one cluster. `speeds` learns what each pass found there;
+    `longest_s`: see StatusWriter."""
 
     api: ApiServer
     leads: Callable[[], bool]
     identity: str
     speeds: PodSpeeds | None = None
+    longest_s: float = math.inf
     statuses: StatusWriter = field(init=False)
     events: EventWriter = field(init=False)
     _said: Memo[ObjectRef, bool] = field(init=False, default_factory=Memo)  # it is there already
 
     def __post_init__(self) -> None:
-        self.statuses = StatusWriter(self.api)
+        self.statuses = StatusWriter(self.api, self.longest_s)
         self.events = EventWriter(self.api, self.identity)
 
     def report(
@@ -136,7 +140,7 @@ class ClusterStatusWriter:
         """But for those that are as before, and said so then."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._said.keep(documents)
-        for ref in documents:
+        for ref in self._order(documents):
             grounds = view.grounds(ref)
             if ref.kind not in _TOLD or (grounds and self._said.get(ref, grounds)):
                 continue
@@ -150,6 +154,12 @@ class ClusterStatusWriter:
                 yield entry
             elif ref.kind == "FleetNode" and "agent" in (live.get("spec") or {}):
                 yield DesiredStatus(live, node_status(view, live, now), NODE_FIELDS)
+
+    def _order(self, documents: Iterable[ObjectRef]) -> Sequence[ObjectRef]:
+        """From anywhere on while some are left each time: it is never the same ones that wait."""
+        refs = tuple(documents)
+        start = random.randrange(len(refs)) if refs and self.statuses.is_behind else 0  # noqa: S311
+        return refs[start:] + refs[:start]
 
 
 def _fleet_entry(of: FleetView, live: Manifest) -> DesiredStatus:
@@ -234,6 +244,11 @@ class StatusReporter:
     @property
     def _leads(self) -> bool:
         return any(writer.leads() for writer in self._writers) or not self._writers
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the last pass left statuses to the next one."""
+        return any(writer.statuses.is_behind for writer in self._writers)
 
     def planned(self, plan: Plan, desired: Desired) -> None:
         if self._speaks or self._leads:
