@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.process.identity import Identity
-from agent.process.launch import Child
+from agent.process.launch import Child, Identity
 from agent.process.model_state import Quarantined, Reloading, ReloadStage
 from agent.process.records import ProcessRecord, Records
 from agent.state.directory import StateDir

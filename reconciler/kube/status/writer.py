@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
 
 _WRITERS = 8  # at once; the API server is slower than any of them
-_AT_ONCE = 64  # that are made before they are written: each holds an object decoded
-LONGEST_S = 1.0  # for what may wait
+_AT_ONCE = 16  # that are made before they are written: each holds an object decoded
+LONGEST_S = 0.3  # for what may wait
 
 _ANY_REVISION = {"observedRevision": None}
 
@@ -120,8 +120,8 @@ class StatusWriter:
 
         results: list[bool | str] = []
         todo = due()
-        while some := list(islice(todo, _AT_ONCE)):
-            with ThreadPoolExecutor(_WRITERS, "status") as pool:
+        with ThreadPoolExecutor(_WRITERS, "status") as pool:
+            while some := list(islice(todo, _AT_ONCE)):
                 for entry, result in zip(some, pool.map(self._write, some), strict=True):
                     results.append(result)
                     if result is True:
