@@ -50,7 +50,7 @@ class Purpose(NamedTuple):
 ONLY_STATED = Purpose(LIFECYCLE, noted_unstated=False)
 
 
-class SpecField(NamedTuple):
+class DocumentField(NamedTuple):
     """A field by its path below `spec`, such as `rollout.drainTimeout`."""
 
     path: str
@@ -58,7 +58,7 @@ class SpecField(NamedTuple):
     purpose: Purpose
 
 
-def fields_of(part: type[BaseModel], prefix: str = "") -> Iterator[SpecField]:
+def fields_of(part: type[BaseModel], prefix: str = "") -> Iterator[DocumentField]:
     """Every field, in the order of the document; those of a part that states no purpose itself are
     taken apart. Raises TypeError for a field that nobody knows the purpose of."""
     for name, info in part.model_fields.items():
@@ -66,7 +66,7 @@ def fields_of(part: type[BaseModel], prefix: str = "") -> Iterator[SpecField]:
         purposes = [each for each in info.metadata if isinstance(each, Purpose)]
         inner = info.annotation
         if len(purposes) == 1:
-            yield SpecField(path, info, purposes[0])
+            yield DocumentField(path, info, purposes[0])
         elif not purposes and isinstance(inner, type) and issubclass(inner, BaseModel):
             yield from fields_of(inner, f"{path}.")
         else:

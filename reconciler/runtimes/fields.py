@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from reconciler.api.field import SpecField, Use, fields_of
+from reconciler.api.field import DocumentField, Use, fields_of
 from reconciler.api.inferenceservice import InferenceServiceSpec, ModelEntry
 
-FIELDS: tuple[SpecField, ...] = tuple(fields_of(InferenceServiceSpec))
+FIELDS: tuple[DocumentField, ...] = tuple(fields_of(InferenceServiceSpec))
 _ENTRY = tuple(fields_of(ModelEntry))
 
 
-def _for(use: Use, fields: tuple[SpecField, ...] = FIELDS) -> tuple[str, ...]:
+def _for(use: Use, fields: tuple[DocumentField, ...] = FIELDS) -> tuple[str, ...]:
     return tuple(field.path for field in fields if field.purpose.use is use)
 
 
