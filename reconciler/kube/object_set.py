@@ -21,6 +21,7 @@ from reconciler.kube.json_text import to_json
 from reconciler.kube.objects import Manifest, ObjectId, ref_of, service_of
 
 _LEVEL = 1  # of zlib: the quickest
+_SMALL = 1024  # bytes of JSON, such as what is kept of a pod: compressing them gains nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Packed:
     def smaller(self) -> Packed:
         """A third of the size, for objects that are kept for hours: 100 us for a Deployment, and 30
         on access."""
+        if len(self.text) < _SMALL:
+            return self
         return replace(self, text=zlib.compress(self._json, _LEVEL))
 
     @property

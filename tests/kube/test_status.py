@@ -9,11 +9,15 @@ import pytest
 from reconciler.core.observation import Instance, Pending, TargetState
 from reconciler.core.plan import Action, Blocked, Change, FieldChange, ObjectName
 from reconciler.kube.endpoints.heartbeat import LeaseState
+from reconciler.kube.objects import id_of
+from reconciler.kube.running.instances import instances
+from reconciler.kube.status.reporter import ClusterStatusWriter
 from reconciler.kube.status.status import node_status, service_status
 from reconciler.kube.status.view import ClusterView
 from reconciler.loop.desired import Desired
 from tests.support.builders import instance
 from tests.support.cluster_views import (
+    CLUSTER,
     deployment,
     desired,
     fleet,
@@ -25,6 +29,7 @@ from tests.support.cluster_views import (
     service_ref,
     view,
 )
+from tests.support.few_objects import FewObjects
 
 NOW = "2026-01-02T00:00:00Z"
 CHAT = desired(fleet(chat={}))
@@ -450,3 +455,20 @@ def test_a_node_is_ready_while_its_agent_is_heard(
     status = node_status(view(ON_MAC, plan=plan, leases={"mac": lease} if lease else {}), live, NOW)
 
     assert condition(status, "Ready") == ready
+
+
+@pytest.mark.parametrize(
+    ("ready", "longest_s", "told"), [(0, 60.0, True), (0, -1.0, False), (1, -1.0, True)]
+)
+def test_how_far_a_service_is_waits_in_a_crowd_and_that_it_serves_does_not(
+    ready: int, longest_s: float, told: bool
+) -> None:
+    with FewObjects() as server:
+        writer = ClusterStatusWriter(server.api, lambda: True, "me", longest_s=longest_s)
+        live = deployment(ready=ready)
+        running = instances(f"cluster/{CLUSTER}", {id_of(live): live}, {}, {})
+        of = view(CHAT, live, live_service(), instances=running)
+
+        entries = tuple(writer.entries(of, {service_ref(): live_service()}))
+
+    assert (bool(entries), writer.is_behind) == (told, not told)

@@ -96,22 +96,6 @@ def test_a_watch_that_is_behind_causes_no_second_write(api: ApiServer) -> None:
     assert wrote == [1, 0]
 
 
-def test_how_far_a_service_is_waits_for_whether_it_serves_and_no_longer_than_a_pass(
-    api: ApiServer,
-) -> None:
-    hurried, calm = StatusWriter(api, longest_s=0), StatusWriter(api)
-
-    def told(writer: StatusWriter, ready: int, replicas: int = 1) -> tuple[int, bool]:
-        of, seen = view(ON_L4, deployment(ready=ready, replicas=replicas)), live(api)
-        status = service_status(of, seen, NOW)
-        return writer.write([DesiredStatus(seen, status, SERVICE_FIELDS)]), writer.is_behind
-
-    wrote = [told(hurried, ready=0), told(hurried, ready=0, replicas=2), told(calm, 0, replicas=2)]
-
-    assert wrote == [(1, False), (0, True), (1, False)]
-    assert told(hurried, ready=1) == (1, False)
-
-
 def test_each_writer_of_a_status_owns_its_own_fields(api: ApiServer) -> None:
     agents = {
         "apiVersion": "inference.llmkube.dev/v1alpha1",

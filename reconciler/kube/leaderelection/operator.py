@@ -25,8 +25,7 @@ from reconciler.kube.leaderelection.leadership import CLIENT_GO, Leadership
 from reconciler.kube.server import NOTHING, Serves
 from reconciler.kube.server.board import Board
 from reconciler.kube.speeds.reader import PodSpeeds
-from reconciler.kube.status.reporter import ClusterStatusWriter, StatusReporter
-from reconciler.kube.status.writer import LONGEST_S
+from reconciler.kube.status.reporter import LONGEST_S, ClusterStatusWriter, StatusReporter
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer

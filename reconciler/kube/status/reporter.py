@@ -54,14 +54,18 @@ if TYPE_CHECKING:
 
 Objects = Mapping[ObjectId, Manifest]
 
+LONGEST_S = 0.3
+
 _TOLD = frozenset(kind.name for kind in KIND_TABLE.values() if kind.has_status)
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class ClusterStatusWriter:
-    """Writes statuses and events to one cluster. `speeds` learns what each pass found there;
-    `longest_s`: see StatusWriter."""
+    """Writes statuses and events to one cluster. `speeds` learns what each pass found there.
+
+    After `longest_s` what a service says of how far it is is left to the next pass: when a thousand
+    of them roll, each says it many times, and which of them serve would be known late."""
 
     api: ApiServer
     leads: Callable[[], bool]
@@ -70,10 +74,12 @@ class ClusterStatusWriter:
     longest_s: float = math.inf
     statuses: StatusWriter = field(init=False)
     events: EventWriter = field(init=False)
+    is_behind: bool = field(init=False, default=False)  # something was left
     _said: Memo[ObjectRef, bool] = field(init=False, default_factory=Memo)  # it is there already
+    _ready: Memo[ObjectRef, bool] = field(init=False, default_factory=Memo)  # as that said
 
     def __post_init__(self) -> None:
-        self.statuses = StatusWriter(self.api, self.longest_s)
+        self.statuses = StatusWriter(self.api)
         self.events = EventWriter(self.api, self.identity)
 
     def report(
@@ -103,7 +109,7 @@ class ClusterStatusWriter:
         documents = _Documents(objects, self.statuses.current)
         fleets = self._fleets(view, following, state.snapshot.parent, documents)
         entries = chain(
-            (_fleet_entry(of, live) for of, live in fleets), self._entries(view, documents)
+            (_fleet_entry(of, live) for of, live in fleets), self.entries(view, documents)
         )
         told = chain.from_iterable(fleet_events(of, live) for of, live in fleets)
         happened = (*told, *happenings(plan, outcomes, cluster), *_not_measured(plan, cluster))
@@ -134,15 +140,21 @@ class ClusterStatusWriter:
             if live and following and not live["metadata"].get("deletionTimestamp")
         )
 
-    def _entries(
+    def entries(
         self, view: ClusterView, documents: Mapping[ObjectRef, Manifest]
     ) -> Iterator[DesiredStatus]:
-        """But for those that are as before, and said so then."""
+        """What the documents should say, but for those that are as before, and said so then."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        self._said.keep(documents)
-        for ref in self._order(documents):
+        until = time.monotonic() + self.longest_s
+        order, self.is_behind = self._order(documents), False
+        for memo in (self._said, self._ready):
+            memo.keep(documents)
+        for ref in order:
             grounds = view.grounds(ref)
             if ref.kind not in _TOLD or (grounds and self._said.get(ref, grounds)):
+                continue
+            if grounds and time.monotonic() > until and not self._turns(view, ref):
+                self.is_behind = True
                 continue
             live = documents[ref]
             if live["metadata"].get("deletionTimestamp"):
@@ -151,14 +163,19 @@ class ClusterStatusWriter:
                 entry = DesiredStatus(live, service_status(view, live, now), SERVICE_FIELDS)
                 if grounds and entry.is_there:
                     self._said.put(ref, grounds, finding=True)
+                    self._ready.put(ref, (), finding=view.is_ready(ref))
                 yield entry
             elif ref.kind == "FleetNode" and "agent" in (live.get("spec") or {}):
                 yield DesiredStatus(live, node_status(view, live, now), NODE_FIELDS)
 
+    def _turns(self, view: ClusterView, ref: ObjectRef) -> bool:
+        """Whether a service serves and its status does not say so, or the other way round."""
+        return view.is_ready(ref) != bool(self._ready.get(ref, ()))
+
     def _order(self, documents: Iterable[ObjectRef]) -> Sequence[ObjectRef]:
         """From anywhere on while some are left each time: it is never the same ones that wait."""
         refs = tuple(documents)
-        start = random.randrange(len(refs)) if refs and self.statuses.is_behind else 0  # noqa: S311
+        start = random.randrange(len(refs)) if refs and self.is_behind else 0  # noqa: S311
         return refs[start:] + refs[:start]
 
 
@@ -248,7 +265,7 @@ class StatusReporter:
     @property
     def is_behind(self) -> bool:
         """Whether the last pass left statuses to the next one."""
-        return any(writer.statuses.is_behind for writer in self._writers)
+        return any(writer.is_behind for writer in self._writers)
 
     def planned(self, plan: Plan, desired: Desired) -> None:
         if self._speaks or self._leads:

@@ -50,6 +50,11 @@ class ClusterView:
         """What runs of a service there."""
         return self._instances.get((ref, target))
 
+    def is_ready(self, ref: ObjectRef) -> bool:
+        """Whether all that runs of a service here can be used."""
+        found = [self.instance(ref, w.target) for w in self.workloads_of(ref) if not w.suspended]
+        return bool(found) and all(instance and instance.ready for instance in found)
+
     def children(self, ref: ObjectRef, kind: str) -> tuple[Manifest, ...]:
         """The live objects of one kind that stand for a service."""
         found = (oid for oid in self._children.get(ref, ()) if oid.kind == kind)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ import orjson
 from reconciler.kube.client.errors import ClusterError, Conflict, NotFound
 from reconciler.kube.json_text import to_json
 from reconciler.kube.objects import MANAGER, Manifest
-from reconciler.kube.status.conditions import ORDER, READY
+from reconciler.kube.status.conditions import ORDER
 from reconciler.kube.status.status import owned
 
 if TYPE_CHECKING:
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
 
 _WRITERS = 8  # at once; the API server is slower than any of them
 _AT_ONCE = 16  # that are made before they are written: each holds an object decoded
-LONGEST_S = 0.3  # for what may wait
 
 _ANY_REVISION = {"observedRevision": None}
 
@@ -57,17 +54,6 @@ class DesiredStatus:
         there = owned(_without_foreign(self.live.get("status") or {}), self.fields)
         return there | _ANY_REVISION == {**self.status} | _ANY_REVISION
 
-    @property
-    def may_wait(self) -> bool:
-        """Whether it says how far a service is, and whom clients may ask stays the same."""
-        there = self.live.get("status") or {}
-        return self.live["kind"] == "InferenceService" and _use(there) == _use(self.status)
-
-
-def _use(status: Mapping[str, Any]) -> tuple[Any, Any]:
-    ready = (c["status"] for c in status.get("conditions") or () if c.get("type") == READY)
-    return status.get("endpoint"), next(ready, None)
-
 
 def _without_foreign(status: Mapping[str, Any]) -> Mapping[str, Any]:
     """Conditions of types that we do not know are of whoever added them: they stay, and are no
@@ -81,12 +67,8 @@ class StatusWriter:
     """One cluster's statuses, by server-side apply on the subresource, which has owners of its own
     under the same manager's name. Forced: our fields are ours alone."""
 
-    def __init__(self, api: ApiServer, longest_s: float = math.inf) -> None:
-        """`longest_s`: then what may wait is left to the next pass. When a thousand services roll,
-        each says many times how far it is, and which of them serve would be known late."""
+    def __init__(self, api: ApiServer) -> None:
         self._api = api
-        self._longest_s = longest_s
-        self.is_behind = False  # something was left
         self._failed: frozenset[str] = frozenset()
         self._written: dict[str, _Written] = {}  # by uid
 
@@ -102,8 +84,6 @@ class StatusWriter:
         """Bring each up to date; returns how many were written. A failure is logged once, and
         retried with the next pass."""
         pending: dict[str, _Written] = {}
-        until = time.monotonic() + self._longest_s
-        self.is_behind = False
 
         def due() -> Iterator[DesiredStatus]:
             for entry in entries:
@@ -111,11 +91,7 @@ class StatusWriter:
                 done = self._written.get(metadata["uid"])
                 if done is not None and done[0] == metadata.get("resourceVersion"):
                     pending[metadata["uid"]] = done
-                if entry.is_there:
-                    continue
-                if entry.may_wait and time.monotonic() > until:
-                    self.is_behind = True
-                else:
+                if not entry.is_there:
                     yield entry
 
         results: list[bool | str] = []
