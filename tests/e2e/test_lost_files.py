@@ -225,6 +225,8 @@ def test_a_live_agent_writes_its_lost_state_directory_again_and_nobody_else_is_l
     assert f"agent: running, pid {agent.pid}" in now.err
     assert "Suspended" in now.out
     assert (machine.state / "api-key").read_text().strip() == key.strip()
+    stops = machine.state / "desired" / "stopped.json"
+    wait_for(lambda: stops.exists() and "other" in stops.read_text(), "it is on the disk, too")
 
     agent.end(signal.SIGKILL)
     machine.daemon("--fleet", fleet.url, "--node", "here").wait_said("msg=ready")
