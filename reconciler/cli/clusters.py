@@ -113,6 +113,8 @@ def open_together(
 ) -> Together:
     """The agents and clusters as one target; nothing is asked yet. `changed`, `documents`: see
     ClusterTarget. `why_not` says why nothing may be written to a cluster; empty: it may."""
+    from reconciler.kube.benchmarks.contributor import BenchmarkContributor
+    from reconciler.kube.contributors import CONTRIBUTORS
     from reconciler.kube.render.rendering import ObjectRenderer
     from reconciler.kube.target import ClusterTarget
     from reconciler.kube.together import Together
@@ -125,7 +127,12 @@ def open_together(
             api.name, url, owns_documents=api.name != fleet, lasts=changed is not None
         )
         refusal = partial(why_not, api.name)
-        targets.append(ClusterTarget(api, renderer, changed, refusal, documents, place))
+        targets.append(
+            ClusterTarget(
+                *(api, renderer, changed, refusal, documents, place),
+                contributors=(*CONTRIBUTORS, BenchmarkContributor(api)),
+            )
+        )
     return Together(agents, targets)
 
 

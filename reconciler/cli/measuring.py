@@ -36,10 +36,11 @@ def measured_in(plan: Plan) -> Mapping[str, PlannedBenchmarks]:
     """What is measured in each cluster that answered, by target."""
     if not any(target.startswith("cluster/") for target in plan.targets):
         return {}  # and no cluster code is loaded
+    from reconciler.kube.benchmarks.contributor import planned_benchmarks
     from reconciler.kube.observed import PlannedCluster
 
     found = plan.targets.items()
-    return {name: s.benchmarks for name, s in found if isinstance(s, PlannedCluster)}
+    return {name: planned_benchmarks(s) for name, s in found if isinstance(s, PlannedCluster)}
 
 
 def standings(plan: Plan, refs: Collection[ObjectRef]) -> dict[ObjectRef, BenchmarkStanding]:

@@ -132,6 +132,12 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
         held = {**self._held, **{oid: new for oid, new in news.items() if new is not None}}
         return ObjectSet({oid: one for oid, one in held.items() if news.get(oid, one) is not None})
 
+    def joined(self, others: ObjectSet) -> ObjectSet:
+        """The objects of both; of two with one id, the other's."""
+        if not self._held or not others._held:
+            return self if self._held else others
+        return ObjectSet({**self._held, **others._held})
+
     def over(self, others: Mapping[ObjectId, Manifest]) -> ObjectSet:
         """A copy with more objects, whose ids are not in it yet."""
         if not others:

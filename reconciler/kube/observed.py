@@ -11,26 +11,23 @@ from dataclasses import dataclass, field, fields
 
 from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import Location, TargetState
-from reconciler.kube.benchmarks.observer import BenchmarkLook
-from reconciler.kube.benchmarks.planning import PlannedBenchmarks
+from reconciler.kube.contribution import Contribute, Contribution
 from reconciler.kube.diff.planning import ObjectPlan
-from reconciler.kube.endpoints.takeover import SliceTakeover
 from reconciler.kube.informer.observer import Snapshot
 from reconciler.kube.nearby import AgentsNearby
 from reconciler.kube.object_set import ObjectSet
-from reconciler.kube.objects import ObjectId
 from reconciler.kube.running.pod_reader import NO_PODS, PodsFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedCluster(TargetState):
     """A cluster that answered. `pods` are those of services that are not ready, or leave;
-    `measured` is what is there of measurements."""
+    `contribute` is how each contributor of objects does, with what it observed."""
 
     snapshot: Snapshot = field(compare=False, repr=False)
     nearby: AgentsNearby = field(compare=False, repr=False)
     pods: PodsFound = field(default=NO_PODS, compare=False, repr=False)
-    measured: BenchmarkLook = field(default_factory=BenchmarkLook, compare=False, repr=False)
+    contribute: tuple[Contribute, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def documents(self) -> ObjectSet:
@@ -41,16 +38,15 @@ class ObservedCluster(TargetState):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCluster(ObservedCluster):
     """With what its objects need, and what applying that goes by. `live` is what the plan was made
-    from, and `members` what it leads to; `stood` is where each service and document is declared,
-    for the plan that removes it; `defaults` are those of this process that decide there."""
+    from, and `contribution` what its contributors want; `stood` is where each service and document
+    is declared, for the plan that removes it; `defaults` are those of this process that decide
+    there."""
 
     fleet: str
     objects: ObjectPlan = field(compare=False, repr=False)
     live: ObjectSet = field(compare=False, repr=False)
-    members: frozenset[ObjectId] = field(compare=False, repr=False)
-    takeover: SliceTakeover = field(compare=False, repr=False)
+    contribution: Contribution = field(compare=False, repr=False)
     stood: Mapping[ObjectRef, Location] = field(compare=False, repr=False)
-    benchmarks: PlannedBenchmarks = field(compare=False, repr=False)
     defaults: Mapping[str, str] = field(compare=False, repr=False)
 
     @classmethod
@@ -61,10 +57,8 @@ class PlannedCluster(ObservedCluster):
         fleet: str,
         objects: ObjectPlan,
         live: ObjectSet,
-        members: frozenset[ObjectId],
-        takeover: SliceTakeover,
+        contribution: Contribution,
         stood: Mapping[ObjectRef, Location],
-        benchmarks: PlannedBenchmarks,
         defaults: Mapping[str, str],
     ) -> PlannedCluster:
         known = {each.name: getattr(observed, each.name) for each in fields(observed)}
@@ -73,9 +67,7 @@ class PlannedCluster(ObservedCluster):
             fleet=fleet,
             objects=objects,
             live=live,
-            members=members,
-            takeover=takeover,
+            contribution=contribution,
             stood=stood,
-            benchmarks=benchmarks,
             defaults=defaults,
         )

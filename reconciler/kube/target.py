@@ -20,23 +20,21 @@ from reconciler.kube import accepted
 from reconciler.kube.apply.objects import apply_objects, object_id
 from reconciler.kube.apply.outcomes import of_inventory, of_services
 from reconciler.kube.apply.refusals import Refusals
-from reconciler.kube.benchmarks.observer import BenchmarkObserver
-from reconciler.kube.benchmarks.planning import plan_benchmarks
 from reconciler.kube.client.errors import ClusterError
+from reconciler.kube.contribution import ClusterPlanning, Contributor, fold
+from reconciler.kube.contributors import CONTRIBUTORS
 from reconciler.kube.diff.fights import Fights
 from reconciler.kube.diff.planning import Scope, plan_objects
 from reconciler.kube.endpoints.heartbeats import Heartbeats
-from reconciler.kube.endpoints.leaving import until_pods_are_gone
-from reconciler.kube.endpoints.node_slices import NodeSlices, node_slices, published_nodes
-from reconciler.kube.endpoints.takeover import SliceTakeover, is_by_agent, take_over
+from reconciler.kube.endpoints.takeover import is_by_agent
 from reconciler.kube.informer.observer import (
     ClusterObserver,
     Documents,
     ListingObserver,
     Snapshot,
     WatchingObserver,
-    strangers,
 )
+from reconciler.kube.informer.strangers import Strangers
 from reconciler.kube.inventory import (
     defaults_of,
     followed_of,
@@ -47,7 +45,7 @@ from reconciler.kube.inventory import (
 )
 from reconciler.kube.memo import Memo
 from reconciler.kube.nearby import agents_nearby
-from reconciler.kube.objects import Manifest, ObjectId, id_of
+from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.observed import ObservedCluster, PlannedCluster
 from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.running.instances import Running, explained, instances
@@ -104,6 +102,7 @@ class ClusterTarget:
         why_not: Callable[[], str] = lambda: "",
         documents: Documents | None = None,
         place: SourcePlace | None = None,
+        contributors: Sequence[Contributor] = CONTRIBUTORS,
     ) -> None:
         """`place`: where the commits are from that are applied; None: they are of no repository."""
         self.api = api
@@ -126,7 +125,7 @@ class ClusterTarget:
         self._pod_source: PodSource = FollowedPods(api, changed) if changed else ListedPods(api)
         self._pods = PodReader(self._pod_source)
         self._pool_nodes = PoolNodes(api)
-        self._benchmarks = BenchmarkObserver(api)
+        self._contributors = tuple(contributors)
         self._progress = ApplyProgress()
         self._seen_at: float | None = None  # the last good look, in epoch seconds
 
@@ -164,11 +163,11 @@ class ClusterTarget:
             incomplete=wanted.incomplete,
             revision=RevisionState(applied=revision_of(seen.parent), held=held),
             leaving=pods.left,
-            refused=memory_refusals(meant, documents, wanted.objects, self._refused),
+            refused=memory_refusals(meant, documents, wanted.documents, self._refused),
             snapshot=seen,
             nearby=nearby,
             pods=pods,
-            measured=self._benchmarks(wanted.placed, seen.objects, documents),
+            contribute=tuple(each.observe(wanted, seen, documents) for each in self._contributors),
         )
         return state, explained(found, seen.objects, pods.troubled, self._running)
 
@@ -183,46 +182,42 @@ class ClusterTarget:
     ) -> PlannedCluster:
         """What the objects need for what was planned for the `services`. `arrived`: services that
         moved away and answer where they are now. Raises ClusterError."""
-        wanted, seen = self._renderer.wanted(desired), cluster.snapshot
-        slices = self._slices(desired, wanted.fleet, cluster, observed)
-        objects = wanted.objects.changed({id_of(found): found for found in slices.wanted})
-        others = strangers(self.api, objects.keys() - seen.objects.keys())
-        live = seen.objects.changed({**others, **dict.fromkeys(slices.left)})
-        by_agents = (oid for oid, other in others.items() if is_by_agent(other))
-        names = (objects[oid] for oid in wanted.published)
-        kept = {id_of(name): name for name in until_pods_are_gone(names, live, seen.slices)}
-        objects = objects.changed({**kept, **dict.fromkeys(by_agents)})
+        wanted, own = self._renderer.wanted(desired), cluster.snapshot.objects
+        at = ClusterPlanning(
+            target=self.name,
+            desired=desired,
+            wanted=wanted,
+            snapshot=cluster.snapshot,
+            nearby=cluster.nearby,
+            observed=observed,
+            services=services,
+            policy=policy,
+            strangers=Strangers(self.api, own),
+        )
+        given = fold(contribute(at) for contribute in cluster.contribute)
+        others = at.strangers.under(given.wanted)
+        # What the agent of a node wrote is taken over beside the plan, or stays that agent's.
+        given = given.without(oid for oid, other in others.items() if is_by_agent(other))
+        live = own.changed(others)
         scope = Scope(
             target=self.name,
             fleet=wanted.fleet,
             resting=self._fights.resting(time.monotonic()),
             arrived=frozenset(arrived),
-            stood=sources_of(seen.parent),
+            stood=sources_of(cluster.snapshot.parent),
             settled=self._settled,
             incomplete=wanted.incomplete,
         )
-        benchmarks = plan_benchmarks(
-            cluster.measured,
-            seen.objects,
-            target=self.name,
-            fleet=wanted.fleet,
-            now=time.time(),
-            changing=_unsettled(services, self.name),
-            may_remove=not (policy.incomplete or wanted.incomplete),
-            causes=desired,
-        )
-        others_live = live.changed(dict.fromkeys(cluster.measured.objects))
+        compared = live.changed(dict.fromkeys(given.set_aside))
+        planned = plan_objects(scope, services, given.wanted, compared, policy, desired)
         here = (w for w in desired.assignment.workloads if w.target == self.name)
-        planned = plan_objects(scope, services, objects, others_live, policy, desired)
         return PlannedCluster.of(
             cluster,
             fleet=wanted.fleet,
-            objects=planned.joined(benchmarks.changes),
+            objects=planned.joined(given.changes),
             live=live,
-            members=frozenset(objects) | slices.left | benchmarks.members,
-            takeover=SliceTakeover.of(slices, others),
+            contribution=given,
             stood=_declared_at(desired, wanted.objects),
-            benchmarks=benchmarks,
             defaults={each.variable: each.value for each in taken(desired.fleet, here)},
         )
 
@@ -235,7 +230,8 @@ class ClusterTarget:
         blocked = cluster.objects.blocked
         why = self._why_not()
         if not why:
-            take_over(self.api, cluster.takeover)
+            for each in cluster.contribution.unplanned:
+                each.write(self.api)
         parent = cluster.snapshot.parent
         is_noted = followed_of(parent) == self._followed(parent, cluster.fleet, revision)
         if len(services) == len(changes) and revision_of(parent) == revision and (is_noted or why):
@@ -258,23 +254,13 @@ class ClusterTarget:
         self._pod_source.close()
         self.api.close()
 
-    def _slices(
-        self, desired: Desired, fleet: str, cluster: ObservedCluster, observed: Observation
-    ) -> NodeSlices:
-        """The endpoints of agent nodes that are ours to write now."""
-        nodes = published_nodes(desired, self.api.name)
-        if not nodes:
-            return NodeSlices()
-        leases = {node: beat.state for node, beat in cluster.nearby.heartbeats.items()}
-        return node_slices(nodes, fleet, observed, leases, cluster.snapshot.objects)
-
     def _apply_objects(
         self, cluster: PlannedCluster, changes: Sequence[Change], revision: str
     ) -> tuple[Outcome, ...]:
         """Between two writes of the set's parent: before, it lists what was and what will be a
         member, so that no object is ever out of sight; after, what is one."""
         parent = cluster.snapshot.parent
-        there = cluster.members | cluster.snapshot.objects.keys()
+        there = cluster.contribution.members | cluster.snapshot.objects.keys()
         fleet, before = (
             cluster.fleet,
             (revision_of(parent), sources_of(parent), defaults_of(parent)),
@@ -343,15 +329,6 @@ def _declared_at(desired: Desired, objects: ObjectSet) -> Mapping[ObjectRef, Loc
     return {
         ref: Location(origins[ref].path, origins[ref].line, None) for ref in refs & origins.keys()
     }
-
-
-def _unsettled(services: Plan, target: str) -> frozenset[ObjectRef]:
-    """Services that change there or stay as they are, but for those that go."""
-    own = (c for c in services.changes if c.target == target)
-    done = (c for c in own if not c.is_shown_only)  # an upgrade may be deferred for weeks
-    changing = {c.ref for c in done if c.action not in REMOVALS or c.reason == "MovedAway"}
-    blocked = (b for b in services.blocked if b.target in (None, target))
-    return frozenset(changing | {ref for b in blocked for ref in (b.ref, *b.holds)})
 
 
 def _left(objects: Iterable[Outcome], services: Iterable[Outcome]) -> Iterable[ObjectRef]:

@@ -10,9 +10,9 @@ import pytest
 
 from reconciler.core.plan import Action, Blocked, Change, FieldChange, ObjectName
 from reconciler.core.target import Outcome, Result
+from reconciler.kube.event_note import EventNote
 from reconciler.kube.status.events import (
     MOST_NOTE,
-    EventNote,
     EventWriter,
     event,
     happenings,

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from reconciler.kube.client.api import ApiServer
+from reconciler.kube.event_note import EventNote
 from reconciler.kube.objects import MANAGER, ObjectId
-from reconciler.kube.status.events import MOST_AT_ONCE, EventNote, EventWriter
+from reconciler.kube.status.events import MOST_AT_ONCE, EventWriter
 from reconciler.kube.status.status import NODE_FIELDS, SERVICE_FIELDS, node_status, service_status
 from reconciler.kube.status.view import ClusterView
 from reconciler.kube.status.writer import DesiredStatus, StatusWriter

@@ -38,12 +38,6 @@ class PlannedBenchmarks:
     changes: tuple[Change, ...] = ()
     changing: frozenset[ObjectRef] = frozenset()
 
-    @property
-    def members(self) -> frozenset[ObjectId]:
-        """What will be the fleet's of this."""
-        made = (id_of(c.manifest) for c in self.changes if c.manifest is not None)
-        return frozenset((*self.look.objects, *made))
-
 
 def plan_benchmarks(
     seen: BenchmarkLook,

@@ -41,18 +41,17 @@ class SliceTakeover:
         take = (m for m in slices.wanted if is_by_agent(strangers.get(id_of(m))))
         return cls(tuple(take), slices.silent)
 
-
-def take_over(api: ApiServer, takeover: SliceTakeover) -> None:
-    """Failures are retried in the next pass."""
-    try:
-        for manifest in takeover.take:
-            api.apply(manifest, force=True)
-        if takeover.silent:
-            live = api.list(_SLICE, selector=_BY_AGENTS).items
-            for manifest in stale_slices(live, takeover.silent):
-                api.replace(manifest)
-    except ClusterError as error:
-        _log.warning("cluster %s: endpoints of nodes: %s", api.name, error)
+    def write(self, api: ApiServer) -> None:
+        """Failures are retried in the next pass."""
+        try:
+            for manifest in self.take:
+                api.apply(manifest, force=True)
+            if self.silent:
+                live = api.list(_SLICE, selector=_BY_AGENTS).items
+                for manifest in stale_slices(live, self.silent):
+                    api.replace(manifest)
+        except ClusterError as error:
+            _log.warning("cluster %s: endpoints of nodes: %s", api.name, error)
 
 
 def is_by_agent(live: Manifest | None) -> bool:

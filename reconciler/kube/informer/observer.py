@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,14 +27,12 @@ from reconciler.kube.objects import (
     ObjectId,
     OwnedKind,
     id_of,
-    kind_of,
 )
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
 
 READERS = 8  # at once
-LISTED_FROM = 20  # names of one kind and namespace: from here on one list is quicker
 FIRST_S = 30.0  # for the first lists of a mirror
 
 # Those that a fleet does not make itself: Namespaces and definitions are an installation's.
@@ -168,29 +165,6 @@ class WatchingObserver:
                     break
                 self._news.wait(min(0.5, left_s))
             return found
-
-
-def strangers(api: ApiServer, names: Collection[ObjectId]) -> dict[ObjectId, Manifest]:
-    """What is there under names that we want and that is not ours: few by name, many by lists.
-    Raises ClusterError."""
-    groups: defaultdict[tuple[OwnedKind, str], list[ObjectId]] = defaultdict(list)
-    for oid in names:
-        groups[kind_of(oid), oid.namespace].append(oid)
-
-    def found(group: tuple[tuple[OwnedKind, str], list[ObjectId]]) -> list[Manifest]:
-        (kind, namespace), wanted = group
-        if len(wanted) < LISTED_FROM:
-            each = (api.get(oid) for oid in wanted)
-            return [manifest for manifest in each if manifest is not None]
-        try:
-            return list(api.list(kind, namespace=namespace).items)
-        except NotFound:
-            return []
-
-    wanted = frozenset(names)
-    with ThreadPoolExecutor(READERS, "look") as pool:
-        everything = [m for each in pool.map(found, groups.items()) for m in each]
-    return {oid: m for m in everything if (oid := id_of(m)) in wanted}
 
 
 def _of(objects: ObjectSet, fleet: str, known: Memo[ObjectId, bool]) -> ObjectSet:

@@ -28,16 +28,22 @@ from reconciler.loop.desired import Desired
 
 @dataclass(frozen=True, slots=True)
 class DesiredObjects:
-    """`renders` are the digests of pods as this version makes them, by service; `placed` the
-    services with pods; `published` the Services of what runs on agent nodes; `incomplete` is why
-    what is missing may be a mistake; empty: it is meant to be gone."""
+    """`documents` are the fleet's own, `services` the objects of the services with pods, `names`
+    the Services of what runs on agent nodes. `renders` are the digests of pods as this version
+    makes them, by service; `placed` the services with pods; `incomplete` is why what is missing may
+    be a mistake; empty: it is meant to be gone."""
 
     fleet: str
-    objects: ObjectSet
+    documents: ObjectSet
+    services: ObjectSet
+    names: ObjectSet
     renders: Mapping[ObjectRef, str]
     placed: tuple[PlacedService, ...]
-    published: frozenset[ObjectId]
     incomplete: str
+
+    @property
+    def objects(self) -> ObjectSet:
+        return self.documents.joined(self.services).joined(self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,8 @@ class ObjectRenderer:
         self._made = {found.workload.ref: (found, self._rendered(found)) for found in here}
         things = declared(desired, self.cluster) if self.owns_documents else ()
         self._documents = {thing.ref: (thing, self._document(thing)) for thing in things}
-        objects = {document_id(ref): found for ref, (_, found) in self._documents.items()}
+        documents = {document_id(ref): found for ref, (_, found) in self._documents.items()}
+        objects: dict[ObjectId, Packed] = {}
         renders: dict[ObjectRef, str] = {}
         for ref, (_, rendered) in self._made.items():
             objects |= rendered.objects
@@ -81,9 +88,15 @@ class ObjectRenderer:
         own = {ref.label for ref in self._made}
         services = [s for s in published(desired, self.cluster) if _label(s) not in own]
         names = {id_of(service): self._packed(service) for service in services}
-        incomplete = _incomplete(desired, self.cluster) if self.owns_documents else ""
-        every = ObjectSet({**objects, **names})
-        wanted = DesiredObjects(fleet, every, renders, here, frozenset(names), incomplete)
+        wanted = DesiredObjects(
+            fleet=fleet,
+            documents=ObjectSet(documents),
+            services=ObjectSet(objects),
+            names=ObjectSet(names),
+            renders=renders,
+            placed=here,
+            incomplete=_incomplete(desired, self.cluster) if self.owns_documents else "",
+        )
         self._last = (desired, wanted)
         return wanted
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from reconciler.api.reasons import api_reason
 from reconciler.core.plan import Action, Blocked, Plan
 from reconciler.core.target import Outcome, Result
 from reconciler.kube.client.errors import ClusterError, Conflict, NotFound
+from reconciler.kube.event_note import EventNote
 from reconciler.kube.objects import MANAGER, Manifest, ObjectId
 from reconciler.kube.status.conditions import cut
 
@@ -44,17 +44,6 @@ HAPPENED: Mapping[Action, str] = MappingProxyType(
     }
 )
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class EventNote:
-    """One thing that happened to a service. `is_bad` makes it a Warning."""
-
-    ref: ObjectRef
-    reason: str
-    action: str
-    note: str
-    is_bad: bool = False
 
 
 def happenings(plan: Plan, outcomes: Iterable[Outcome], cluster: str) -> Iterator[EventNote]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from reconciler.api.meta import ObjectRef
 from reconciler.core.plan import Action, Blocked, Change
+from reconciler.kube.event_note import EventNote
 from reconciler.kube.objects import Manifest, id_of, ref_of
 from reconciler.kube.status.conditions import (
     APPLIED,
@@ -27,7 +28,6 @@ from reconciler.kube.status.conditions import (
     cut,
     set_conditions,
 )
-from reconciler.kube.status.events import EventNote
 from reconciler.kube.status.view import ClusterView
 from reconciler.loop.interfaces import Following
 

@@ -24,13 +24,14 @@ from reconciler.kube.crsource.source import ClusterCheckout
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.endpoints.heartbeats import AgentHeartbeat
 from reconciler.kube.endpoints.node_slices import published_nodes
+from reconciler.kube.event_note import EventNote
 from reconciler.kube.inventory import revision_of
 from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.observed import ObservedCluster, PlannedCluster
 from reconciler.kube.speeds.reader import PodSpeeds, SpeedLook
-from reconciler.kube.status.events import EventNote, EventWriter, happenings
+from reconciler.kube.status.events import EventWriter, happenings
 from reconciler.kube.status.fleet_status import (
     FLEET_FIELDS,
     FleetView,
@@ -112,7 +113,7 @@ class ClusterStatusWriter:
             (_fleet_entry(of, live) for of, live in fleets), self.entries(view, documents)
         )
         told = chain.from_iterable(fleet_events(of, live) for of, live in fleets)
-        happened = (*told, *happenings(plan, outcomes, cluster), *_not_measured(plan, cluster))
+        happened = (*told, *happenings(plan, outcomes, cluster), *_contributed(plan, cluster))
         written = self.statuses.write(entries)
         return written, self.events.write(happened, documents)
 
@@ -204,12 +205,10 @@ class _Documents(Mapping[ObjectRef, Manifest]):
         return len(self._ids)
 
 
-def _not_measured(plan: Plan, cluster: str) -> Iterator[EventNote]:
-    """Measurements that failed. Their words stay the same until the next attempt."""
+def _contributed(plan: Plan, cluster: str) -> Iterable[EventNote]:
+    """What contributors of the cluster's objects have to tell."""
     state = plan.targets.get(f"cluster/{cluster}")
-    if isinstance(state, PlannedCluster):
-        for ref, why in state.benchmarks.decision.failed.items():
-            yield EventNote(ref, "BenchmarkFailed", "Measure", why, is_bad=True)
+    return state.contribution.events if isinstance(state, PlannedCluster) else ()
 
 
 def _leases(
