@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from reconciler.api.fleetnode import FleetNode
     from reconciler.api.problem import Finding
     from reconciler.core.observation import Observation
+    from reconciler.core.plan import Plan
     from reconciler.fleet.fleet import Fleet
     from reconciler.fleet.workload import Workload
     from reconciler.kube.client.api import ApiServer
     from reconciler.kube.informer.observer import Documents
     from reconciler.kube.leaderelection.operator import Operator
+    from reconciler.kube.observed import PlannedCluster
     from reconciler.kube.server import Serves
     from reconciler.kube.together import Together
     from reconciler.loop import Reporter, Wake
@@ -262,6 +264,16 @@ def open_cluster_source(args: argparse.Namespace) -> Source:
     contexts = {named.name: named.context for named in clusters_of(args)}
     api = open_cluster(name, contexts.get(name), kubeconfig=_kubeconfig(args))
     return ClusterSource(api, FleetMemory(api))
+
+
+def planned_clusters(plan: Plan) -> Mapping[str, PlannedCluster]:
+    """What was planned in each cluster that answered, by target. Without one no cluster code is
+    loaded."""
+    if not any(target.startswith("cluster/") for target in plan.targets):
+        return {}
+    from reconciler.kube import observed
+
+    return observed.planned_clusters(plan)
 
 
 def not_covered(desired: Desired, observed: Observation, done: str = "planned") -> Iterator[str]:

@@ -15,7 +15,7 @@ from reconciler.api.errors import InvalidFleet, SourceError
 from reconciler.api.fleetnode import FleetNode
 from reconciler.cli import local
 from reconciler.cli.ahead import headers_of, say_unknown
-from reconciler.cli.clusters import not_covered
+from reconciler.cli.clusters import not_covered, planned_clusters
 from reconciler.cli.fleet import differing, errors_of, open_fleet, open_planned, read_desired
 from reconciler.cli.overrides import overrides_of
 from reconciler.cli.passes import Pass, open_pass
@@ -137,13 +137,12 @@ def _as_judged(together: Together, plan: Plan) -> Plan:
     """As each cluster's own server would carry it out; where one falls silent, as we see it."""
     from reconciler.kube.apply.server_dry_run import judged
     from reconciler.kube.client.errors import ClusterError
-    from reconciler.kube.observed import PlannedCluster
 
+    planned = planned_clusters(plan)
     for cluster in together.clusters:
-        state = plan.targets[cluster.name]
-        if isinstance(state, PlannedCluster):
+        if cluster.name in planned:
             try:
-                plan = judged(cluster.api, plan, cluster.name, state.live)
+                plan = judged(cluster.api, plan, cluster.name, planned[cluster.name].live)
             except ClusterError as error:
                 tell(f"not checked by the server: {printable(str(error))}")
     return plan

@@ -11,6 +11,7 @@ from reconciler.agents.left import beside
 from reconciler.agents.verdicts import verdicts_of
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
+from reconciler.cli.clusters import planned_clusters
 from reconciler.cli.measuring import measured_in, speeds_in
 from reconciler.cli.passes import Pass
 from reconciler.core.observation import Observation, starts_again
@@ -61,13 +62,11 @@ def _verdicts(plan: Plan, states: Mapping[str, NodeState]) -> Mapping[str, Verdi
 
 def _failures(plan: Plan) -> Mapping[str, Verdicts]:
     """What the API server of each cluster refused when it was applied last, by target."""
-    if not any(target.startswith("cluster/") for target in plan.targets):
-        return {}  # and no cluster code is loaded
-    from reconciler.kube.observed import PlannedCluster
+    if not (clusters := planned_clusters(plan)):
+        return {}
     from reconciler.kube.status.told import told_failures
 
-    found = plan.targets.items()
-    return {name: told_failures(s.documents) for name, s in found if isinstance(s, PlannedCluster)}
+    return {name: told_failures(each.observed.documents) for name, each in clusters.items()}
 
 
 def _not_whole(observed: Observation, verdicts: Mapping[str, Verdicts]) -> Observation:

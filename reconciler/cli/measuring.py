@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
 from reconciler.api.meta import API_VERSION, MEASURE_AGAIN_ANNOTATION, ObjectRef
+from reconciler.cli.clusters import planned_clusters
 
 if TYPE_CHECKING:
     from reconciler.cli.passes import Pass
@@ -23,24 +24,20 @@ _ASKS = "reconcile-bench"  # the field manager of what a person asks for
 def speeds_in(plan: Plan) -> Mapping[str, Mapping[ObjectRef, float]]:
     """The tokens that the pods of each service write a second, as the reconciler of each cluster
     that answered says there; by target."""
-    if not any(target.startswith("cluster/") for target in plan.targets):
+    if not (clusters := planned_clusters(plan)):
         return {}
-    from reconciler.kube.observed import PlannedCluster
     from reconciler.kube.speeds.told import told_speeds
 
-    found = plan.targets.items()
-    return {name: told_speeds(s.documents) for name, s in found if isinstance(s, PlannedCluster)}
+    return {name: told_speeds(each.observed.documents) for name, each in clusters.items()}
 
 
 def measured_in(plan: Plan) -> Mapping[str, PlannedBenchmarks]:
     """What is measured in each cluster that answered, by target."""
-    if not any(target.startswith("cluster/") for target in plan.targets):
-        return {}  # and no cluster code is loaded
+    if not (clusters := planned_clusters(plan)):
+        return {}
     from reconciler.kube.benchmarks.contributor import planned_benchmarks
-    from reconciler.kube.observed import PlannedCluster
 
-    found = plan.targets.items()
-    return {name: planned_benchmarks(s) for name, s in found if isinstance(s, PlannedCluster)}
+    return {name: planned_benchmarks(each) for name, each in clusters.items()}
 
 
 def standings(plan: Plan, refs: Collection[ObjectRef]) -> dict[ObjectRef, BenchmarkStanding]:

@@ -1,16 +1,19 @@
-"""One cluster in one pass: what observing, planning, applying and reporting hand to each other.
+"""Clusters in one pass: what observing, planning, applying and reporting hand to each other.
 
-An Observation and a Plan carry these in the place of a TargetState. A cluster that gave no answer
-is a plain TargetState: there is nothing to plan from, to apply to or to report about.
+The loop hands on an Observation and a Plan, and knows nothing of clusters. Those of a fleet with
+clusters carry them beside their targets. A cluster that gave no answer is among the targets alone:
+there is nothing to plan from, to apply to or to report about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Self
 
 from reconciler.api.meta import ObjectRef
-from reconciler.core.observation import Location, TargetState
+from reconciler.core.observation import Instance, Location, Observation, TargetState
+from reconciler.core.plan import Plan
 from reconciler.kube.contribution import Contribute, Contribution
 from reconciler.kube.diff.planning import ObjectPlan
 from reconciler.kube.informer.observer import Snapshot
@@ -20,14 +23,14 @@ from reconciler.kube.running.pod_reader import NO_PODS, PodsFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedCluster(TargetState):
+class ObservedCluster:
     """A cluster that answered. `pods` are those of services that are not ready, or leave;
     `contribute` is how each contributor of objects does, with what it observed."""
 
-    snapshot: Snapshot = field(compare=False, repr=False)
-    nearby: AgentsNearby = field(compare=False, repr=False)
-    pods: PodsFound = field(default=NO_PODS, compare=False, repr=False)
-    contribute: tuple[Contribute, ...] = field(default=(), compare=False, repr=False)
+    snapshot: Snapshot
+    nearby: AgentsNearby
+    pods: PodsFound = NO_PODS
+    contribute: tuple[Contribute, ...] = ()
 
     @property
     def documents(self) -> ObjectSet:
@@ -36,38 +39,59 @@ class ObservedCluster(TargetState):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedCluster(ObservedCluster):
-    """With what its objects need, and what applying that goes by. `live` is what the plan was made
-    from, and `contribution` what its contributors want; `stood` is where each service and document
-    is declared, for the plan that removes it; `defaults` are those of this process that decide
-    there."""
+class PlannedCluster:
+    """What the objects of a cluster need, and what applying that goes by. `live` is what the plan
+    was made from, and `contribution` what its contributors want; `stood` is where each service and
+    document is declared, for the plan that removes it; `defaults` are those of this process that
+    decide there."""
 
+    observed: ObservedCluster
     fleet: str
-    objects: ObjectPlan = field(compare=False, repr=False)
-    live: ObjectSet = field(compare=False, repr=False)
-    contribution: Contribution = field(compare=False, repr=False)
-    stood: Mapping[ObjectRef, Location] = field(compare=False, repr=False)
-    defaults: Mapping[str, str] = field(compare=False, repr=False)
+    objects: ObjectPlan
+    live: ObjectSet
+    contribution: Contribution
+    stood: Mapping[ObjectRef, Location]
+    defaults: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterObservation:
+    """What looking at one target came to. `cluster` is None where it gave no answer."""
+
+    state: TargetState
+    instances: tuple[Instance, ...] = ()
+    cluster: ObservedCluster | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FleetObservation(Observation):
+    """With the clusters that answered, by target."""
+
+    clusters: Mapping[str, ObservedCluster] = field(default_factory=dict, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan(Plan):
+    """With the clusters that were planned, by target."""
+
+    clusters: Mapping[str, PlannedCluster] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of(
-        cls,
-        observed: ObservedCluster,
-        *,
-        fleet: str,
-        objects: ObjectPlan,
-        live: ObjectSet,
-        contribution: Contribution,
-        stood: Mapping[ObjectRef, Location],
-        defaults: Mapping[str, str],
-    ) -> PlannedCluster:
-        known = {each.name: getattr(observed, each.name) for each in fields(observed)}
+    def of(cls, plan: Plan, clusters: Mapping[str, PlannedCluster]) -> Self:
+        """A plan of the services, joined with what the objects of each cluster need."""
+        for target, cluster in clusters.items():
+            objects = cluster.objects
+            plan = plan.joined(objects.changes, objects.blocked, {target: objects.unchanged})
         return cls(
-            **known,
-            fleet=fleet,
-            objects=objects,
-            live=live,
-            contribution=contribution,
-            stood=stood,
-            defaults=defaults,
+            **{each.name: getattr(plan, each.name) for each in fields(Plan)}, clusters=clusters
         )
+
+
+def observed_clusters(observed: Observation) -> Mapping[str, ObservedCluster]:
+    """The clusters that answered, by target."""
+    return observed.clusters if isinstance(observed, FleetObservation) else {}
+
+
+def planned_clusters(plan: Plan) -> Mapping[str, PlannedCluster]:
+    """The clusters that were planned, by target."""
+    return plan.clusters if isinstance(plan, FleetPlan) else {}

@@ -1,6 +1,7 @@
 """One cluster: what is there, what its objects need, and bringing them there.
 
-A pass hands values on: `observe` -> ObservedCluster, `plan` -> PlannedCluster, `apply` -> outcomes.
+A pass hands values on: `observe` -> ClusterObservation, `plan` -> PlannedCluster, `apply` ->
+outcomes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.errors import ReconcilerError
 from reconciler.api.meta import ObjectRef
-from reconciler.core.observation import Instance, Location, Observation, RevisionState, TargetState
+from reconciler.core.observation import Location, Observation, RevisionState, TargetState
 from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.target import REMOVALS, Outcome, Result
 from reconciler.kube import accepted
@@ -46,7 +47,7 @@ from reconciler.kube.inventory import (
 from reconciler.kube.memo import Memo
 from reconciler.kube.nearby import agents_nearby
 from reconciler.kube.objects import Manifest, ObjectId
-from reconciler.kube.observed import ObservedCluster, PlannedCluster
+from reconciler.kube.observed import ClusterObservation, ObservedCluster, PlannedCluster
 from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.running.instances import Running, explained, instances
 from reconciler.kube.running.pod_reader import PodReader
@@ -129,9 +130,8 @@ class ClusterTarget:
         self._progress = ApplyProgress()
         self._seen_at: float | None = None  # the last good look, in epoch seconds
 
-    def observe(self, desired: Desired) -> tuple[TargetState, tuple[Instance, ...]]:
-        """What runs there: an ObservedCluster. An API server that gives no answer is an unreachable
-        target."""
+    def observe(self, desired: Desired) -> ClusterObservation:
+        """What runs there. An API server that gives no answer is an unreachable target."""
         wanted = self._renderer.wanted(desired)
         try:
             seen = self._observer(wanted.fleet)
@@ -141,8 +141,9 @@ class ClusterTarget:
                 *(self._heartbeats, self.api.name, desired, documents, stood),
                 not_installed=_not_installed(seen, self.api.name),
             )
+            contribute = [each.observe(wanted, seen, documents) for each in self._contributors]
         except ClusterError as error:
-            return TargetState(self.name, False, self._seen_at, str(error)), ()
+            return ClusterObservation(TargetState(self.name, False, self._seen_at, str(error)))
         self._seen_at = time.time()
         meant = {w.ref: w for w in desired.assignment.workloads if w.target == self.name}
         found = instances(self.name, seen.objects, meant, stood, self._running)
@@ -152,7 +153,7 @@ class ClusterTarget:
         if progress.stands_by and not self._why_not():
             progress = ApplyProgress()
         held = progress.held if progress.revision == desired.fleet.revision else ""
-        state = ObservedCluster(
+        state = TargetState(
             target=self.name,
             reachable=True,
             seen_at=self._seen_at,
@@ -164,12 +165,15 @@ class ClusterTarget:
             revision=RevisionState(applied=revision_of(seen.parent), held=held),
             leaving=pods.left,
             refused=memory_refusals(meant, documents, wanted.documents, self._refused),
+        )
+        cluster = ObservedCluster(
             snapshot=seen,
             nearby=nearby,
             pods=pods,
-            contribute=tuple(each.observe(wanted, seen, documents) for each in self._contributors),
+            contribute=tuple(contribute),
         )
-        return state, explained(found, seen.objects, pods.troubled, self._running)
+        running = explained(found, seen.objects, pods.troubled, self._running)
+        return ClusterObservation(state, running, cluster)
 
     def plan(
         self,
@@ -211,8 +215,8 @@ class ClusterTarget:
         compared = live.changed(dict.fromkeys(given.set_aside))
         planned = plan_objects(scope, services, given.wanted, compared, policy, desired)
         here = (w for w in desired.assignment.workloads if w.target == self.name)
-        return PlannedCluster.of(
-            cluster,
+        return PlannedCluster(
+            observed=cluster,
             fleet=wanted.fleet,
             objects=planned.joined(given.changes),
             live=live,
@@ -232,7 +236,7 @@ class ClusterTarget:
         if not why:
             for each in cluster.contribution.unplanned:
                 each.write(self.api)
-        parent = cluster.snapshot.parent
+        parent = cluster.observed.snapshot.parent
         is_noted = followed_of(parent) == self._followed(parent, cluster.fleet, revision)
         if len(services) == len(changes) and revision_of(parent) == revision and (is_noted or why):
             # Also where another process applied it while this one stood by.
@@ -259,8 +263,8 @@ class ClusterTarget:
     ) -> tuple[Outcome, ...]:
         """Between two writes of the set's parent: before, it lists what was and what will be a
         member, so that no object is ever out of sight; after, what is one."""
-        parent = cluster.snapshot.parent
-        there = cluster.contribution.members | cluster.snapshot.objects.keys()
+        seen = cluster.observed.snapshot
+        parent, there = seen.parent, cluster.contribution.members | seen.objects.keys()
         fleet, before = (
             cluster.fleet,
             (revision_of(parent), sources_of(parent), defaults_of(parent)),

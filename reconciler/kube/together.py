@@ -7,18 +7,25 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.agents.parallel import ask_all
 from reconciler.api.service_parts import Rollout
-from reconciler.core.observation import Instance, Observation, TargetState
+from reconciler.core.observation import Observation, TargetState
 from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.prune import Before
 from reconciler.core.target import Outcome
 from reconciler.kube.client.errors import ClusterError
-from reconciler.kube.observed import ObservedCluster, PlannedCluster
+from reconciler.kube.observed import (
+    ClusterObservation,
+    FleetObservation,
+    FleetPlan,
+    ObservedCluster,
+    PlannedCluster,
+    observed_clusters,
+    planned_clusters,
+)
 from reconciler.kube.target import ClusterTarget
 from reconciler.loop.desired import NOTHING_BEFORE
 
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
 LOOK_S = 60.0  # for all targets together
 _HANDOVER_S = Rollout.model_construct().handover  # where what runs does not say
 
-_Answer = Observation | tuple[TargetState, tuple[Instance, ...]]
+_Answer = Observation | ClusterObservation
 
 
 class Together:
@@ -57,27 +64,28 @@ class Together:
         answers = ask_all(questions, time.monotonic() + self._look_s)
         agents = answers.pop("agents", None)
         assert isinstance(agents, Observation), "it has a deadline of its own"
-        targets: dict[str, TargetState] = {}
-        running: list[Instance] = []
+        found: dict[str, ClusterObservation] = {}
         for cluster in self.clusters:
             late = f"no answer within {self._look_s:g} s"
-            silent = TargetState(cluster.name, reachable=False, message=late), ()
+            silent = ClusterObservation(TargetState(cluster.name, reachable=False, message=late))
             answer = answers.get(cluster.name, silent)
-            assert isinstance(answer, tuple)
-            state, found = answer
-            targets[cluster.name] = state
-            running += found
-        agents = self._with_reports(agents, targets.values())
-        return Observation({**agents.targets, **targets}, (*agents.instances, *running))
+            assert isinstance(answer, ClusterObservation)
+            found[cluster.name] = answer
+        clusters = {name: each.cluster for name, each in found.items() if each.cluster is not None}
+        agents = self._with_reports(agents, clusters.values())
+        running = (instance for each in found.values() for instance in each.instances)
+        return FleetObservation(
+            {**agents.targets, **{name: each.state for name, each in found.items()}},
+            (*agents.instances, *running),
+            clusters,
+        )
 
-    def _ask(
-        self, cluster: ClusterTarget, desired: Desired
-    ) -> tuple[TargetState, tuple[Instance, ...]]:
+    def _ask(self, cluster: ClusterTarget, desired: Desired) -> ClusterObservation:
         """In a thread. A question that hangs is left behind, and goes on with the same objects."""
         asked = self._asked[cluster.name]
         if not asked.acquire(blocking=False):
             message = "it has not answered what it was asked before: it is asked again after that"
-            return TargetState(cluster.name, reachable=False, message=message), ()
+            return ClusterObservation(TargetState(cluster.name, reachable=False, message=message))
         try:
             return cluster.observe(desired)
         finally:
@@ -90,26 +98,27 @@ class Together:
         confirmed: Iterable[str] = (),
         before: Before = NOTHING_BEFORE,
     ) -> Plan:
-        """The services' plan, with what the objects of every cluster need. The states of clusters
-        in it are what `apply` goes by. A cluster that falls silent meanwhile is one that gave no
+        """The services' plan, with what the objects of every cluster need, by which `apply` goes. A
+        cluster that falls silent meanwhile is one that gave no
         answer, and all is planned again without it."""
         confirmed = tuple(confirmed)
         policy = desired.policy(confirmed, before)
         while True:
             services = desired.plan(observed, confirmed, before)
             arrived = self._arrived(services, observed)
-            planned: list[PlannedCluster] = []
+            clusters = observed_clusters(observed)
+            asked = [each for each in self.clusters if each.name in clusters]
+            planned: dict[str, PlannedCluster] = {}
             try:
-                for cluster in self.clusters:
-                    state = observed.targets[cluster.name]
-                    if isinstance(state, ObservedCluster):
-                        planned.append(
-                            cluster.plan(desired, state, observed, services, policy, arrived)
-                        )
+                for cluster in asked:
+                    seen = clusters[cluster.name]
+                    planned[cluster.name] = cluster.plan(
+                        desired, seen, observed, services, policy, arrived
+                    )
             except ClusterError as error:
                 observed = _without(observed, cluster.name, str(error))
             else:
-                return _joined(services, planned)
+                return FleetPlan.of(services, planned)
 
     def apply(self, plan: Plan, changes: Sequence[Change]) -> tuple[Outcome, ...]:
         """Carry out changes of a plan, each cluster's in a thread of its own. Never raises for one
@@ -123,8 +132,8 @@ class Together:
             for change in of_one
             if target.startswith("node/")
         ]
-        states = ((cluster, plan.targets[cluster.name]) for cluster in self.clusters)
-        planned = [(c, state) for c, state in states if isinstance(state, PlannedCluster)]
+        states = planned_clusters(plan)
+        planned = [(c, states[c.name]) for c in self.clusters if c.name in states]
         if not planned:
             return tuple(outcomes)
 
@@ -162,12 +171,12 @@ class Together:
         for cluster in self.clusters:
             cluster.close()
 
-    def _with_reports(self, agents: Observation, clusters: Iterable[TargetState]) -> Observation:
+    def _with_reports(
+        self, agents: Observation, clusters: Iterable[ObservedCluster]
+    ) -> Observation:
         """With what the clusters know of nodes whose agents gave no answer."""
         reports: dict[str, AgentReport] = {}
         for cluster in clusters:
-            if not isinstance(cluster, ObservedCluster):
-                continue
             for node in self._agents.silent:
                 report, known = cluster.nearby.report(node), reports.get(node)
                 if report is not None and (known is None or report.answer is not None):
@@ -194,19 +203,10 @@ def _handover_s(change: Change) -> float:
     return _HANDOVER_S if said is None else float(said)
 
 
-def _joined(services: Plan, clusters: Iterable[PlannedCluster]) -> Plan:
-    """One plan of the services and of every cluster's objects."""
-    plan = services
-    for cluster in clusters:
-        objects = cluster.objects
-        plan = plan.joined(objects.changes, objects.blocked, {cluster.target: objects.unchanged})
-        plan = replace(plan, targets={**plan.targets, cluster.target: cluster})
-    return plan
-
-
-def _without(observed: Observation, target: str, why: str) -> Observation:
+def _without(observed: Observation, target: str, why: str) -> FleetObservation:
     """The same look, with one target that stopped answering."""
     was = observed.targets[target]
     lost = TargetState(target, reachable=False, seen_at=was.seen_at, message=why)
     running = tuple(i for i in observed.instances if i.target != target)
-    return Observation({**observed.targets, target: lost}, running)
+    clusters = {name: c for name, c in observed_clusters(observed).items() if name != target}
+    return FleetObservation({**observed.targets, target: lost}, running, clusters)

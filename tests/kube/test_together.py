@@ -14,7 +14,6 @@ from reconciler.core.target import Outcome, Result
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.credentials import ClusterCredentials, Grant
 from reconciler.kube.objects import SYSTEM_NAMESPACE
-from reconciler.kube.observed import ObservedCluster
 from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.target import ClusterTarget
 from reconciler.kube.together import Together
@@ -46,7 +45,7 @@ def test_who_stood_by_does_not_say_so_once_the_other_has_applied_the_revision(
 
     said = [_pass_of(target, want) for target in (other, third, one, other)]
     why[0] = ""
-    leads = third.observe(want)[0].revision
+    leads = third.observe(want).state.revision
     api.close()
 
     assert [held for _, held in said] == [STANDS_BY, STANDS_BY, "", ""]
@@ -56,12 +55,12 @@ def test_who_stood_by_does_not_say_so_once_the_other_has_applied_the_revision(
 
 def _pass_of(target: ClusterTarget, want: Desired) -> tuple[tuple[Outcome, ...], str]:
     """What became of a pass without changes, and why the revision is not applied afterwards."""
-    state, running = target.observe(want)
-    assert isinstance(state, ObservedCluster)
-    observed = Observation({state.target: state}, running)
-    planned = target.plan(want, state, observed, nothing_to_do(want), want.policy(), ())
+    seen = target.observe(want)
+    assert seen.cluster is not None
+    observed = Observation({TARGET: seen.state}, seen.instances)
+    planned = target.plan(want, seen.cluster, observed, nothing_to_do(want), want.policy(), ())
     outcomes = target.apply(planned, (), want.fleet.revision)
-    revision = target.observe(want)[0].revision
+    revision = target.observe(want).state.revision
     assert revision is not None
     return outcomes, revision.held
 

@@ -29,7 +29,7 @@ from reconciler.kube.inventory import revision_of
 from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
-from reconciler.kube.observed import ObservedCluster, PlannedCluster
+from reconciler.kube.observed import observed_clusters, planned_clusters
 from reconciler.kube.speeds.reader import PodSpeeds, SpeedLook
 from reconciler.kube.status.events import EventWriter, happenings
 from reconciler.kube.status.fleet_status import (
@@ -89,8 +89,8 @@ class ClusterStatusWriter:
         """How many statuses and events were written; none for a cluster that gave no answer. Raises
         ClusterError."""
         desired, plan, cluster = planned.desired, planned.plan, self.api.name
-        state = planned.observed.targets.get(f"cluster/{cluster}")
-        if not isinstance(state, ObservedCluster) or not self.leads():
+        state = observed_clusters(planned.observed).get(f"cluster/{cluster}")
+        if state is None or not self.leads():
             return 0, 0
         objects = state.documents
         if self.speeds is not None:
@@ -207,8 +207,8 @@ class _Documents(Mapping[ObjectRef, Manifest]):
 
 def _contributed(plan: Plan, cluster: str) -> Iterable[EventNote]:
     """What contributors of the cluster's objects have to tell."""
-    state = plan.targets.get(f"cluster/{cluster}")
-    return state.contribution.events if isinstance(state, PlannedCluster) else ()
+    planned = planned_clusters(plan).get(f"cluster/{cluster}")
+    return planned.contribution.events if planned else ()
 
 
 def _leases(
