@@ -38,6 +38,10 @@ PLANTS = {
     "engine-home": ("agent/system/clock.py", "import xllamacpp"),
     "kubernetes-home": ("reconciler/kube/objects.py", "import kubernetes"),
     "cluster-layers": ("reconciler/kube/objects.py", "import reconciler.kube.target"),
+    "measuring-apart": (
+        "reconciler/kube/target.py",
+        "import reconciler.kube.benchmarks.observer",
+    ),
     "cluster-room": ("agent/node/node.py", "import reconciler.kube.objects"),
     "runtimes-apart": (
         "reconciler/runtimes/mlx_server.py",
