@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from agent.node.settings import Settings
@@ -16,6 +17,7 @@ from reconciler.api.fleetnode import FleetNode, Hardware
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef, Resource, Spec
 from reconciler.fleet.fleet import Fleet
+from reconciler.memo import Memo, Same
 
 R = TypeVar("R", FleetNode, InferenceService)
 S = TypeVar("S", bound=Spec)
@@ -34,25 +36,16 @@ class Overlay:
     settings: Settings
     machine: Callable[[], Hardware] = Hardware
     own: Hardware | None = None
-    _made: dict[ObjectRef, tuple[Resource, Resource]] = field(default_factory=dict)
+    _made: Memo[ObjectRef, Resource] = field(default_factory=Memo)
 
     def __call__(self, fleet: Fleet) -> Fleet:
         objects = {
-            ref: self._filled(ref, thing)
+            ref: self._made.find(ref, (Same(thing),), partial(self._with_words, thing))
             for ref, thing in fleet.objects.items()
             if is_ours(thing.ref, self.settings.namespace)
         }
-        self._made = {ref: made for ref, made in self._made.items() if ref in objects}
+        self._made.keep(objects)
         return replace(fleet, objects=objects)
-
-    def _filled(self, ref: ObjectRef, thing: Resource) -> Resource:
-        before, after = self._made.get(ref, (None, thing))
-        if before is thing:
-            return after
-        after = self._with_words(thing)
-        if after is not thing:
-            self._made[ref] = (thing, after)
-        return after
 
     def _with_words(self, thing: Resource) -> Resource:
         if isinstance(thing, FleetNode) and thing.metadata.name == self.name and thing.spec.agent:

@@ -44,7 +44,6 @@ from reconciler.kube.inventory import (
     sources_of,
     write_parent,
 )
-from reconciler.kube.memo import Memo
 from reconciler.kube.nearby import agents_nearby
 from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.observed import ClusterObservation, ObservedCluster, PlannedCluster
@@ -54,6 +53,7 @@ from reconciler.kube.running.pod_reader import PodReader
 from reconciler.kube.running.pod_source import FollowedPods, ListedPods, PodSource
 from reconciler.kube.running.pool_nodes import PoolNodes
 from reconciler.kube.status.refusals import memory_refusals
+from reconciler.memo import Memo
 from reconciler.placement.defaults import otherwise_applied, taken
 from reconciler.source.history import NotedRevision, SourcePlace, is_commit
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from reconciler.api.fleetnode import FleetNode, KubernetesPool
 from reconciler.api.inferenceservice import InferenceService
@@ -16,6 +17,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.api.problem import Finding
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import Workload
+from reconciler.memo import Memo, Same
 from reconciler.placement.pods import CACHE_VARIABLE, IMAGE_VARIABLE, image_stated_by
 from reconciler.runtimes import RUNTIMES
 
@@ -30,22 +32,21 @@ class WithDefaults:
     """
 
     told: Mapping[str, str]
-    _made: dict[ObjectRef, tuple[FleetNode, FleetNode]] = field(default_factory=dict)
+    _made: Memo[ObjectRef, FleetNode] = field(default_factory=Memo)
 
     def __call__(self, fleet: Fleet) -> Fleet:
         folder = self.told.get(CACHE_VARIABLE)
-        self._made = {
-            node.ref: (node, self._kept_in(folder, node, pool))
+        made = {
+            node.ref: self._made.find(
+                node.ref, (Same(node),), partial(self._kept_in, folder, node, pool)
+            )
             for node in fleet.all(FleetNode)
             if folder in fleet.policy.host_caches and (pool := _without_cache(node))
         }
-        made = {ref: made for ref, (_, made) in self._made.items()}
+        self._made.keep(made)
         return replace(fleet, defaults=self.told, objects={**fleet.objects, **made})
 
     def _kept_in(self, folder: str | None, node: FleetNode, pool: KubernetesPool) -> FleetNode:
-        before, made = self._made.get(node.ref, (None, node))
-        if before is node:
-            return made
         told = pool.model_copy(update={"cache": f"host:{folder}"})
         told.model_fields_set.discard("cache")  # its document in a cluster stays as it was written
         return node.model_copy(update={"spec": node.spec.model_copy(update={"kubernetes": told})})

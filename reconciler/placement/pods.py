@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from reconciler.api.fleetnode import FleetNode, KubernetesPool
 from reconciler.api.inferenceservice import InferenceService
@@ -16,6 +17,7 @@ from reconciler.capacity.admission import Admission, Candidate, Sized
 from reconciler.capacity.pools import pools, spelled
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import NodePool
+from reconciler.memo import Memo, Same
 from reconciler.placement.images import no_image
 from reconciler.placement.modelcache import host_refused, not_shared
 from reconciler.placement.names import object_name, unusable_name
@@ -43,21 +45,18 @@ class InCluster:
     """
 
     cluster: str
-    _made: dict[ObjectRef, tuple[FleetNode, FleetNode]] = field(default_factory=dict)
+    _made: Memo[ObjectRef, FleetNode] = field(default_factory=Memo)
 
     def __call__(self, fleet: Fleet) -> Fleet:
-        self._made = {
-            node.ref: (node, self._named(node, pool))
+        named = {
+            node.ref: self._made.find(node.ref, (Same(node),), partial(self._named, node, pool))
             for node in fleet.all(FleetNode)
             if (pool := node.spec.kubernetes) and pool.cluster is None
         }
-        named = {ref: made for ref, (_, made) in self._made.items()}
+        self._made.keep(named)
         return replace(fleet, objects={**fleet.objects, **named}) if named else fleet
 
     def _named(self, node: FleetNode, pool: KubernetesPool) -> FleetNode:
-        before, made = self._made.get(node.ref, (None, node))
-        if before is node:
-            return made
         named = pool.model_copy(update={"cluster": self.cluster})
         return node.model_copy(update={"spec": node.spec.model_copy(update={"kubernetes": named})})
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from reconciler.core.plan import Plan
 from reconciler.core.planner import Policy
 from reconciler.kube.diff.planning import Scope, plan_objects
-from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet, later, packed
 from reconciler.kube.objects import Manifest, ObjectId, id_of
 from reconciler.kube.render.rendering import ObjectRenderer
 from reconciler.kube.running.instances import Running, instances
+from reconciler.memo import Memo
 from tests.support.builders import FixedCauses
 from tests.support.cluster_views import CLUSTER, desired, fleet
 from tests.support.kube_live import as_applied

@@ -108,14 +108,11 @@ def test_other_nodes_are_as_the_fleet_has_them() -> None:
 
 
 def test_a_service_that_states_its_mode_keeps_it_and_every_other_warns() -> None:
-    texts = (
-        node("mac"),
-        model("gemma"),
-        service("open", "gemma"),
-        service("strict", "gemma", memory={"mode": "enforce"}),
-    )
+    texts = node("mac"), model("gemma"), service("open", "gemma")
+    adjust = overlay(memory_mode="warn")
+    adjust(fleet(*texts, service("strict", "gemma")))  # an earlier revision, equal by its values
 
-    found = overlay(memory_mode="warn")(fleet(*texts))
+    found = adjust(fleet(*texts, service("strict", "gemma", memory={"mode": "enforce"})))
 
     modes = {s.metadata.name: s.spec.memory.mode for s in found.all(InferenceService)}
     assert modes == {"open": "warn", "strict": "enforce"}

@@ -12,7 +12,6 @@ from reconciler.core.observation import Location, Observation, TargetState
 from reconciler.core.plan import Action, Plan
 from reconciler.kube.apply.objects import object_id
 from reconciler.kube.diff.planning import Scope, plan_objects
-from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId
 from reconciler.kube.render.rendering import ObjectRenderer
@@ -20,6 +19,7 @@ from reconciler.kube.running.instances import instances
 from reconciler.kube.status.refusals import memory_refusals
 from reconciler.kube.status.status import service_status
 from reconciler.loop.desired import CachedFacts, no_facts
+from reconciler.memo import Memo
 from tests.support.cluster_views import CLUSTER, desired, view
 from tests.support.kube_live import as_applied
 

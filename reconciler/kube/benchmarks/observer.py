@@ -20,11 +20,11 @@ from reconciler.kube.benchmarks.subjects import (
     serving_pods,
 )
 from reconciler.kube.benchmarks.unserved import PodWants, UnservedClass, unserved_classes
-from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId, document_id
 from reconciler.kube.render.labels import is_benchmark
 from reconciler.kube.render.placed import PlacedService
+from reconciler.memo import Memo
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer

@@ -23,9 +23,9 @@ from reconciler.kube.diff.pruning import prune
 from reconciler.kube.diff.step import ObjectStep, step_of
 from reconciler.kube.diff.untouched import is_untouched
 from reconciler.kube.inventory import fleet_of, is_ours
-from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId, id_of, ref_of
+from reconciler.memo import Memo
 
 # Reasons of a hold that concern what runs, and not what is declared: the documents follow.
 _STAYS_WHOLE = frozenset({"Held", "PruneDisabled", "NeedsConfirmation", "RevisionIncomplete"})

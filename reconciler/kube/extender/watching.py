@@ -27,7 +27,6 @@ from reconciler.kube.extender.demand import (
 from reconciler.kube.extender.facts import ClusterFacts, MeasuredSpeeds
 from reconciler.kube.informer.cache import InformerCache
 from reconciler.kube.kinds import SERVED_KINDS
-from reconciler.kube.memo import Memo
 from reconciler.kube.objects import (
     INPUTS_ANNOTATION,
     MANAGED_BY_LABEL,
@@ -37,6 +36,7 @@ from reconciler.kube.objects import (
     Manifest,
     ObjectId,
 )
+from reconciler.memo import Memo
 from reconciler.placement.nodefit import CandidateNode, PodDemand
 
 if TYPE_CHECKING:

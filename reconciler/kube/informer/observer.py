@@ -17,7 +17,6 @@ from reconciler.kube.informer.cache import InformerCache
 from reconciler.kube.informer.read_your_writes import ReadYourWritesApi
 from reconciler.kube.informer.reflector import Freshness
 from reconciler.kube.inventory import is_ours, parent_id, selector, set_id
-from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import (
     FLEET_LABEL,
@@ -28,6 +27,7 @@ from reconciler.kube.objects import (
     OwnedKind,
     id_of,
 )
+from reconciler.memo import Memo
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer

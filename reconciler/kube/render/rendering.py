@@ -24,6 +24,7 @@ from reconciler.kube.render import render
 from reconciler.kube.render.declared import concerns, declared, manifest_of
 from reconciler.kube.render.placed import PlacedService, placed
 from reconciler.loop.desired import Desired
+from reconciler.memo import Memo, Same
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,30 +65,29 @@ class ObjectRenderer:
     owns_documents: bool = True
     lasts: bool = False
     _last: tuple[Desired, DesiredObjects] | None = None
-    _fleet: str = ""  # whose labels the next two carry
-    _made: dict[ObjectRef, tuple[PlacedService, _Rendered]] = field(default_factory=dict)
-    _documents: dict[ObjectRef, tuple[Resource, Packed]] = field(default_factory=dict)
+    _rendered: Memo[ObjectRef, _Rendered] = field(default_factory=Memo)
+    _documents: Memo[ObjectRef, Packed] = field(default_factory=Memo)
 
     def wanted(self, desired: Desired) -> DesiredObjects:
         """Every object that the cluster should have, with the fleet's labels."""
         if self._last is not None and self._last[0] is desired:
             return self._last[1]
         fleet = fleet_name(desired)
-        if fleet != self._fleet:
-            self._fleet, self._made, self._documents = fleet, {}, {}
         here = placed(desired, self.cluster, self.url)
-        self._made = {found.workload.ref: (found, self._rendered(found)) for found in here}
         things = declared(desired, self.cluster) if self.owns_documents else ()
-        self._documents = {thing.ref: (thing, self._document(thing)) for thing in things}
-        documents = {document_id(ref): found for ref, (_, found) in self._documents.items()}
+        documents = {document_id(thing.ref): self._document(fleet, thing) for thing in things}
+        self._documents.keep({thing.ref for thing in things})
         objects: dict[ObjectId, Packed] = {}
         renders: dict[ObjectRef, str] = {}
-        for ref, (_, rendered) in self._made.items():
+        for found in here:
+            rendered = self._render(fleet, found)
             objects |= rendered.objects
-            renders |= {ref: rendered.digest} if rendered.digest else {}
-        own = {ref.label for ref in self._made}
+            renders |= {found.workload.ref: rendered.digest} if rendered.digest else {}
+        refs = {found.workload.ref for found in here}
+        self._rendered.keep(refs)
+        own = {ref.label for ref in refs}
         services = [s for s in published(desired, self.cluster) if _label(s) not in own]
-        names = {id_of(service): self._packed(service) for service in services}
+        names = {id_of(service): self._packed(fleet, service) for service in services}
         wanted = DesiredObjects(
             fleet=fleet,
             documents=ObjectSet(documents),
@@ -100,23 +100,27 @@ class ObjectRenderer:
         self._last = (desired, wanted)
         return wanted
 
-    def _document(self, thing: Resource) -> Packed:
+    def _document(self, fleet: str, thing: Resource) -> Packed:
         """Cached while its file is unchanged: then it is the same object."""
-        before = self._documents.get(thing.ref)
-        if before is not None and before[0] is thing:
-            return before[1]
-        return self._packed(manifest_of(thing))
+        return self._documents.find(
+            thing.ref, (fleet, Same(thing)), lambda: self._packed(fleet, manifest_of(thing))
+        )
 
-    def _rendered(self, found: PlacedService) -> _Rendered:
-        """Cached while its inputs are unchanged."""
-        before = self._made.get(found.workload.ref)
-        if before is not None and _is_same(before[0], found):
-            return before[1]
-        made = render(found)
-        return _Rendered({id_of(child): self._packed(child) for child in made}, _digest_of(made))
+    def _render(self, fleet: str, found: PlacedService) -> _Rendered:
+        """Cached while its inputs are unchanged. Objects of unchanged files are identical, in a new
+        revision too."""
 
-    def _packed(self, manifest: Manifest) -> Packed:
-        made = packed(labelled(manifest, self._fleet))
+        def rendered() -> _Rendered:
+            made = render(found)
+            objects = {id_of(child): self._packed(fleet, child) for child in made}
+            return _Rendered(objects, _digest_of(made))
+
+        documents = (found.service, found.node, *found.models.values())
+        given = (fleet, found.policy, found.repository, found.workload, *map(Same, documents))
+        return self._rendered.find(found.workload.ref, given, rendered)
+
+    def _packed(self, fleet: str, manifest: Manifest) -> Packed:
+        made = packed(labelled(manifest, fleet))
         return made.smaller() if self.lasts else made
 
 
@@ -134,18 +138,6 @@ def _incomplete(desired: Desired, cluster: str) -> str:
         f"the fleet declares no node of cluster {cluster} any more, so that what is missing may be"
         f" a mistake: remove the services while their FleetNode is declared, or all with"
         f" `reconcile uninstall --cluster {cluster}`"
-    )
-
-
-def _is_same(before: PlacedService, now: PlacedService) -> bool:
-    """Objects of unchanged files are identical, in a new revision too."""
-    return (
-        before.service is now.service
-        and before.node is now.node
-        and before.policy == now.policy
-        and before.repository == now.repository
-        and (before.workload is now.workload or before.workload == now.workload)
-        and all(before.models.get(name) is model for name, model in now.models.items())
     )
 
 

@@ -14,7 +14,6 @@ from reconciler.api.plain_json import parse_json
 from reconciler.core.observation import Instance, Location
 from reconciler.fleet.workload import PoolNeed, Workload
 from reconciler.kube.diff.managed import put_by_others
-from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import (
     INPUTS_ANNOTATION,
@@ -26,6 +25,7 @@ from reconciler.kube.objects import (
 from reconciler.kube.render.labels import is_benchmark
 from reconciler.kube.running.outlook import Outlook, outlook
 from reconciler.kube.running.readiness import readiness
+from reconciler.memo import Memo
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from reconciler.agents.scrape import scrape
 from reconciler.api.meta import ObjectRef
 from reconciler.kube.client.errors import ClusterError, NotFound
 from reconciler.kube.instance_entry import SPEED_EVERY_S, instances_status, pool_entry
-from reconciler.kube.memo import Memo
 from reconciler.kube.objects import SPEED_MANAGER, ObjectId, ref_of
 from reconciler.kube.render.probes import COMPANION_PORT
 from reconciler.kube.speeds.deciding import (
@@ -36,6 +35,7 @@ from reconciler.kube.speeds.deciding import (
     ready_pods,
     speed_of,
 )
+from reconciler.memo import Memo
 
 if TYPE_CHECKING:
     from reconciler.fleet.workload import Workload

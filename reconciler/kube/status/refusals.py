@@ -12,10 +12,10 @@ from functools import partial
 from reconciler.api.meta import ObjectRef
 from reconciler.fleet.workload import Workload
 from reconciler.kube.diff.untouched import is_untouched
-from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import ObjectId, document_id
 from reconciler.kube.status.conditions import MEMORY_FITS
+from reconciler.memo import Memo
 
 _STANDS = "this stands until the header of its model can be read again"
 

@@ -26,7 +26,6 @@ from reconciler.kube.endpoints.heartbeats import AgentHeartbeat
 from reconciler.kube.endpoints.node_slices import published_nodes
 from reconciler.kube.event_note import EventNote
 from reconciler.kube.inventory import revision_of
-from reconciler.kube.memo import Memo
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.observed import observed_clusters, planned_clusters
@@ -42,6 +41,7 @@ from reconciler.kube.status.fleet_status import (
 from reconciler.kube.status.status import NODE_FIELDS, SERVICE_FIELDS, node_status, service_status
 from reconciler.kube.status.view import ClusterView
 from reconciler.kube.status.writer import DesiredStatus, StatusWriter
+from reconciler.memo import Memo
 
 if TYPE_CHECKING:
     from reconciler.api.problem import Problem

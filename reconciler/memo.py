@@ -1,4 +1,4 @@
-"""A cache of results that are valid as long as their inputs stay the same."""
+"""A cache of results that are valid as long as their inputs stay the same. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,21 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+
+
+class Same:
+    """One object as an input, equal to itself alone. Documents that are equal may differ in which
+    of their fields are stated."""
+
+    __slots__ = ("_thing",)
+
+    def __init__(self, thing: object) -> None:
+        self._thing = thing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self._thing is other._thing
+
+    __hash__ = None  # type: ignore[assignment]  # an input, and never a key
 
 
 class Memo(Generic[K, T]):
