@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from reconciler.api.meta import API_VERSION, ObjectRef
@@ -18,6 +17,7 @@ from reconciler.kube.endpoints.slices import Unpublished
 from reconciler.kube.instance_entry import SPEED, is_other_speed
 from reconciler.kube.objects import Manifest
 from reconciler.report.terminal import printable
+from reconciler.timestamps import timestamp
 
 _MOST_TEXT = 500  # characters: every watcher of the service receives them with every change
 _MOST_PROBLEMS = 20
@@ -66,11 +66,11 @@ def instance_entry(
         "inputs": _inputs(instance),
         "revision": revision,
         "inputsDigest": instance.inputs_digest,
-        "since": _stamp(instance.since) if instance.since is not None else None,
+        "since": timestamp(instance.since) if instance.since is not None else None,
         "startSeconds": round(instance.start_seconds, 1) if instance.start_seconds else None,
         "gone": instance.gone or None,
         "drift": [
-            {"kind": d.kind.value, "message": _cut(d.message), "since": _stamp(d.since)}
+            {"kind": d.kind.value, "message": _cut(d.message), "since": timestamp(d.since)}
             for d in instance.drifts[:_MOST_DRIFTS]
         ],
         "pending": waits and {"reason": waits.reason, "message": _cut(waits.message)},
@@ -211,7 +211,3 @@ def _refused(revision: RevisionState) -> dict[str, Any]:
 def _cut(text: str) -> str:
     line = " ".join(printable(text).split())
     return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 1]}…"
-
-
-def _stamp(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

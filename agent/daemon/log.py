@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import re
-import time
 from collections.abc import Mapping
 from typing import TextIO
 
@@ -22,6 +21,7 @@ from reconciler.loop import PlannedRevision
 from reconciler.loop.desired import Desired
 from reconciler.report.news import News
 from reconciler.report.terminal import printable
+from reconciler.timestamps import timestamp
 
 # What these say at `info`, DaemonLog says with its place in a plan: theirs is for `debug`.
 _SAID_HERE = ("agent.process.owner", "agent.process.units", "reconciler.loop")
@@ -106,7 +106,7 @@ class DaemonLog:
 
     def source_lost(self, why: str, since: float) -> None:
         if self._news.lost(why):
-            at = _stamp(since)
+            at = timestamp(since, "milliseconds")
             self._warn("source lost, what runs stays as it is", since=at, message=why)
 
     def source_back(self) -> None:
@@ -155,7 +155,7 @@ class _Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         pairs: Mapping[str, object] = {
-            "time": _stamp(record.created),
+            "time": timestamp(record.created, "milliseconds"),
             "level": record.levelname.lower(),
             "msg": record.getMessage(),
             **getattr(record, "pairs", {"logger": record.name}),
@@ -169,11 +169,6 @@ class _Lines(logging.Formatter):
 def _value(value: object) -> str:
     text = printable(str(value).replace("\n", "; "))
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
-
-
-def _stamp(at: float) -> str:
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))
-    return f"{whole}.{int(at % 1 * 1000):03d}Z"
 
 
 def _ref(ref: ObjectRef) -> dict[str, object]:

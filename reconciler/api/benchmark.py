@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -19,6 +18,7 @@ from reconciler.api.digest import digest
 from reconciler.api.errors import BenchmarkError
 from reconciler.api.plain_json import parse_json
 from reconciler.api.wire import Bytes, Time, Whole, WireModel
+from reconciler.timestamps import timestamp
 
 if TYPE_CHECKING:
     from reconciler.api.fleetnode import Hardware
@@ -259,12 +259,11 @@ _RESULT = "result"  # the key of the ConfigMap that is read; the others are for 
 def config_map_data(result: BenchmarkResult) -> dict[str, str]:
     """The data of its ConfigMap, with FlexInfer's names for what people look for."""
     speed = result.tokens_per_second
-    at = datetime.fromtimestamp(result.measured_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         _RESULT: result.model_dump_json(by_alias=True, exclude_none=True),
         "model": result.model,
         "device": str(result.key.device),
-        "timestamp": at,
+        "timestamp": timestamp(result.measured_at),
     } | ({} if speed is None else {"tokensPerSecond": f"{speed:.2f}"})
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from reconciler.api.errors import UsageError
 from reconciler.api.meta import API_VERSION, MEASURE_AGAIN_ANNOTATION, ObjectRef
 from reconciler.cli.clusters import planned_clusters
+from reconciler.timestamps import timestamp
 
 if TYPE_CHECKING:
     from reconciler.cli.passes import Pass
@@ -65,7 +66,7 @@ def ask_again(at: Pass, plan: Plan, refs: Collection[ObjectRef]) -> None:
             raise UsageError(f"--again {ref.label}: no --cluster that answers has it")
         if found[ref].standing is Standing.NOT_MEASURED:
             raise UsageError(f"--again {ref.label}: {found[ref].words}")
-    word = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    word = timestamp(time.time())
     looks = measured_in(plan)
     for cluster in at.together.clusters if at.together else ():
         here = looks[cluster.name].look.services if cluster.name in looks else {}

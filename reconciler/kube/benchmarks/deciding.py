@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from enum import Enum
 
 from reconciler.api.benchmark import CLOCK_SLACK_S, BenchmarkKey, BenchmarkResult
@@ -21,6 +20,7 @@ from reconciler.backoff import backoff_s
 from reconciler.kube.benchmarks.subjects import MeasurableService, ServingPod
 from reconciler.kube.benchmarks.unserved import UnservedClass
 from reconciler.kube.objects import ObjectId
+from reconciler.timestamps import timestamp
 
 MOST_AT_ONCE = 4  # in a cluster; of each class of devices: one
 MOST_STARTED = 2  # of these; they download, and may wait long for a GPU that somebody else has
@@ -232,11 +232,10 @@ def _ended_at(attempt: JobAttempt, now: float) -> float:
 
 
 def _failure(attempt: JobAttempt, need: NeededBenchmark, due: float) -> str:
-    again = datetime.fromtimestamp(due, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     why = attempt.why or "it left no result that counts"
     return (
         f"{need.service.model} on {need.key.device} was not measured (attempt {attempt.number}:"
-        f" {why}); tried again after {again}"
+        f" {why}); tried again after {timestamp(due)}"
     )
 
 

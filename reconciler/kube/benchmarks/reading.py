@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -27,6 +26,7 @@ from reconciler.kube.objects import Manifest, id_of, service_of
 from reconciler.kube.render.labels import is_benchmark
 from reconciler.kube.running.pods import trouble
 from reconciler.kube.running.readiness import conditions_of
+from reconciler.timestamps import parse_timestamp
 
 KEY_ANNOTATION = f"{GROUP}/benchmark-key"  # of a Job: BenchmarkKey as JSON
 ATTEMPT_ANNOTATION = f"{GROUP}/benchmark-attempt"
@@ -117,15 +117,9 @@ def _end(job: Manifest) -> tuple[float | None, str]:
         if ended.get("status") == "True":
             told = f"{ended.get('reason', '')}: {ended.get('message', '')}".strip(": ")
             when = ended.get("lastTransitionTime") or job["metadata"].get("creationTimestamp")
-            return _epoch(when), told if kind == "Failed" else "it left no result"
+            ended_at = parse_timestamp(when) or 0.0  # nobody knows: long ago
+            return ended_at, told if kind == "Failed" else "it left no result"
     return None, ""
-
-
-def _epoch(text: object) -> float:
-    """0: at a time that nobody knows, which is long ago."""
-    with contextlib.suppress(ValueError, OverflowError):
-        return datetime.fromisoformat(str(text)).timestamp()
-    return 0.0
 
 
 def _left(job: Manifest, pods: Iterable[Manifest]) -> Measured:

@@ -21,7 +21,7 @@ from reconciler.api.meta import GROUP, HOLD_ANNOTATION, PRUNE_ANNOTATION, Object
 from reconciler.api.plain_json import parse_json
 from reconciler.core.observation import Location
 from reconciler.kube.diff.managed import put_by_others
-from reconciler.kube.endpoints.heartbeat import LeaseState, read_time
+from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.endpoints.heartbeats import AgentHeartbeat
 from reconciler.kube.instance_entry import SPEED, is_of_pool
 from reconciler.kube.objects import (
@@ -33,6 +33,7 @@ from reconciler.kube.objects import (
     ref_of,
 )
 from reconciler.loop.desired import Desired
+from reconciler.timestamps import parse_timestamp
 
 Entries = Mapping[ObjectRef, Mapping[str, Any]]
 """The entries of one node's agent, by service."""
@@ -173,13 +174,13 @@ def _instance(ref: ObjectRef, entry: Fields, source: Location | None) -> dict[st
         "name": ref.label,
         "runtime": entry.get("runtime") or "",
         "reason": entry.get("reason") or "NotReady",
-        "since": read_time(str(entry.get("since"))),
+        "since": parse_timestamp(entry.get("since")),
         "inputs": inputs,
         "source": {"file": source.file, "line": source.line} if source else None,
         "memory": _memory(entry),
         "models": [m for m in models if isinstance(m, dict)] if isinstance(models, list) else [],
         "drift": [
-            {**drift, "since": read_time(str(drift.get("since"))) or 0.0}
+            {**drift, "since": parse_timestamp(drift.get("since")) or 0.0}
             for drift in entry.get("drift") or ()
         ],
         "gone": entry.get("gone") is True,

@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from reconciler.api.plain_json import parse_json
 from reconciler.kube.objects import AGENT_MANAGER, MANAGER, Manifest
+from reconciler.timestamps import parse_timestamp
 
 Json = Any  # any value of a manifest
 FieldSet = Mapping[str, Any]  # one FieldsV1, or a node inside of it
@@ -87,7 +87,7 @@ def entries_as_they_are(live: Manifest) -> tuple[ManagedFields, ...]:
             row.get("manager", ""),
             row.get("operation", ""),
             row.get("subresource", ""),
-            _seconds(row.get("time")),
+            parse_timestamp(row.get("time")),
             fields if isinstance(fields := row.get("fieldsV1"), Mapping) else {},
         )
         for row in live["metadata"].get("managedFields") or ()
@@ -269,12 +269,3 @@ _KEYS: Mapping[str, type] = {"k": dict, "v": object, "i": int}
 def _merge(into: dict[str, Any], fields: FieldSet) -> None:
     for key, below in fields.items():
         _merge(into.setdefault(key, {}), below)
-
-
-def _seconds(time: str | None) -> float | None:
-    """RFC 3339 -> seconds since the epoch; None if it is invalid: users who may edit an object may
-    write any time, such as one of the year 0."""
-    try:
-        return datetime.fromisoformat(time).timestamp() if time else None
-    except (ValueError, OverflowError):
-        return None

@@ -13,11 +13,11 @@ say how they are, and 40 s are enough for its next life to renew it.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from enum import StrEnum
 
 from reconciler.kube.endpoints.slices import NODE_LABEL
 from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER, SYSTEM_NAMESPACE, Manifest
+from reconciler.timestamps import parse_timestamp, timestamp
 
 RENEW_S = 10.0
 STALE_S = 40.0
@@ -60,7 +60,7 @@ def lease_manifest(node: str, holder: str, now: float) -> Manifest:
         "spec": {
             "holderIdentity": holder,
             "leaseDurationSeconds": int(STALE_S),
-            "renewTime": _stamp(now),
+            "renewTime": timestamp(now, "microseconds"),
         },
     }
 
@@ -75,7 +75,7 @@ def lease_state(lease: Manifest | None, now: float, changed_at: float | None = N
     renewal = (lease or {}).get("spec", {}).get("renewTime")
     if not renewal:
         return LeaseState.NONE
-    said = read_time(str(renewal))
+    said = parse_timestamp(renewal)
     renewed = said if changed_at is None else changed_at
     if renewed is None or now - renewed > STALE_S:
         return LeaseState.STALE
@@ -87,17 +87,3 @@ def writer(state: LeaseState, *, answers: bool) -> LeaseWriter:
     if state is LeaseState.RENEWED:
         return LeaseWriter.AGENT
     return LeaseWriter.RECONCILER if answers else LeaseWriter.NOBODY
-
-
-def read_time(text: str) -> float | None:
-    """Seconds since the epoch of an RFC 3339 time; None if it is invalid."""
-    try:
-        read = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return read.replace(tzinfo=read.tzinfo or UTC).timestamp()
-
-
-def _stamp(now: float) -> str:
-    """MicroTime, as Leases have it."""
-    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

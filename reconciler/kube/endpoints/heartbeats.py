@@ -12,10 +12,10 @@ from reconciler.kube.endpoints.heartbeat import (
     LeaseState,
     lease_name,
     lease_state,
-    read_time,
 )
 from reconciler.kube.endpoints.slices import NODE_LABEL
 from reconciler.kube.objects import Manifest
+from reconciler.timestamps import parse_timestamp
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
@@ -53,5 +53,5 @@ class Heartbeats:
         if before and before != said:
             seen_at = now
         self._renewals[node] = (said, seen_at)
-        at = read_time(said) if seen_at is None else seen_at
+        at = parse_timestamp(said) if seen_at is None else seen_at
         return AgentHeartbeat(lease_state(lease, now, seen_at), said, at)

@@ -28,6 +28,7 @@ from reconciler.kube.objects import OWNED_KINDS, Manifest, ObjectId, OwnedKind, 
 from reconciler.kube.yaml_text import dump_all
 from reconciler.source.mistakes import explain
 from reconciler.source.validators import validator
+from reconciler.timestamps import parse_timestamp
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
@@ -197,7 +198,7 @@ def _owner_of(pod: Mapping[str, Any]) -> str | None:
 
 def _of_lease(live: Manifest, now: float) -> Iterator[Alive]:
     spec = live.get("spec") or {}
-    renewed = _seconds(spec.get("renewTime"))
+    renewed = parse_timestamp(spec.get("renewTime"))
     if not spec.get("holderIdentity") or renewed is None or now - renewed > _ALIVE_S:
         return
     name = f"{live['metadata']['name']} {spec['holderIdentity']}".lower()
@@ -208,7 +209,7 @@ def _of_lease(live: Manifest, now: float) -> Iterator[Alive]:
 
 
 def _of_slice(live: Manifest, now: float) -> Iterator[Alive]:
-    beat = _seconds((live["metadata"].get("annotations") or {}).get(_HEARTBEAT))
+    beat = parse_timestamp((live["metadata"].get("annotations") or {}).get(_HEARTBEAT))
     if beat is not None and now - beat <= _ALIVE_S:
         way = "end the agent on that machine (launchctl bootout), and wait 3 minutes"
         yield Alive(f"the agent behind {id_of(live).label}", "LLMKube", way)
@@ -223,14 +224,6 @@ _SIGNS: Mapping[str, Callable[[Manifest, float], Iterator[Alive]]] = {
     "Lease": _of_lease,
     "EndpointSlice": _of_slice,
 }
-
-
-def _seconds(text: object) -> float | None:
-    try:
-        read = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return read.replace(tzinfo=read.tzinfo or UTC).timestamp()
 
 
 def _listed(api: ApiServer, kind: OwnedKind) -> Sequence[Manifest]:

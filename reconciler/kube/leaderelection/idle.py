@@ -32,6 +32,7 @@ from reconciler.kube.status.fleet_status import (
 )
 from reconciler.kube.status.status import SERVICE_FIELDS, owned
 from reconciler.kube.status.writer import DesiredStatus, StatusWriter
+from reconciler.timestamps import timestamp
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
@@ -73,7 +74,7 @@ class IdleReport:
         return counts
 
     def _report(self, following: Following, fleet: str) -> tuple[int, int]:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        now = timestamp(time.time())
         kind = OWNED_KINDS[GROUP, "InferenceService"]
         services = self._api.list(kind, selector=selector(fleet)).items
         entries = [DesiredStatus(s, unknown_status(s, now), SERVICE_FIELDS) for s in services]

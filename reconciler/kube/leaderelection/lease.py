@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,6 +21,7 @@ from reconciler.api.meta import GROUP
 from reconciler.kube.client.errors import ClusterError, Conflict, NotFound
 from reconciler.kube.kinds import LEASE
 from reconciler.kube.objects import MANAGED_BY_LABEL, MANAGER
+from reconciler.timestamps import timestamp
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
@@ -322,4 +322,4 @@ def _seconds() -> float:
 
 def _stamp() -> str:
     """Now as a MicroTime."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return timestamp(time.time(), "microseconds")

@@ -22,6 +22,7 @@ from reconciler.kube.client.errors import ClusterError, Conflict, NotFound
 from reconciler.kube.event_note import EventNote
 from reconciler.kube.objects import MANAGER, Manifest, ObjectId
 from reconciler.kube.status.conditions import cut
+from reconciler.timestamps import timestamp
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
@@ -131,7 +132,7 @@ class EventWriter:
             if written >= MOST_AT_ONCE:
                 _log.info("more happened than is worth %d events; the log has it", MOST_AT_ONCE)
                 break
-            now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+            now = timestamp(time.time(), "microseconds")
             written += self._write(event(happening, found, self._instance, now))
         return written
 

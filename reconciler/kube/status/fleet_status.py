@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from reconciler.api.meta import ObjectRef
@@ -30,6 +29,7 @@ from reconciler.kube.status.conditions import (
 )
 from reconciler.kube.status.view import ClusterView
 from reconciler.loop.interfaces import Following
+from reconciler.timestamps import timestamp
 
 FLEET_FIELDS = (
     "observedGeneration",
@@ -166,7 +166,7 @@ def _present(kind: str, cause: Condition | None, otherwise: str) -> Condition:
 def _source_ready(following: Following) -> Condition:
     where, record = _where(following), following.record
     if record.unreachable_since is not None:
-        why = f"since {_stamp(record.unreachable_since)}: {record.unreachable_why}"
+        why = f"since {timestamp(record.unreachable_since)}: {record.unreachable_why}"
         return Condition(SOURCE_READY, "False", "SourceLost", f"{why}{_goes_on(following)}")
     at = f" is at {following.head[:12]}" if following.head else ""
     return Condition(SOURCE_READY, "True", "Fetched", f"{where}{at}")
@@ -226,7 +226,7 @@ def _refused(following: Following) -> Mapping[str, Any] | None:
         return None
     return {
         "revision": refused.revision,
-        "since": _stamp(refused.since),
+        "since": timestamp(refused.since),
         "problem": cut(refused.problems[0] if refused.problems else "it has errors"),
         "problems": len(refused.problems),
     }
@@ -238,10 +238,6 @@ def _held(following: Following) -> Mapping[str, Any] | None:
         return None
     return {
         "revision": held.revision,
-        "since": _stamp(held.since),
+        "since": timestamp(held.since),
         "message": cut(held.message),
     }
-
-
-def _stamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

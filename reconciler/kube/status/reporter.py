@@ -42,6 +42,7 @@ from reconciler.kube.status.status import NODE_FIELDS, SERVICE_FIELDS, node_stat
 from reconciler.kube.status.view import ClusterView
 from reconciler.kube.status.writer import DesiredStatus, StatusWriter
 from reconciler.memo import Memo
+from reconciler.timestamps import timestamp
 
 if TYPE_CHECKING:
     from reconciler.api.problem import Problem
@@ -145,7 +146,7 @@ class ClusterStatusWriter:
         self, view: ClusterView, documents: Mapping[ObjectRef, Manifest]
     ) -> Iterator[DesiredStatus]:
         """What the documents should say, but for those that are as before, and said so then."""
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        now = timestamp(time.time())
         until = time.monotonic() + self.longest_s
         order, self.is_behind = self._order(documents), False
         for memo in (self._said, self._ready):
@@ -181,7 +182,7 @@ class ClusterStatusWriter:
 
 
 def _fleet_entry(of: FleetView, live: Manifest) -> DesiredStatus:
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    now = timestamp(time.time())
     return DesiredStatus(live, fleet_status(of, live, now), FLEET_FIELDS)
 
 
