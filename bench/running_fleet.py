@@ -13,7 +13,7 @@ from reconciler.core.observation import Instance, Observation, TargetState
 from reconciler.core.plan import Change, Plan
 from reconciler.core.target import Outcome, Result
 from reconciler.fleet.workload import Workload
-from reconciler.loop import Loop, LoopDelegate, PlannedRevision, Wake
+from reconciler.loop import Listener, Loop, Pass, Wake, steps_of
 from reconciler.loop.desired import Desired
 from reconciler.loop.journal import SourceJournal
 from reconciler.source.history import HistoryFile
@@ -39,36 +39,27 @@ class _Memory:
         self.running = {instance.ref: instance for instance in desired.instances()}
 
 
-class _Silent:
-    """A Reporter that keeps the plan and fails on anything that a benchmark should not meet."""
+class _Kept(Listener):
+    """Keeps the plan and fails on anything that a benchmark should not meet."""
 
     plan: Plan
     at: tuple[float, float]  # the clock and our CPU time when the plan was there
 
-    def planned(self, plan: Plan, desired: Desired) -> None:
-        self.plan = plan
+    def on_planned(self, planned: Pass) -> None:
+        self.plan = planned.plan
         self.at = time.perf_counter(), time.process_time()
 
-    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
-        """Nothing was."""
-
-    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+    def on_refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         raise AssertionError("\n".join(map(str, problems)))
 
-    def held(self, why: str) -> None:
+    def on_held(self, why: str) -> None:
         raise AssertionError(why)
 
-    def rewritten(self, how: str) -> None:
+    def on_rewritten(self, how: str) -> None:
         raise AssertionError(how)
 
-    def source_lost(self, why: str, since: float) -> None:
+    def on_source_lost(self, why: str, since: float) -> None:
         raise AssertionError(why)
-
-    def source_back(self) -> None:
-        """It never was away."""
-
-    def looked(self, observed: Observation) -> None:
-        """Nothing to say."""
 
 
 class RunningFleet:
@@ -76,12 +67,12 @@ class RunningFleet:
     of what was applied is written beside `root`."""
 
     def __init__(self, root: Path) -> None:
-        self._target, self._report = _Memory(), _Silent()
+        self._target, self._kept = _Memory(), _Kept()
         with tempfile.TemporaryDirectory() as cache:
             source = open_source(str(root), cache_dir=Path(cache), working_tree=True)
         journal = SourceJournal(HistoryFile(root.parent / "history.json"), source)
         self._loop = Loop(
-            *(source, reader(), LoopDelegate(self._target), journal, self._report, Wake())
+            *(source, reader(), steps_of(self._target), journal, [self._kept], Wake())
         )
 
     @classmethod
@@ -99,10 +90,10 @@ class RunningFleet:
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         self._loop.fetch()
         self._loop.sync()
-        return (self._report.at[0] - wall_s) * 1e3, (self._report.at[1] - cpu_s) * 1e3
+        return (self._kept.at[0] - wall_s) * 1e3, (self._kept.at[1] - cpu_s) * 1e3
 
     def changed(self) -> list[str]:
-        return [change.ref.name for change in self._report.plan.changes]
+        return [change.ref.name for change in self._kept.plan.changes]
 
     def apply(self) -> None:
         assert self._loop.desired

@@ -57,7 +57,6 @@ def run(
 
     log = log_to(sys.stderr, service.log_level)
     wake = Wake()
-    board = StateBoard(DaemonLog(log))
     timing = LoopTiming(poll_s=service.interval_s)
     following = Following(
         timing, strict=service.strict, own_slice=True, confirmed=service.confirmed
@@ -71,12 +70,14 @@ def run(
                 service.node,
                 settings,
                 wake,
-                board,
+                [DaemonLog(log)],
                 following,
                 stop_children=service.stop_on_exit,
             )
         )
         _say_beginning(log, node, settings, service)
+        board = StateBoard(node.agent.processes)
+        node.loop.listeners.add(board)
         held.enter_context(serve_state(node, board, service.listen, wake))
         held.enter_context(beside(node, board))
         received = held.enter_context(endings(wake.stop))

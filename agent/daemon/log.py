@@ -15,10 +15,9 @@ from typing import TextIO
 from reconciler.api.meta import ObjectRef
 from reconciler.api.problem import Problem
 from reconciler.core.observation import Observation, RuntimeFound
-from reconciler.core.plan import Action, Change, Plan
-from reconciler.core.target import Outcome, Result
-from reconciler.loop import PlannedRevision
-from reconciler.loop.desired import Desired
+from reconciler.core.plan import Action, Change
+from reconciler.core.target import Result
+from reconciler.loop import Listener, Pass
 from reconciler.report.news import News
 from reconciler.report.terminal import printable
 from reconciler.timestamps import timestamp
@@ -56,8 +55,8 @@ _ON_ITS_WAY = frozenset(
 )
 
 
-class DaemonLog:
-    """The loop's Reporter that says each thing once, when it changes."""
+class DaemonLog(Listener):
+    """Says each thing once, when it changes."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -65,7 +64,8 @@ class DaemonLog:
         self._runtimes: tuple[RuntimeFound, ...] = ()
         self._stopped: frozenset[ObjectRef] = frozenset()
 
-    def planned(self, plan: Plan, desired: Desired) -> None:
+    def on_planned(self, planned: Pass) -> None:
+        plan = planned.plan
         if not self._news.planned(plan):
             return
         counts = {name: count for name, count in plan.summary.items() if count}
@@ -75,8 +75,8 @@ class DaemonLog:
         for item in plan.blocked:
             self._warn("blocked", **_ref(item.ref), reason=item.reason, message=item.message)
 
-    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
-        for outcome in self._news.applied(outcomes):
+    def on_applied(self, done: Pass) -> None:
+        for outcome in self._news.applied(done.outcomes):
             level = logging.ERROR if outcome.result is Result.FAILED else logging.INFO
             self._say(
                 level,
@@ -86,7 +86,7 @@ class DaemonLog:
                 message=outcome.message,
             )
 
-    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+    def on_refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         self._news.refused()
         self._say(logging.ERROR, "refused, what runs stays as it is", revision=revision)
         for problem in problems:
@@ -97,23 +97,23 @@ class DaemonLog:
                 message=str(problem),
             )
 
-    def held(self, why: str) -> None:
+    def on_held(self, why: str) -> None:
         if self._news.held(why):
             self._warn("held, what runs stays as it is", message=why)
 
-    def rewritten(self, how: str) -> None:
+    def on_rewritten(self, how: str) -> None:
         self._warn("the branch was rewritten", message=how)
 
-    def source_lost(self, why: str, since: float) -> None:
+    def on_source_lost(self, why: str, since: float) -> None:
         if self._news.lost(why):
             at = timestamp(since, "milliseconds")
             self._warn("source lost, what runs stays as it is", since=at, message=why)
 
-    def source_back(self) -> None:
+    def on_source_back(self) -> None:
         self._news.back()
         self._info("source answers again")
 
-    def looked(self, observed: Observation) -> None:
+    def on_observed(self, observed: Observation) -> None:
         for state in observed.targets.values():
             if state.runtimes is not None:
                 for row in (row for row in state.runtimes if row not in self._runtimes):

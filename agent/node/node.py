@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.machine.probe import own_memory
 from agent.models.headers_first import HeadersFirst
-from agent.node.delegate import AgentDelegate
 from agent.node.following import Following
 from agent.node.local import LocalAgent
 from agent.node.overlay import Overlay
 from agent.node.settings import Settings
+from agent.node.steps import AgentSteps
 from agent.node.told import said_of
 from agent.node.which import which_node
 from agent.state.directory import StateDir
 from agent.state.node_name import node_file, note_node
 from reconciler.api.errors import words_of
 from reconciler.api.nodestate import NodeOverrides
-from reconciler.loop import Loop, Reporter, Wake
+from reconciler.loop import Listener, Loop, Wake
 from reconciler.loop.journal import SourceJournal
 from reconciler.models.header_cache import HeaderCache
 from reconciler.models.headers import LOOP_WAIT_S, Headers
@@ -43,12 +43,12 @@ class Node:
     agent: LocalAgent
     journal: SourceJournal
     loop: Loop
-    delegate: AgentDelegate
+    overlay: Overlay
     settings: Settings
 
     def said(self) -> NodeOverrides:
         """What a plan made elsewhere has to know of this machine."""
-        return said_of(self.settings, self.delegate.overlay.own)
+        return said_of(self.settings, self.overlay.own)
 
 
 @contextlib.contextmanager
@@ -57,7 +57,7 @@ def owned(
     given: str | None,
     settings: Settings,
     wake: Wake,
-    report: Reporter,
+    listeners: Sequence[Listener],
     following: Following,
     *,
     stop_children: bool = False,
@@ -83,18 +83,18 @@ def owned(
             journal.save()
             _remember(settings.root, name)
 
-        delegate = AgentDelegate(name, agent, overlay, source, following.busy, save, wake.stop)
+        own = AgentSteps(name, agent, overlay, source, following.busy, save, wake.stop)
         read = (
             slice_reader(name, lambda: journal.last, following.cache)
             if following.own_slice
             else following.read
         )
         loop = Loop(
-            *(source, read, delegate, journal, report, wake),
+            *(source, read, own.steps(), journal, (own, *listeners), wake),
             timing=following.timing,
             confirmed=following.confirmed,
         )
-        yield Node(name, agent, journal, loop, delegate, settings)
+        yield Node(name, agent, journal, loop, overlay, settings)
     finally:
         agent.close(stop_children=stop_children)
 

@@ -3,6 +3,7 @@ writes, and nothing that does is imported."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from agent.engines.capability import Versions
@@ -11,11 +12,11 @@ from agent.machine.memory import MachineMemory
 from agent.machine.probe import own_memory, performance_cores
 from agent.models.revisions import KeptModels
 from agent.models.store import ModelStore
-from agent.node.delegate import RecordedDelegate
 from agent.node.disk import ModelsDisk
 from agent.node.following import Following
 from agent.node.overlay import Overlay
 from agent.node.settings import Settings
+from agent.node.steps import recorded_steps
 from agent.node.view import RecordedNode
 from agent.node.which import which_node
 from agent.process.ports import PortBook
@@ -23,7 +24,7 @@ from agent.process.rebuilt import models_of
 from agent.process.records import Records
 from agent.state.directory import StateDir
 from reconciler.fleet.model_file import ModelFile, with_projectors
-from reconciler.loop import Loop, Reporter, Wake
+from reconciler.loop import Listener, Loop, Wake
 from reconciler.loop.journal import SourceJournal
 from reconciler.models.headers import Headers
 from reconciler.source.checkout import FetchedAhead, Source
@@ -34,7 +35,7 @@ def only_seen(
     source: Source,
     given: str | None,
     settings: Settings,
-    report: Reporter,
+    listeners: Sequence[Listener],
     following: Following,
     headers: Headers | None = None,
 ) -> tuple[str, Loop]:
@@ -50,9 +51,9 @@ def only_seen(
     overlay = Overlay(name, settings, own_memory)
     if headers is not None:
         headers.node = name
-    delegate = RecordedDelegate(name, node, overlay, headers)
+    steps = recorded_steps(name, node, overlay, headers)
     loop = Loop(
-        *(source, following.read, delegate, journal, report, Wake()),
+        *(source, following.read, steps, journal, listeners, Wake()),
         confirmed=following.confirmed,
     )
     return name, loop

@@ -60,18 +60,12 @@ def _address(said: Mapping[str, Any]) -> ServerAddress:
 def serve_state(
     node: Node, board: StateBoard, listen: ListenSettings, wake: Wake
 ) -> Iterator[StateServer]:
-    """Serve a node's state meanwhile. `board` is the loop's reporter."""
+    """Serve a node's state meanwhile. `board` listens to its loop."""
     from agent.server.measure import sampler
     from agent.server.serving import StateServer
 
-    board.processes = node.agent.processes
     serving = StateServer(node, board, listen, wake, sampler=sampler(node, board))
-
-    def passed(seconds: float) -> None:
-        board.passed(seconds)
-        serving.note()
-
-    node.delegate.watch_passes = passed
+    node.loop.listeners.add(serving)
     serving.start()
     try:
         yield serving

@@ -1,4 +1,4 @@
-"""The last observation of the loop, for HTTP: a reporter that also remembers.
+"""The last observation of the loop, for HTTP: a listener that remembers.
 
 The loop's thread writes, others read. Every field is replaced as a whole, so a reader needs no
 lock, and never blocks the loop.
@@ -12,6 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from agent.server.feed import EventFeed
+from reconciler.loop import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,19 +22,17 @@ if TYPE_CHECKING:
     from reconciler.api.problem import Problem
     from reconciler.core.observation import Observation
     from reconciler.core.plan import Plan
-    from reconciler.core.target import Outcome
     from reconciler.fleet.workload import Workload
-    from reconciler.loop import PlannedRevision, Reporter
-    from reconciler.loop.desired import Desired
+    from reconciler.loop import Pass
 
 _MOST_PROBLEMS = 100
 
 
-class StateBoard:
-    """A Reporter that passes everything on to another one and keeps the last of each."""
+class StateBoard(Listener):
+    """The last of everything that a loop says. `processes`: those of the node."""
 
-    def __init__(self, to: Reporter) -> None:
-        self._to = to
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
         self.feed = EventFeed()
         self.observed: Observation | None = None
         self.plan: Plan | None = None
@@ -46,27 +45,24 @@ class StateBoard:
         self.pass_s: float | None = None  # seconds that the last pass took
         self.passed_at: float | None = None  # epoch seconds
         self.passed_mono: float | None = None
-        self.processes: Processes | None = None  # None before the node is known
         self._pids: dict[ObjectRef, int] = {}
         self._starts: Counter[str] = Counter()
         self._noticed: Notice | None = None
         self._held: str | None = None
         self._pumping = threading.Lock()
 
-    # The loop's reporter.
-
-    def planned(self, plan: Plan, desired: Desired) -> None:
+    def on_planned(self, planned: Pass) -> None:
+        plan = planned.plan
         if self.plan is None or plan.revision != self.plan.revision:
             self.followed_at, self._held = time.time(), None
             self.feed.publish("revision", {"state": "followed", "revision": plan.revision})
         if self.plan is None or plan.summary != self.plan.summary:
             self.feed.publish("plan", {"revision": plan.revision, "summary": plan.summary})
-        self.wanted = desired.assignment.workloads
+        self.wanted = planned.desired.assignment.workloads
         self.plan = plan
-        self._to.planned(plan, desired)
 
-    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
-        for outcome in outcomes:
+    def on_applied(self, done: Pass) -> None:
+        for outcome in done.outcomes:
             change = outcome.change
             data = {
                 "action": str(change.action),
@@ -76,44 +72,34 @@ class StateBoard:
                 "message": outcome.message,
             }
             self.feed.publish("outcome", data)
-        self._to.applied(planned, outcomes)
 
-    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+    def on_refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         lines = [str(problem) for problem in problems[:_MOST_PROBLEMS]]
         data = {"state": "refused", "revision": revision, "problems": lines}
         self.feed.publish("revision", data)
-        self._to.refused(revision, problems)
 
-    def held(self, why: str) -> None:
+    def on_held(self, why: str) -> None:
         if why != self._held:  # repeated with every poll
             self.feed.publish("revision", {"state": "held", "message": why})
         self._held = why
-        self._to.held(why)
 
-    def rewritten(self, how: str) -> None:
+    def on_rewritten(self, how: str) -> None:
         self.feed.publish("revision", {"state": "rewritten", "message": how})
-        self._to.rewritten(how)
 
-    def source_lost(self, why: str, since: float) -> None:
+    def on_source_lost(self, why: str, since: float) -> None:
         if not self._is_lost:
             self.feed.publish("source", {"state": "lost", "message": why, "since": since})
         self._is_lost = True
-        self._to.source_lost(why, since)
 
-    def source_back(self) -> None:
+    def on_source_back(self) -> None:
         self._is_lost = False
         self.feed.publish("source", {"state": "back"})
-        self._to.source_back()
 
-    def looked(self, observed: Observation) -> None:
+    def on_observed(self, observed: Observation) -> None:
         self.observed = observed
         self.pump()
-        self._to.looked(observed)
 
-    # The rest.
-
-    def passed(self, seconds: float) -> None:
-        """The loop made a pass, whether or not there was anything to do."""
+    def on_ended(self, seconds: float) -> None:
         self.passes += 1
         self.pass_s, self.passed_at, self.passed_mono = seconds, time.time(), time.monotonic()
 
@@ -127,12 +113,10 @@ class StateBoard:
 
     def pump(self) -> None:
         """Collect the notices of the process owner since the last call."""
-        if self.processes is None:
-            return
         with self._pumping:
-            self._count(self.processes)
+            self._count()
             new = []
-            for notice in reversed(self.processes.notices()):
+            for notice in reversed(self._processes.notices()):
                 if notice is self._noticed:
                     break
                 new.append(notice)
@@ -141,8 +125,8 @@ class StateBoard:
                 data = {"at": notice.at, "service": notice.ref.label, "message": notice.text}
                 self.feed.publish("notice", data)
 
-    def _count(self, processes: Processes) -> None:
-        for state in processes.snapshot():
+    def _count(self) -> None:
+        for state in self._processes.snapshot():
             label, pid = state.ref.label, state.pid
             self._starts[label] += 0
             if pid is not None and self._pids.get(state.ref) != pid:

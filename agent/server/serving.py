@@ -21,6 +21,7 @@ from agent.server.tls import Tls, open_tls
 from reconciler.api.errors import ReconcilerError
 from reconciler.atomic import atomic_write
 from reconciler.http.server import Server, bound, is_loopback
+from reconciler.loop import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,7 @@ _RETRY_S = 30.0
 _log = logging.getLogger(__name__)
 
 
-class StateServer:
+class StateServer(Listener):
     """The server's thread, and the one that measures for it."""
 
     def __init__(
@@ -170,6 +171,9 @@ class StateServer:
             _log.info("the node's state is served on %s%s", now.url, shown)
         self.note()
         self._settled.set()
+
+    def on_ended(self, seconds: float) -> None:
+        self.note()
 
     def note(self) -> None:
         """Store where it listens where it is not there: the disk may have been full, or the file

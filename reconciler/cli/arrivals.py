@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from time import monotonic
 
 from reconciler.agents.arrival import Arrival, Stage, arrivals
@@ -16,7 +17,7 @@ from reconciler.cli.console import Console, Screen
 from reconciler.core.observation import Observation
 from reconciler.core.plan import Change, ObjectName, Plan
 from reconciler.core.target import Outcome, Result
-from reconciler.loop import PlannedRevision, Wake
+from reconciler.loop import Pass, Wake
 from reconciler.loop.desired import Desired
 from reconciler.report.plan_json import change_json, plan_json
 from reconciler.report.terminal import Tone, printable, short_revision
@@ -41,7 +42,8 @@ def key_of(change: Change) -> Key:
 
 
 class ArrivalConsole(Console):
-    """The central loop's Reporter: says each node's way to a revision, once a step."""
+    """Says each node's way to a revision, once a step. A process that is on standby everywhere
+    (`leads`) says nothing of its plans: another one carries them out, and says so."""
 
     def __init__(
         self,
@@ -50,10 +52,12 @@ class ArrivalConsole(Console):
         agents: AgentNodes,
         wake: Wake,
         timeout_s: float,
+        leads: Callable[[], bool],
         *,
         once: bool,
     ) -> None:
         super().__init__(screen, output)
+        self._leads = leads
         self.agents = agents
         self._out = screen
         self._wake = wake
@@ -80,7 +84,7 @@ class ArrivalConsole(Console):
         """Whether the time for reaching this revision is over."""
         return monotonic() - self._since >= self._timeout_s
 
-    def on_revision(self, desired: Desired) -> None:
+    def on_followed(self, desired: Desired) -> None:
         """A new revision: the agents are woken when they are looked at next."""
         self.agents.wake_with_next_observation()
         self._desired = desired
@@ -88,37 +92,41 @@ class ArrivalConsole(Console):
         self._said.clear()
         self._is_told = False
 
-    def planned(self, plan: Plan, desired: Desired) -> None:
-        self._desired = desired
-        self.last = with_verdicts(plan, self.agents.states)
+    def on_planned(self, planned: Pass) -> None:
+        if not self._leads():
+            return
+        self._desired = planned.desired
+        self.last = with_verdicts(planned.plan, self.agents.states)
         self.unmade = self.made = False
         if self._hold_json:
             self.first = self.first or self.last
         else:
-            super().planned(self.last, desired)
-        self._say_arrivals(desired)
+            super().on_planned(replace(planned, plan=self.last))
+        self._say_arrivals(planned.desired)
 
-    def looked(self, observed: Observation) -> None:
+    def on_observed(self, observed: Observation) -> None:
         self.observed = observed
 
-    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
+    def on_applied(self, done: Pass) -> None:
         """In clusters; what agents do is seen by looking at them."""
-        made = tuple(o for o in outcomes if not o.change.target.startswith("node/"))
+        if not self._leads():
+            return
+        made = tuple(o for o in done.outcomes if not o.change.target.startswith("node/"))
         self.unmade = any(outcome.result is Result.FAILED for outcome in made)
         self.made = any(
             outcome.result is Result.APPLIED and outcome.change.object for outcome in made
         )
         if self._hold_json:
             self.done |= {key_of(outcome.change): outcome for outcome in made}
-        super().applied(planned, made)
+        super().on_applied(replace(done, outcomes=made))
 
-    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+    def on_refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         self.failed = True
-        super().refused(revision, problems)
+        super().on_refused(revision, problems)
 
-    def source_lost(self, why: str, since: float) -> None:
+    def on_source_lost(self, why: str, since: float) -> None:
         self.failed = True
-        super().source_lost(why, since)
+        super().on_source_lost(why, since)
 
     def _say_arrivals(self, desired: Desired) -> None:
         from agent.process.exits import PERMANENT

@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.api.meta import service_ref
     from reconciler.cli import local
     from reconciler.cli.fleet import open_planned
+    from reconciler.cli.inspection import open_inspection
     from reconciler.cli.look import status_of
     from reconciler.cli.measuring import ask_again, follow
-    from reconciler.cli.passes import open_pass
     from reconciler.console.statusview import chosen
 
     if args.write is not None and not args.write.is_dir():
@@ -75,9 +75,9 @@ def run(args: argparse.Namespace) -> int:
     if args.again and not (args.names and args.cluster):
         raise UsageError("--again: name services, and with --cluster where they run")
     timeout_s, refs = _seconds(args.timeout), [service_ref(name) for name in args.names]
-    with open_pass(args, open_planned(args)) as at:
+    with open_inspection(args, open_planned(args)) as at:
         if at.fetch() is None:
-            raise at.report.failure or UsageError("the fleet has no revision to look at")
+            raise at.findings.failure or UsageError("the fleet has no revision to look at")
         found = at.compare()
         everything = local.as_said_here(args, status_of(at, found))
         chosen(args, everything)  # an unknown name

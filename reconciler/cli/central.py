@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+from collections.abc import Callable
 from time import monotonic
 
 from reconciler.agents.arrival import Stage
@@ -15,8 +16,8 @@ from reconciler.cli.ahead import headers_of
 from reconciler.cli.arrivals import ArrivalConsole, in_words, key_of
 from reconciler.cli.clusters import ClusterWiring, open_clusters
 from reconciler.cli.console import Screen
-from reconciler.cli.delegates import CentralDelegate
 from reconciler.cli.fleet import beside_the_commit, journal_of, open_fleet, reader_of
+from reconciler.cli.fleet_steps import FleetSteps
 from reconciler.cli.overrides import overrides_of
 from reconciler.cli.serve import log_to
 from reconciler.console.edge import Exit, endings, hangups
@@ -43,14 +44,21 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
     headers = headers_of(
         args, screen, node=None, here=False, follows=not args.once, changed=wake.look
     )
-    console = ArrivalConsole(screen, args.output, agents, wake, timeout_s, once=args.once)
-    with open_clusters(args, agents, source, console, wake) as clusters:
+    with open_clusters(args, agents, source, wake) as clusters:
+        leads = _leads(clusters) if not args.once else lambda: True
+        console = ArrivalConsole(
+            screen, args.output, agents, wake, timeout_s, leads, once=args.once
+        )
+        fleet = FleetSteps(
+            *(agents, overrides_of(args), headers.facts),
+            clusters.together if clusters else None,
+        )
         loop = Loop(
             source,
             reader_of(source, journal),
-            CentralDelegate(console, overrides_of(args), headers.facts, clusters),
+            fleet.applying(),
             journal,
-            clusters.operator.report if clusters else console,
+            (fleet, console, *(clusters.operator.listeners if clusters else ())),
             wake,
             timing=LoopTiming(poll_s=interval_s),
             confirmed=frozenset(args.confirm),
@@ -60,6 +68,13 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
                 return _once(loop, console, clusters, args, interval_s)
             loop.run()
             return Exit.INTERRUPTED if signal.SIGINT in received else Exit.OK
+
+
+def _leads(clusters: ClusterWiring | None) -> Callable[[], bool]:
+    """Whether this process carries out its plans: beside agents alone, always."""
+    if clusters is None:
+        return lambda: True
+    return lambda: clusters.operator.leadership.leads_anywhere
 
 
 def _once(
@@ -75,7 +90,7 @@ def _once(
     if loop.desired is None:
         return Exit.BLOCKED if loop.held else Exit.FAILED
     if clusters and (why := clusters.claim_refusal(loop.desired)):
-        console.held(why)
+        console.on_held(why)
         return Exit.BLOCKED
     fetch_at = monotonic() + interval_s
     passes = passes_after = 0

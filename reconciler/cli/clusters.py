@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reconciler.kube.observed import PlannedCluster
     from reconciler.kube.server import Serves
     from reconciler.kube.together import Together
-    from reconciler.loop import Reporter, Wake
+    from reconciler.loop import Wake
     from reconciler.loop.desired import Desired
     from reconciler.source.checkout import Source
     from reconciler.source.history import SourcePlace
@@ -178,14 +178,10 @@ def pools_seen(
 
 @dataclass(frozen=True, slots=True)
 class ClusterWiring:
-    """The clusters of a loop that applies: as one target, and what leads, reports and answers."""
+    """The clusters of a loop that applies: as one target, and who leads and writes there."""
 
     together: Together
     operator: Operator
-
-    def on_pass(self, seconds: float) -> None:
-        """The loop made a pass."""
-        self.operator.on_pass(seconds)
 
     def claim_refusal(self, desired: Desired) -> str | None:
         """Wait until this process may apply the revision's fleet; why it may not."""
@@ -201,11 +197,10 @@ def open_clusters(
     args: argparse.Namespace,
     agents: AgentNodes,
     source: Source,
-    report: Reporter,
     wake: Wake,
 ) -> Iterator[ClusterWiring | None]:
-    """The clusters that are named for as long as a loop runs; None where none is. `report` receives
-    what the operator reports. Raises UsageError, AccessError."""
+    """The clusters that are named for as long as a loop runs; None where none is. Raises
+    UsageError, AccessError."""
     if not clusters_of(args):
         yield None
         return
@@ -219,9 +214,8 @@ def open_clusters(
     watched = own if own is not None and not args.once else None
     apis = open_apis(args, watched=True)
     operator = Operator(
-        *(report, apis, wake, serves_of(args), own),
+        *(apis, wake, serves_of(args), own),
         times=Times.of(parse_duration(args.lease_duration)),
-        speaks=args.once,
         stays=not args.once,
     )
     together = open_together(

@@ -17,9 +17,8 @@ from reconciler.api.problem import Problem
 from reconciler.console.edge import wants_colour, width_of
 from reconciler.core.observation import Instance, Observation
 from reconciler.core.plan import Plan
-from reconciler.core.target import Outcome, Result
-from reconciler.loop import PlannedRevision
-from reconciler.loop.desired import Desired
+from reconciler.core.target import Result
+from reconciler.loop import Listener, Pass
 from reconciler.report.news import ON_ITS_WAY, News
 from reconciler.report.plan_json import plan_json
 from reconciler.report.plan_text import plan_text
@@ -97,8 +96,8 @@ class ScreenLog(logging.Handler):
             self._screen.say(logging.Formatter().formatException(record.exc_info))
 
 
-class Console:
-    """The loop's Reporter for people and for `-o json`: says each thing once, when it changes."""
+class Console(Listener):
+    """What people and readers of `-o json` see: each thing once, when it changes."""
 
     def __init__(
         self, screen: Screen, output: str, on_ready: Callable[[Instance], None] | None = None
@@ -111,9 +110,10 @@ class Console:
         self._followed: Checkout | None = None
         self._refused_after: tuple[Checkout | None] | None = None
 
-    def planned(self, plan: Plan, desired: Desired) -> None:
+    def on_planned(self, planned: Pass) -> None:
         """Print what is new in the plan, with all of it."""
-        self._say_valid_again(desired.checkout)
+        plan = planned.plan
+        self._say_valid_again(planned.desired.checkout)
         if not self._news.planned(plan):
             return
         if self._json:
@@ -129,13 +129,13 @@ class Console:
             self._screen.say(f"{short_revision(now.revision)} is valid, and followed", Tone.GOOD)
         self._followed = now
 
-    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
-        failed = (o for o in self._news.applied(outcomes) if o.result is Result.FAILED)
+    def on_applied(self, done: Pass) -> None:
+        failed = (o for o in self._news.applied(done.outcomes) if o.result is Result.FAILED)
         # a service says what its worst object said: one line for both
         for text in dict.fromkeys(f"{o.change.ref.label}: {printable(o.message)}" for o in failed):
             self._screen.say(text, Tone.BAD)
 
-    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+    def on_refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         self._refused_after = (self._followed,)
         for problem in problems:
             self._screen.say(printable(str(problem)), Tone.BAD)
@@ -143,24 +143,24 @@ class Console:
             f"{short_revision(revision)} is refused; what runs stays as it is", Tone.BAD
         )
 
-    def held(self, why: str) -> None:
+    def on_held(self, why: str) -> None:
         if self._news.held(why):
             self._screen.say(printable(why), Tone.CHANGE)
 
-    def rewritten(self, how: str) -> None:
+    def on_rewritten(self, how: str) -> None:
         self._screen.say(printable(how), Tone.CHANGE)
 
-    def source_lost(self, why: str, since: float) -> None:
+    def on_source_lost(self, why: str, since: float) -> None:
         if self._news.lost(why):
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
             words = f"{printable(why)}; unreachable since {at}, what runs stays as it is"
             self._screen.say(words, Tone.BAD)
 
-    def source_back(self) -> None:
+    def on_source_back(self) -> None:
         self._news.back()
         self._screen.say("the fleet's source answers again", Tone.GOOD)
 
-    def looked(self, observed: Observation) -> None:
+    def on_observed(self, observed: Observation) -> None:
         """Say every service that became ready, stopped being so, or changed its reason."""
         changed, gone = self._news.looked(observed.instances)
         for instance in changed:

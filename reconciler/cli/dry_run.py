@@ -17,8 +17,8 @@ from reconciler.cli import local
 from reconciler.cli.ahead import headers_of, say_unknown
 from reconciler.cli.clusters import not_covered, planned_clusters
 from reconciler.cli.fleet import differing, errors_of, open_fleet, open_planned, read_desired
+from reconciler.cli.inspection import Inspection, open_inspection
 from reconciler.cli.overrides import overrides_of
-from reconciler.cli.passes import Pass, open_pass
 from reconciler.console.edge import Exit, tell, wants_colour, width_of
 from reconciler.core.observation import Instance, Observation, TargetState, starts_again
 from reconciler.core.plan import Plan
@@ -46,7 +46,7 @@ def dry_run(args: argparse.Namespace) -> int:
     if args.local is not None:
         local.must_take_changes(args)
     source = open_planned(args)
-    with open_pass(args, source, frozenset(args.confirm), headers) as planned:
+    with open_inspection(args, source, frozenset(args.confirm), headers) as planned:
         return _compared(args, source, planned, headers)
 
 
@@ -63,7 +63,9 @@ def _between(args: argparse.Namespace, source: Source, headers: Headers) -> int:
     return _show(args, desired.plan(observed, args.confirm), desired, observed)
 
 
-def _compared(args: argparse.Namespace, source: Source, planned: Pass, headers: Headers) -> int:
+def _compared(
+    args: argparse.Namespace, source: Source, planned: Inspection, headers: Headers
+) -> int:
     """What a pass of this loop would apply: the pass itself, with its last step left out. Raises
     InvalidFleet or SourceError where it would have nothing to apply."""
     if planned.fetch() is None:
@@ -75,7 +77,7 @@ def _compared(args: argparse.Namespace, source: Source, planned: Pass, headers: 
     if planned.together:
         plan = _as_judged(planned.together, plan)
     plan = with_verdicts(plan, planned.states)
-    failure, held = planned.report.failure, planned.loop.held
+    failure, held = planned.findings.failure, planned.loop.held
     if failure is not None or held:
         _say_last_good(failure, desired)
     say_unknown(headers, besides={item.message for item in plan.blocked})

@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli import local
     from reconciler.cli.ahead import headers_of, say_unknown
     from reconciler.cli.fleet import open_planned
+    from reconciler.cli.inspection import inspect_node, inspect_placement
     from reconciler.cli.overrides import with_defaults
-    from reconciler.cli.passes import this_machines, unasked
     from reconciler.cli.render import commands_in_pods
     from reconciler.loop.desired import used_by_others
     from reconciler.placement.explanation import explain_service
@@ -65,13 +65,13 @@ def run(args: argparse.Namespace) -> int:
         args.local = local.this_node(args, source)
     headers = headers_of(args, node=None, here=args.local is not None)
     at = (
-        unasked(args, source, headers)
+        inspect_placement(args, source, headers)
         if args.local is None
-        else this_machines(args, source, headers=headers)
+        else inspect_node(args, source, headers=headers)
     )
     desired = at.fetch()
-    if at.report.failure is not None:
-        raise at.report.failure
+    if at.findings.failure is not None:
+        raise at.findings.failure
     if desired is None:
         return Exit.BLOCKED
     planned = at.compare()

@@ -12,23 +12,23 @@ from reconciler.agents.verdicts import verdicts_of
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodestate import NodeState
 from reconciler.cli.clusters import planned_clusters
+from reconciler.cli.inspection import Inspection
 from reconciler.cli.measuring import measured_in, speeds_in
-from reconciler.cli.passes import Pass
 from reconciler.core.observation import Observation, starts_again
 from reconciler.core.plan import Blocked, Plan
 from reconciler.fleet.workload import Workload
-from reconciler.loop import PlannedRevision
+from reconciler.loop import Pass
 from reconciler.loop.desired import Desired
 from reconciler.placement import Hold
 from reconciler.report.status import DeclaredService, Status
 
 
-def look(at: Pass) -> Status:
+def look(at: Inspection) -> Status:
     """What runs now, beside what the revision that was fetched wants, and why it is not so."""
     return status_of(at, at.compare())
 
 
-def status_of(at: Pass, found: PlannedRevision) -> Status:
+def status_of(at: Inspection, found: Pass) -> Status:
     """As `look`, of a comparison that was made."""
     verdicts = _verdicts(found.plan, at.states)
     refusals = {ref: b for b in found.plan.blocked for ref in (*b.holds, b.ref) if not b.target}

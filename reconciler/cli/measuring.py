@@ -12,11 +12,11 @@ from reconciler.cli.clusters import planned_clusters
 from reconciler.timestamps import timestamp
 
 if TYPE_CHECKING:
-    from reconciler.cli.passes import Pass
+    from reconciler.cli.inspection import Inspection
     from reconciler.core.plan import Plan
     from reconciler.kube.benchmarks.planning import PlannedBenchmarks
     from reconciler.kube.benchmarks.standing import BenchmarkStanding
-    from reconciler.loop import PlannedRevision
+    from reconciler.loop import Pass
 
 _LOOK_EVERY_S = 2.0
 _ASKS = "reconcile-bench"  # the field manager of what a person asks for
@@ -54,7 +54,7 @@ def standings(plan: Plan, refs: Collection[ObjectRef]) -> dict[ObjectRef, Benchm
     return found
 
 
-def ask_again(at: Pass, plan: Plan, refs: Collection[ObjectRef]) -> None:
+def ask_again(at: Inspection, plan: Plan, refs: Collection[ObjectRef]) -> None:
     """Annotate these services in their clusters, so that the reconciler there measures them.
     Raises UsageError for one that cannot be, ClusterError."""
     from reconciler.kube.benchmarks.standing import Standing
@@ -85,8 +85,8 @@ def ask_again(at: Pass, plan: Plan, refs: Collection[ObjectRef]) -> None:
 
 
 def follow(
-    at: Pass, refs: Collection[ObjectRef], timeout_s: float, say: Callable[[str], None]
-) -> PlannedRevision:
+    at: Inspection, refs: Collection[ObjectRef], timeout_s: float, say: Callable[[str], None]
+) -> Pass:
     """Look until each of these is measured, or will not be, or the time is over; the last look.
     `say` gets a line whenever something has changed."""
     from reconciler.kube.benchmarks.standing import Standing

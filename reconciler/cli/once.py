@@ -15,7 +15,7 @@ from reconciler.console.edge import Exit
 from reconciler.core.observation import Instance, Observation
 from reconciler.core.plan import Plan
 from reconciler.core.target import Outcome
-from reconciler.loop import Loop, PlannedRevision
+from reconciler.loop import Loop, Pass
 from reconciler.loop.desired import Desired
 from reconciler.report.plan_json import change_json, plan_json
 from reconciler.report.terminal import Tone, printable
@@ -53,29 +53,29 @@ class Recorder(Console):
         self._on_plan = on_plan
         self._on_refused = on_refused
 
-    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+    def on_refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         self.failed = True
-        super().refused(revision, problems)
+        super().on_refused(revision, problems)
         self._on_refused()
 
-    def source_lost(self, why: str, since: float) -> None:
+    def on_source_lost(self, why: str, since: float) -> None:
         self.failed = True
-        super().source_lost(why, since)
+        super().on_source_lost(why, since)
 
-    def planned(self, plan: Plan, desired: Desired) -> None:
-        self.first = self.first or plan
-        self.last = plan
+    def on_planned(self, planned: Pass) -> None:
+        self.last = planned.plan
+        self.first = self.first or self.last
         if not self._hold_json:
-            super().planned(plan, desired)
-        self._on_plan(plan)
+            super().on_planned(planned)
+        self._on_plan(self.last)
 
-    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
-        self.outcomes += outcomes
-        super().applied(planned, outcomes)
+    def on_applied(self, done: Pass) -> None:
+        self.outcomes += done.outcomes
+        super().on_applied(done)
 
-    def looked(self, observed: Observation) -> None:
+    def on_observed(self, observed: Observation) -> None:
         self.observed = observed
-        super().looked(observed)
+        super().on_observed(observed)
 
     def say_missing(self, waiting: _Waiting, timeout_s: float) -> None:
         """At the end of a run that waited in vain: what for, a line a service."""

@@ -85,7 +85,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
         args.local or None,
         local.settings(args),
         wake,
-        console,
+        [console],
         following,
         stop_children=args.stop_on_exit,
         headers=headers,

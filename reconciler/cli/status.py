@@ -15,7 +15,7 @@ from reconciler.report.terminal import printable
 _FETCH_EVERY_S = 30.0
 
 if TYPE_CHECKING:
-    from reconciler.cli.passes import Pass
+    from reconciler.cli.inspection import Inspection
     from reconciler.report.status import Status
 
 
@@ -38,13 +38,13 @@ def run(args: argparse.Namespace) -> int:
     all the same."""
     check_output(args, "text", "json")
     from reconciler.cli.fleet import open_planned
-    from reconciler.cli.passes import open_pass
+    from reconciler.cli.inspection import open_inspection
     from reconciler.console.statusview import show
 
     if args.local is not None and args.cluster:
         raise UsageError("--local is about this machine alone: leave --cluster out")
     try:
-        with open_pass(args, open_planned(args)) as at:
+        with open_inspection(args, open_planned(args)) as at:
             return _show(args, at)
     except (SourceError, InvalidFleet) as error:
         if args.local is None:
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         return Exit.FAILED
 
 
-def _show(args: argparse.Namespace, at: Pass) -> int:
+def _show(args: argparse.Namespace, at: Inspection) -> int:
     """Raises SourceError or InvalidFleet where there is no revision to look at it by."""
     from reconciler.cli import local
     from reconciler.cli.clusters import not_covered
@@ -66,15 +66,15 @@ def _show(args: argparse.Namespace, at: Pass) -> int:
         return Exit.BLOCKED
     if args.follow:
         return follow(args, _Newest(args, at).look)
-    if at.report.failure is not None:
-        tell(printable(str(at.report.failure)))
+    if at.findings.failure is not None:
+        tell(printable(str(at.findings.failure)))
     everything = local.as_said_here(args, look(at))
     status = chosen(args, everything)
     show(args, status)
     if args.local is None:
         for line in not_covered(desired, everything.observed, "looked at"):
             tell(printable(line))
-    if at.report.failure is not None:
+    if at.findings.failure is not None:
         return Exit.FAILED
     if at.loop.held:
         return Exit.BLOCKED
@@ -108,7 +108,7 @@ def _without_fleet(args: argparse.Namespace) -> Status:
 class _Newest:
     """A look by the newest revision that may be followed."""
 
-    def __init__(self, args: argparse.Namespace, at: Pass) -> None:
+    def __init__(self, args: argparse.Namespace, at: Inspection) -> None:
         self._args, self._at = args, at
         self._again_at = time.monotonic() + _FETCH_EVERY_S
         self._shown = ""
@@ -126,7 +126,7 @@ class _Newest:
 
     def _say(self) -> None:
         """Why it is not the newest that there is, once."""
-        reason = str(self._at.report.failure or "")
+        reason = str(self._at.findings.failure or "")
         if reason and reason != self._shown:
             tell(printable(reason))
         self._shown = reason

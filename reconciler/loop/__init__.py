@@ -3,23 +3,29 @@
 Whatever happens (a push, a saved file, a child's exit) only wakes the loop: it carries no meaning,
 the loop makes a full pass. A source that is gone or wrong changes nothing that runs.
 
-`revisions` decides which revision is followed, `loop` compares a target with it and applies;
-`interfaces` says what both need of others.
+`revisions` decides which revision is followed, `loop` compares the targets with it and applies.
+What a pass does is a value of functions (`steps`); who hears of it is a list (`listener`).
 """
 
-from reconciler.loop.interfaces import Journal, LoopDelegate, PlannedRevision, Reporter
+from reconciler.loop.interfaces import Following, Journal
+from reconciler.loop.listener import Listener, Listeners, Pass
 from reconciler.loop.loop import Loop, poll_delay_s
 from reconciler.loop.revisions import LoopTiming, Revisions
+from reconciler.loop.steps import Gate, Steps, steps_of
 from reconciler.loop.wake import Wake
 
 __all__ = [
+    "Following",
+    "Gate",
     "Journal",
+    "Listener",
+    "Listeners",
     "Loop",
-    "LoopDelegate",
     "LoopTiming",
-    "PlannedRevision",
-    "Reporter",
+    "Pass",
     "Revisions",
+    "Steps",
     "Wake",
     "poll_delay_s",
+    "steps_of",
 ]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 from reconciler.api.errors import ReconcilerError, StateError, words_of
 from reconciler.core.plan import Plan
 from reconciler.core.target import REMOVALS
 from reconciler.loop.desired import Desired
-from reconciler.loop.interfaces import Journal, LoopDelegate, PlannedRevision, Reporter
+from reconciler.loop.interfaces import Journal
+from reconciler.loop.listener import Listener, Listeners, Pass
 from reconciler.loop.revisions import LoopTiming, Revisions
+from reconciler.loop.steps import Steps
 from reconciler.loop.wake import Wake
 from reconciler.source.checkout import Checkout, Source
 from reconciler.source.load import Loaded
@@ -29,20 +32,20 @@ class Loop:
         self,
         source: Source,
         read: Callable[[Checkout, frozenset[str]], Loaded],
-        delegate: LoopDelegate,
+        steps: Steps,
         journal: Journal,
-        report: Reporter,
+        listeners: Iterable[Listener],
         wake: Wake,
         *,
         timing: LoopTiming = LoopTiming(),  # noqa: B008 - frozen
         confirmed: frozenset[str] = frozenset(),
     ) -> None:
         """`confirmed`: objects that may go although the fleet's limits ask for a confirmation."""
-        self.delegate = delegate
-        self.revisions = Revisions(source, read, journal, report, wake, self.delegate, timing)
+        self.listeners = Listeners(listeners)
+        self.revisions = Revisions(source, read, journal, self.listeners, wake, steps, timing)
         self.wake = wake
+        self._steps = steps
         self._journal = journal
-        self._report = report
         self.confirmed = confirmed
         self._converged: Desired | None = None
 
@@ -75,14 +78,14 @@ class Loop:
                 next_poll = time.monotonic() + delay_s
                 is_first = False
             again_s = self._guarded(self.sync) or self.timing.resync_s
-            self.delegate.on_pass(time.monotonic() - now)
+            self.listeners.on_ended(time.monotonic() - now)
             pause_s = max(0.0, min(next_poll - time.monotonic(), again_s))
 
     def fetch(self) -> None:
         """Read the source: see `Revisions.fetch`."""
         failed = ""
         try:
-            self.delegate.prepare()
+            self._steps.prepare()
             self.revisions.fetch()
         except (ReconcilerError, OSError) as error:
             failed = words_of(error)
@@ -92,21 +95,22 @@ class Loop:
         else:
             self.revisions.unwritten = None
         finally:
-            self.delegate.on_fetched(self.revisions.following(failed))
+            self.listeners.on_fetched(self.revisions.following(failed))
 
-    def compare(self) -> PlannedRevision | None:
+    def compare(self) -> Pass | None:
         """A sync with its last step left out: what would be applied now. None: there is no revision
         to follow."""
-        self.delegate.prepare()
+        self._steps.prepare()
         desired = self.revisions.refresh()
         if desired is None:
             return None
-        observed = self.delegate.observe(desired)
-        if (told := self.delegate.apply_agent_overrides(desired)) is not desired:
-            self.revisions.follow(told)
-        self._report.looked(observed)
-        plan = self.delegate.make_plan(told, observed, self.confirmed, self._journal.before)
-        return PlannedRevision(told, observed, plan)
+        observed = self._steps.observe(desired)
+        overlaid = self._steps.agent_overlay(desired)
+        if overlaid is not desired:
+            self.revisions.follow(overlaid)
+        self.listeners.on_observed(observed)
+        plan = self._steps.plan(overlaid, observed, self.confirmed, self._journal.before)
+        return Pass(overlaid, observed, plan)
 
     def sync(self) -> float:
         """Compare and apply once. Returns in how many seconds to do so again at the latest."""
@@ -115,10 +119,10 @@ class Loop:
             return self.timing.resync_s
         plan, desired = planned.plan, planned.desired
         quiet_in_s = self.revisions.quiet_in_s
-        self._report.planned(plan, desired)
+        self.listeners.on_planned(planned)
         self._journal.begins(desired)
-        outcomes = self.delegate.apply(plan, hold_removals=quiet_in_s > 0)
-        self._report.applied(planned, outcomes)
+        outcomes = self._steps.apply(plan, hold_removals=quiet_in_s > 0)
+        self.listeners.on_applied(replace(planned, outcomes=outcomes))
         waiting = quiet_in_s > 0 and any(c.action in REMOVALS for c in plan.changes)
         if not waiting and not any(item.token for item in plan.blocked):
             self._remember(desired)
@@ -131,7 +135,7 @@ class Loop:
             self._journal.applied(desired)
         except StateError as error:
             self.revisions.unnoted = str(error)
-            self._report.held(str(error))
+            self.listeners.on_held(str(error))
         else:
             self.revisions.unnoted = None
 
@@ -142,17 +146,17 @@ class Loop:
         is_told = self._converged is not None and self._converged.loaded is desired.loaded
         if not is_told and all(change.is_shown_only for change in plan.changes):
             self._converged = desired
-            self.delegate.on_converged(desired)
+            self.listeners.on_converged(desired)
 
     def _guarded(self, step: Callable[[], T]) -> T | None:
         """The loop's edge: what goes wrong in one pass is said, and the next pass tries again."""
         try:
             return step()
         except (ReconcilerError, OSError) as error:
-            self._report.held(words_of(error))
+            self.listeners.on_held(words_of(error))
         except Exception as error:
             log.exception("a bug in this program stopped this pass")
-            self._report.held(
+            self.listeners.on_held(
                 f"a bug in this program stopped this pass: {type(error).__name__}: {error}"
             )
         return None

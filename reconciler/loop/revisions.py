@@ -12,7 +12,9 @@ from reconciler.api.errors import ReconcilerError, SourceError
 from reconciler.core.observation import RevisionState
 from reconciler.fleet.fleet import Fleet
 from reconciler.loop.desired import Desired
-from reconciler.loop.interfaces import Following, Journal, LoopDelegate, Reporter
+from reconciler.loop.interfaces import Following, Journal
+from reconciler.loop.listener import Listener
+from reconciler.loop.steps import Steps
 from reconciler.loop.wake import Wake
 from reconciler.source.checkout import Checkout, OnDisk, Source
 from reconciler.source.load import Loaded
@@ -43,9 +45,9 @@ class Revisions:
     source: Source
     read: Callable[[Checkout, frozenset[str]], Loaded]
     journal: Journal
-    report: Reporter
+    listeners: Listener
     wake: Wake
-    delegate: LoopDelegate
+    steps: Steps
     timing: LoopTiming
     desired: Desired | None = None  # what is followed
     held: str | None = None  # why the newest revision is not followed, where it is not
@@ -60,6 +62,7 @@ class Revisions:
     _seen: str | None = None  # the revision that was followed or refused last
     _is_lost: bool = False
     _has_recalled: bool = False
+    _noted_fleet: str = ""
     _changes: Mapping[str, object] = field(default_factory=dict)  # of model files, seen last
     _changed_at: float = 0.0
     _moving: str | None = None  # the revision that waits for the source to be still
@@ -88,13 +91,14 @@ class Revisions:
         """What is followed, with what is known of its models now: downloads may have ended, and
         change who fits. None: nothing is followed."""
         if self.desired is not None:
-            self.desired = self.desired.refreshed(self.delegate.model_facts)
+            self.desired = self.desired.refreshed(self.steps.facts)
         return self.desired
 
     def follow(self, desired: Desired) -> None:
         """Follow this from now on."""
         self.desired = desired
-        self.delegate.on_revision(desired)
+        self.steps.follow(desired)
+        self.listeners.on_followed(desired)
 
     def state(self) -> RevisionState:
         """How far it is, for this node's state."""
@@ -112,11 +116,12 @@ class Revisions:
             record=self.journal.record,
             rewritten=self.rewritten,
             failed=failed,
+            noted_fleet=self._noted_fleet,
         )
 
     def _fetch(self) -> None:
-        if why := self.delegate.source_busy_reason():
-            self.report.held(f"{why}: the plan waits until that is over")
+        if why := self.steps.gate.busy_reason():
+            self.listeners.on_held(f"{why}: the plan waits until that is over")
             self.moved_at = self.clock()
             self._fetch_in(self.timing.busy_s)
             return
@@ -125,7 +130,7 @@ class Revisions:
         except SourceError as error:
             self._is_lost = True
             why = str(error)
-            self.report.source_lost(why, self.journal.lost(why))
+            self.listeners.on_source_lost(why, self.journal.lost(why))
             self._recall()
             self._resume()
             return
@@ -133,16 +138,17 @@ class Revisions:
         self._fetched, self.fetched_at = checkout.revision, time.time()
         if self._is_lost:
             self._is_lost = False
-            self.report.source_back()
+            self.listeners.on_source_back()
         if checkout.revision == self._seen and not self._has_other_files(checkout.revision):
             return
         if self._is_moving(checkout.revision):
             return
         self._recall()
         self._seen = None  # until it is followed: if not, it comes again, or the one before it does
-        verdict = self.journal.accept(checkout, self.delegate.acceptance())
+        verdict = self.journal.accept(checkout, self.steps.gate.acceptance())
         if verdict.message:
-            (self.report.rewritten if verdict.take else self.report.held)(verdict.message)
+            say = self.listeners.on_rewritten if verdict.take else self.listeners.on_held
+            say(verdict.message)
         self.held = None if verdict.take else verdict.message
         self.rewritten = verdict.message if verdict.take else ""
         if verdict.take:
@@ -196,11 +202,12 @@ class Revisions:
         if self.desired is not None or self._has_recalled:
             return
         try:
-            noted = self.delegate.noted()
+            noted = self.steps.gate.noted()
         except ReconcilerError as error:  # nothing can be applied there now either
             log.debug("what was followed last is not known: %s", error)
             return
         if noted is not None:
+            self._noted_fleet = noted.name
             self.journal.recall(noted, lambda checkout: self.read(checkout, frozenset()))
         self._has_recalled = True
 
@@ -219,8 +226,8 @@ class Revisions:
                 self._turn_to(checkout, loaded, loaded.fleet)
 
     def _turn_to(self, checkout: Checkout, loaded: Loaded, fleet: Fleet) -> None:
-        fleet = self.delegate.apply_overrides(fleet)
-        facts = self.delegate.model_facts
+        fleet = self.steps.overlay(fleet)
+        facts = self.steps.facts
         self.follow(Desired.of(checkout, loaded, fleet, facts, self.desired))
 
     def _examine(self, checkout: Checkout) -> None:
@@ -229,20 +236,20 @@ class Revisions:
         self._say_foreign(loaded)
         if loaded.fleet is None:
             self.journal.refused(checkout, loaded.problems)
-            self.report.refused(checkout.revision, loaded.problems)
+            self.listeners.on_refused(checkout.revision, loaded.problems)
         elif why := self._hold_reason(loaded):
             self.held = why
-            self.report.held(why)
+            self.listeners.on_held(why)
         else:
             self._turn_to(checkout, loaded, loaded.fleet)
             if loaded.errors:  # of this node's own slice: what they concern is held
                 self.journal.refused(checkout, loaded.errors)
-                self.report.refused(checkout.revision, loaded.errors)
+                self.listeners.on_refused(checkout.revision, loaded.errors)
 
     def _hold_reason(self, loaded: Loaded) -> str | None:
         assert loaded.fleet is not None, "only valid revisions may be held"
         before = self.journal.before
-        return _declares_nothing(loaded.fleet) or self.delegate.hold_reason(loaded.fleet, before)
+        return _declares_nothing(loaded.fleet) or self.steps.gate.hold_reason(loaded.fleet, before)
 
     def _say_foreign(self, loaded: Loaded) -> None:
         told = foreign(loaded)

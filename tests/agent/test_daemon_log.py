@@ -13,7 +13,7 @@ from agent.daemon.log import _SAID_HERE, DaemonLog, log_to, say
 from reconciler.core.observation import Instance
 from reconciler.core.plan import Action, Change, Plan
 from reconciler.core.target import Outcome, Result
-from reconciler.loop import PlannedRevision
+from reconciler.loop import Pass
 from tests.support.builders import NODE, instance, observed, ref
 from tests.support.cluster_views import desired, fleet, nothing_to_do
 
@@ -57,12 +57,12 @@ def test_each_thing_is_said_once_until_it_changes(said: io.StringIO) -> None:
     ]
 
     for one in seen:
-        report.looked(observed(one))
-    report.looked(observed())
+        report.on_observed(observed(one))
+    report.on_observed(observed())
     for _ in range(2):
-        report.held("an older head")
-        report.source_lost("no route", 0.0)
-    report.rewritten("main was rewritten; followed")
+        report.on_held("an older head")
+        report.on_source_lost("no route", 0.0)
+    report.on_rewritten("main was rewritten; followed")
 
     assert without_time(said) == [
         'level=info msg="not ready" service=default/chat pid=7 reason=Loading message="10 %"',
@@ -88,9 +88,8 @@ def test_what_waits_or_fails_in_each_pass_is_said_once_until_it_changes(
     ]
 
     want = desired(fleet(chat={}))
-    planned = PlannedRevision(want, observed(), nothing_to_do(want))
     for outcome in passes:
-        report.applied(planned, (outcome,))
+        report.on_applied(Pass(want, observed(), nothing_to_do(want), (outcome,)))
 
     assert without_time(said) == [
         "level=info msg=skipped action=move service=default/chat"
@@ -104,7 +103,7 @@ def test_a_stop_by_hand_is_said(said: io.StringIO) -> None:
     report = DaemonLog(log_to(said, "info"))
 
     for _ in range(2):
-        report.looked(observed(stopped={ref("chat"): "digest"}))
+        report.on_observed(observed(stopped={ref("chat"): "digest"}))
 
     assert without_time(said) == ['level=info msg="stopped by hand" service=default/chat']
 
@@ -112,8 +111,8 @@ def test_a_stop_by_hand_is_said(said: io.StringIO) -> None:
 def test_only_what_is_as_grave_as_the_level_is_said(said: io.StringIO) -> None:
     report = DaemonLog(log_to(said, "error"))
 
-    report.held("an older head")
-    report.refused("abc", ())
+    report.on_held("an older head")
+    report.on_refused("abc", ())
 
     assert without_time(said) == [
         'level=error msg="refused, what runs stays as it is" revision=abc'
@@ -133,9 +132,9 @@ def test_what_the_reporter_says_itself_comes_from_others_for_debugging_only(
 
 def test_an_empty_plan_is_said_too(said: io.StringIO) -> None:
     report = DaemonLog(log_to(said, "info"))
-    empty = Plan("abc", (), (), (), {NODE: 2}, {})
+    planned = Pass(desired(fleet()), observed(), Plan("abc", (), (), (), {NODE: 2}, {}))
 
-    report.planned(empty, None)  # type: ignore[arg-type]  # only plans with changes need more
-    report.planned(empty, None)  # type: ignore[arg-type]  # as above
+    report.on_planned(planned)
+    report.on_planned(planned)
 
     assert without_time(said) == ["level=info msg=plan revision=abc unchanged=2"]

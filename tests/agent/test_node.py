@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from agent.models.revisions import KeptModels
-from agent.node.delegate import AgentDelegate, unknown_node
 from agent.node.following import Following
 from agent.node.local import LocalAgent
 from agent.node.overlay import Overlay
 from agent.node.recorded import needed_digests, only_seen, recorded_node
 from agent.node.settings import Settings
+from agent.node.steps import AgentSteps, unknown_node
 from agent.node.view import RecordedNode, recorded_instances
 from agent.node.which import choose_node, node_of_fleet
 from agent.state.directory import StateDir
@@ -38,7 +38,7 @@ from tests.support.fleets import document, load_folder, model, node, service, wr
 from tests.support.gguf_models import tiny_llama
 from tests.support.owner import service as ref
 from tests.support.ports import own_port
-from tests.support.served_node import ServedNode, Silent
+from tests.support.served_node import ServedNode
 from tests.support.wait import wait_for
 
 HOST = platform.node().lower()
@@ -233,7 +233,7 @@ def test_who_only_compares_plans_as_the_agent_does_and_knows_its_node_when_the_f
         wait_for(lambda: store.lookup(needless) is not None)
         store.keep_only([])
 
-        name, loop = only_seen(source, None, settings, Silent(), Following())
+        name, loop = only_seen(source, None, settings, [], Following())
         loop.fetch()
         seen = loop.compare()
         served.stop_loop()
@@ -242,7 +242,7 @@ def test_who_only_compares_plans_as_the_agent_does_and_knows_its_node_when_the_f
             seen.desired.assignment.workloads
         ).targets.values()
         write_fleet(served.fleet, {"node.yaml": "kind: FleetNode"})
-        known, _ = only_seen(source, None, settings, Silent(), Following())
+        known, _ = only_seen(source, None, settings, [], Following())
 
     assert (name, known) == ("mac", "mac")
     assert (seen.plan.changes, seen.plan.blocked) == ((), ())
@@ -318,20 +318,20 @@ def test_who_comes_to_a_state_directory_that_another_has_taken_ends(tmp_path: Pa
         if len(saved) == 1:
             raise StateError("the disk is full")
 
-    delegate = AgentDelegate(
+    steps = AgentSteps(
         *("mac", agent, Overlay("mac", Settings(tmp_path)), DirectorySource(tmp_path)),
         busy=lambda: "in a rebase",
         save=save,
         end=lambda: ended.append(True),
-    )
+    ).steps()
     try:
-        delegate.prepare()
+        steps.prepare()
         assert saved == [], "nothing was lost"
         shutil.rmtree(agent.state.root.rename(tmp_path / "gone"))
         with pytest.raises(StateError, match="the disk is full"):
-            delegate.prepare()
+            steps.prepare()
         for _ in range(2):
-            delegate.prepare()
+            steps.prepare()
         assert (saved, ended) == ([0, 1], []), "again, until it is written"
 
         other = StateDir.open(tmp_path / "other")
@@ -339,13 +339,13 @@ def test_who_comes_to_a_state_directory_that_another_has_taken_ends(tmp_path: Pa
         agent.state.root.rename(tmp_path / "ours")
         other.root.rename(agent.state.root)
         with pytest.raises(StateInUse):
-            delegate.prepare()
+            steps.prepare()
         other.unlock()
     finally:
         agent.close(stop_children=True)
 
     assert ended == [True]
-    assert delegate.source_busy_reason() == "in a rebase"
+    assert steps.gate.busy_reason() == "in a rebase"
 
 
 def test_a_machine_is_the_node_of_the_fleet_that_it_applied_last(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from reconciler.agents.nodes import AgentNodes, AgentReport, AgentTimeouts
 from reconciler.agents.parallel import ask_all
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.nodestate import NodeOverrides
-from reconciler.cli.delegates import FleetDelegate
+from reconciler.cli.fleet_steps import FleetSteps
 from reconciler.core.observation import RevisionState, TargetState
 from reconciler.core.target import Result
 from reconciler.fleet.fleet import Fleet
@@ -560,7 +560,7 @@ def test_words_that_an_agent_changes_or_takes_back_are_not_planned_with(
     assert loaded.fleet is not None
     desired = Desired.of(checkout, loaded, loaded.fleet, no_facts)
     seen = []
-    delegate = FleetDelegate(found, lambda fleet: fleet, no_facts, None)
+    steps = FleetSteps(found, lambda fleet: fleet, no_facts, None).comparing()
 
     for said in (
         NodeOverrides(memory_fraction=0.5),
@@ -570,7 +570,7 @@ def test_words_that_an_agent_changes_or_takes_back_are_not_planned_with(
     ):
         agent.state = said_by("mac", said=said)
         found.observe()
-        before, desired = desired, delegate.apply_agent_overrides(desired)
+        before, desired = desired, steps.agent_overlay(desired)
         (mac,) = desired.fleet.all(FleetNode)
         seen.append(mac.spec.memory.fraction)
 

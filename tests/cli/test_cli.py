@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from agent.cli import main as agent_main
-from agent.node.delegate import unknown_node
+from agent.node.steps import unknown_node
 from reconciler.cli import COMMANDS, main
 from reconciler.console.edge import Exit, guarded
 from reconciler.core.prune import Before

@@ -15,7 +15,9 @@ import pytest
 from reconciler.cli.console import Console, Screen
 from reconciler.cli.progress import ProgressLine, asked_bar, progress_line
 from reconciler.console.edge import Exit, guarded, tell
+from reconciler.core.observation import Observation
 from reconciler.core.plan import Plan
+from reconciler.loop import Pass
 from reconciler.loop.desired import Desired, no_facts
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.load import load
@@ -136,14 +138,15 @@ def desired() -> Desired:
 def test_a_mistake_that_was_mended_is_acknowledged(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(Screen(), "text")
     first, mended = (desired() for _ in range(2))
-    plan = Plan("r1", (), (), (), {}, {})
+    empty = Plan("r1", (), (), (), {}, {})
+    before, after = (Pass(each, Observation({}, ()), empty) for each in (first, mended))
 
-    console.planned(plan, first)
-    console.refused("r2", ())
-    console.planned(plan, first)  # goes on meanwhile
+    console.on_planned(before)
+    console.on_refused("r2", ())
+    console.on_planned(before)  # goes on meanwhile
     meanwhile = capsys.readouterr()
-    console.planned(plan, mended)
-    console.planned(plan, mended)
+    console.on_planned(after)
+    console.on_planned(after)
 
     assert "is valid" not in meanwhile.err
     assert capsys.readouterr().err.count("is valid, and followed") == 1

@@ -24,6 +24,7 @@ from reconciler.http.thread import ServerThread
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.extender.app import make_app as make_extender
 from reconciler.kube.extender.tally import Sources, Tally
+from reconciler.loop import Pass
 from reconciler.metrics.exposition import exposition, family, info
 from reconciler.metrics.table import EVERYWHERE, PROGRAMS, MetricType
 from tests.kube.test_serving import CHAT, serving
@@ -69,9 +70,9 @@ def _agent(folder: Path) -> Iterator[int]:
 @contextmanager
 def _reconciler(_: Path) -> Iterator[int]:
     with serving() as served:
-        served.board.planned(nothing_to_do(CHAT), CHAT)
-        served.board.looked(observed(instance()))
-        served.board.passed(0.25)
+        served.board.on_planned(Pass(CHAT, observed(), nothing_to_do(CHAT)))
+        served.board.on_observed(observed(instance()))
+        served.board.on_ended(0.25)
         yield served.port
 
 

@@ -17,17 +17,16 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from reconciler.api.problem import Problem
 from reconciler.console.value import Listen, listen_address
 from reconciler.core.observation import Observation, TargetState
-from reconciler.core.plan import Action, Blocked, Change, Plan
+from reconciler.core.plan import Action, Blocked, Change
 from reconciler.core.target import Outcome, Result
 from reconciler.kube.server import Serves
 from reconciler.kube.server.board import Board, Role
 from reconciler.kube.server.metrics import collect
 from reconciler.kube.server.thread import OperatorServer
 from reconciler.kube.server.webhook import MOST_BODY_BYTES
-from reconciler.loop import PlannedRevision, Wake
+from reconciler.loop import Pass, Wake
 from reconciler.loop.desired import Desired
 from reconciler.loop.interfaces import Following
 from reconciler.source.history import HeldHead, RefusedRevision, SourceRecord
@@ -41,17 +40,11 @@ BODY = b'{"ref": "refs/heads/main"}'
 CHAT = desired(fleet(chat={}))
 
 
-class Silent:
-    """A Reporter that says nothing."""
+NOTHING_SEEN = Observation({}, ())
 
-    def planned(self, plan: Plan, desired: Desired) -> None: ...
-    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None: ...
-    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None: ...
-    def held(self, why: str) -> None: ...
-    def rewritten(self, how: str) -> None: ...
-    def source_lost(self, why: str, since: float) -> None: ...
-    def source_back(self) -> None: ...
-    def looked(self, observed: Observation) -> None: ...
+
+def nothing_planned(want: Desired = CHAT, **options: Any) -> Pass:
+    return Pass(want, NOTHING_SEEN, nothing_to_do(want, **options))
 
 
 class Served:
@@ -82,7 +75,7 @@ class Served:
 def serving(
     secret: Path | None = None, *, leads: bool = True, holder: str = "", **options: Any
 ) -> Iterator[Served]:
-    board, woken = Board(Silent(), lambda: Role(leads, holder)), Wake()
+    board, woken = Board(lambda: Role(leads, holder)), Wake()
     woken.wait(0)  # a new one asks for a fetch by itself
     server = OperatorServer(board, Serves(Listen("127.0.0.1", 0), secret), woken.fetch, **options)
     server.start()
@@ -107,7 +100,7 @@ def test_health_is_the_loops_and_readiness_waits_for_a_revision() -> None:
         status, said = served.ask("GET", "/readyz")
         assert (status, said["notReady"]) == (503, ["no revision was followed yet"])
 
-        served.board.planned(nothing_to_do(CHAT), CHAT)
+        served.board.on_planned(nothing_planned())
 
         assert served.ask("GET", "/readyz") == (
             200,
@@ -117,7 +110,7 @@ def test_health_is_the_loops_and_readiness_waits_for_a_revision() -> None:
 
 def test_one_that_stands_by_is_ready_and_names_who_leads() -> None:
     with serving(leads=False, holder="pod-a_1") as served:
-        served.board.planned(nothing_to_do(CHAT), CHAT)
+        served.board.on_planned(nothing_planned())
 
         status, said = served.ask("GET", "/readyz")
 
@@ -126,13 +119,13 @@ def test_one_that_stands_by_is_ready_and_names_who_leads() -> None:
 
 def test_a_source_that_is_gone_for_long_makes_it_not_ready_and_no_less_alive() -> None:
     with serving() as served:
-        served.board.planned(nothing_to_do(CHAT), CHAT)
-        served.board.source_lost("no route to host", since=0.0)
+        served.board.on_planned(nothing_planned())
+        served.board.on_source_lost("no route to host", since=0.0)
 
         assert served.ask("GET", "/readyz")[0] == 503
         assert served.ask("GET", "/healthz")[0] == 200
 
-        served.board.source_back()
+        served.board.on_source_back()
 
         assert served.ask("GET", "/readyz")[0] == 200
 
@@ -142,13 +135,12 @@ def test_metrics_are_what_the_loop_saw_last() -> None:
     states = {"cluster/prod": TargetState("cluster/prod", reachable=False)}
     change = Change(Action.UPDATE, "cluster/prod", ref(), "SettingsChanged", None)
     observed = Observation(states, (instance(target="cluster/prod"),))
-    plan = nothing_to_do(CHAT, blocked=(blocked,), changes=(change,))
-    planned = PlannedRevision(CHAT, observed, plan)
+    planned = nothing_planned(blocked=(blocked,), changes=(change,))
     with serving() as served:
-        served.board.planned(plan, CHAT)
-        served.board.looked(observed)
-        served.board.applied(planned, (Outcome(change, Result.APPLIED),))
-        served.board.passed(0.25)
+        served.board.on_planned(planned)
+        served.board.on_observed(observed)
+        served.board.on_applied(replace(planned, outcomes=(Outcome(change, Result.APPLIED),)))
+        served.board.on_ended(0.25)
 
         text = served.ask("GET", "/metrics")[1]["text"]
 
@@ -174,18 +166,18 @@ def gauge(board: Board, name: str) -> dict[tuple[str, ...], float]:
 
 
 def a_board() -> Board:
-    return Board(Silent(), lambda: Role(True))
+    return Board(lambda: Role(True))
 
 
 def test_a_service_that_never_came_has_a_series_while_it_is_declared() -> None:
     wanted = desired(fleet(chat={}, search={}, off={"suspend": True}))
     blocked = Blocked(ref("late"), "MemoryFits", "", None)
     board = a_board()
-    board.looked(Observation({}, (instance(target="cluster/prod"),)))
+    board.on_observed(Observation({}, (instance(target="cluster/prod"),)))
 
-    board.planned(nothing_to_do(wanted, blocked=(blocked,)), wanted)
+    board.on_planned(nothing_planned(wanted, blocked=(blocked,)))
     declared = gauge(board, "fleet_service_ready")
-    board.planned(nothing_to_do(CHAT), CHAT)
+    board.on_planned(nothing_planned())
 
     assert declared == {
         ("default/chat", "cluster/prod"): 1,
@@ -200,10 +192,10 @@ def test_a_step_counts_as_failing_until_it_succeeds_or_is_not_to_be_made_any_mor
     board = a_board()
 
     def tried(result: Result, *changes: Change) -> dict[tuple[str, ...], float]:
-        plan = nothing_to_do(CHAT, changes=changes)
-        board.planned(plan, CHAT)
+        planned = nothing_planned(changes=changes)
+        board.on_planned(planned)
         outcomes = tuple(Outcome(change, result) for change in changes[:1])
-        board.applied(PlannedRevision(CHAT, Observation({}, ()), plan), outcomes)
+        board.on_applied(replace(planned, outcomes=outcomes))
         return gauge(board, "fleet_changes_failing")
 
     assert tried(Result.FAILED, *steps) == {("cluster/prod",): 1}
@@ -219,9 +211,9 @@ def test_a_revision_that_is_not_followed_is_a_gauge_while_it_is_the_newest(name:
     record = replace(SourceRecord(), **{name: entry})
 
     before = gauge(board, metric)
-    board.fetched(Following("here", "main", "new", "old", record))
+    board.on_fetched(Following("here", "main", "new", "old", record))
     while_so = gauge(board, metric)
-    board.fetched(Following("here", "main", "newer", "newer", record))
+    board.on_fetched(Following("here", "main", "newer", "newer", record))
 
     assert (before, while_so, gauge(board, metric)) == ({(): 0}, {(): 1}, {(): 0})
 
@@ -350,7 +342,7 @@ def test_a_port_that_is_taken_stops_nothing_and_is_tried_again(
 ) -> None:
     port = own_port()
     with socket.create_server(("127.0.0.1", port)) as other:
-        board = Board(Silent(), lambda: Role(leads=True))
+        board = Board(lambda: Role(leads=True))
         server = OperatorServer(
             board, Serves(Listen("127.0.0.1", port)), lambda: None, retry_s=0.05
         )

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 
 from reconciler.api.errors import SourceError, StateError
 from reconciler.core.observation import Drift, DriftKind
-from reconciler.core.prune import Before
-from reconciler.fleet.fleet import Fleet
-from reconciler.loop import Loop, LoopDelegate, LoopTiming, Wake, poll_delay_s
+from reconciler.loop import Gate, Loop, LoopTiming, Wake, poll_delay_s, steps_of
 from reconciler.loop.desired import Desired, no_facts
 from reconciler.loop.journal import SourceJournal
 from reconciler.runtimes import RUNTIMES
@@ -35,9 +33,9 @@ def make_loop(root: Path, target: InMemoryTarget, **options: Any) -> tuple[Loop,
         **{
             "source": DirectorySource(root),
             "read": lambda checkout, held: load(checkout, RUNTIMES, cache, held),
-            "delegate": LoopDelegate(target),
+            "steps": steps_of(target),
             "journal": NoJournal(),
-            "report": said,
+            "listeners": [said],
             "wake": Wake(),
             "timing": LoopTiming(),
         }
@@ -68,21 +66,17 @@ def test_what_a_look_finds_out_of_the_machines_decides_the_same_revision_anew(
     target = InMemoryTarget()
     followed: list[Desired] = []
 
-    class Elsewhere(LoopDelegate):
+    def elsewhere(desired: Desired) -> Desired:
         """The service is none of this machine's, as is known after the first observation."""
-
-        def apply_agent_overrides(self, desired: Desired) -> Desired:
-            if not desired.assignment.workloads:
-                return desired
-            kept = {r: o for r, o in desired.fleet.objects.items() if r.kind != "InferenceService"}
-            fleet = replace(desired.fleet, objects=kept)
-            return Desired.of(desired.checkout, desired.loaded, fleet, no_facts, desired)
-
-        def on_revision(self, desired: Desired) -> None:
-            followed.append(desired)
+        if not desired.assignment.workloads:
+            return desired
+        kept = {r: o for r, o in desired.fleet.objects.items() if r.kind != "InferenceService"}
+        fleet = replace(desired.fleet, objects=kept)
+        return Desired.of(desired.checkout, desired.loaded, fleet, no_facts, desired)
 
     root = write_fleet(tmp_path, small_fleet())
-    loop, said = make_loop(root, target, delegate=Elsewhere(target))
+    steps = replace(steps_of(target), agent_overlay=elsewhere, follow=followed.append)
+    loop, said = make_loop(root, target, steps=steps)
 
     one_pass(loop)
     loop.sync()
@@ -212,15 +206,12 @@ def test_several_saves_within_a_moment_are_one_change(tmp_path: Path) -> None:
 
 
 def test_a_busy_source_is_not_read(tmp_path: Path) -> None:
-    class Rebasing(LoopDelegate):
-        def source_busy_reason(self) -> str:
-            return "a rebase is going on"
-
     target = InMemoryTarget()
+    rebasing = Gate(busy_reason=lambda: "a rebase is going on")
     loop, said = make_loop(
         write_fleet(tmp_path, small_fleet()),
         target,
-        delegate=Rebasing(target),
+        steps=replace(steps_of(target), gate=rebasing),
         timing=LoopTiming(busy_s=0.01),
     )
     loop.wake.wait(0)  # a new one asks for a fetch by itself
@@ -233,12 +224,10 @@ def test_a_busy_source_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_valid_revision_that_does_not_know_the_node_is_held(tmp_path: Path) -> None:
-    class Unknown(LoopDelegate):
-        def hold_reason(self, fleet: Fleet, before: Before) -> str:
-            return "no FleetNode: held"
-
     target = InMemoryTarget()
-    loop, said = make_loop(write_fleet(tmp_path, small_fleet()), target, delegate=Unknown(target))
+    unknown = Gate(hold_reason=lambda *_: "no FleetNode: held")
+    steps = replace(steps_of(target), gate=unknown)
+    loop, said = make_loop(write_fleet(tmp_path, small_fleet()), target, steps=steps)
 
     one_pass(loop)
 
@@ -251,15 +240,14 @@ def test_a_revision_that_could_not_be_followed_is_followed_with_the_next_fetch(
 ) -> None:
     full_disk, followed = iter([StateError("stopped.json: no space left on device")]), []
 
-    class OnFullDisk(LoopDelegate):
-        def on_revision(self, desired: Desired) -> None:
-            for error in full_disk:
-                raise error
-            followed.append(desired.fleet.revision)
+    def follow(desired: Desired) -> None:
+        for error in full_disk:
+            raise error
+        followed.append(desired.fleet.revision)
 
     target = InMemoryTarget()
     root = write_fleet(tmp_path, small_fleet())
-    loop, _ = make_loop(root, target, delegate=OnFullDisk(target))
+    loop, _ = make_loop(root, target, steps=replace(steps_of(target), follow=follow))
     with pytest.raises(StateError):
         loop.fetch()
 
@@ -290,9 +278,9 @@ def test_drift_that_is_only_reported_is_not_applied(tmp_path: Path) -> None:
 
 def test_that_nothing_is_left_to_do_is_said_once_for_each_revision(tmp_path: Path) -> None:
     target = InMemoryTarget()
-    converged = Converged(target)
+    converged = Converged()
     root = write_fleet(tmp_path, small_fleet())
-    loop, _ = make_loop(root, target, delegate=converged)
+    loop, _ = make_loop(root, target, listeners=[converged])
 
     said = []
     for files in ({}, {}, {}, {"more.yaml": service("more")}, {}, {}):
@@ -311,8 +299,8 @@ def test_what_is_only_shown_leaves_nothing_to_do(
     tmp_path: Path, kind: DriftKind, expected: int
 ) -> None:
     target = InMemoryTarget()
-    converged = Converged(target)
-    loop, _ = make_loop(write_fleet(tmp_path, small_fleet()), target, delegate=converged)
+    converged = Converged()
+    loop, _ = make_loop(write_fleet(tmp_path, small_fleet()), target, listeners=[converged])
     one_pass(loop)
     (ref,) = target.instances
     drifts = (Drift(kind, "an upgrade", 1000.0),)
@@ -566,27 +554,27 @@ def test_a_comparison_changes_nothing_and_says_what_the_look_after_it_applies(
 
 
 def test_where_nothing_may_be_read_or_written_nothing_is(tmp_path: Path) -> None:
-    class FullDisk(LoopDelegate):
-        is_full = True
+    full = threading.Event()
 
-        def prepare(self) -> None:
-            if self.is_full:
-                raise StateError("the state directory is gone")
+    def prepare() -> None:
+        if full.is_set():
+            raise StateError("the state directory is gone")
 
+    full.set()
     target = InMemoryTarget()
-    delegate = FullDisk(target)
-    loop, said = make_loop(write_fleet(tmp_path, small_fleet()), target, delegate=delegate)
+    steps = replace(steps_of(target), prepare=prepare)
+    loop, said = make_loop(write_fleet(tmp_path, small_fleet()), target, steps=steps)
 
     for step in (loop.fetch, loop.sync):
         with pytest.raises(StateError):
             step()
     held = loop.revisions.state().held
-    delegate.is_full = False
+    full.clear()
     loop.fetch()
-    delegate.is_full = True
+    full.set()
     with pytest.raises(StateError):
         loop.sync()
-    delegate.is_full = False
+    full.clear()
     one_pass(loop)
 
     assert held == "the state directory is gone"

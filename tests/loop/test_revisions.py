@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from reconciler.api.errors import SourceError, StateError
 from reconciler.fleet.fleet import Fleet
-from reconciler.loop import Loop, LoopDelegate, LoopTiming, Wake
+from reconciler.loop import Gate, Loop, LoopTiming, Wake, steps_of
 from reconciler.loop.interfaces import Following
 from reconciler.loop.journal import SourceJournal
 from reconciler.runtimes import RUNTIMES
@@ -101,7 +101,7 @@ class Machine:
         self.target, self.said = InMemoryTarget(), Said()
         self.file = HistoryFile(folder / "history.json")
         self.now = 1000.0
-        self.delegate = LoopDelegate(self.target)
+        self.steps = steps_of(self.target)
         self.start()
 
     def start(self) -> None:
@@ -109,9 +109,9 @@ class Machine:
         self.loop = Loop(
             source=self.branch,
             read=lambda checkout, held: load(checkout, RUNTIMES, None, held),
-            delegate=self.delegate,
+            steps=self.steps,
             journal=self.journal,
-            report=self.said,
+            listeners=[self.said],
             wake=Wake(),
             timing=self.timing,
         )
@@ -324,8 +324,7 @@ def test_a_rewritten_branch_is_followed_and_that_is_said(machine: Machine) -> No
 def test_after_each_fetch_it_is_known_what_is_followed_and_why_nothing_newer(
     machine: Machine,
 ) -> None:
-    known: list[Following] = []
-    machine.delegate.on_fetched = known.append  # type: ignore[method-assign]
+    known = machine.said.followings
     followed = []
 
     def look() -> Following:
@@ -370,15 +369,15 @@ def test_what_is_known_of_another_revision_than_the_newest_is_not_said_of_it() -
 
 
 def test_why_a_fetch_failed_is_known(machine: Machine) -> None:
-    known: list[Following] = []
-    machine.delegate.on_fetched = known.append  # type: ignore[method-assign]
+    known = machine.said.followings
     why = ["the state directory is gone"]
 
     def prepare() -> None:
         if why:
             raise StateError(why[0])
 
-    machine.delegate.prepare = prepare  # type: ignore[method-assign]
+    machine.steps = replace(machine.steps, prepare=prepare)
+    machine.start()
     with pytest.raises(StateError):
         machine.loop.fetch()
     why.clear()
@@ -463,7 +462,7 @@ def test_at_its_start_a_loop_goes_on_from_what_its_targets_say_was_followed_last
             return None
         return NotedRevision("home", here, "main", noted, here, "", noted_at=5.0)
 
-    machine.delegate.noted = last  # type: ignore[method-assign]
+    machine.steps = replace(machine.steps, gate=Gate(noted=last))
     machine.branch.lost = "no route"
     machine.branch.is_emptied = not is_here
     machine.start()
@@ -490,7 +489,8 @@ def test_targets_that_do_not_say_what_was_followed_are_asked_again(machine: Mach
         asked.append("")
         raise SourceError("the cluster does not answer")
 
-    machine.delegate.noted = unknown  # type: ignore[method-assign]
+    machine.steps = replace(machine.steps, gate=Gate(noted=unknown))
+    machine.start()
     machine.branch.lost = "no route"
 
     machine.loop.fetch()
@@ -557,13 +557,14 @@ def test_while_nothing_is_to_be_removed_a_source_that_moved_is_applied_and_noted
 
 
 def test_a_busy_source_is_not_asked_and_holds_removals_back(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, quiet_s=60.0)
+    machine, busy = Machine(tmp_path, quiet_s=60.0), [""]
+    machine.steps = replace(machine.steps, gate=Gate(busy_reason=lambda: busy[0] or None))
+    machine.start()
     machine.one_pass()
     machine.branch.push(TWO, {"node.yaml": node(), "model.yaml": model()})
     machine.loop.fetch()
     machine.now += 59.0
-    busy = ["a rebase is going on"]
-    machine.delegate.source_busy_reason = lambda: busy[0] or None  # type: ignore[method-assign]
+    busy[0] = "a rebase is going on"
     machine.branch.lost = "it must not be asked"
 
     machine.loop.fetch()
@@ -629,14 +630,13 @@ def test_what_the_disk_does_not_take_is_said_until_it_does(tmp_path: Path) -> No
     assert machine.revisions.state().held == ""
 
 
-def test_a_delegate_may_hold_a_valid_revision_by_what_was_applied_before(
+def test_a_gate_may_hold_a_valid_revision_by_what_was_applied_before(
     machine: Machine,
 ) -> None:
-    class Careful(LoopDelegate):
-        def hold_reason(self, fleet: Fleet, before: object) -> str | None:
-            return f"not after {before}" if fleet.revision == TWO else None
+    def hold_reason(fleet: Fleet, before: object) -> str | None:
+        return f"not after {before}" if fleet.revision == TWO else None
 
-    machine.delegate = Careful(machine.target)
+    machine.steps = replace(machine.steps, gate=Gate(hold_reason=hold_reason))
     machine.start()
     machine.one_pass()
     machine.branch.push(TWO, MORE)

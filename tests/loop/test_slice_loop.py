@@ -11,7 +11,7 @@ import pytest
 from agent.node.following import Following
 from agent.node.node import owned
 from agent.node.settings import Settings
-from reconciler.loop import Loop, LoopDelegate, Wake
+from reconciler.loop import Loop, Wake, steps_of
 from reconciler.loop.journal import SourceJournal
 from reconciler.source.directory import DirectorySource
 from reconciler.source.git import GitSource
@@ -40,7 +40,7 @@ class Agent:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        self.delegate = LoopDelegate(self.target)
+        self.steps = steps_of(self.target)
         self.restart()
 
     def restart(self) -> None:
@@ -51,9 +51,9 @@ class Agent:
             source=source,
             read=slice_reader("mac", lambda: journal.last),
             journal=journal,
-            report=self.said,
+            listeners=[self.said],
             wake=Wake(),
-            delegate=self.delegate,
+            steps=self.steps,
         )
 
     def one_pass(self) -> set[str]:
@@ -213,8 +213,8 @@ def test_a_fresh_agent_leaves_what_may_be_meant_for_a_node_that_it_cannot_read(
 def test_nothing_is_settled_while_something_is_held(
     agent: Agent, broken: dict[str, str], mended: dict[str, str]
 ) -> None:
-    agent.delegate = converged = Converged(agent.target)
-    agent.restart()
+    converged = Converged()
+    agent.loop.listeners.add(converged)
     agent.repo.publish(broken)
 
     agent.one_pass()
@@ -280,7 +280,7 @@ def test_files_that_were_read_to_find_the_node_are_not_parsed_again(tmp_path: Pa
     fleet = write_fleet(tmp_path / "fleet", small_fleet())
     settings, following = Settings(tmp_path / "state"), Following(own_slice=True)
 
-    with owned(DirectorySource(fleet), None, settings, Wake(), Said(), following) as here:
+    with owned(DirectorySource(fleet), None, settings, Wake(), [], following) as here:
         to_find_it = list(following.cache.files.values())
         here.loop.fetch()
         followed = list(following.cache.files.values())

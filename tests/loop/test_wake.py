@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.loop import Loop, LoopDelegate, LoopTiming, Wake
+from reconciler.loop import Listener, Loop, LoopTiming, Wake, steps_of
 from reconciler.loop.wake import LONGEST_GATHER_S
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import Checkout
 from reconciler.source.directory import DirectorySource
 from reconciler.source.load import load
 from tests.support.fleets import small_fleet, write_fleet
-from tests.support.said import Said
 from tests.support.targets import InMemoryTarget, NoJournal
 from tests.support.wait import PATIENCE_S, wait_for
 
@@ -103,16 +102,15 @@ class Counting(DirectorySource):
         return super().fetch()
 
 
-class Passes(LoopDelegate):
+class Passes(Listener):
     """Notes how long each pass took, and how often the source had been read when it ended."""
 
     def __init__(self, source: Counting) -> None:
-        super().__init__(InMemoryTarget())
         self.source = source
         self.took_s: list[float] = []
         self.read: list[int] = []
 
-    def on_pass(self, seconds: float) -> None:
+    def on_ended(self, seconds: float) -> None:
         self.took_s.append(seconds)
         self.read.append(self.source.fetches)
 
@@ -124,9 +122,9 @@ def running(root: Path, **timing: float) -> Iterator[tuple[Loop, Passes]]:
     loop = Loop(
         source=source,
         read=lambda checkout, held: load(checkout, RUNTIMES, None, held),
-        delegate=passes,
+        steps=steps_of(InMemoryTarget()),
         journal=NoJournal(),
-        report=Said(),
+        listeners=[passes],
         wake=Wake(),
         timing=LoopTiming(**timing),
     )
@@ -190,9 +188,9 @@ def test_a_loop_that_was_stopped_before_it_began_does_nothing(tmp_path: Path) ->
     Loop(
         source=source,
         read=lambda checkout, held: load(checkout, RUNTIMES, None, held),
-        delegate=passes,
+        steps=steps_of(InMemoryTarget()),
         journal=NoJournal(),
-        report=Said(),
+        listeners=[passes],
         wake=wake,
     ).run()
 

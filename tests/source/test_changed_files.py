@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.loop import Loop, LoopDelegate, LoopTiming, Wake
+from reconciler.loop import Loop, LoopTiming, Wake, steps_of
 from reconciler.loop.journal import SourceJournal
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import Source
@@ -50,9 +50,9 @@ class World:
             **{
                 "source": source,
                 "read": lambda checkout, held: load(checkout, RUNTIMES, cache, held),
-                "delegate": LoopDelegate(self.target),
+                "steps": steps_of(self.target),
                 "journal": NoJournal(),
-                "report": self.said,
+                "listeners": [self.said],
                 "wake": Wake(),
                 "timing": AT_ONCE,
             }

@@ -1,20 +1,19 @@
-"""Who keep what a loop tells them, for its tests."""
+"""Listeners that keep what they hear, for tests of loops."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from reconciler.api.problem import Problem
-from reconciler.core.observation import Observation
 from reconciler.core.plan import Plan
-from reconciler.core.target import Outcome, Target
-from reconciler.loop import LoopDelegate, PlannedRevision
+from reconciler.core.target import Outcome
+from reconciler.loop import Following, Listener, Pass
 from reconciler.loop.desired import Desired
 
 
 @dataclass
-class Said:
-    """A Reporter that keeps what it is told."""
+class Said(Listener):
+    """Keeps what it hears."""
 
     plans: list[Plan] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -23,37 +22,37 @@ class Said:
     rewrites: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     back: int = 0
+    followings: list[Following] = field(default_factory=list)
 
-    def planned(self, plan: Plan, desired: Desired) -> None:
-        self.plans.append(plan)
+    def on_fetched(self, following: Following) -> None:
+        self.followings.append(following)
 
-    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
-        self.outcomes += outcomes
+    def on_planned(self, planned: Pass) -> None:
+        self.plans.append(planned.plan)
 
-    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+    def on_applied(self, done: Pass) -> None:
+        self.outcomes += done.outcomes
+
+    def on_refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         self.problems += problems
 
-    def held(self, why: str) -> None:
+    def on_held(self, why: str) -> None:
         self.holds.append(why)
 
-    def rewritten(self, how: str) -> None:
+    def on_rewritten(self, how: str) -> None:
         self.rewrites.append(how)
 
-    def source_lost(self, why: str, since: float) -> None:
+    def on_source_lost(self, why: str, since: float) -> None:
         self.lost.append(why)
 
-    def source_back(self) -> None:
+    def on_source_back(self) -> None:
         self.back += 1
 
-    def looked(self, observed: Observation) -> None:
-        """Nothing to keep."""
 
-
-class Converged(LoopDelegate):
+class Converged(Listener):
     """Keeps the revisions of which nothing was left to do."""
 
-    def __init__(self, target: Target) -> None:
-        super().__init__(target)
+    def __init__(self) -> None:
         self.revisions: list[str] = []
 
     def on_converged(self, desired: Desired) -> None:

@@ -26,13 +26,8 @@ from agent.server import ListenSettings
 from agent.server.board import StateBoard
 from agent.server.measure import sampler
 from agent.server.serving import StateServer
-from reconciler.api.problem import Problem
 from reconciler.console.value import PortRange
-from reconciler.core.observation import Observation
-from reconciler.core.plan import Plan
-from reconciler.core.target import Outcome
-from reconciler.loop import LoopTiming, PlannedRevision, Wake
-from reconciler.loop.desired import Desired
+from reconciler.loop import LoopTiming, Wake
 from reconciler.source.directory import DirectorySource
 from tests.support.counting_engine import write_engine
 from tests.support.fleets import model, node, write_fleet
@@ -41,19 +36,6 @@ from tests.support.ports import own_row
 from tests.support.wait import PATIENCE_S, wait_for
 
 _INTERVALS = Intervals(sample_s=0.05)
-
-
-class Silent:
-    """A reporter for nobody."""
-
-    def planned(self, plan: Plan, desired: Desired) -> None: ...
-    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None: ...
-    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None: ...
-    def held(self, why: str) -> None: ...
-    def rewritten(self, how: str) -> None: ...
-    def source_lost(self, why: str, since: float) -> None: ...
-    def source_back(self) -> None: ...
-    def looked(self, observed: Observation) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +95,7 @@ class ServedNode:
         own = {"node.yaml": node(), "model.yaml": model("tiny", source="tiny.gguf")}
         write_fleet(fleet, own | dict(files))
         programs = {"llama-server": write_engine(root, *engine)}
-        wake, board = wake or Wake(), StateBoard(Silent())
+        wake = wake or Wake()
         with (
             own_row() as row,
             owned(
@@ -126,13 +108,13 @@ class ServedNode:
                     intervals=intervals,
                 ),
                 wake,
-                board,
+                [],
                 Following(LoopTiming(poll_s=3600, resync_s=0.5)),
                 stop_children=True,
             ) as here,
         ):
-            board.processes = here.agent.processes
-            here.delegate.watch_passes = board.passed
+            board = StateBoard(here.agent.processes)
+            here.loop.listeners.add(board)
             serving = StateServer(
                 *(here, board, listen or ListenSettings(port=0), wake),
                 sampler=sampler(here, board),

@@ -7,7 +7,8 @@ fleet, looks at nothing: what was said of its services before may not be so any 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reconciler.api.meta import GROUP
@@ -21,6 +22,7 @@ from reconciler.kube.objects import (
     id_of,
     ref_of,
 )
+from reconciler.kube.status.attempts import Attempts
 from reconciler.kube.status.conditions import DRIFTED, READY, RECONCILING, Condition, set_conditions
 from reconciler.kube.status.events import EventWriter
 from reconciler.kube.status.fleet_status import (
@@ -32,15 +34,42 @@ from reconciler.kube.status.fleet_status import (
 )
 from reconciler.kube.status.status import SERVICE_FIELDS, owned
 from reconciler.kube.status.writer import DesiredStatus, StatusWriter
+from reconciler.loop import Listener
 from reconciler.timestamps import timestamp
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
-    from reconciler.loop.interfaces import Following
+    from reconciler.loop import Following
 
 _AGAIN_S = 60.0  # the same is said again so often: somebody may have applied it meanwhile
 
 _NOT_KNOWN = (READY, DRIFTED)
+
+
+class IdleListener(Listener):
+    """Says so after each pass in which nothing was followed, once the Fleet's name is known."""
+
+    def __init__(
+        self, reports: Sequence[IdleReport], on_written: Callable[[int, int], None]
+    ) -> None:
+        """`on_written` learns how many statuses and events were written."""
+        self._reports = tuple(reports)
+        self._on_written = on_written
+        self._attempts = Attempts()
+        self._idle: Following | None = None
+
+    def on_fetched(self, following: Following) -> None:
+        is_idle = following.followed is None and following.noted_fleet
+        self._idle = following if is_idle else None
+
+    def on_ended(self, seconds: float) -> None:
+        if self._idle is None:
+            return
+        for report in self._reports:
+            self._attempts.attempt(report.cluster, partial(self._report, report, self._idle))
+
+    def _report(self, report: IdleReport, following: Following) -> None:
+        self._on_written(*report.report(following, following.noted_fleet))
 
 
 class IdleReport:

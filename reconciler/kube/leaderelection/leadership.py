@@ -61,6 +61,11 @@ class Leadership:
         for claim in self._claims.values():
             claim.start()
 
+    @property
+    def leads_anywhere(self) -> bool:
+        """Whether this process applies to one of the clusters."""
+        return any(self.leads(api.name) for api in self._apis)
+
     def leads(self, cluster: str) -> bool:
         """Whether we may write there now."""
         claim = self._claims.get(cluster)

@@ -1,7 +1,7 @@
 """A reconciler that stays beside its clusters: who leads, what is written, what is served.
 
-operator = Operator(console, apis, wake, serves)
-loop = Loop(..., delegate, journal, operator.report, wake)  # delegates `on_revision`, `on_pass`
+operator = Operator(apis, wake, serves)
+loop = Loop(..., listeners=(*operator.listeners, console), wake)
 with operator:
     loop.run()
 """
@@ -20,52 +20,51 @@ from typing import TYPE_CHECKING, Self
 
 from reconciler.api.fleet import FleetPolicy
 from reconciler.kube.crsource.source import ClusterCheckout, ClusterSource
-from reconciler.kube.leaderelection.idle import IdleReport
+from reconciler.kube.leaderelection.idle import IdleListener, IdleReport
 from reconciler.kube.leaderelection.leadership import CLIENT_GO, Leadership
 from reconciler.kube.server import NOTHING, Serves
 from reconciler.kube.server.board import Board
 from reconciler.kube.speeds.reader import PodSpeeds
-from reconciler.kube.status.reporter import LONGEST_S, ClusterStatusWriter, StatusReporter
+from reconciler.kube.status.attempts import Attempts
+from reconciler.kube.status.reporter import LONGEST_S, ClusterStatusWriter, StatusListener
+from reconciler.loop import Listener
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
     from reconciler.kube.leaderelection.lease import Times
     from reconciler.kube.server.thread import OperatorServer
-    from reconciler.loop import Reporter, Wake
+    from reconciler.loop import Pass, Wake
     from reconciler.loop.desired import Desired
-    from reconciler.loop.interfaces import Following
 
 
-class Operator:
+class Operator(Listener):
     """Holds the Leases, writes statuses and events, and serves HTTP while it is entered."""
 
     def __init__(
         self,
-        report: Reporter,
         apis: Sequence[ApiServer],
         wake: Wake,
         serves: Serves = NOTHING,
         source: ClusterSource | None = None,
         times: Times = CLIENT_GO,
         *,
-        speaks: bool = False,
         stays: bool = True,
     ) -> None:
         """`source`: the clusters' own objects are the fleet; it is notified of what was followed.
-        `speaks`: every plan is printed, also one that another process carries out. `stays`: longer
-        than a revision takes, so that what changes with the traffic is written too."""
+        `stays`: longer than a revision takes, so that what changes with the traffic is written
+        too."""
         identity = own_identity()
         self._wake = wake
-        self._idle: tuple[Following, str] | None = None  # the fleet that cannot be followed
-        self._idles = tuple(IdleReport(api, identity, times) for api in apis)
         self._serves = serves
         self._source = source
         self._serving: OperatorServer | None = None
+        self._attempts = Attempts()
         self.leadership = Leadership(apis, identity, wake.look, times, wake.fetch)
+        self.board = Board(lambda: self.leadership.role)
         self._counting = threading.Lock()
         leads = {api.name: partial(self.leadership.leads, api.name) for api in apis}
         self._speeds = tuple(
-            PodSpeeds(api, leads[api.name], lambda count: self._told(count, 0))
+            PodSpeeds(api, leads[api.name], lambda count: self._count(count, 0))
             for api in apis
             if stays
         )
@@ -75,33 +74,27 @@ class Operator:
             ClusterStatusWriter(api, leads[api.name], identity, speeds.get(api.name), longest_s)
             for api in apis
         ]
-        self._statuses = StatusReporter(report, writers, self._told, self._led, speaks=speaks)
-        self.report = Board(self._statuses, lambda: self.leadership.role)
+        idles = [IdleReport(api, identity, times) for api in apis]
+        self.listeners: tuple[Listener, ...] = (
+            self,
+            self.board,
+            StatusListener(writers, self._count, wake.look_soon),
+            IdleListener(idles, self._count),
+        )
 
-    def on_fetched(self, following: Following, fleet: str) -> None:
-        """The source was read, or could not be. `fleet`: the Fleet's name, where it is known before
-        a revision is followed; empty: it is not."""
-        self._statuses.following = following
-        self.report.fetched(following)
-        self._idle = (following, fleet) if fleet and following.followed is None else None
-
-    def on_revision(self, desired: Desired) -> None:
-        """A new revision: its Fleet's name determines the Lease."""
+    def on_followed(self, desired: Desired) -> None:
+        """The Fleet's name determines the Lease."""
         fleets = desired.fleet.all(FleetPolicy)
         if fleets:
             self.leadership.follow(fleets[0].metadata.name)
 
-    def on_pass(self, seconds: float) -> None:
-        """A pass has ended."""
-        if self._idle is not None:
-            for idle in self._idles:
-                self._statuses.guard(idle.cluster, partial(self._report_idle, idle, *self._idle))
-        self.report.passed(seconds)
-        if self._statuses.is_behind:
-            self._wake.look_soon()
-
-    def _report_idle(self, idle: IdleReport, following: Following, fleet: str) -> None:
-        self._told(*idle.report(following, fleet))
+    def on_applied(self, done: Pass) -> None:
+        """What was applied of the clusters' own objects is remembered there."""
+        checkout = done.desired.checkout
+        if self._source is None or not self.leadership.leads_anywhere:
+            return
+        if isinstance(checkout, ClusterCheckout):
+            self._attempts.attempt("", partial(self._source.remember, checkout))
 
     @property
     def port(self) -> int | None:
@@ -112,7 +105,7 @@ class Operator:
         if self._serves.listen is not None:
             from reconciler.kube.server.thread import OperatorServer  # the web framework is 40 ms
 
-            self._serving = OperatorServer(self.report, self._serves, self._news)
+            self._serving = OperatorServer(self.board, self._serves, self._news)
             self._serving.start()
         for speeds in self._speeds:
             speeds.start()
@@ -136,15 +129,11 @@ class Operator:
         self._wake.fetch()
         self.leadership.pass_on()
 
-    def _told(self, statuses: int, events: int) -> None:
+    def _count(self, statuses: int, events: int) -> None:
         """By the loop, and by a thread of each cluster."""
         with self._counting:
-            self.report.status_writes += statuses
-            self.report.event_writes += events
-
-    def _led(self, desired: Desired) -> None:
-        if self._source is not None and isinstance(desired.checkout, ClusterCheckout):
-            self._source.remember(desired.checkout)
+            self.board.status_writes += statuses
+            self.board.event_writes += events
 
 
 def own_identity() -> str:

@@ -1,4 +1,4 @@
-"""The last observation of the loop, for HTTP: a reporter that also remembers.
+"""The last observation of the loop, for HTTP: a listener that remembers.
 
 The loop's thread writes, others read. Every field is replaced as a whole, so a reader needs no
 lock.
@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.core.target import Result
+from reconciler.loop import Listener
 
 if TYPE_CHECKING:
     from reconciler.api.problem import Problem
     from reconciler.core.observation import Observation
     from reconciler.core.plan import Change, Plan
-    from reconciler.core.target import Outcome
-    from reconciler.loop import PlannedRevision, Reporter
-    from reconciler.loop.desired import Desired
-    from reconciler.loop.interfaces import Following
+    from reconciler.loop import Following, Pass
 
 _SLOWEST_PASS_S = 900.0  # 4,000 objects take 18 s at first; a throttled server many times that
 _SLOWEST_FIRST_S = 3600.0  # git may wait half an hour for its lock, and half an hour for a clone
@@ -43,11 +41,10 @@ class Role:
     holder: str = ""
 
 
-class Board:
-    """A Reporter that passes everything on to another one and keeps the last of each."""
+class Board(Listener):
+    """The last of everything that a loop says."""
 
-    def __init__(self, to: Reporter, role: Callable[[], Role]) -> None:
-        self._to = to
+    def __init__(self, role: Callable[[], Role]) -> None:
         self.role = role
         self.observed: Observation | None = None
         self.plan: Plan | None = None
@@ -66,52 +63,36 @@ class Board:
         self.passed_at: float | None = None  # epoch seconds
         self._passed_mono = time.monotonic()
 
-    # The loop's reporter.
+    def on_planned(self, planned: Pass) -> None:
+        self.plan, self.held_why = planned.plan, ""
+        self.declared = frozenset(_declared(planned))
+        self.failing &= {_step(change) for change in planned.plan.changes}
 
-    def planned(self, plan: Plan, desired: Desired) -> None:
-        self.plan, self.held_why = plan, ""
-        self.declared = frozenset(_declared(plan, desired))
-        self.failing &= {_step(change) for change in plan.changes}
-        self._to.planned(plan, desired)
-
-    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
-        for outcome in outcomes:
+    def on_applied(self, done: Pass) -> None:
+        for outcome in done.outcomes:
             self.outcomes[str(outcome.change.action), str(outcome.result)] += 1
             failed, step = outcome.result is Result.FAILED, _step(outcome.change)
             (self.failing.add if failed else self.failing.discard)(step)
-        self._to.applied(planned, outcomes)
 
-    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+    def on_refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         self.refusals += 1
-        self._to.refused(revision, problems)
 
-    def held(self, why: str) -> None:
+    def on_held(self, why: str) -> None:
         self.held_why = why
-        self._to.held(why)
 
-    def rewritten(self, how: str) -> None:
-        self._to.rewritten(how)
-
-    def source_lost(self, why: str, since: float) -> None:
+    def on_source_lost(self, why: str, since: float) -> None:
         self.lost_since = since
-        self._to.source_lost(why, since)
 
-    def source_back(self) -> None:
+    def on_source_back(self) -> None:
         self.lost_since = None
-        self._to.source_back()
 
-    def looked(self, observed: Observation) -> None:
+    def on_observed(self, observed: Observation) -> None:
         self.observed = observed
-        self._to.looked(observed)
 
-    # The rest.
-
-    def fetched(self, following: Following) -> None:
-        """The source was read, or could not be."""
+    def on_fetched(self, following: Following) -> None:
         self.following = following
 
-    def passed(self, seconds: float) -> None:
-        """The loop made a pass, whether or not there was anything to do in it."""
+    def on_ended(self, seconds: float) -> None:
         self.passes += 1
         self.pass_s, self.passed_at, self._passed_mono = seconds, time.time(), time.monotonic()
 
@@ -137,8 +118,9 @@ class Board:
         return tuple(why)
 
 
-def _declared(plan: Plan, desired: Desired) -> Iterator[Served]:
+def _declared(planned: Pass) -> Iterator[Served]:
     """The services that should answer, also those that never came."""
+    plan, desired = planned.plan, planned.desired
     placed = [w for w in desired.assignment.workloads if not w.suspended]
     yield from ((w.ref.label, w.target) for w in placed)
     there = {w.ref for w in desired.assignment.workloads}

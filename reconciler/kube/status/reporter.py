@@ -1,11 +1,10 @@
 """What is written to a cluster after each pass: statuses on the fleet's documents, and events.
 
-A Reporter of the loop, around another one. Only who leads tells a cluster anything.
+Only who leads writes anything.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 import time
@@ -15,7 +14,6 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from reconciler.api.errors import ReconcilerError
 from reconciler.api.fleet import FleetPolicy
 from reconciler.api.kinds import KIND_TABLE
 from reconciler.api.meta import GROUP, ObjectRef
@@ -30,6 +28,7 @@ from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.observed import observed_clusters, planned_clusters
 from reconciler.kube.speeds.reader import PodSpeeds, SpeedLook
+from reconciler.kube.status.attempts import Attempts
 from reconciler.kube.status.events import EventWriter, happenings
 from reconciler.kube.status.fleet_status import (
     FLEET_FIELDS,
@@ -41,25 +40,22 @@ from reconciler.kube.status.fleet_status import (
 from reconciler.kube.status.status import NODE_FIELDS, SERVICE_FIELDS, node_status, service_status
 from reconciler.kube.status.view import ClusterView
 from reconciler.kube.status.writer import DesiredStatus, StatusWriter
+from reconciler.loop import Listener
 from reconciler.memo import Memo
 from reconciler.timestamps import timestamp
 
 if TYPE_CHECKING:
-    from reconciler.api.problem import Problem
-    from reconciler.core.observation import Observation
     from reconciler.core.plan import Plan
     from reconciler.core.target import Outcome
     from reconciler.kube.client.api import ApiServer
-    from reconciler.loop import PlannedRevision, Reporter
+    from reconciler.loop import Following, Pass
     from reconciler.loop.desired import Desired
-    from reconciler.loop.interfaces import Following
 
 Objects = Mapping[ObjectId, Manifest]
 
 LONGEST_S = 0.3
 
 _TOLD = frozenset(kind.name for kind in KIND_TABLE.values() if kind.has_status)
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -84,13 +80,11 @@ class ClusterStatusWriter:
         self.statuses = StatusWriter(self.api)
         self.events = EventWriter(self.api, self.identity)
 
-    def report(
-        self, planned: PlannedRevision, outcomes: Sequence[Outcome], following: Following | None
-    ) -> tuple[int, int]:
+    def report(self, done: Pass, following: Following | None) -> tuple[int, int]:
         """How many statuses and events were written; none for a cluster that gave no answer. Raises
         ClusterError."""
-        desired, plan, cluster = planned.desired, planned.plan, self.api.name
-        state = observed_clusters(planned.observed).get(f"cluster/{cluster}")
+        desired, plan, cluster = done.desired, done.plan, self.api.name
+        state = observed_clusters(done.observed).get(f"cluster/{cluster}")
         if state is None or not self.leads():
             return 0, 0
         objects = state.documents
@@ -101,11 +95,11 @@ class ClusterStatusWriter:
             cluster=cluster,
             desired=desired,
             plan=plan,
-            instances=planned.observed.instances,
+            instances=done.observed.instances,
             objects=objects,
             pods=state.pods.troubled,
             leases=_leases(desired, cluster, state.nearby.heartbeats),
-            failed=_failures(outcomes, cluster),
+            failed=_failures(done.outcomes, cluster),
             generations=_generations(desired, cluster),
         )
         documents = _Documents(objects, self.statuses.current)
@@ -114,7 +108,7 @@ class ClusterStatusWriter:
             (_fleet_entry(of, live) for of, live in fleets), self.entries(view, documents)
         )
         told = chain.from_iterable(fleet_events(of, live) for of, live in fleets)
-        happened = (*told, *happenings(plan, outcomes, cluster), *_contributed(plan, cluster))
+        happened = (*told, *happenings(plan, done.outcomes, cluster), *_contributed(plan, cluster))
         written = self.statuses.write(entries)
         return written, self.events.write(happened, documents)
 
@@ -233,85 +227,33 @@ def _generations(desired: Desired, cluster: str) -> Mapping[ObjectRef, int] | No
     return checkout.generations if here and isinstance(checkout, ClusterCheckout) else None
 
 
-class StatusReporter:
-    """The loop's Reporter. What it learns of a pass goes to every cluster once the pass is over.
-
-    A process that is on standby everywhere says nothing of its plans to people either: another
-    one carries them out, and says so."""
+class StatusListener(Listener):
+    """Writes to every cluster what a pass found there, once it is over."""
 
     def __init__(
         self,
-        to: Reporter,
         writers: Sequence[ClusterStatusWriter],
-        told: Callable[[int, int], None] = lambda statuses, events: None,
-        led: Callable[[Desired], None] = lambda desired: None,
-        *,
-        speaks: bool = False,
+        on_written: Callable[[int, int], None],
+        look_soon: Callable[[], None],
     ) -> None:
-        """`told` learns how many statuses and events were written; `led` of each pass that was made
-        as the leader. `led` may raise a ReconcilerError."""
-        self._to = to
+        """`on_written` learns how many statuses and events were written; `look_soon` asks for
+        another pass, where some were left to it."""
         self._writers = tuple(writers)
-        self._told = told
-        self._led = led
-        self._speaks = speaks
-        self._why: dict[str, str] = {}
-        self.following: Following | None = None  # as the source was read last
+        self._on_written = on_written
+        self._look_soon = look_soon
+        self._attempts = Attempts()
+        self._following: Following | None = None  # as the source was read last
 
-    @property
-    def _leads(self) -> bool:
-        return any(writer.leads() for writer in self._writers) or not self._writers
+    def on_fetched(self, following: Following) -> None:
+        self._following = following
 
-    @property
-    def is_behind(self) -> bool:
-        """Whether the last pass left statuses to the next one."""
-        return any(writer.is_behind for writer in self._writers)
-
-    def planned(self, plan: Plan, desired: Desired) -> None:
-        if self._speaks or self._leads:
-            self._to.planned(plan, desired)
-
-    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
-        if self._speaks or self._leads:
-            self._to.applied(planned, outcomes)
-        if not self._leads:
-            return
+    def on_applied(self, done: Pass) -> None:
         for writer in self._writers:
-            self.guard(writer.api.name, partial(self._write, writer, planned, outcomes))
-        self.guard("", lambda: self._led(planned.desired))
+            self._attempts.attempt(writer.api.name, partial(self._write, writer, done))
 
-    def _write(
-        self, writer: ClusterStatusWriter, planned: PlannedRevision, outcomes: Sequence[Outcome]
-    ) -> None:
-        self._told(*writer.report(planned, outcomes, self.following))
+    def on_ended(self, seconds: float) -> None:
+        if any(writer.is_behind for writer in self._writers):
+            self._look_soon()
 
-    def guard(self, name: str, step: Callable[[], None]) -> None:
-        """What cannot be written now is written after the next pass; the failure is logged once."""
-        try:
-            step()
-        except ReconcilerError as error:
-            if self._why.get(name) != str(error):
-                _log.warning("%s", error)
-            self._why[name] = str(error)
-        else:
-            self._why.pop(name, None)
-
-    # What goes through as it is.
-
-    def looked(self, observed: Observation) -> None:
-        self._to.looked(observed)
-
-    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
-        self._to.refused(revision, problems)
-
-    def held(self, why: str) -> None:
-        self._to.held(why)
-
-    def rewritten(self, how: str) -> None:
-        self._to.rewritten(how)
-
-    def source_lost(self, why: str, since: float) -> None:
-        self._to.source_lost(why, since)
-
-    def source_back(self) -> None:
-        self._to.source_back()
+    def _write(self, writer: ClusterStatusWriter, done: Pass) -> None:
+        self._on_written(*writer.report(done, self._following))

@@ -4,9 +4,9 @@ targets is what a loop that applies would make of them."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reconciler.api.errors import InvalidFleet, SourceError
@@ -16,11 +16,11 @@ from reconciler.cli.fleet import errors_of, journal_of, reader_of
 from reconciler.cli.overrides import overrides_of, with_defaults
 from reconciler.console.edge import tell
 from reconciler.core.observation import Observation
-from reconciler.core.plan import Change, Plan
+from reconciler.core.plan import Change
 from reconciler.core.target import Outcome
 from reconciler.fleet.workload import Workload
-from reconciler.loop import Loop, LoopDelegate, PlannedRevision, Wake
-from reconciler.loop.desired import CachedFacts, Desired, no_facts
+from reconciler.loop import Listener, Loop, Pass, Wake, steps_of
+from reconciler.loop.desired import Desired, no_facts
 from reconciler.loop.journal import place_of
 from reconciler.report.terminal import printable
 from reconciler.source.checkout import Source
@@ -29,54 +29,43 @@ if TYPE_CHECKING:
     from reconciler.agents.left import LeftNode
     from reconciler.agents.nodes import AgentNodes
     from reconciler.api.nodestate import NodeState
-    from reconciler.fleet.fleet import Fleet
     from reconciler.kube.together import Together
     from reconciler.models.headers import Headers
 
 
-class PassReport:
-    """The Reporter of a pass that applies nothing: what was observed, and why the newest revision
-    is not what is planned."""
+class Findings(Listener):
+    """What was observed, and why the newest revision is not what is planned."""
 
     def __init__(self) -> None:
         self.observed: Observation | None = None
         self.failure: InvalidFleet | SourceError | None = None
         self._held = ""
 
-    def looked(self, observed: Observation) -> None:
+    def on_observed(self, observed: Observation) -> None:
         self.observed = observed
 
-    def refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
+    def on_refused(self, revision: str, problems: tuple[Problem, ...]) -> None:
         self.failure = InvalidFleet(errors_of(problems))
 
-    def source_lost(self, why: str, since: float) -> None:
+    def on_source_lost(self, why: str, since: float) -> None:
         self.failure = SourceError(why)
 
-    def held(self, why: str) -> None:
+    def on_held(self, why: str) -> None:
         if why != self._held:
             tell(printable(why))
         self._held = why
 
-    def rewritten(self, how: str) -> None:
+    def on_rewritten(self, how: str) -> None:
         tell(printable(how))
-
-    def planned(self, plan: Plan, desired: Desired) -> None:
-        """The plan belongs to the code that made the comparison."""
-
-    def applied(self, planned: PlannedRevision, outcomes: tuple[Outcome, ...]) -> None:
-        """Nothing is."""
-
-    def source_back(self) -> None:
-        """It was not away."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """A loop that is only asked to compare, its report, and whom it observes. `node` is this
+class Inspection:
+    """A loop that is only asked to compare, what it found, and whom it observes. `node` is this
     machine's, where that is all."""
 
     loop: Loop
-    report: PassReport
+    findings: Findings
     node: str | None = None
     agents: AgentNodes | None = None
     together: Together | None = None
@@ -94,13 +83,13 @@ class Pass:
     def fetch(self) -> Desired | None:
         """The revision that is, or stays, followed. None: there is none, and the reason was
         reported. Raises InvalidFleet or SourceError where that is the reason."""
-        self.report.failure = None
+        self.findings.failure = None
         self.loop.fetch()
-        if self.loop.desired is None and self.report.failure is not None:
-            raise self.report.failure
+        if self.loop.desired is None and self.findings.failure is not None:
+            raise self.findings.failure
         return self.loop.desired
 
-    def compare(self) -> PlannedRevision:
+    def compare(self) -> Pass:
         """What would be applied now, of a revision that was fetched."""
         planned = self.loop.compare()
         assert planned is not None, "a revision was fetched"
@@ -108,39 +97,28 @@ class Pass:
 
 
 @contextmanager
-def open_pass(
+def open_inspection(
     args: argparse.Namespace,
     source: Source,
     confirmed: frozenset[str] = frozenset(),
     headers: Headers | None = None,
-) -> Iterator[Pass]:
+) -> Iterator[Inspection]:
     """With --local this machine's, else the one of every agent, and of the clusters that are named.
     `headers`: what is known of models that are not fetched yet. Raises UsageError, SourceError,
     InvalidFleet, AccessError."""
     if args.local is not None:
-        yield this_machines(args, source, confirmed, headers)
+        yield inspect_node(args, source, confirmed, headers)
         return
     with _everywhere(args, source, confirmed, headers) as found:
         yield found
 
 
-def unasked(args: argparse.Namespace, source: Source, headers: Headers) -> Pass:
+def inspect_placement(args: argparse.Namespace, source: Source, headers: Headers) -> Inspection:
     """The one that decides where everything goes, and observes no node."""
-    journal, report = journal_of(source, only_peeks=True), PassReport()
+    journal, findings = journal_of(source, only_peeks=True), Findings()
     read = reader_of(source, journal)
-    delegate = _Unasked(with_defaults(args), headers.facts)
-    return Pass(Loop(source, read, delegate, journal, report, Wake()), report)
-
-
-class _Unasked(LoopDelegate):
-    """Of a loop that asks no node."""
-
-    def __init__(self, overrides: Callable[[Fleet], Fleet], facts: CachedFacts) -> None:
-        super().__init__(_Nothing(), facts)
-        self._overrides = overrides
-
-    def apply_overrides(self, fleet: Fleet) -> Fleet:
-        return self._overrides(fleet)
+    steps = replace(steps_of(_Nothing(), headers.facts), overlay=with_defaults(args))
+    return Inspection(Loop(source, read, steps, journal, [findings], Wake()), findings)
 
 
 class _Nothing:
@@ -153,43 +131,43 @@ class _Nothing:
         raise AssertionError(f"nothing is applied, not even {change.ref}")
 
 
-def this_machines(
+def inspect_node(
     args: argparse.Namespace,
     source: Source,
     confirmed: frozenset[str] = frozenset(),
     headers: Headers | None = None,
-) -> Pass:
+) -> Inspection:
     """The one of this machine's node. Raises UsageError, SourceError, InvalidFleet."""
     from agent.node.following import Following
     from agent.node.recorded import only_seen
 
-    report = PassReport()
+    findings = Findings()
     following = Following(confirmed=confirmed)
     settings = local.settings(args)
-    name, loop = only_seen(source, args.local or None, settings, report, following, headers)
-    return Pass(loop, report, name)
+    name, loop = only_seen(source, args.local or None, settings, [findings], following, headers)
+    return Inspection(loop, findings, name)
 
 
 @contextmanager
 def _everywhere(
     args: argparse.Namespace, source: Source, confirmed: frozenset[str], headers: Headers | None
-) -> Iterator[Pass]:
+) -> Iterator[Inspection]:
     from reconciler.cli.agents import open_agents
     from reconciler.cli.clusters import open_apis, open_together
-    from reconciler.cli.delegates import FleetDelegate
+    from reconciler.cli.fleet_steps import FleetSteps
 
     facts = headers.facts if headers else no_facts
     agents = open_agents(args, source)
     place = place_of(source)
     together = open_together(args, agents, open_apis(args), place=place) if args.cluster else None
-    delegate = FleetDelegate(agents, overrides_of(args), facts, together)
-    journal, report = journal_of(source, only_peeks=True), PassReport()
+    steps = FleetSteps(agents, overrides_of(args), facts, together).comparing()
+    journal, findings = journal_of(source, only_peeks=True), Findings()
     loop = Loop(
-        *(source, reader_of(source, journal), delegate, journal, report, Wake()),
+        *(source, reader_of(source, journal), steps, journal, [findings], Wake()),
         confirmed=confirmed,
     )
     try:
-        yield Pass(loop, report, agents=agents, together=together)
+        yield Inspection(loop, findings, agents=agents, together=together)
     finally:
         if together:
             together.close()

@@ -1,9 +1,10 @@
-"""What is particular to the loop of one node."""
+"""The steps of the loop of one node: who owns it, and who only looks at it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.node.disk import DeclaredModels
@@ -19,10 +20,10 @@ from reconciler.api.model import Model
 from reconciler.core.observation import Observation
 from reconciler.core.plan import Plan
 from reconciler.core.prune import Before
-from reconciler.core.target import Outcome, Target
+from reconciler.core.target import Outcome, Target, apply_plan
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.model_file import model_file, with_projectors
-from reconciler.loop import LoopDelegate
+from reconciler.loop import Gate, Listener, Steps, steps_of
 from reconciler.loop.desired import NOTHING_REFUSED, CachedFacts, Desired
 from reconciler.models import hosts_of
 from reconciler.models.headers import Headers, first_known
@@ -41,59 +42,43 @@ _ANEW = (
 )
 
 
-class NodeDelegate(LoopDelegate):
-    """Of a loop that plans for one node, whether or not it may change it."""
+def node_steps(
+    name: str, target: Target, overlay: Overlay, facts: CachedFacts, headers: Headers | None
+) -> Steps:
+    """The steps of a loop that plans for one node, whether or not it may change it. `headers`: what
+    is known of models that are not here."""
 
-    def __init__(
-        self,
-        name: str,
-        target: Target,
-        overlay: Overlay,
-        facts: CachedFacts,
-        headers: Headers | None,
-    ) -> None:
-        """`headers`: what is known of models that are not here."""
-        super().__init__(target, facts)
-        self.overlay = overlay
-        self._name = name
-        self._headers = headers
-
-    def hold_reason(self, fleet: Fleet, before: Before) -> str | None:
-        return unknown_node(fleet, self._name, before)
-
-    def apply_overrides(self, fleet: Fleet) -> Fleet:
-        return self.overlay(fleet)
-
-    def make_plan(
-        self, desired: Desired, observed: Observation, confirmed: Iterable[str], before: Before
+    def plan(
+        desired: Desired, observed: Observation, confirmed: Iterable[str], before: Before
     ) -> Plan:
-        refused = self._headers.refused() if self._headers else NOTHING_REFUSED
+        refused = headers.refused() if headers else NOTHING_REFUSED
         return desired.plan(observed, confirmed, before, refused)
 
-    def _stated(self, desired: Desired) -> FleetNode | None:
-        return desired.fleet.get(FleetNode, ObjectRef("FleetNode", "", self._name))
+    def hold_reason(fleet: Fleet, before: Before) -> str | None:
+        return unknown_node(fleet, name, before)
+
+    steps = steps_of(target, facts)
+    return replace(steps, overlay=overlay, plan=plan, gate=Gate(hold_reason=hold_reason))
 
 
-class RecordedDelegate(NodeDelegate):
+def recorded_steps(
+    name: str, node: RecordedNode, overlay: Overlay, headers: Headers | None
+) -> Steps:
     """Of a loop that only compares: nothing here locks, starts, stops or writes."""
+    facts = first_known(node.facts, headers.facts) if headers else node.facts
 
-    def __init__(
-        self, name: str, node: RecordedNode, overlay: Overlay, headers: Headers | None
-    ) -> None:
-        facts = first_known(node.facts, headers.facts) if headers else node.facts
-        super().__init__(name, node, overlay, facts, headers)
-        self._node = node
+    def follow(desired: Desired) -> None:
+        node.disk.follow(_keeps(desired))
+        if stated := _stated(desired, name):
+            node.memory.follow(stated)
 
-    def on_revision(self, desired: Desired) -> None:
-        self._node.disk.follow(_keeps(desired))
-        if stated := self._stated(desired):
-            self._node.memory.follow(stated)
+    return replace(node_steps(name, node, overlay, facts, headers), follow=follow)
 
 
-class AgentDelegate(NodeDelegate):
-    """Of the loop of the agent that owns the node. `busy` says why the source is in the middle of
-    something; `save` writes what is known into a state directory that was made anew; `end` ends the
-    loop; `watch_passes` is called after every pass."""
+class AgentSteps(Listener):
+    """The steps of the agent that owns the node; it listens for what has converged, to remove the
+    models that nothing needs any more. `busy` says why the source is in the middle of something;
+    `save` writes what is known into a state directory that was made anew; `end` ends the loop."""
 
     def __init__(
         self,
@@ -105,16 +90,30 @@ class AgentDelegate(NodeDelegate):
         save: Callable[[], None],
         end: Callable[[], None],
     ) -> None:
-        super().__init__(name, agent.target, overlay, agent.facts, agent.headers)
-        self._save, self._end = save, end
-        self._is_saved = True
-        self._suspended: tuple[ObjectRef, ...] = ()
+        self.overlay = overlay
+        self._name = name
         self._agent = agent
         self._source = source
         self._busy = busy
-        self.watch_passes: Callable[[float], None] | None = None
+        self._save, self._end = save, end
+        self._is_saved = True
+        self._suspended: tuple[ObjectRef, ...] = ()
 
-    def prepare(self) -> None:
+    def steps(self) -> Steps:
+        agent = self._agent
+        common = node_steps(self._name, agent.target, self.overlay, agent.facts, agent.headers)
+        return replace(
+            common,
+            prepare=self._prepare,
+            follow=self._follow,
+            apply=self._apply,
+            gate=replace(common.gate, busy_reason=self._busy),
+        )
+
+    def on_converged(self, desired: Desired) -> None:
+        self._agent.settled(_declared(desired))
+
+    def _prepare(self) -> None:
         """The state directory may have been removed, or replaced, under us."""
         state = self._agent.state
         try:
@@ -131,14 +130,11 @@ class AgentDelegate(NodeDelegate):
             note_suspended(state, self._suspended)
             self._is_saved = True
 
-    def source_busy_reason(self) -> str | None:
-        return self._busy()
-
-    def on_revision(self, desired: Desired) -> None:
+    def _follow(self, desired: Desired) -> None:
         if not desired.fleet.incomplete:
             self._agent.by_hand.declared(desired.fleet.origins)  # also of what is held
         self._agent.handover.follow(desired.fleet)
-        self._agent.stated(self._stated(desired))
+        self._agent.stated(_stated(desired, self._name))
         self._agent.disk.follow(_keeps(desired))
         here = [w for w in desired.assignment.workloads if w.node == self._name]
         self._suspended = tuple(w.ref for w in here if w.suspended)
@@ -153,20 +149,18 @@ class AgentDelegate(NodeDelegate):
             )
         )
 
-    def apply(self, plan: Plan, *, hold_removals: bool) -> tuple[Outcome, ...]:
-        self._agent.target.admit(plan)
-        outcomes = super().apply(plan, hold_removals=hold_removals)
+    def _apply(self, plan: Plan, *, hold_removals: bool) -> tuple[Outcome, ...]:
+        target = self._agent.target
+        target.admit(plan)
+        outcomes = apply_plan(plan, target, hold_removals=hold_removals)
         undone = undone_of(plan.blocked, outcomes)
-        self._agent.target.undone = tuple(u for u in undone if not u.is_blocked)
+        target.undone = tuple(u for u in undone if not u.is_blocked)
         note_undone(self._agent.state, undone)
         return outcomes
 
-    def on_converged(self, desired: Desired) -> None:
-        self._agent.settled(_declared(desired))
 
-    def on_pass(self, seconds: float) -> None:
-        if self.watch_passes:
-            self.watch_passes(seconds)
+def _stated(desired: Desired, name: str) -> FleetNode | None:
+    return desired.fleet.get(FleetNode, ObjectRef("FleetNode", "", name))
 
 
 def _declared(desired: Desired) -> DeclaredModels:
