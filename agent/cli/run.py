@@ -33,6 +33,7 @@ from reconciler.console.value import file_path
 if TYPE_CHECKING:
     from agent.cluster.agent import ClusterAgent
     from agent.node.settings import Settings
+    from reconciler.loop import Wake
 
 _WITHDRAW_S = 2.0  # until every node of a cluster has a changed EndpointSlice
 
@@ -56,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from agent.server import ListenSettings
     from agent.state.directory import state_root
     from reconciler.api.quantity import parse_duration
+    from reconciler.loop import Wake
     from reconciler.loop.journal import applied_location
 
     settings = Settings(
@@ -87,15 +89,17 @@ def run(args: argparse.Namespace) -> int:
         log_level=args.log_level,
         stop_on_exit=args.stop_on_exit,
     )
+    wake = Wake()
     if args.kubernetes:
-        room = _room(args, settings)
-        return run(lambda: room.source, settings, service, room.beside)
+        agent = _cluster_agent(args, settings, wake)
+        return run(lambda: agent.source, settings, service, wake, agent.beside)
     # A folder that is gone is a lost source, once something of it was applied here.
     before = applied_location(settings.root / "desired" / "history.json")
     return run(
         lambda: source_of(args, args.fleet, applied_from=before, option="--fleet"),
         settings,
         service,
+        wake,
     )
 
 
@@ -141,12 +145,12 @@ def _groups() -> dict[str, tuple[Option, ...]]:
     }
 
 
-def _room(args: argparse.Namespace, settings: Settings) -> ClusterAgent:
+def _cluster_agent(args: argparse.Namespace, settings: Settings, wake: Wake) -> ClusterAgent:
     """Raises AccessError."""
     from agent.cluster.agent import ClusterAgent, ClusterSettings
 
     cluster = ClusterSettings(args.node, args.kubeconfig, args.context, args.standalone)
-    return ClusterAgent(cluster, settings, withdraws=args.stop_on_exit)
+    return ClusterAgent(cluster, settings, wake, withdraws=args.stop_on_exit)
 
 
 def _location(text: str) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agent.node.settings import Settings
     from agent.server.board import StateBoard
     from reconciler.kube.client.api import ApiServer
+    from reconciler.loop import Wake
 
 _KINDS = tuple(KINDS)
 
@@ -42,8 +43,11 @@ class ClusterSettings:
 class ClusterAgent:
     """One cluster for the life of this process."""
 
-    def __init__(self, cluster: ClusterSettings, settings: Settings, *, withdraws: bool) -> None:
-        """`withdraws`: services stop when this process ends. Raises AccessError."""
+    def __init__(
+        self, cluster: ClusterSettings, settings: Settings, wake: Wake, *, withdraws: bool
+    ) -> None:
+        """`wake` learns of changes in the cluster. `withdraws`: services stop when this process
+        ends. Raises AccessError."""
         self._cluster, self._settings, self._withdraws = cluster, settings, withdraws
         name = cluster.context or "default"
         self._api: ApiServer = open_cluster(name, cluster.context, kubeconfig=cluster.kubeconfig)
@@ -51,7 +55,7 @@ class ClusterAgent:
             self._api,
             [OWNED_KINDS[GROUP, kind] for kind in _KINDS],
             "",
-            lambda: self.source.changed(),
+            wake.fetch,
             slim=lambda found: slim(found, cluster.node),
             namespace=settings.namespace or "",
         )
@@ -66,7 +70,6 @@ class ClusterAgent:
     def beside(self, node: Node, board: StateBoard) -> Iterator[None]:
         """Publish the node and renew its Lease meanwhile."""
         outage, manager = Outage(self._api.name), f"{AGENT_MANAGER}-{node.name}"[:128]
-        self.source.wakes = node.loop.wake.fetch
         publisher = Publisher(
             self._api,
             node,

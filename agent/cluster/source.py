@@ -52,9 +52,8 @@ class FollowedCluster(Historied):
     state, on disk."""
 
     def __init__(self, location: str, mirror: Mirrored, follows: Follows, path: Path) -> None:
-        """`path` is where the applied state is kept. `mirror` should call `changed`."""
+        """`path` is where the applied state is kept."""
         self.location = location
-        self.wakes: Callable[[], None] = lambda: None
         self._mirror = mirror
         self._follows = follows
         self._path = path
@@ -100,10 +99,6 @@ class FollowedCluster(Historied):
         """The current objects are always newer than earlier ones: the API server has no
         branches."""
         return True
-
-    def changed(self) -> None:
-        """Notify of a change in the mirror."""
-        self.wakes()
 
     def close(self) -> None:
         if self._started:

@@ -48,6 +48,7 @@ def run(
     open_source: Callable[[], Source],
     settings: Settings,
     service: DaemonOptions,
+    wake: Wake,
     beside: Beside = _nothing,
 ) -> int:
     """Until SIGTERM or SIGINT; the models go on unless `stop_on_exit`. SIGHUP polls at once.
@@ -56,7 +57,6 @@ def run(
     """
 
     log = log_to(sys.stderr, service.log_level)
-    wake = Wake()
     timing = LoopTiming(poll_s=service.interval_s)
     following = Following(
         timing, strict=service.strict, own_slice=True, confirmed=service.confirmed

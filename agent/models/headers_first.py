@@ -22,7 +22,11 @@ class HeadersFirst:
         self.headers = headers
         self._lookahead = headers.lookahead
         self._heard: set[str] = set()
-        self.context = FetchContext()  # of the revision that is applied now
+        self._context = FetchContext()
+
+    def follow(self, context: FetchContext) -> None:
+        """How the models of the revision that is applied now are fetched."""
+        self._context = context
 
     def facts(self, fleet: Fleet, models: Sequence[Model]) -> dict[ObjectRef, ModelFacts]:
         """The facts known by now of models that are not stored here."""
@@ -35,7 +39,7 @@ class HeadersFirst:
     def may_come(self, models: Iterable[ModelFile]) -> bool:
         """Whether missing models may be fetched. Starts to inspect those that were not yet."""
         remote = [model for model in models if "://" in model.source]
-        asked = dict(question(m, self.context, self.headers.hf_token_file) for m in remote)
+        asked = dict(question(m, self._context, self.headers.hf_token_file) for m in remote)
         self._lookahead.ask({n: request for n, request in asked.items() if n not in self._heard})
         return self._heard.issuperset(asked)
 
@@ -43,4 +47,4 @@ class HeadersFirst:
         self._lookahead.close()
 
     def _name(self, file: ModelFile) -> str:
-        return question(file, self.context, self.headers.hf_token_file)[0]
+        return question(file, self._context, self.headers.hf_token_file)[0]

@@ -116,9 +116,9 @@ class LocalAgent:
 
     def follow(self, context: FetchContext) -> None:
         """How the models of the revision that is applied now are fetched."""
-        self.target.context = context
+        self.target.follow(context)
         if self._headers is not None:
-            self._headers.context = context
+            self._headers.follow(context)
 
     def start(self, *, revive: bool = True) -> None:
         """Take over what an earlier life of this program left running; see Processes.start."""

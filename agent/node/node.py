@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.machine.probe import own_memory
@@ -70,8 +70,7 @@ def owned(
     history = HistoryFile(state.desired / "history.json")
     journal = SourceJournal(history, source, strict=following.strict)
     name = which_node(given, source, journal, settings.root, following.read)
-    first = HeadersFirst(headers or headers_of(settings, source, wake.look))
-    first.headers.node = name
+    first = HeadersFirst(replace(headers or headers_of(settings, source, wake.look), node=name))
     agent = LocalAgent(name, settings, changed=wake.look, headers=first)
     agent.start()
     try:

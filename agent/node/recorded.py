@@ -4,6 +4,7 @@ writes, and nothing that does is imported."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.engines.capability import Versions
@@ -31,6 +32,15 @@ from reconciler.source.checkout import FetchedAhead, Source
 from reconciler.source.history import PeekedHistory
 
 
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    """`headers` are those of models of this node."""
+
+    name: str
+    loop: Loop
+    headers: Headers | None
+
+
 def only_seen(
     source: Source,
     given: str | None,
@@ -38,10 +48,10 @@ def only_seen(
     listeners: Sequence[Listener],
     following: Following,
     headers: Headers | None = None,
-) -> tuple[str, Loop]:
-    """The node's name, and the loop of `owned` for who only compares: nothing here locks, starts,
-    stops or writes. `headers`: what is known of models that are not in its store.
-    Raises UsageError, SourceError or InvalidFleet where it cannot be told which node this is."""
+) -> SeenNode:
+    """The loop of `owned` for who only compares: nothing here locks, starts, stops or writes.
+    `headers`: what is known of models that are not in its store. Raises UsageError, SourceError or
+    InvalidFleet where it cannot be told which node this is."""
     history = PeekedHistory(StateDir(settings.root.absolute()).desired / "history.json")
     journal = SourceJournal(history, source, strict=following.strict)
     source = FetchedAhead(source)
@@ -49,14 +59,13 @@ def only_seen(
     node = recorded_node(name, settings)
 
     overlay = Overlay(name, settings, own_memory)
-    if headers is not None:
-        headers.node = name
-    steps = recorded_steps(name, node, overlay, headers)
+    own = replace(headers, node=name) if headers else None
+    steps = recorded_steps(name, node, overlay, own)
     loop = Loop(
         *(source, following.read, steps, journal, listeners, Wake()),
         confirmed=following.confirmed,
     )
-    return name, loop
+    return SeenNode(name, loop, own)
 
 
 def recorded_node(node: str, settings: Settings) -> RecordedNode:

@@ -76,7 +76,7 @@ class ProcessTarget:
         self._node = node
         self._renderer = renderer
         self._processes = processes
-        self.context = FetchContext()  # of the revision that is applied now; the loop sets it
+        self._context = FetchContext()  # of the revision that is applied now
         self._clock = clock
         self._expected: dict[ObjectRef, _Expected] = {}
         self._by_hand = by_hand
@@ -135,6 +135,10 @@ class ProcessTarget:
     def save(self) -> None:
         """Write again which services wait for their models."""
         self._expected_file.save()
+
+    def follow(self, context: FetchContext) -> None:
+        """How the models of the revision that is applied now are fetched."""
+        self._context = context
 
     def admit(self, plan: Plan) -> None:
         """Before a plan is applied: what it has no room for is not fetched, and what else is
@@ -259,7 +263,7 @@ class ProcessTarget:
         pause."""
         for expected in self._expected.values():
             for model in expected.workload.model_files if expected.begun else ():
-                self._renderer.store.ensure(model, self.context)
+                self._renderer.store.ensure(model, self._context)
 
     def _may_begin(self, workload: Workload) -> bool:
         return self._headers is None or self._headers.may_come(self._absent(workload))

@@ -12,6 +12,7 @@ from reconciler.report.terminal import printable
 if TYPE_CHECKING:
     from reconciler.cli.console import Screen
     from reconciler.models.headers import Headers
+    from reconciler.source.checkout import Source
 
 WAIT_S = 30.0  # for all headers of a plan together
 _MOST_NAMED = 5
@@ -20,15 +21,17 @@ _MOST_NAMED = 5
 def headers_of(
     args: argparse.Namespace,
     screen: Screen | None = None,
+    source: Source | None = None,
     *,
     node: str | None,
     here: bool,
     follows: bool = False,
     changed: Callable[[], None] = lambda: None,
 ) -> Headers:
-    """What reads headers for a plan, with a bar on a terminal. `node`: only that one's models are
-    of interest. `here`: paths of this machine mean what they say. `follows`: a loop asks, which
-    stands still for a moment only. `changed` is called when one that was not waited for is known.
+    """What reads headers for a plan, with a bar on a terminal. `source`: models may lie beside it.
+    `node`: only that one's models are of interest. `here`: paths of this machine mean what they
+    say. `follows`: a loop asks, which stands still for a moment only. `changed` is called when one
+    that was not waited for is known.
 
     Objects of a cluster have many authors, on other networks than the process that asks: private
     addresses are asked where the Fleet lists their hosts.
@@ -38,6 +41,7 @@ def headers_of(
     from reconciler.models.header_cache import HeaderCache
     from reconciler.models.headers import LOOP_WAIT_S, Headers
     from reconciler.models.lookahead import Lookahead
+    from reconciler.source.bundle import BundleSource
     from reconciler.source.open import cache_dir
 
     shown = screen or Screen()
@@ -49,14 +53,17 @@ def headers_of(
         node=node,
         here=here,
         gives_up=not follows,
+        beside=source.beside if isinstance(source, BundleSource) else None,
         only_listed=not here and args.fleet.startswith("cluster://"),
         progress=lambda done, total: shown.bar(asked_bar(done, total)),
     )
 
 
-def say_unknown(headers: Headers, besides: Container[str] = ()) -> None:
+def say_unknown(headers: Headers | None, besides: Container[str] = ()) -> None:
     """A line for each reason why something is not known before it is fetched, `besides` those that
     the plan says."""
+    if headers is None:
+        return
     for line in _lines(headers, besides):
         tell(printable(f"note: {line}"))
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reconciler.agents.verdicts import with_verdicts
@@ -47,7 +48,7 @@ def dry_run(args: argparse.Namespace) -> int:
         local.must_take_changes(args)
     source = open_planned(args)
     with open_inspection(args, source, frozenset(args.confirm), headers) as planned:
-        return _compared(args, source, planned, headers)
+        return _compared(args, source, planned)
 
 
 def _between(args: argparse.Namespace, source: Source, headers: Headers) -> int:
@@ -55,7 +56,7 @@ def _between(args: argparse.Namespace, source: Source, headers: Headers) -> int:
     overrides = overrides_of(args)
     read = reader()  # the two revisions have most of their files in common
     base = _base(args, read, overrides, headers)
-    headers.trusted = base.fleet.policy
+    headers = replace(headers, trusted=base.fleet.policy)
     held = frozenset(origin.path for origin in base.fleet.origins.values())
     desired = read_desired(source, held, read, base, overrides, headers.facts)
     observed = _as_planned(base, desired)
@@ -63,9 +64,7 @@ def _between(args: argparse.Namespace, source: Source, headers: Headers) -> int:
     return _show(args, desired.plan(observed, args.confirm), desired, observed)
 
 
-def _compared(
-    args: argparse.Namespace, source: Source, planned: Inspection, headers: Headers
-) -> int:
+def _compared(args: argparse.Namespace, source: Source, planned: Inspection) -> int:
     """What a pass of this loop would apply: the pass itself, with its last step left out. Raises
     InvalidFleet or SourceError where it would have nothing to apply."""
     if planned.fetch() is None:
@@ -80,7 +79,7 @@ def _compared(
     failure, held = planned.findings.failure, planned.loop.held
     if failure is not None or held:
         _say_last_good(failure, desired)
-    say_unknown(headers, besides={item.message for item in plan.blocked})
+    say_unknown(planned.headers, besides={item.message for item in plan.blocked})
     _say_silent(planned.left)
     hung = _hung(plan, observed)
     _say_hung(hung, observed)

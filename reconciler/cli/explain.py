@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     service = desired.fleet.get(InferenceService, ref)
     if service is None:
         raise UsageError(_unknown(ref, desired))
-    say_unknown(headers)
+    say_unknown(at.headers)
     others = used_by_others(planned.observed) if at.node else NOBODY
     fleet = with_defaults(args)(desired.fleet)  # this machine's own view leaves them out
     found = explain_service(service, fleet, desired.facts, desired.assignment, others)

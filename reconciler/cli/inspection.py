@@ -66,6 +66,7 @@ class Inspection:
 
     loop: Loop
     findings: Findings
+    headers: Headers | None
     node: str | None = None
     agents: AgentNodes | None = None
     together: Together | None = None
@@ -118,7 +119,7 @@ def inspect_placement(args: argparse.Namespace, source: Source, headers: Headers
     journal, findings = journal_of(source, only_peeks=True), Findings()
     read = reader_of(source, journal)
     steps = replace(steps_of(_Nothing(), headers.facts), overlay=with_defaults(args))
-    return Inspection(Loop(source, read, steps, journal, [findings], Wake()), findings)
+    return Inspection(Loop(source, read, steps, journal, [findings], Wake()), findings, headers)
 
 
 class _Nothing:
@@ -144,8 +145,8 @@ def inspect_node(
     findings = Findings()
     following = Following(confirmed=confirmed)
     settings = local.settings(args)
-    name, loop = only_seen(source, args.local or None, settings, [findings], following, headers)
-    return Inspection(loop, findings, name)
+    seen = only_seen(source, args.local or None, settings, [findings], following, headers)
+    return Inspection(seen.loop, findings, seen.headers, seen.name)
 
 
 @contextmanager
@@ -167,7 +168,7 @@ def _everywhere(
         confirmed=confirmed,
     )
     try:
-        yield Inspection(loop, findings, agents=agents, together=together)
+        yield Inspection(loop, findings, headers, agents=agents, together=together)
     finally:
         if together:
             together.close()

@@ -25,7 +25,6 @@ from reconciler.core.observation import Instance
 from reconciler.core.plan import Plan
 from reconciler.loop import Loop, LoopTiming, Wake
 from reconciler.report.terminal import Tone
-from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import Source
 from reconciler.source.directory import DirectorySource
 from reconciler.source.worktree import WorktreeSource
@@ -77,9 +76,12 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
         busy=_busy(source) if args.watch else lambda: None,
     )
     headers = headers_of(
-        args, screen, node=None, here=True, follows=not args.once, changed=wake.look
+        *(args, screen, source),
+        node=None,
+        here=True,
+        follows=not args.once,
+        changed=wake.look,
     )
-    headers.beside = source.beside if isinstance(source, BundleSource) else None
     node = owned(
         source,
         args.local or None,

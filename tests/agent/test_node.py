@@ -233,18 +233,18 @@ def test_who_only_compares_plans_as_the_agent_does_and_knows_its_node_when_the_f
         wait_for(lambda: store.lookup(needless) is not None)
         store.keep_only([])
 
-        name, loop = only_seen(source, None, settings, [], Following())
-        loop.fetch()
-        seen = loop.compare()
+        found = only_seen(source, None, settings, [], Following())
+        found.loop.fetch()
+        seen = found.loop.compare()
         served.stop_loop()
         assert seen is not None
         (live,) = served.node.agent.target.observe(
             seen.desired.assignment.workloads
         ).targets.values()
         write_fleet(served.fleet, {"node.yaml": "kind: FleetNode"})
-        known, _ = only_seen(source, None, settings, [], Following())
+        known = only_seen(source, None, settings, [], Following()).name
 
-    assert (name, known) == ("mac", "mac")
+    assert (found.name, known) == ("mac", "mac")
     assert (seen.plan.changes, seen.plan.blocked) == ((), ())
     (state,) = seen.observed.targets.values()
     stated = ("host", 2**30, int(2**30 * 0.67))

@@ -324,7 +324,7 @@ def test_a_rewritten_branch_is_followed_and_that_is_said(machine: Machine) -> No
 def test_after_each_fetch_it_is_known_what_is_followed_and_why_nothing_newer(
     machine: Machine,
 ) -> None:
-    known = machine.said.followings
+    known = machine.said.fetches
     followed = []
 
     def look() -> Following:
@@ -369,7 +369,7 @@ def test_what_is_known_of_another_revision_than_the_newest_is_not_said_of_it() -
 
 
 def test_why_a_fetch_failed_is_known(machine: Machine) -> None:
-    known = machine.said.followings
+    known = machine.said.fetches
     why = ["the state directory is gone"]
 
     def prepare() -> None:

@@ -10,11 +10,13 @@ import pytest
 
 from agent.node.local import LocalAgent
 from agent.node.settings import Settings
+from agent.node.target import ProcessTarget
 from reconciler.console.value import PortRange
 from reconciler.core.observation import Instance, Observation
 from reconciler.core.plan import Action, Change
 from reconciler.core.target import Result, Target, apply_plan
 from reconciler.loop.desired import Desired, no_facts
+from reconciler.models.scheme import FetchContext
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.directory import DirectorySource
 from reconciler.source.load import load
@@ -67,10 +69,8 @@ class World:
         checkout = DirectorySource(self.root).fetch()
         loaded = load(checkout, RUNTIMES)
         assert loaded.fleet is not None, loaded.problems
-        if hasattr(self.target, "context"):
-            from reconciler.models.scheme import FetchContext
-
-            self.target.context = FetchContext(open_repository=checkout.open)
+        if isinstance(self.target, ProcessTarget):
+            self.target.follow(FetchContext(open_repository=checkout.open))
         return Desired.of(checkout, loaded, loaded.fleet, no_facts)
 
     def observe(self) -> Observation:

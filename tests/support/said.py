@@ -22,10 +22,10 @@ class Said(Listener):
     rewrites: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     back: int = 0
-    followings: list[Following] = field(default_factory=list)
+    fetches: list[Following] = field(default_factory=list)
 
     def on_fetched(self, following: Following) -> None:
-        self.followings.append(following)
+        self.fetches.append(following)
 
     def on_planned(self, planned: Pass) -> None:
         self.plans.append(planned.plan)
