@@ -16,15 +16,16 @@ from agent.node.following import Following
 from agent.node.local import LocalAgent
 from agent.node.overlay import Overlay
 from agent.node.recorded import needed_digests, only_seen, recorded_node
-from agent.node.settings import Settings
+from agent.node.settings import Intervals, Settings
 from agent.node.steps import AgentSteps, unknown_node
 from agent.node.view import RecordedNode, recorded_instances
 from agent.node.which import choose_node, node_of_fleet
 from agent.state.directory import StateDir
+from agent.state.suspended import read_suspended
 from reconciler.api.errors import StateError, StateInUse, UsageError
 from reconciler.api.model import Model
 from reconciler.console.value import PortRange
-from reconciler.core.observation import Instance
+from reconciler.core.observation import DriftKind, Instance
 from reconciler.core.plan import Action, Change, Impact
 from reconciler.core.prune import Before
 from reconciler.core.target import Result
@@ -257,7 +258,8 @@ def test_who_only_compares_plans_as_the_agent_does_and_knows_its_node_when_the_f
 def test_what_runs_as_it_should_is_touched_only_where_the_change_asks_for_it(
     tmp_path: Path,
 ) -> None:
-    with ServedNode.open(tmp_path, {"chat.yaml": service("chat", "tiny")}) as served:
+    files, often = {"chat.yaml": service("chat", "tiny")}, Intervals(drift_s=0.05)
+    with ServedNode.open(tmp_path, files, intervals=often) as served:
         served.wait_ready()
         served.stop_loop()
         target, processes = served.node.agent.target, served.node.agent.processes
@@ -268,6 +270,9 @@ def test_what_runs_as_it_should_is_touched_only_where_the_change_asks_for_it(
             change = Change(action, "node/mac", ref("chat"), reason, None, **more)
             outcome = target.apply(replace(change, desired=workload))
             return outcome.result, outcome.message
+
+        def drifts() -> list[DriftKind]:
+            return [d.kind for d in served.node.agent.drift.of(processes.snapshot()[0])]
 
         ports = (served.state / "ports.json").read_bytes()
         target.observe((workload, replace(workload, ref=ref("base"))))
@@ -280,12 +285,23 @@ def test_what_runs_as_it_should_is_touched_only_where_the_change_asks_for_it(
         assert made(Action.REPLACE, "PortChanged", impact=after) == (Result.SKIPPED, waits)
         result, why = made(Action.MOVE, "Moved", home="node/gpu")
         assert (result, why.partition(" until")[0]) == (Result.SKIPPED, "stays")
+        leaving = []
+        for home in ("gpu", "mac"):
+            target.observe((replace(workload, node=home),))
+            leaving.append(dict(served.node.agent.handover.leaving))
+        assert leaving == [{ref("chat"): "gpu"}, {}], "until it is to stay after all"
         assert processes.snapshot()[0].pid == first
 
-        for action, reason in ((Action.DRIFT, "Drifted"), (Action.REPLACE, "RestartedByHand")):
+        program = tmp_path / "llama-server"
+        program.write_text(program.read_text().replace("exec", "exec env OMP_WAIT_POLICY=active"))
+        for action, reason, drift in (
+            (Action.REPLACE, "RestartedByHand", DriftKind.RESTART),
+            (Action.DRIFT, "Drifted", DriftKind.COSMETIC),  # which did not mend it
+        ):
             before = processes.snapshot()[0].pid
             assert made(action, reason) == (Result.APPLIED, "starts")
             wait_for(lambda b=before: processes.snapshot()[0].pid not in (b, None))
+            wait_for(lambda d=drift: drifts() == [d])
 
         assert made(Action.MOVE, "MovedAtOnce", home="node/gpu") == (Result.APPLIED, "stopping")
 
@@ -376,9 +392,11 @@ def test_a_changed_drain_is_noted_and_a_changed_setting_starts_anew(tmp_path: Pa
 
 
 def test_a_state_directory_that_was_removed_is_written_again(tmp_path: Path) -> None:
-    with ServedNode.open(tmp_path, {"chat.yaml": service("chat", "tiny")}) as served:
+    idle = {"idle.yaml": service("idle", "tiny", suspend=True)}
+    with ServedNode.open(tmp_path, {"chat.yaml": service("chat", "tiny")} | idle) as served:
         served.wait_ready()
         (before,) = served.node.agent.processes.snapshot()
+        assert read_suspended(StateDir(served.state)) == (ref("idle"),)
         kept = {path.name for path in (served.state / "records").iterdir()}
         history = served.state / "desired/history.json"
 
@@ -387,6 +405,7 @@ def test_a_state_directory_that_was_removed_is_written_again(tmp_path: Path) -> 
         served.wake.look()
         again = [*(served.state / "records" / name for name in kept), history]
         wait_for(lambda: all(path.exists() for path in again))
+        wait_for(lambda: read_suspended(StateDir(served.state)) == (ref("idle"),))
 
         assert served.node.agent.processes.snapshot()[0].pid == before.pid
         assert StateDir(served.state).holder() is not None

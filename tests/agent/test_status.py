@@ -14,14 +14,18 @@ import pytest
 from agent.byhand.stopped import Stopped
 from agent.cli import main
 from agent.models.expected import ExpectedFile
+from agent.node.recorded import recorded_node
+from agent.node.settings import Settings
 from agent.node.view import as_found, found_gone, recorded_instances, recorded_leaving
 from agent.process.identity import MARKER_VARIABLE, identity_of
 from agent.process.launch import Child
 from agent.process.ports import can_bind
 from agent.process.records import ProcessRecord, Records
 from agent.state.directory import StateDir
+from agent.state.drift_file import drift_file, write_drifts
 from agent.state.suspended import note_suspended
-from tests.support.builders import instance, ref
+from reconciler.core.observation import Drift, DriftKind
+from tests.support.builders import instance, ref, workload
 from tests.support.owner import launch, post
 from tests.support.ports import own_port
 from tests.support.wait import PATIENCE_S, wait_for
@@ -101,12 +105,20 @@ def test_who_only_looks_says_what_is_gone_and_what_is_still_ending(tmp_path: Pat
     records, of = Records(state), launch("chat", port, "--busy", "2")
     gone = ProcessRecord(launch("gone", 20_000), wanted=True, boot="b")
     records.write(gone)
-    with subprocess.Popen(of.command.argv, env=os.environ | {MARKER_VARIABLE: "m"}) as process:
+    process = subprocess.Popen(of.command.argv, env=os.environ | {MARKER_VARIABLE: "m"})
+    try:
         wait_for(lambda: not can_bind("127.0.0.1", port))
         identity = identity_of(process.pid)
         assert identity is not None
         runs = ProcessRecord(of, wanted=True, boot="b", marker="m", child=Child(identity, "m", 0.0))
         records.write(runs)
+        drift = Drift(DriftKind.COSMETIC, "its threads are 3", 1.0)
+        drifts = []
+        for pid in (process.pid, process.pid + 1):
+            write_drifts(drift_file(state), {"default/chat": (pid, (drift,))})
+            drifts += [i.drifts for i in recorded_instances(state, "mac") if i.ref == ref("chat")]
+        only_looks = recorded_node("mac", Settings(state.root))
+        seen = only_looks.observe([workload("chat", port=port)]).targets["node/mac"]
         wanted = found_gone(state), recorded_leaving(state)
         records.write(replace(runs, wanted=False))
         records.write(replace(gone, reason="Crashed", message="code 1"))
@@ -116,10 +128,14 @@ def test_who_only_looks_says_what_is_gone_and_what_is_still_ending(tmp_path: Pat
         post(port, "/busy/0")
         idle = recorded_leaving(state)
         state.unlock()
+    finally:
         process.kill()
+        process.wait()
 
     unseen = "its process ended while no agent ran to start it again"
     ending = f"still ending: pid {process.pid}, "
+    assert drifts == [(drift,), ()], "of another process"
+    assert (seen.ports, seen.ports_taken) == ({ref("chat"): port}, {}), "its own"
     assert wanted == ({ref("gone"): unseen}, {})
     assert nobody == (
         {ref("gone"): f"{unseen}; the last time: Crashed: code 1"},

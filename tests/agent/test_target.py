@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,22 @@ def test_a_change_whose_model_is_not_here_sends_for_it_once_and_waits(
         Result.APPLIED,
     ]
     assert waiting(agent) == ["chat: Downloading", "fetched"]
+
+
+def test_an_agent_that_closed_leaves_no_thread_behind(tmp_path: Path, server: FileServer) -> None:
+    before = {*threading.enumerate()}
+    agent = LocalAgent("mac", Settings(tmp_path / "state"), changed=lambda: None)
+    agent.start()
+    agent.target.apply(change(Action.CREATE, server))
+    agent.handover.holds(replace(change(Action.MOVE, server), home="node/gpu"))
+    wait_for(lambda: waiting(agent) == ["chat: Downloading", "fetched"])
+    during = {*threading.enumerate()} - before
+    server.let_go()
+
+    agent.close(stop_children=True)
+
+    wait_for(lambda: not during & {*threading.enumerate()})
+    assert {"drift", "handover"} <= {thread.name for thread in during}
 
 
 @pytest.mark.parametrize("action", [Action.DELETE, Action.STOP])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -229,6 +231,36 @@ def test_an_edit_of_a_models_folder_is_an_edit_of_the_work_tree(tmp_path: Path) 
     assert edited.revision.startswith(f"{sha}+dirty.")
     assert edited.uncommitted == ("models/tiny/tokenizer_config.json",)
     assert edited.commit_of("models/tiny/") is None
+
+
+@pytest.mark.parametrize("make", [DirectorySource, WorktreeSource])
+def test_a_file_is_read_again_only_if_it_changed_or_its_stamp_is_too_new_to_tell(
+    make: Callable[[Path], Source], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo, opened, real, now_ns = Repo.create(tmp_path), list[str](), os.open, time.time_ns
+    repo.publish(MLX)
+    source = make(repo.work)
+
+    def counted(path: str, flags: int, *more: int, dir_fd: int | None = None) -> int:
+        opened.append(str(path))
+        return real(path, flags, *more, dir_fd=dir_fd)
+
+    def read() -> list[str]:
+        opened.clear()
+        source.fetch()
+        return sorted(path for path in opened if path.endswith((".yaml", ".json")))
+
+    monkeypatch.setattr(os, "open", counted)
+    first, again = read(), read()
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns() + 60 * 10**9)
+    later = read()
+    repo.write("models/tiny/config.json", "[]")
+    repo.write("node.yaml", f"{MLX['node.yaml']}\n")
+    changed = read()
+
+    assert again == first
+    assert later == []
+    assert changed == [path for path in first if path in ("config.json", "node.yaml")]
 
 
 def test_a_file_deleted_from_a_models_folder_is_an_edit_of_the_work_tree(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_documents_of_other_groups_are_counted() -> None:
         (f"{HEAD}spec:\n\ta: 1\n", 4, 1, "", "YamlSyntax", "tab cannot indent; use spaces"),
         (f"{HEAD}spec: [1\nb: 2\n", 4, 2, "", "YamlSyntax", "close the list with ]"),
         (f"{HEAD}spec: a: b\n", 3, 8, "", "YamlSyntax", "quote a value"),
+        (f"spec: a: b\n{HEAD}", 1, 8, "", "YamlSyntax", "quote a value"),
         (f"{HEAD}spec: *nobody\n", 3, 7, "", "YamlSyntax", "define it with &"),
         (
             f"{HEAD}spec: [&a x, *b]\n",

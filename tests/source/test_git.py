@@ -590,6 +590,23 @@ def test_many_files_that_no_commit_ever_held_cost_no_process_each(repo: Repo) ->
     assert objects.questions < 10
 
 
+def test_who_touched_a_file_is_the_same_asked_alone_and_read_for_all(repo: Repo) -> None:
+    for number in range(7):
+        repo.write("ab"[number % 2] + ".yaml", f"n: {number}\n")
+        repo.commit(push=False)
+    objects, sha = GitObjects(repo.work / ".git"), repo.head()
+    together = Authorship(objects, sha)
+    for name in "cdef":
+        together.commit_of(f"{name}.yaml")
+
+    for path in ("a.yaml", "b.yaml"):
+        touches = [*together.touches(path)]
+
+        assert touches == [*Authorship(objects, sha).touches(path)]
+        for number, touch in enumerate(touches):
+            assert [*together.touches(path, f"{touch.commit}^1")] == touches[number + 1 :]
+
+
 def test_many_files_that_came_in_one_push_cost_no_process_each(repo: Repo) -> None:
     before = repo.head()
     sha = repo.publish(
