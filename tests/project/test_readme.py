@@ -33,9 +33,11 @@ def first_fleet(tmp_path: Path) -> Path:
     """The three files of the tutorial, each named in the sentence before its block."""
     files = re.findall(r"^`([a-z]+\.yaml)`,.*?```yaml\n(.*?)```", README, re.MULTILINE | re.DOTALL)
     assert len(files) == 3
+    folder = tmp_path / "fleet"
+    folder.mkdir()
     for name, text in files:
-        (tmp_path / name).write_text(text)
-    return tmp_path
+        (folder / name).write_text(text)
+    return folder
 
 
 def test_the_first_fleet_is_valid(first_fleet: Path) -> None:
