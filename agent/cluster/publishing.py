@@ -254,7 +254,7 @@ class Publisher:
             host_ip=self._node.settings.host_ip,
             held=self._node.loop.held,
             unpublished=unpublished,
-            said=self._node.said().model_dump(by_alias=True, exclude_none=True),
+            overrides=self._node.overrides().model_dump(by_alias=True, exclude_none=True),
         )
         before = self._observed or (seen[node_id].get("status") or {}).get("observed")
         if not is_node_news(before, said):

@@ -105,10 +105,10 @@ def node_observed(
     host_ip: str | None,
     held: str | None,
     unpublished: Mapping[ObjectRef, Unpublished],
-    said: Mapping[str, Any],
+    overrides: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The state of a node, without figures that change all the time. `said` are the settings given
-    on the machine itself, as in NodeState."""
+    """The state of a node, without figures that change all the time. `overrides` are the settings
+    given on the machine itself, as in NodeState."""
     revision = (state.revision if state else None) or RevisionState()
     is_ahead = revision.fetched != revision.applied
     observed = {
@@ -118,7 +118,7 @@ def node_observed(
         "fetched": revision.fetched if is_ahead else None,
         "refused": _refused(revision),
         "held": _cut(held or revision.held),
-        "said": dict(said),
+        "overrides": dict(overrides),
         "runtimes": [r.name for r in state.runtimes or ()] if state else None,
         "missing": {name: _cut(how) for name, how in state.missing.items()} if state else None,
         "pools": [_pool(p) for p in state.pools] if state else None,

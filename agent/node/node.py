@@ -13,9 +13,9 @@ from agent.models.headers_first import HeadersFirst
 from agent.node.following import Following
 from agent.node.local import LocalAgent
 from agent.node.overlay import Overlay
+from agent.node.overrides import overrides_of
 from agent.node.settings import Settings
 from agent.node.steps import AgentSteps
-from agent.node.told import said_of
 from agent.node.which import which_node
 from agent.state.directory import StateDir
 from agent.state.node_name import node_file, note_node
@@ -46,9 +46,9 @@ class Node:
     overlay: Overlay
     settings: Settings
 
-    def said(self) -> NodeOverrides:
+    def overrides(self) -> NodeOverrides:
         """What a plan made elsewhere has to know of this machine."""
-        return said_of(self.settings, self.overlay.own)
+        return overrides_of(self.settings, self.overlay.own)
 
 
 @contextlib.contextmanager

@@ -141,7 +141,7 @@ class Answers:
             pressure=shown.pressure,
             benchmarks=shown.benchmarks,
             speeds=shown.speeds,
-            said=self._node.said(),
+            overrides=self._node.overrides(),
         )
         # Another pass without changes is not news, so a poller need not read it again, except if
         # the agent has stopped making passes.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field
 
 from reconciler.api.benchmark import BenchmarkResult, readable
 from reconciler.api.reasons import current_reason
@@ -226,7 +226,7 @@ class LeavingState(WireModel):
 
 
 class NodeOverrides(WireModel):
-    """What is said on the machine itself. It counts where the fleet leaves it open."""
+    """What is stated on the machine itself. It counts where the fleet leaves it open."""
 
     namespace: Annotated[str | None, Field(description="Only its services are served.")] = None
     runtime: str | None = None
@@ -260,7 +260,10 @@ class NodeState(WireModel):
     fleet: Annotated[str | None, Field(description="Where its desired state comes from.")] = None
     revision: Revision = Revision()
     observed_at: Time
-    said: NodeOverrides | None = None
+    overrides: Annotated[
+        NodeOverrides | None,
+        Field(validation_alias=AliasChoices("overrides", "said")),  # as agents up to 0.1 call them
+    ] = None
     missing: Annotated[
         dict[str, str], Field(description="Runtime without an engine here -> how to get it.")
     ] = Field(default_factory=dict)

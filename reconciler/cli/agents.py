@@ -48,14 +48,18 @@ def _ours(source: Source) -> OurFleet:
     return OurFleet(fleet_of(source), root, is_ancestor)
 
 
-def as_told(fleet: Fleet, agents: AgentNodes) -> Fleet:
-    """The fleet with what people said on the machines themselves, where it leaves that open: what
-    is planned from it is what the agents plan."""
+def with_agent_overrides(fleet: Fleet, agents: AgentNodes) -> Fleet:
+    """The fleet with what is stated on the machines themselves, where it leaves that open: what is
+    planned from it is what the agents plan."""
     from reconciler.api.nodestate import NodeOverrides
 
-    said = {s.node: s.said for s in agents.states.values() if s.said and s.said != NodeOverrides()}
-    if not said:
+    overrides = {
+        state.node: state.overrides
+        for state in agents.states.values()
+        if state.overrides and state.overrides != NodeOverrides()
+    }
+    if not overrides:
         return fleet
-    from agent.node import told
+    from agent.node.overrides import with_overrides
 
-    return told.as_told(fleet, said)
+    return with_overrides(fleet, overrides)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.agents import left
-from reconciler.cli.agents import as_told
+from reconciler.cli.agents import with_agent_overrides
 from reconciler.cli.clusters import must_have_name
 from reconciler.core.target import apply_plan, changes_to_apply
 from reconciler.loop import Gate, Listener, Steps
@@ -76,14 +76,14 @@ class FleetSteps(Listener):
         fleet = self._overlay(fleet)
         if not self._agents.states:
             self._agents.observe()
-        return as_told(fleet, self._agents)
+        return with_agent_overrides(fleet, self._agents)
 
     def _agent_overlay(self, desired: Desired) -> Desired:
         """Decided as the agents decide it. It begins with what was read: what an agent took back is
         not in that."""
         stated = desired.loaded.fleet
         fleet = self._in_cluster(stated) if stated else desired.fleet
-        fleet = as_told(fleet, self._agents)
+        fleet = with_agent_overrides(fleet, self._agents)
         if fleet.objects == desired.fleet.objects:
             return desired
         return Desired.of(desired.checkout, desired.loaded, fleet, self._facts, desired)

@@ -36,7 +36,7 @@ def node_state(
     downloads: Iterable[wire.DownloadState] = (),
     models: Iterable[wire.StoredState] = (),
     pressure: wire.Pressure | None = None,
-    said: wire.NodeOverrides | None = None,
+    overrides: wire.NodeOverrides | None = None,
     benchmarks: Iterable[BenchmarkResult] = (),
     speeds: Mapping[ObjectRef, float] = MappingProxyType({}),
 ) -> wire.NodeState:
@@ -49,7 +49,7 @@ def node_state(
         fleet=fleet,
         revision=_revision(state.revision or RevisionState()),
         observed_at=state.seen_at,
-        said=said,
+        overrides=overrides,
         missing=dict(state.missing),
         runtimes=_runtimes(state),
         pools=tuple(map(_pool, state.pools)),

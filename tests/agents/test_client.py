@@ -562,13 +562,13 @@ def test_words_that_an_agent_changes_or_takes_back_are_not_planned_with(
     seen = []
     steps = FleetSteps(found, lambda fleet: fleet, no_facts, None).comparing()
 
-    for said in (
+    for overrides in (
         NodeOverrides(memory_fraction=0.5),
         NodeOverrides(memory_fraction=0.8),
         None,
         None,
     ):
-        agent.state = said_by("mac", said=said)
+        agent.state = said_by("mac", overrides=overrides)
         found.observe()
         before, desired = desired, steps.agent_overlay(desired)
         (mac,) = desired.fleet.all(FleetNode)

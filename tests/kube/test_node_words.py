@@ -22,6 +22,7 @@ from agent.cluster.status import (
 from reconciler.agents.nodes import AgentReport
 from reconciler.agents.verdicts import verdicts_of
 from reconciler.api.meta import HOLD_ANNOTATION
+from reconciler.api.nodestate import NodeOverrides, NodeState
 from reconciler.core.observation import (
     Drift,
     DriftKind,
@@ -70,7 +71,7 @@ def document(name: str, *entries: Mapping[str, Any]) -> Fields:
 
 def wrote(state: TargetState | None = None, **more: Any) -> Fields:
     """`status.observed` of the node `mac`."""
-    words = {"host_ip": None, "held": None, "unpublished": {}, "said": {}} | more
+    words = {"host_ip": None, "held": None, "unpublished": {}, "overrides": {}} | more
     known = state or TargetState(NODE, True, revision=RevisionState("r1", "r1"))
     return node_observed(known, agent_version="1.0", **words)
 
@@ -295,7 +296,7 @@ junk = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=4,
 )
-_OBSERVED = ("revision", "fetched", "refused", "held", "said", "missing", "runtimes", "pools")
+_OBSERVED = ("revision", "fetched", "refused", "held", "overrides", "missing", "runtimes", "pools")
 _ENTRY = ("inputs", "needs", "drift", "blocked", "pid", "since", "memory", "reason", "runtime")
 
 
@@ -309,3 +310,21 @@ def test_whatever_stands_in_a_status_is_an_answer_or_none(observed: Fields, entr
     found = reads(document("chat", words), observed={"agentVersion": "1.0"} | observed)
 
     assert found.answer is not None or found.message
+
+
+@pytest.mark.parametrize("name", ["overrides", "said"])
+def test_what_is_stated_on_a_machine_is_read_by_its_name_and_by_its_older_one(name: str) -> None:
+    observed = wrote(TargetState(NODE, True), overrides={"memoryFraction": 0.5})
+    older = {name if key == "overrides" else key: value for key, value in observed.items()}
+
+    report = reads(observed=older)
+
+    assert report.answer
+    assert report.answer.state.overrides == NodeOverrides(memory_fraction=0.5)
+    stated = {
+        "node": "mac",
+        "agentVersion": "0.1",
+        "observedAt": 1.0,
+        name: {"memoryFraction": 0.5},
+    }
+    assert NodeState.model_validate(stated).overrides == report.answer.state.overrides

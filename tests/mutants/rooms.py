@@ -74,7 +74,7 @@ _PROCESS = (
 )
 _NODE = (
     "tests/placement/test_overlay.py",
-    "tests/placement/test_as_told.py",
+    "tests/placement/test_overrides.py",
     "tests/core/test_moves.py",
     "tests/agent/test_revisions.py",
     "tests/agent/test_handover.py",

@@ -223,7 +223,8 @@ _OBSERVED: Schema = (
             "digest": _is("Not written.", _TEXT),
             "agentVersion": _is("Version of the agent.", _TEXT),
             "hostIP": _is("An address of the machine.", _TEXT),
-            "said": _is("By a person, of the machine.", {"type": "object"} | _OPEN),
+            "overrides": _is("Given on the machine itself.", {"type": "object"} | _OPEN),
+            "said": _is("Overrides, as older agents call them.", {"type": "object"} | _OPEN),
             "runtimes": _is("What it can run.", _listed(_TEXT, 100)),
             "missing": _is(
                 "Runtime without an engine here -> how to get it.",

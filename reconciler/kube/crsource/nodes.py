@@ -132,7 +132,7 @@ def _said(name: str, observed: Fields, desired: str | None, at: float) -> dict[s
             "refused": observed.get("refused"),
             "held": observed.get("held"),
         },
-        "said": observed.get("said"),
+        "overrides": observed.get("overrides", observed.get("said")),
         "missing": observed.get("missing") or {},
         "runtimes": [{"name": name, "path": ""} for name in observed.get("runtimes") or ()],
         "pools": observed.get("pools") or [],

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.node.overlay import Overlay
+from agent.node.overrides import overrides_of, with_overrides
 from agent.node.settings import Settings
-from agent.node.told import as_told, said_of
 from reconciler.api.fleetnode import Device, FleetNode, Hardware
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
@@ -52,13 +52,13 @@ def on(name: str, fleet: Fleet) -> list[Workload]:
         Settings(HERE, namespace="other"),
     ],
     ids=lambda s: ", ".join(
-        f"{k}={v}" for k, v in said_of(s).model_dump(exclude_none=True).items()
+        f"{k}={v}" for k, v in overrides_of(s).model_dump(exclude_none=True).items()
     ),
 )
 def test_a_plan_from_afar_wants_of_a_node_what_its_own_agent_wants(
     fleet: Fleet, settings: Settings
 ) -> None:
-    told = as_told(fleet, {"mac": said_of(settings)})
+    told = with_overrides(fleet, {"mac": overrides_of(settings)})
 
     assert on("mac", told) == on("mac", Overlay("mac", settings)(fleet))
     assert on("gpu", told) == on("gpu", fleet)
@@ -80,15 +80,15 @@ def test_a_service_is_nobodys_where_all_of_its_nodes_serve_another_namespace(
     base = service("base", placement={"nodes": nodes} if nodes else {})
     before = load_texts(node("mac"), node("gpu"), model(), base).fleet
     assert before is not None
-    other = said_of(Settings(HERE, namespace="other"))
+    other = overrides_of(Settings(HERE, namespace="other"))
 
-    told = as_told(before, dict.fromkeys(elsewhere, other))
+    told = with_overrides(before, dict.fromkeys(elsewhere, other))
 
     assert (told.get(InferenceService, ref("base")) is not None) is stays
 
 
 def test_an_address_that_only_the_machine_knows_opens_its_services(fleet: Fleet) -> None:
-    told = as_told(fleet, {"mac": said_of(Settings(HERE, host_ip="192.0.2.7"))})
+    told = with_overrides(fleet, {"mac": overrides_of(Settings(HERE, host_ip="192.0.2.7"))})
 
     (opened,) = on("mac", told)
     assert on("mac", fleet) == []  # `expose: open` without an address is blocked
@@ -104,12 +104,14 @@ def test_what_the_fleet_states_wins(tmp_path: Path) -> None:
     fleet = load_folder(write_fleet(tmp_path, files)).fleet
     assert fleet is not None
 
-    assert as_told(fleet, {"mac": said_of(Settings(HERE, host_ip="192.0.2.7"))}) is fleet
+    assert (
+        with_overrides(fleet, {"mac": overrides_of(Settings(HERE, host_ip="192.0.2.7"))}) is fleet
+    )
 
 
 def test_nothing_said_is_no_difference(fleet: Fleet) -> None:
-    assert as_told(fleet, {"mac": said_of(Settings(HERE))}) is fleet
-    assert as_told(fleet, {}) is fleet
+    assert with_overrides(fleet, {"mac": overrides_of(Settings(HERE))}) is fleet
+    assert with_overrides(fleet, {}) is fleet
 
 
 def test_a_node_that_states_no_memory_is_held_to_what_its_agent_says_it_has(
@@ -122,7 +124,7 @@ def test_a_node_that_states_no_memory_is_held_to_what_its_agent_says_it_has(
     there = Overlay("mac", settings, lambda: Hardware(memory=2**30))
 
     own = there(fleet)
-    told = as_told(fleet, {"mac": said_of(settings, there.own)})
+    told = with_overrides(fleet, {"mac": overrides_of(settings, there.own)})
 
     (pool,) = pools(told.all(FleetNode)[0])
     assert (pool.name, pool.basis) == ("host", "1.0 GiB x 0.5 = 512 MiB")
@@ -149,10 +151,10 @@ def test_devices_that_only_the_machine_knows_size_a_service_and_place_none(tmp_p
 
 
 def test_what_a_person_said_is_not_written_as_if_the_fleet_stated_it(fleet: Fleet) -> None:
-    said = {"mac": said_of(Settings(HERE, host_ip="192.0.2.7", memory_fraction=0.5))}
+    said = {"mac": overrides_of(Settings(HERE, host_ip="192.0.2.7", memory_fraction=0.5))}
     mac = ObjectRef("FleetNode", "", "mac")
 
-    told = as_told(fleet, said)
+    told = with_overrides(fleet, said)
 
     assert told.objects[mac] != fleet.objects[mac]
     assert manifest_of(told.objects[mac]) == manifest_of(fleet.objects[mac])
@@ -161,9 +163,9 @@ def test_what_a_person_said_is_not_written_as_if_the_fleet_stated_it(fleet: Flee
 def test_the_devices_of_a_machine_are_told_with_their_memory_or_as_sharing_its_own() -> None:
     own = Hardware(memory=2**34, devices=(Device(memory="unified"), Device(memory=2**33, uuid="a")))
 
-    said = said_of(Settings(HERE), own).own_memory
+    said = overrides_of(Settings(HERE), own).own_memory
 
     assert said is not None
     assert said.bytes == 2**34
     assert [(d.bytes, d.uuid) for d in said.devices] == [(None, None), (2**33, "a")]
-    assert said_of(Settings(HERE), Hardware(memory=None)).own_memory is None
+    assert overrides_of(Settings(HERE), Hardware(memory=None)).own_memory is None

@@ -1,4 +1,5 @@
-"""What a machine's people said of it, on the wire: for plans that are made elsewhere. Pure."""
+"""What a machine's own settings state where the fleet leaves it open, on the wire: for plans that
+are made elsewhere. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from reconciler.api.nodestate import NodeOverrides, OwnDevice, OwnMemory
 from reconciler.fleet.fleet import Fleet
 
 
-def said_of(settings: Settings, own: Hardware | None = None) -> NodeOverrides:
+def overrides_of(settings: Settings, own: Hardware | None = None) -> NodeOverrides:
     """What a plan made elsewhere has to know, for the wire."""
     return NodeOverrides(
         namespace=settings.namespace,
@@ -27,14 +28,14 @@ def said_of(settings: Settings, own: Hardware | None = None) -> NodeOverrides:
     )
 
 
-def as_told(fleet: Fleet, said: Mapping[str, NodeOverrides]) -> Fleet:
-    """The fleet as the nodes' own agents see it, by what each of them said; the same object where
+def with_overrides(fleet: Fleet, overrides: Mapping[str, NodeOverrides]) -> Fleet:
+    """The fleet as the nodes' own agents see it, by the overrides of each; the same object where
     that makes no difference."""
     objects = dict(fleet.objects)
     for ref, thing in fleet.objects.items():
-        if isinstance(thing, FleetNode) and (own := said.get(thing.metadata.name)):
+        if isinstance(thing, FleetNode) and (own := overrides.get(thing.metadata.name)):
             objects[ref] = as_said(thing, _settings(own), partial(_hardware, own.own_memory))
-        elif isinstance(thing, InferenceService) and _is_nobodys(thing, said):
+        elif isinstance(thing, InferenceService) and _is_nobodys(thing, overrides):
             del objects[ref]
     same = len(objects) == len(fleet.objects) and all(
         objects[r] is t for r, t in fleet.objects.items()
@@ -42,21 +43,22 @@ def as_told(fleet: Fleet, said: Mapping[str, NodeOverrides]) -> Fleet:
     return fleet if same else replace(fleet, objects=objects)
 
 
-def _settings(said: NodeOverrides) -> Settings:
+def _settings(own: NodeOverrides) -> Settings:
     return Settings(
         Path(),
-        runtime=said.runtime,
-        runtimes=said.runtimes,
-        host_ip=said.host_ip,
-        memory_fraction=said.memory_fraction,
+        runtime=own.runtime,
+        runtimes=own.runtimes,
+        host_ip=own.host_ip,
+        memory_fraction=own.memory_fraction,
     )
 
 
-def _is_nobodys(service: InferenceService, said: Mapping[str, NodeOverrides]) -> bool:
+def _is_nobodys(service: InferenceService, overrides: Mapping[str, NodeOverrides]) -> bool:
     """Whether each of the nodes that it is placed on serves another namespace."""
-    namespaces = [s.namespace for n in service.spec.placement.nodes or () if (s := said.get(n))]
+    nodes = service.spec.placement.nodes or ()
+    namespaces = [own.namespace for node in nodes if (own := overrides.get(node))]
     others = [n for n in namespaces if not is_ours(service.ref, n)]
-    return bool(others) and len(others) == len(service.spec.placement.nodes or ())
+    return bool(others) and len(others) == len(nodes)
 
 
 def _for_the_wire(own: Hardware) -> OwnMemory:
@@ -69,10 +71,10 @@ def _for_the_wire(own: Hardware) -> OwnMemory:
     )
 
 
-def _hardware(said: OwnMemory | None) -> Hardware:
-    devices = said.devices if said else ()
+def _hardware(own: OwnMemory | None) -> Hardware:
+    devices = own.devices if own else ()
     return Hardware(
-        memory=said.bytes if said else None,
+        memory=own.bytes if own else None,
         devices=tuple(
             Device(memory="unified" if d.bytes is None else d.bytes, uuid=d.uuid) for d in devices
         ),
