@@ -116,7 +116,7 @@ def test_nothing_waits_where_inputs_changed_or_are_not_known_or_the_rendering_is
     there = rendered(json.loads(_EDITED.read_text()), *live)
     wanted = rendered(changed(labelled(deployment("default"), "home", "chat"), image="e:2"), *want)
 
-    assert as_before(wanted, there) == wanted
+    assert as_before(wanted, there) is wanted
 
 
 def test_a_pointer_escapes_names_and_refuses_what_is_not_there() -> None:

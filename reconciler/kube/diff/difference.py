@@ -100,7 +100,7 @@ class _Comparing:
     def walk(
         self, want: Json, have: Json, mine: FieldSet | None, others: Owned, path: Path
     ) -> Iterator[Difference]:
-        if path in _SKIPPED:
+        if path in _SKIPPED or want == have:  # most of an object, at the speed of C
             return
         if isinstance(want, Mapping) and want and not _is_one_piece(mine, others):
             live = have if isinstance(have, Mapping) else {}
@@ -209,6 +209,8 @@ def _below(others: Owned, key: str) -> Owned:
 
 def _dropped(mine: FieldSet, want: Json, have: Json, path: Path) -> Iterator[Difference]:
     """Fields that we own and no longer want."""
+    if want == have:
+        return
     for key, below in mine.items():
         here, live, wanted = (*path, key), _at(have, key), _at(want, key)
         if here in _SKIPPED or live is None:

@@ -113,8 +113,10 @@ def put_by_others(live: Manifest, annotation: str) -> str | None:
     """The value of an annotation that others set, as with `kubectl annotate`; None if there is
     none."""
     said = (live["metadata"].get("annotations") or {}).get(annotation)
+    if said is None:
+        return None
     mine = child(child(fields_of(live), "f:metadata"), "f:annotations")
-    return None if said is None or child(mine, f"f:{annotation}") is not None else str(said)
+    return None if child(mine, f"f:{annotation}") is not None else str(said)
 
 
 def owned(live: Manifest, manager: str = MANAGER) -> dict[str, Any]:

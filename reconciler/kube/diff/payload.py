@@ -27,6 +27,9 @@ _WAITING = {"Deployment": ("spec", "template"), "Job": ("spec", "template")}
 def without(manifest: Manifest, live: Manifest, left: Iterable[Difference]) -> dict[str, Any]:
     """A manifest that leaves these differences as they are. A field that we share with another
     owner is sent with its current value: left out, we would no longer own it."""
+    left = tuple(left)
+    if not left:
+        return dict(manifest)
     made = copy.deepcopy(dict(manifest))
     mine = fields_of(live)
     for difference in left:
@@ -59,7 +62,7 @@ def _memory_requests(deployment: Manifest) -> list[object]:
     return [(of_one.get("requests") or {}).get("memory") for of_one in resources]
 
 
-def as_before(manifest: Manifest, live: Manifest) -> dict[str, Any]:
+def as_before(manifest: Manifest, live: Manifest) -> Manifest:
     """The manifest with the part in which only our rendering changed as it was last applied; the
     same manifest if nothing waits."""
     said, now = (m["metadata"].get("annotations") or {} for m in (manifest, live))
@@ -71,10 +74,10 @@ def as_before(manifest: Manifest, live: Manifest) -> dict[str, Any]:
         and now.get(renders) is not None
     )
     if not is_waiting:
-        return dict(manifest)
+        return manifest
     annotations = {**said, renders: now[renders]}
     made = {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
-    return _as_applied(made, live) or dict(manifest)
+    return _as_applied(made, live) or manifest
 
 
 def _as_applied(manifest: dict[str, Any], live: Manifest) -> dict[str, Any]:

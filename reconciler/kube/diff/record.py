@@ -76,7 +76,7 @@ def recorded(manifest: Manifest, full: Manifest, before: AppliedRecord) -> dict[
     """A manifest with the record of its own application. `full` is the whole desired object: its
     fields that are left out this time and were set before stay in the record."""
     hashes = {_hash(path) for path in _leaves(manifest, ())}
-    if before.hashes:
+    if before.hashes and manifest != full:
         hashes |= before.paths & {_hash(path) for path in _leaves(full, ())}
     packed = base64.urlsafe_b64encode(b"".join(sorted(hashes))).decode()
     metadata = manifest["metadata"]
