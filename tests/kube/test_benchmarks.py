@@ -15,6 +15,7 @@ from reconciler.api.meta import service_ref
 from reconciler.api.nodelabels import NodeLabels
 from reconciler.kube.benchmarks.deciding import JobAttempt, JobProgress, NeededBenchmark
 from reconciler.kube.benchmarks.objects import benchmark_job, result_config_map
+from reconciler.kube.benchmarks.reader import PodsAndNodesReader
 from reconciler.kube.benchmarks.reading import read_attempt, read_evidence
 from reconciler.kube.benchmarks.subjects import (
     MeasurableService,
@@ -28,6 +29,7 @@ from reconciler.kube.objects import INPUTS_DIGEST_ANNOTATION
 from reconciler.kube.render import render
 from reconciler.kube.render.placed import PlacedService, placed
 from tests.support.cluster_views import CLUSTER, desired, fleet, pool
+from tests.support.few_objects import FewObjects
 from tests.support.fleets import model
 from tests.support.scheduling import GIB, GPU, LABELS, node
 
@@ -470,3 +472,27 @@ def test_a_result_is_read_back_from_its_config_map_until_somebody_edits_it() -> 
     assert read_evidence(elsewhere).refused == (
         "is of default/chat, a service of another namespace"
     )
+
+
+@pytest.mark.parametrize(
+    ("serving", "measuring", "at", "is_read"),
+    [
+        ("as before", "as before", 299.0, False),
+        ("as before", "as before", 301.0, True),
+        ("rolls out", "as before", 39.0, False),
+        ("rolls out", "as before", 41.0, True),
+        ("as before", "ended", 3.0, True),
+    ],
+)
+def test_pods_that_roll_out_are_read_for_a_twentieth_of_the_time(
+    serving: str, measuring: str, at: float, is_read: bool
+) -> None:
+    """The first look took two seconds."""
+    with FewObjects() as server:
+        reader = PodsAndNodesReader(server.api, iter([0.0, 2.0, at, at]).__next__)
+        reader.find(("as before",), ("as before",))
+        before = len(server.asked)
+
+        reader.find((serving,), (measuring,))
+
+        assert (len(server.asked) > before) is is_read

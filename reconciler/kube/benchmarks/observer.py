@@ -79,7 +79,8 @@ class BenchmarkObserver:
         services = {ref: m for ref, m in judged.items() if isinstance(m, MeasurableService)}
         own = [oid for oid in sorted(objects) if _is_of_benchmark(objects, oid)]
         jobs = tuple(oid for oid in own if oid.kind == "Job")
-        found = self._reader.find(_states(objects, own)) if services or jobs else _NOTHING
+        states = _serving(objects), tuple(map(objects.state, own))
+        found = self._reader.find(*states) if services or jobs else _NOTHING
         seen = found or _NOTHING
         attempts = (read_attempt(objects[oid], seen.pods) for oid in jobs)
         needs = self._needs.find(
@@ -126,10 +127,9 @@ def _is_of_benchmark(objects: ObjectSet, oid: ObjectId) -> bool:
     return is_named and is_benchmark(objects[oid])
 
 
-def _states(objects: ObjectSet, own: Iterable[ObjectId]) -> tuple[object, ...]:
-    """What changes whenever pods that serve or measure come, go, or become ready."""
-    serving = (oid for oid in sorted(objects) if oid.kind == "Deployment")
-    return tuple(objects.state(oid) for oid in (*serving, *own))
+def _serving(objects: ObjectSet) -> tuple[object, ...]:
+    """What changes whenever pods that serve come, go, or become ready."""
+    return tuple(objects.state(oid) for oid in sorted(objects) if oid.kind == "Deployment")
 
 
 def _asked(need: NeededBenchmark, documents: Documents) -> NeededBenchmark:

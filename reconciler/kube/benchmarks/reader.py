@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
 
 _GOOD_FOR_S = 300.0  # labels of nodes come without a change of ours
+_PAUSE_PER_READ = 20.0  # while services roll out their pods are read a twentieth of the time
 _PODS = f"{MANAGED_BY_LABEL}={MANAGER},{COMPONENT_LABEL} in ({SERVER},{BENCHMARK})"
 _NODES = f"{DEFAULT_PREFIX}gpu.vendor"
 _log = logging.getLogger(__name__)
@@ -36,28 +37,51 @@ class PodsAndNodesReader:
 
     def __init__(self, api: ApiServer, clock: Callable[[], float] = time.monotonic) -> None:
         self._api, self._clock = api, clock
-        self._known: tuple[float, tuple[object, ...], PodsAndNodes] | None = None
+        self._known: _LastRead | None = None
 
-    def find(self, states: tuple[object, ...]) -> PodsAndNodes | None:
-        """As they were when `states`, what stands for them, last changed, and not long ago. None:
-        they cannot be read, and nothing follows from that."""
-        now = self._clock()
-        if self._known is not None:
-            at, before, found = self._known
-            if before == states and now - at < _GOOD_FOR_S:
-                return found
+    def find(
+        self, serving: tuple[object, ...], measuring: tuple[object, ...]
+    ) -> PodsAndNodes | None:
+        """As they were when `measuring`, the objects of measurements, last changed, and not long
+        ago. A change of `serving`, what stands for pods that serve, waits a while: nothing is
+        measured that has only just come. None: they cannot be read, and nothing follows from
+        that."""
+        began, known = self._clock(), self._known
+        if known is not None and known.is_good(began, serving, measuring):
+            return known.found
         try:
-            pods = self._api.list(SERVED_KINDS["", "Pod"], selector=_PODS).items
-            nodes = self._api.list(SERVED_KINDS["", "Node"], selector=_NODES).items
+            pods = tuple(_slim_pod(pod) for pod in self._all("Pod", _PODS))
+            nodes = {
+                str(node["metadata"]["name"]): _slim_node(node)
+                for node in self._all("Node", _NODES)
+            }
         except ClusterError as error:  # also without the right to: the pass goes on
             _log.debug("what could be measured is not known: %s", error)
             return None
-        read = PodsAndNodes(
-            tuple(map(_slim_pod, pods)),
-            {str(node["metadata"]["name"]): _slim_node(node) for node in nodes},
-        )
-        self._known = now, states, read
-        return read
+        found = PodsAndNodes(pods, nodes)
+        self._known = _LastRead(began, self._clock() - began, serving, measuring, found)
+        return found
+
+    def _all(self, kind: str, selector: str) -> Iterator[Manifest]:
+        """One page at a time, of which little is kept."""
+        for page in self._api.pages(SERVED_KINDS["", kind], selector=selector):
+            yield from page.items
+
+
+@dataclass(frozen=True, slots=True)
+class _LastRead:
+    began: float
+    took_s: float
+    serving: tuple[object, ...]
+    measuring: tuple[object, ...]
+    found: PodsAndNodes
+
+    def is_good(
+        self, now: float, serving: tuple[object, ...], measuring: tuple[object, ...]
+    ) -> bool:
+        age_s = now - self.began
+        good_for_s = _GOOD_FOR_S if serving == self.serving else _PAUSE_PER_READ * self.took_s
+        return measuring == self.measuring and age_s < good_for_s
 
 
 # What is kept of them for minutes: a whole pod takes 25 KiB of memory.
