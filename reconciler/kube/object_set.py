@@ -69,7 +69,8 @@ def _declared(manifest: Manifest) -> bytes:
 
 
 class LazyManifest(Mapping[str, Any]):
-    """A manifest that is decoded on each access: plans hold thousands, and each is needed once."""
+    """A manifest that is decoded on each access: plans hold thousands, and each is needed once
+    (`decoded`)."""
 
     def __init__(self, held: Packed) -> None:
         self._held = held
@@ -83,9 +84,20 @@ class LazyManifest(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._held.manifest())
 
+    def decoded(self) -> Manifest:
+        return self._held.manifest()
+
 
 def later(manifest: Manifest) -> LazyManifest:
-    return manifest if isinstance(manifest, LazyManifest) else LazyManifest(packed(manifest))
+    """Small, as a plan with all of them is kept until there is another one."""
+    if isinstance(manifest, LazyManifest):
+        return manifest
+    return LazyManifest(packed(manifest).smaller())
+
+
+def decoded(manifest: Manifest) -> Manifest:
+    """All of it at once."""
+    return manifest.decoded() if isinstance(manifest, LazyManifest) else manifest
 
 
 class ObjectSet(Mapping[ObjectId, Manifest]):

@@ -21,6 +21,7 @@ from reconciler.kube.client.pace import Pace
 from reconciler.kube.diff.difference import compare
 from reconciler.kube.diff.private import scrubbed
 from reconciler.kube.diff.record import APPLIED_ANNOTATION
+from reconciler.kube.object_set import decoded
 from reconciler.kube.objects import Manifest, ObjectId, kind_of
 
 _LONGEST_WAIT_S = 30.0
@@ -81,7 +82,7 @@ def _alike(change: Change) -> _Alike:
 def _ask(api: ApiServer, change: Change, have: Manifest | None) -> Verdict:
     assert change.manifest is not None
     own = {"resourceVersion": NONE_YET} if have is None else {"uid": have["metadata"]["uid"]}
-    sent = with_metadata(change.manifest, **own)
+    sent = with_metadata(decoded(change.manifest), **own)
     try:
         after = _dry_run(api, change, sent, have)
     except NotFound as error:

@@ -21,6 +21,7 @@ from reconciler.kube.diff.managed import (
 from reconciler.kube.diff.payload import pointer
 from reconciler.kube.diff.record import AppliedRecord, recorded
 from reconciler.kube.inventory import is_ours
+from reconciler.kube.object_set import decoded
 from reconciler.kube.objects import Manifest, ObjectId, finalizers_of
 
 # A server-side apply with a resourceVersion that no object can have creates an object, or returns
@@ -49,7 +50,7 @@ class ObjectWriter:
     def carry_out(self, change: Change, oid: ObjectId) -> str:
         """Carry out a change; returns a note about it, or "". Raises ClusterError."""
         assert change.manifest is not None
-        manifest = dict(change.manifest)
+        manifest = decoded(change.manifest)
         match change.action:
             case Action.CREATE:
                 return self._create(oid, recorded(manifest, manifest, AppliedRecord()))
@@ -187,9 +188,10 @@ def are_planned(error: Conflict, takes: list[Difference]) -> bool:
 def _releases_replicas(have: Manifest, manifest: Manifest) -> bool:
     """At zero there is nothing to keep: an autoscaler ignores a Deployment that is switched off,
     and the default of one would start it."""
-    mine = child(child(fields_of(have), "f:spec"), "f:replicas")
-    is_released = mine is not None and "replicas" not in manifest.get("spec", {})
-    return is_released and bool(have["spec"].get("replicas"))
+    standing = (have.get("spec") or {}).get("replicas")
+    if not standing or "replicas" in manifest.get("spec", {}):
+        return False
+    return child(child(fields_of(have), "f:spec"), "f:replicas") is not None
 
 
 def _removals(live: Manifest, added: list[Difference]) -> list[dict[str, Any]]:
