@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from reconciler.core.plan import Action, Blocked, Change, FieldChange, ObjectNam
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.objects import id_of
 from reconciler.kube.running.instances import instances
+from reconciler.kube.status.due import FEW, MOST_STOOD, STOOD_S, StatusNews, due
 from reconciler.kube.status.reporter import ClusterStatusWriter
 from reconciler.kube.status.status import node_status, service_status
 from reconciler.kube.status.view import ClusterView
@@ -458,17 +460,52 @@ def test_a_node_is_ready_while_its_agent_is_heard(
 
 
 @pytest.mark.parametrize(
-    ("ready", "longest_s", "told"), [(0, 60.0, True), (0, -1.0, False), (1, -1.0, True)]
+    ("stood_s", "told"),
+    [
+        ([0.0] * FEW, range(FEW)),
+        ([0.0] * (FEW + 1), []),
+        ([0.0] * FEW + [STOOD_S, STOOD_S + 1], [FEW + 1, FEW]),
+        ([STOOD_S + n for n in range(MOST_STOOD + 1)], range(MOST_STOOD, 0, -1)),
+    ],
+    ids=["few", "a crowd", "some of it stands", "all of it stands"],
 )
-def test_how_far_a_service_is_waits_in_a_crowd_and_that_it_serves_does_not(
-    ready: int, longest_s: float, told: bool
+def test_in_a_crowd_it_is_said_first_what_serves_and_then_what_has_stood_longest(
+    stood_s: list[float], told: Iterable[int]
 ) -> None:
+    news = [
+        StatusNews(service_ref(str(n)), (), is_urgent=False, stood_s=s)
+        for n, s in enumerate(stood_s)
+    ]
+    urgent = StatusNews(service_ref("turns"), (), is_urgent=True)
+
+    assert due([*news, urgent]) == (urgent, *(news[n] for n in told))
+
+
+@pytest.mark.parametrize(
+    ("ready", "said", "generation", "told"),
+    [
+        (1, None, 1, True),
+        (0, 1, 1, True),
+        (1, 1, 2, True),
+        (1, 1, 1, False),
+        (0, None, 1, False),
+    ],
+)
+def test_that_a_service_begins_or_ceases_to_serve_waits_for_no_crowd(
+    ready: int, said: int | None, generation: int, told: bool
+) -> None:
+    names = [f"s{n}" for n in range(FEW + 2)]
+    conditions = [{"type": "Ready", "status": "True", "observedGeneration": said}] if said else []
+    lives = {service_ref(name): live_service(name) for name in names}
+    lives[service_ref("s0")] = live_service("s0", generation, conditions=conditions)
+    pods = [deployment(name, ready=ready if name == "s0" else 0) for name in names]
+    running = instances(f"cluster/{CLUSTER}", {id_of(live): live for live in pods}, {}, {})
+    of = view(
+        desired(fleet(**{name: {} for name in names})), *pods, *lives.values(), instances=running
+    )
     with FewObjects() as server:
-        writer = ClusterStatusWriter(server.api, lambda: True, "me", longest_s=longest_s)
-        live = deployment(ready=ready)
-        running = instances(f"cluster/{CLUSTER}", {id_of(live): live}, {}, {})
-        of = view(CHAT, live, live_service(), instances=running)
+        writer = ClusterStatusWriter(server.api, lambda: True, "me", stays=True)
 
-        entries = tuple(writer.entries(of, {service_ref(): live_service()}))
+        entries = [entry.live["metadata"]["name"] for entry in writer.entries(of, lives)]
 
-    assert (bool(entries), writer.is_behind) == (told, not told)
+    assert (entries, writer.is_behind) == (["s0"] if told else [], True)

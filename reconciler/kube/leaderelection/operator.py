@@ -8,7 +8,6 @@ with operator:
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 import threading
@@ -26,7 +25,7 @@ from reconciler.kube.server import NOTHING, Serves
 from reconciler.kube.server.board import Board
 from reconciler.kube.speeds.reader import PodSpeeds
 from reconciler.kube.status.attempts import Attempts
-from reconciler.kube.status.reporter import LONGEST_S, ClusterStatusWriter, StatusListener
+from reconciler.kube.status.reporter import ClusterStatusWriter, StatusListener
 from reconciler.loop import Listener
 
 if TYPE_CHECKING:
@@ -69,9 +68,8 @@ class Operator(Listener):
             if stays
         )
         speeds = {each.cluster: each for each in self._speeds}
-        longest_s = LONGEST_S if stays else math.inf
         writers = [
-            ClusterStatusWriter(api, leads[api.name], identity, speeds.get(api.name), longest_s)
+            ClusterStatusWriter(api, leads[api.name], identity, speeds.get(api.name), stays)
             for api in apis
         ]
         idles = [IdleReport(api, identity, times) for api in apis]

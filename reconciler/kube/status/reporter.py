@@ -5,8 +5,6 @@ Only who leads writes anything.
 
 from __future__ import annotations
 
-import math
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +27,7 @@ from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.observed import observed_clusters, planned_clusters
 from reconciler.kube.speeds.reader import PodSpeeds, SpeedLook
 from reconciler.kube.status.attempts import Attempts
+from reconciler.kube.status.due import StatusNews, due
 from reconciler.kube.status.events import EventWriter, happenings
 from reconciler.kube.status.fleet_status import (
     FLEET_FIELDS,
@@ -37,7 +36,13 @@ from reconciler.kube.status.fleet_status import (
     fleet_events,
     fleet_status,
 )
-from reconciler.kube.status.status import NODE_FIELDS, SERVICE_FIELDS, node_status, service_status
+from reconciler.kube.status.status import (
+    NODE_FIELDS,
+    SERVICE_FIELDS,
+    node_status,
+    said_to_serve,
+    service_status,
+)
 from reconciler.kube.status.view import ClusterView
 from reconciler.kube.status.writer import DesiredStatus, StatusWriter
 from reconciler.loop import Listener
@@ -53,28 +58,25 @@ if TYPE_CHECKING:
 
 Objects = Mapping[ObjectId, Manifest]
 
-LONGEST_S = 0.3
-
 _TOLD = frozenset(kind.name for kind in KIND_TABLE.values() if kind.has_status)
 
 
 @dataclass(slots=True)
 class ClusterStatusWriter:
     """Writes statuses and events to one cluster. `speeds` learns what each pass found there.
-
-    After `longest_s` what a service says of how far it is is left to the next pass: when a thousand
-    of them roll, each says it many times, and which of them serve would be known late."""
+    `stays`: there are more passes, so that what may wait can (`due.py`)."""
 
     api: ApiServer
     leads: Callable[[], bool]
     identity: str
     speeds: PodSpeeds | None = None
-    longest_s: float = math.inf
+    stays: bool = False
     statuses: StatusWriter = field(init=False)
     events: EventWriter = field(init=False)
     is_behind: bool = field(init=False, default=False)  # something was left
     _said: Memo[ObjectRef, bool] = field(init=False, default_factory=Memo)  # it is there already
-    _ready: Memo[ObjectRef, bool] = field(init=False, default_factory=Memo)  # as that said
+    _serves: Memo[ObjectRef, int | None] = field(init=False, default_factory=Memo)  # as is said
+    _since: Memo[ObjectRef, float] = field(init=False, default_factory=Memo)  # that it is so
 
     def __post_init__(self) -> None:
         self.statuses = StatusWriter(self.api)
@@ -139,40 +141,51 @@ class ClusterStatusWriter:
     def entries(
         self, view: ClusterView, documents: Mapping[ObjectRef, Manifest]
     ) -> Iterator[DesiredStatus]:
-        """What the documents should say, but for those that are as before, and said so then."""
+        """What the documents should say now, but for those that are as before, and said so
+        then."""
         now = timestamp(time.time())
-        until = time.monotonic() + self.longest_s
-        order, self.is_behind = self._order(documents), False
-        for memo in (self._said, self._ready):
-            memo.keep(documents)
-        for ref in order:
-            grounds = view.grounds(ref)
-            if ref.kind not in _TOLD or (grounds and self._said.get(ref, grounds)):
-                continue
-            if grounds and time.monotonic() > until and not self._turns(view, ref):
-                self.is_behind = True
-                continue
-            live = documents[ref]
-            if live["metadata"].get("deletionTimestamp"):
-                continue
-            if ref.kind == "InferenceService":
-                entry = DesiredStatus(live, service_status(view, live, now), SERVICE_FIELDS)
-                if grounds and entry.is_there:
-                    self._said.put(ref, grounds, finding=True)
-                    self._ready.put(ref, (), finding=view.is_ready(ref))
+        news = tuple(self._news(view, documents))
+        chosen = due(news) if self.stays else news
+        self.is_behind = len(chosen) < len(news)
+        for each in chosen:
+            entry = _entry(view, documents[each.ref], now)
+            if each.grounds and (entry is None or entry.is_there):
+                self._said.put(each.ref, each.grounds, finding=True)
+            if entry is not None:
                 yield entry
-            elif ref.kind == "FleetNode" and "agent" in (live.get("spec") or {}):
-                yield DesiredStatus(live, node_status(view, live, now), NODE_FIELDS)
 
-    def _turns(self, view: ClusterView, ref: ObjectRef) -> bool:
-        """Whether a service serves and its status does not say so, or the other way round."""
-        return view.is_ready(ref) != bool(self._ready.get(ref, ()))
+    def _news(
+        self, view: ClusterView, documents: Mapping[ObjectRef, Manifest]
+    ) -> Iterator[StatusNews]:
+        """What may say something else than it does."""
+        now = time.monotonic()
+        for memo in (self._said, self._serves, self._since):
+            memo.keep(documents)
+        for ref in documents:
+            if ref.kind not in _TOLD:
+                continue
+            if (grounds := view.grounds(ref)) is None:
+                yield StatusNews(ref, None, is_urgent=True)
+            elif not self._said.get(ref, grounds):
+                given, say = (view.document_state(ref),), partial(_said_to_serve, documents, ref)
+                is_urgent = view.serves(ref) != self._serves.find(ref, given, say)
+                since = self._since.find(ref, grounds, lambda: now)
+                yield StatusNews(ref, grounds, is_urgent, now - since)
 
-    def _order(self, documents: Iterable[ObjectRef]) -> Sequence[ObjectRef]:
-        """From anywhere on while some are left each time: it is never the same ones that wait."""
-        refs = tuple(documents)
-        start = random.randrange(len(refs)) if refs and self.is_behind else 0  # noqa: S311
-        return refs[start:] + refs[:start]
+
+def _said_to_serve(documents: Mapping[ObjectRef, Manifest], ref: ObjectRef) -> int | None:
+    return said_to_serve(documents[ref])
+
+
+def _entry(view: ClusterView, live: Manifest, now: str) -> DesiredStatus | None:
+    """None: it goes, or is a node without an agent."""
+    if live["metadata"].get("deletionTimestamp"):
+        return None
+    if live["kind"] == "InferenceService":
+        return DesiredStatus(live, service_status(view, live, now), SERVICE_FIELDS)
+    if live["kind"] == "FleetNode" and "agent" in (live.get("spec") or {}):
+        return DesiredStatus(live, node_status(view, live, now), NODE_FIELDS)
+    return None
 
 
 def _fleet_entry(of: FleetView, live: Manifest) -> DesiredStatus:

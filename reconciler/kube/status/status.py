@@ -18,7 +18,7 @@ from reconciler.core.plan import Action, Change
 from reconciler.fleet.workload import Workload
 from reconciler.kube.endpoints.heartbeat import LeaseState
 from reconciler.kube.objects import Manifest
-from reconciler.kube.running.readiness import Progress
+from reconciler.kube.running.readiness import Progress, conditions_of
 from reconciler.kube.status.conditions import (
     DRIFTED,
     MEMORY_FITS,
@@ -73,6 +73,12 @@ def service_status(view: ClusterView, live: Manifest, now: str) -> dict[str, Any
         "conditions": set_conditions(before, _conditions(view, ref, places), generation, now),
     }
     return {name: value for name, value in status.items() if value is not None}
+
+
+def said_to_serve(live: Manifest) -> int | None:
+    """The generation of a live InferenceService that its status says is served."""
+    ready = conditions_of(live.get("status") or {}).get(READY, {})
+    return ready.get("observedGeneration") if ready.get("status") == "True" else None
 
 
 def node_status(view: ClusterView, live: Manifest, now: str) -> dict[str, Any]:

@@ -50,10 +50,16 @@ class ClusterView:
         """What runs of a service there."""
         return self._instances.get((ref, target))
 
-    def is_ready(self, ref: ObjectRef) -> bool:
-        """Whether all that runs of a service here can be used."""
+    def serves(self, ref: ObjectRef) -> int | None:
+        """The generation of a service's document, while all that runs of it here can be used."""
         found = [self.instance(ref, w.target) for w in self.workloads_of(ref) if not w.suspended]
-        return bool(found) and all(instance and instance.ready for instance in found)
+        if not found or not all(instance and instance.ready for instance in found):
+            return None
+        return self.generation_of(ref).get("generation")
+
+    def document_state(self, ref: ObjectRef) -> object:
+        """A value that is equal if, and only if, the live document is unchanged."""
+        return self._packed.state(document_id(ref))
 
     def children(self, ref: ObjectRef, kind: str) -> tuple[Manifest, ...]:
         """The live objects of one kind that stand for a service."""

@@ -1,0 +1,40 @@
+"""Which statuses are written in a pass, and which wait. Pure.
+
+While a thousand services roll out each says many times how far it is. Written each time, that is
+most of what a roll-out costs, and which of them serve is known late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from reconciler.api.meta import ObjectRef
+
+FEW = 20  # on their way at a time: each step of theirs is said in the pass that finds it
+STOOD_S = 5.0  # in a crowd, a state is said that has lasted so long
+MOST_STOOD = 100  # of one pass: a third of a second, before services that serve can be said again
+
+
+@dataclass(frozen=True, slots=True)
+class StatusNews:
+    """A status that may say something new. `is_urgent`: whether the newest generation is served is
+    news. `stood_s`: for how long its grounds have been the same."""
+
+    ref: ObjectRef
+    grounds: tuple[object, ...] | None
+    is_urgent: bool
+    stood_s: float = 0.0
+
+
+def due(news: Iterable[StatusNews]) -> tuple[StatusNews, ...]:
+    """Those to write now: all that are urgent, first, and then of the others those that have stood
+    longest."""
+    urgent: list[StatusNews] = []
+    patient: list[StatusNews] = []
+    for each in news:
+        (urgent if each.is_urgent else patient).append(each)
+    if len(patient) > FEW:
+        stood = (each for each in patient if each.stood_s >= STOOD_S)
+        patient = sorted(stood, key=lambda each: -each.stood_s)[:MOST_STOOD]
+    return (*urgent, *patient)
