@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -147,3 +147,38 @@ def test_pods_that_may_not_be_seen_and_a_server_that_is_away_are_told_apart(
     place.proxy.refuses = False
     place.put("chat-a")
     until(followed, place, chat=["chat-a"])
+
+
+def _asks_for_pauses(proxy: FaultProxy) -> None:
+    proxy.throttle(4, retry_after_s=0.2)
+
+
+def _breaks_off_lists(proxy: FaultProxy) -> None:
+    proxy.page, proxy.gone_pages, proxy.gone_watches = 1, 3, 1
+
+
+@pytest.mark.parametrize("fault", [_asks_for_pauses, _breaks_off_lists])
+def test_what_a_busy_server_does_not_say_is_neither_concluded_nor_missed(
+    place: Place, followed: FollowedPods, fault: Callable[[FaultProxy], None]
+) -> None:
+    for name in ("chat-a", "chat-b"):
+        place.put(name)
+    until(followed, place, chat=["chat-a", "chat-b"])
+    seen: set[str] = set()
+
+    def saw(*_: str) -> None:
+        try:
+            seen.add(str(names(followed(FLEET, {place.ref("chat")}))))
+        except ClusterError:
+            seen.add("nothing is concluded")
+
+    place.proxy.before = saw
+    asked = len(place.proxy.requests)
+    fault(place.proxy)
+    place.proxy.hang_up()
+    place.put("chat-c")
+
+    until(followed, place, chat=["chat-a", "chat-b", "chat-c"])
+    pods = ["chat-a", "chat-b", "chat-c"]
+    assert seen <= {"nothing is concluded", *(str({"chat": pods[:n]}) for n in (2, 3))}
+    assert len(place.proxy.requests) > asked + 3

@@ -342,6 +342,22 @@ def test_a_lasting_refusal_is_not_asked_in_a_hurry(proxy: FaultProxy, place: Pla
         assert _asked(proxy) == before
 
 
+def test_a_list_that_never_gets_to_its_end_is_not_asked_in_a_hurry_and_empties_nothing(
+    proxy: FaultProxy, place: Place
+) -> None:
+    names = {place.put(name).name for name in "abc"}
+    with mirrored(proxy.api(), place, first_pause_s=_NEVER_S, proven_s=0.0) as mirror:
+        wait_for(lambda: proxy.watches == 1)
+        proxy.page, proxy.gone_pages, proxy.gone_watches = 2, 10_000, 1
+        proxy.hang_up()
+        wait_for(lambda: mirror.freshness[CONFIG_MAPS] is Freshness.STALE)
+        before = _asked(proxy)
+        _meanwhile(proxy, rounds=100)
+
+        assert _asked(proxy) == before
+        assert _names(mirror) == names
+
+
 def test_a_watch_that_ends_at_once_each_time_is_asked_ever_more_seldom(
     proxy: FaultProxy, place: Place
 ) -> None:

@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import http.client
 import json
+import re
 import socket
 import ssl
 import struct
@@ -43,6 +44,8 @@ class FaultProxy(Serving):
         self.swallows = False  # take requests, and let nothing back, watches included
         self.refuses = False  # no new connections: they are reset
         self.gone_watches = 0  # that many watches more are answered with 410
+        self.page = 0  # objects in a page of a list, where it is not what was asked for
+        self.gone_pages = 0  # that many pages more but the first are answered with 410
         self.forgets: set[str] = set()  # plurals: the next watch of each is answered with 410
         self.ends_watches = False  # a watch ends as soon as it has begun
         self.not_served: set[str] = set()  # plurals that are answered with 404, as without the kind
@@ -175,6 +178,8 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(0.01)
         is_watch = "watch=1" in self.path
         plural = self.path.partition("?")[0].rpartition("/")[2]
+        if proxy.page:
+            self.path = re.sub(r"limit=\d+", f"limit={proxy.page}", self.path)
         if plural in proxy.resets:
             _reset(self.connection)
             self.close_connection = True
@@ -182,6 +187,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._status(429, "TooManyRequests", retry_after_s=proxy._retry_after_s)
         elif is_watch and (proxy.take("gone_watches") or plural in proxy.forgets):
             proxy.forgets.discard(plural)
+            self._status(410, "Expired")
+        elif "continue=" in self.path and proxy.take("gone_pages"):
             self._status(410, "Expired")
         elif plural in proxy.not_served:
             self._send(404, {"Content-Type": "text/plain"}, b"404 page not found\n")

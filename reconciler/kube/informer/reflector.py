@@ -92,7 +92,7 @@ class Reflector:
         self._versions: dict[ObjectId, str] = {}
         self._version: str | None = None  # where the next watch goes on; None: list first
         self._was_served = False
-        self._is_new = False  # the version is a list's, and no watch from there has worked yet
+        self._is_new = False  # it was listed, or tried to, and no watch has worked since
         self._failures = 0  # in a row
 
     def objects(self) -> dict[ObjectId, Packed]:
@@ -130,6 +130,7 @@ class Reflector:
 
     def _list(self) -> None:
         view = self._view
+        self._is_new = True
         objects: dict[ObjectId, Packed] = {}
         versions: dict[ObjectId, str] = {}
 
@@ -147,7 +148,7 @@ class Reflector:
         with self._lock:
             self._objects = objects
         self._versions, self._version = versions, version
-        self._was_served = self._is_new = True
+        self._was_served = True
         self._works()
         if is_new:
             self._news()
@@ -227,13 +228,14 @@ class Reflector:
 
     def _forgotten(self, error: Gone) -> float:
         """Servers forget in the ordinary course of things, and when they were away: the list that
-        comes at once tells what was missed. What was just listed is not forgotten."""
+        comes at once tells what was missed. What was just listed is not forgotten, and a list that
+        is forgotten before its last page would be so again."""
         self._version = None
         self._failures += self._is_new
         if not self._is_new or self._failures == 1:
             return 0.0
         self._is_asked_to_wait = True
-        self._now(Freshness.STALE, error)
+        self._lost(error)
         return self._pause_s()
 
     def _failed(self, error: ClusterError) -> float:
@@ -247,9 +249,13 @@ class Reflector:
             pause_s = self._pause_s()
         if self.freshness is Freshness.FRESH and self._is_passing(error, pause_s):
             return pause_s
-        lost = self.freshness in (Freshness.LISTING, Freshness.LOST)
-        self._now(self.freshness if lost else Freshness.STALE, error)
+        self._lost(error)
         return pause_s
+
+    def _lost(self, error: ClusterError) -> None:
+        """What is there now is not known."""
+        is_unknown = self.freshness in (Freshness.LISTING, Freshness.LOST)
+        self._now(self.freshness if is_unknown else Freshness.STALE, error)
 
     def _is_passing(self, error: ClusterError, pause_s: float) -> bool:
         """Whether it is too early to call it an outage: what is seen is behind by no more than any
