@@ -27,11 +27,12 @@ _SMALL = 1024  # bytes of JSON, such as what is kept of a pod: compressing them 
 @dataclass(frozen=True, slots=True)
 class Packed:
     """One object. `text` is JSON, possibly compressed; `service` is the service it is for, or
-    None; `declared` is a digest of what is not its status."""
+    None; `declared` is a digest of what is not its status; `version` is as `version_of` has it."""
 
     text: bytes
     service: ObjectRef | None
     declared: bytes
+    version: int
 
     def manifest(self) -> Manifest:
         found: Manifest = orjson.loads(self._json)
@@ -55,7 +56,15 @@ Held = Packed | Manifest
 def packed(manifest: Manifest) -> Packed:
     text = to_json(manifest)
     # a copy, as orjson's own bytes keep the buffer in which they grew: up to three times as much
-    return Packed(bytes(memoryview(text)), service_of(manifest), _declared(manifest))
+    text = bytes(memoryview(text))
+    return Packed(text, service_of(manifest), _declared(manifest), version_of(manifest))
+
+
+def version_of(manifest: Manifest) -> int:
+    """Its resourceVersion; 0: it has none. Those of one kind grow, and may be compared since
+    Kubernetes 1.35 (KEP-5504)."""
+    text = str(manifest["metadata"].get("resourceVersion", ""))
+    return int(text) if text.isdecimal() else 0
 
 
 def _declared(manifest: Manifest) -> bytes:
@@ -119,6 +128,13 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
         """The same of all but its status, which controllers write many times a second."""
         held = self._held.get(oid)
         return held.declared if isinstance(held, Packed) else held
+
+    def version(self, oid: ObjectId) -> int | None:
+        """Its version; None: it is not there."""
+        held = self._held.get(oid)
+        if isinstance(held, Packed):
+            return held.version
+        return None if held is None else version_of(held)
 
     def later(self, oid: ObjectId) -> LazyManifest:
         """The manifest, not decoded yet."""

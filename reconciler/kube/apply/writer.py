@@ -10,7 +10,7 @@ from typing import Any, assert_never
 from reconciler.core.plan import Action, Change
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.errors import ClusterError, Conflict
-from reconciler.kube.diff.difference import Cause, Difference, compare
+from reconciler.kube.diff.difference import Difference, added, compare
 from reconciler.kube.diff.managed import (
     HANDOVER_MANAGER,
     child,
@@ -83,17 +83,17 @@ class ObjectWriter:
         """Apply without force; force only the fields that the plan names."""
         have = self.live[oid]
         planned = {field.path for field in change.fields}
-        takes = [d for d in compare(manifest, have) if d.field in planned]
         sent = with_metadata(manifest, uid=have["metadata"]["uid"])
         if _releases_replicas(have, manifest):
             self._hand_over(oid, have)
         try:
             after = self.api.apply(sent)
         except Conflict as error:
+            takes = [d for d in compare(manifest, have) if d.field in planned]
             if not error.owners or not are_planned(error, takes):
                 raise
             after = self.api.apply(sent, force=True)
-        if any(d.cause is Cause.ADDED for d in takes):
+        if not planned.isdisjoint(d.field for d in added(manifest, have)):
             self._remove_added(oid, manifest, after, planned)
         return ""
 
@@ -102,13 +102,11 @@ class ObjectWriter:
     ) -> None:
         """Remove entries that others added, all at once, if the object has not changed since."""
         for left in reversed(range(_TRIES)):
-            added = [
-                d for d in compare(manifest, live) if d.cause is Cause.ADDED and d.field in planned
-            ]
-            if not added:
+            theirs = [d for d in added(manifest, live) if d.field in planned]
+            if not theirs:
                 return
             try:
-                self.api.patch(oid, _removals(live, added))
+                self.api.patch(oid, _removals(live, theirs))
             except Conflict:
                 found = self.api.get(oid) if left else None
                 if found is None:

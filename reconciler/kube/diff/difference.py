@@ -82,11 +82,15 @@ def compare(desired: Manifest, live: Manifest) -> tuple[Difference, ...]:
     found = list(comparing.walk(desired, live, mine, tuple((e, e.fields) for e in others), ()))
     if not comparing.is_settled:
         found += _dropped(mine or {}, desired, live, ())
-    for entry in others:
-        if not entry.is_controller and entry.manager not in OWN_MANAGERS and not entry.subresource:
-            spec = entry.fields.get("f:spec", {})
-            found += _added(entry, {"f:spec": spec}, desired, live, mine, ())
+    found += _added_by(others, mine, desired, live)
     return tuple(sorted(_once(found), key=lambda difference: difference.path))
+
+
+def added(desired: Manifest, live: Manifest) -> tuple[Difference, ...]:
+    """Those of them that others added: few objects have any, and that is soon known."""
+    rows = entries(live)
+    others = (entry for entry in rows if not entry.is_ours)
+    return tuple(_once(_added_by(others, applied(rows) or None, desired, live)))
 
 
 Owned = tuple[tuple[ManagedFields, FieldSet], ...]  # what other managers own at one place
@@ -219,6 +223,16 @@ def _dropped(mine: FieldSet, want: Json, have: Json, path: Path) -> Iterator[Dif
             yield Difference(here, live, None, Cause.DECLARED)
         elif not is_leaf(below):
             yield from _dropped(below, wanted, live, here)
+
+
+def _added_by(
+    others: Iterable[ManagedFields], mine: FieldSet | None, want: Manifest, have: Manifest
+) -> Iterator[Difference]:
+    """By people and programs that are no controllers, to the spec."""
+    for entry in others:
+        if not entry.is_controller and entry.manager not in OWN_MANAGERS and not entry.subresource:
+            spec = entry.fields.get("f:spec", {})
+            yield from _added(entry, {"f:spec": spec}, want, have, mine, ())
 
 
 def _added(

@@ -36,7 +36,7 @@ def is_untouched(desired: Manifest, live: Manifest) -> bool:
             continue
         elif "f:spec" in entry.fields:
             return False
-    return mine is not None and _covers_object(mine, desired) and record_of(live).is_of(desired)
+    return mine is not None and record_of(live).is_of(desired) and _covers_object(mine, desired)
 
 
 def _covers_object(mine: FieldSet, desired: Manifest) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.transport import Transport
-from reconciler.kube.object_set import ObjectSet, Packed, packed
+from reconciler.kube.object_set import ObjectSet, Packed, packed, version_of
 from reconciler.kube.objects import MANAGER, Manifest, ObjectId, id_of
 
 LASTS_S = 5.0  # what has not come until then was changed by someone else since
@@ -36,8 +36,8 @@ class ReadYourWritesApi(ApiServer):
         """What a watch has seen, with what it has not seen yet of what we wrote."""
         now, news = time.monotonic(), dict[ObjectId, Packed | None]()
         for oid, (at, written, version, uid) in tuple(self._notes.items()):
-            have = seen.get(oid)
-            if now - at > LASTS_S or _is_known(have, version if written else None, uid):
+            is_known = _is_written(seen, oid, version) if written else _is_gone(seen.get(oid), uid)
+            if is_known or now - at > LASTS_S:
                 self._notes.pop(oid, None)
             else:
                 news[oid] = written
@@ -80,21 +80,20 @@ class ReadYourWritesApi(ApiServer):
             self._notes[id_of(found)] = (
                 time.monotonic(),
                 packed(found).smaller(),
-                _version(found),
+                version_of(found),
                 found["metadata"]["uid"],
             )
         return found
 
 
-def _is_known(have: Manifest | None, written: int | None, uid: str) -> bool:
+def _is_written(seen: ObjectSet, oid: ObjectId, version: int) -> bool:
     """Whether the watch has what we wrote, or something newer."""
-    if written is None:
-        metadata = have["metadata"] if have else {}
-        return have is None or metadata["uid"] != uid or bool(metadata.get("deletionTimestamp"))
-    return have is not None and _version(have) >= written
+    have = seen.version(oid)
+    return have is not None and have >= version
 
 
-def _version(manifest: Manifest) -> int:
-    """Versions of one kind grow, and may be compared since Kubernetes 1.35 (KEP-5504)."""
-    text = str(manifest["metadata"].get("resourceVersion", ""))
-    return int(text) if text.isdecimal() else 0
+def _is_gone(have: Manifest | None, uid: str) -> bool:
+    """Whether the watch has what we deleted no more, or sees it go."""
+    if have is None or have["metadata"]["uid"] != uid:
+        return True
+    return bool(have["metadata"].get("deletionTimestamp"))
