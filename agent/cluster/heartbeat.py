@@ -6,20 +6,19 @@ import logging
 import os
 import platform
 import random
-import threading
 import time
 from typing import TYPE_CHECKING
 
 from agent.cluster.endpoints import OUTAGES
 from agent.cluster.outage import Outage
 from reconciler.kube.client.errors import ClusterError, NotFound
-from reconciler.kube.endpoints.heartbeat import lease_manifest, renewal_pause_s
+from reconciler.kube.endpoints.heartbeat import RENEW_S, lease_manifest, renewal_pause_s
 from reconciler.kube.objects import SYSTEM_NAMESPACE
+from reconciler.worker import Worker
 
 if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
 
-_END_S = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -29,23 +28,16 @@ class Heartbeat:
     def __init__(self, api: ApiServer, node: str, manager: str, outage: Outage) -> None:
         self._api, self._node, self._manager, self._outage = api, node, manager, outage
         self._holder = f"{platform.node()}_{os.getpid()}"
-        self._ending = threading.Event()
         self._told: str | None = None
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._worker = Worker("heartbeat", self._renew, every_s=RENEW_S, what="heartbeat")
 
     def start(self) -> None:
-        self._thread.start()
+        self._worker.start()
 
     def close(self) -> None:
-        self._ending.set()
-        self._thread.join(_END_S)
+        self._worker.close()
 
-    def _run(self) -> None:
-        while not self._ending.is_set():
-            self._renew()
-            self._ending.wait(renewal_pause_s(random.random()))  # noqa: S311 - not for secrets
-
-    def _renew(self) -> None:
+    def _renew(self) -> float:
         manifest = lease_manifest(self._node, self._holder, time.time())
         try:
             self._api.apply(manifest, manager=self._manager, force=True)
@@ -55,11 +47,10 @@ class Heartbeat:
             self._say(f"no heartbeat: the cluster has no namespace {SYSTEM_NAMESPACE}")
         except ClusterError as error:
             self._say(f"no heartbeat: {error}")
-        except Exception:  # noqa: BLE001  a thread's edge: a bug in this program must not end it
-            _log.exception("a bug in this program stopped this heartbeat")
         else:
             self._outage.answered()
             self._told = None
+        return renewal_pause_s(random.random())  # noqa: S311 - not for secrets
 
     def _say(self, text: str) -> None:
         if text != self._told:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -37,6 +36,7 @@ from reconciler.kube.client.errors import ClusterError, NotFound
 from reconciler.kube.endpoints.slices import Unpublished, service_manifest, slice_id, slice_of
 from reconciler.kube.instance_entry import instances_status
 from reconciler.kube.objects import AGENT_MANAGER, Manifest, ObjectId, id_of
+from reconciler.worker import Worker
 
 if TYPE_CHECKING:
     from agent.cluster.following import Objects
@@ -48,7 +48,6 @@ _LOOK_S = 1.0  # an exit is noticed this late at most
 _IDLE_S = 10.0  # a round without changes here: others may have changed the objects
 _STATUS_EVERY_S = 3.0
 _STATUS_ANEW_S = 60.0
-_END_S = 5.0
 _SERVICE = "InferenceService"
 _log = logging.getLogger(__name__)
 
@@ -80,44 +79,40 @@ class Publisher:
         self._observed: dict[str, Any] | None = None
         self._status_at = self._anew_at = 0.0
         self._told: dict[ObjectRef, str] = {}
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
+        self._pauses = Pauses()
+        self._worker = Worker(
+            *("publisher", self._publish), every_s=_IDLE_S, what="round of publishing", end_s=5.0
+        )
 
     def start(self) -> None:
-        self._thread.start()
+        self._worker.start()
 
     def close(self) -> None:
-        self._ending.set()
-        self._thread.join(_END_S)
+        self._worker.close()
         if self._withdraws:
             try:
                 self._endpoints.sync({}, {} if self._services else None)
             except ClusterError as error:
                 _log.warning("endpoints are not withdrawn: %s", error)
 
-    def _run(self) -> None:
-        pauses = Pauses()
-        while not self._ending.is_set():
-            seen = self._node.agent.processes.snapshot()
-            try:
-                waits_s = self._round()
-            # Denied, too: a server that has just started may not have its roles yet
-            except ClusterError as error:
-                self._outage.failed(error)
-                self._ending.wait(max(pauses.next_s(), getattr(error, "retry_after_s", 0.0)))
-                continue
-            except Exception:  # noqa: BLE001  a thread's edge: a bug in this program must not end it
-                _log.exception("a bug in this program stopped this round of publishing")
-                self._ending.wait(_IDLE_S)
-                continue
-            self._outage.answered()
-            pauses.reset()
-            self._wait(seen, waits_s)
+    def _publish(self) -> float:
+        """Publish, and wait until there is something to publish again."""
+        seen = self._node.agent.processes.snapshot()
+        try:
+            waits_s = self._round()
+        # Denied, too: a server that has just started may not have its roles yet
+        except ClusterError as error:
+            self._outage.failed(error)
+            return max(self._pauses.next_s(), getattr(error, "retry_after_s", 0.0))
+        self._outage.answered()
+        self._pauses.reset()
+        self._wait(seen, waits_s)
+        return 0.0
 
     def _wait(self, before: tuple[object, ...], most_s: float) -> None:
         """Wait for the next change of a process, for a pass with another plan, or for this long."""
         ends, plan = time.monotonic() + most_s, self._board.plan
-        while not self._ending.is_set() and (left := ends - time.monotonic()) > 0:
+        while not self._worker.is_ending and (left := ends - time.monotonic()) > 0:
             processes = self._node.agent.processes
             if processes.wait_for(lambda now: now is not before, min(left, _LOOK_S)):
                 return

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,10 +23,10 @@ from agent.system.clock import Clock, SystemClock
 from reconciler.api.meta import ObjectRef
 from reconciler.core.observation import Drift, DriftKind
 from reconciler.runtimes import RUNTIMES
+from reconciler.worker import Worker
 
 _LOOK_S = 5.0  # between two checks of which processes are due, at most
 _STAYED = "; a restart did not change that"
-_log = logging.getLogger(__name__)
 
 Difference = tuple[DriftKind, str]
 Ask = Callable[[Launch, str], object]
@@ -142,21 +140,25 @@ class DriftWatch:
     _before: Known = field(default_factory=dict)  # by an earlier run of this agent
     _seen: dict[ObjectRef, _DriftSeen] = field(default_factory=dict)
     _tried: dict[ObjectRef, frozenset[str]] = field(default_factory=dict)
-    _stop: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
+    _worker: Worker = field(init=False)
 
     def __post_init__(self) -> None:
         self._before = read_drifts(self.file)
+        every_s = min(_LOOK_S, self.again_s)
+        self._worker = Worker(
+            *("drift", self._round),
+            every_s=every_s,
+            first_s=every_s,
+            end_s=self.end_s,
+            what="look for drift",
+        )
 
     def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="drift", daemon=True)
-        self._thread.start()
+        self._worker.start()
 
     def close(self) -> None:
-        """A process that is slow to answer delays nothing: the thread is a daemon."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join(self.end_s)
+        """A process that is slow to answer delays nothing."""
+        self._worker.close()
 
     def of(self, state: ProcessSnapshot) -> tuple[Drift, ...]:
         """What is known of one process now."""
@@ -183,7 +185,7 @@ class DriftWatch:
             seen = self._seen.get(ref)
             if seen is not None and seen.pid == state.pid and seen.due > self.clock.monotonic():
                 continue
-            if self._stop.is_set():
+            if self._worker.is_ending:
                 return False
             pid, before = (seen.pid, seen.drifts) if seen else self._before.get(ref.label, (0, ()))
             before = before if pid == state.pid else ()
@@ -207,10 +209,6 @@ class DriftWatch:
             drifts.append(Drift(kind, message, since.get((kind, message), self.clock.time())))
         return tuple(drifts)
 
-    def _run(self) -> None:
-        while not self._stop.wait(min(_LOOK_S, self.again_s)):
-            try:
-                if self.look():
-                    self.changed()
-            except Exception:  # noqa: BLE001  a thread's edge: the next look may go well
-                _log.exception("a bug in this program stopped this look for drift")
+    def _round(self) -> None:
+        if self.look():
+            self.changed()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +14,7 @@ from agent.server.rates import Rates
 from agent.server.scrape import read_counter
 from agent.state.apikey import sent_key
 from reconciler.runtimes import RUNTIMES
+from reconciler.worker import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _ASKED_AT_ONCE = 2  # each thread costs memory, and they wait for loopback only
 _END_S = 2.0
 _REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - asked, not listened on
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +70,21 @@ class Sampler:
         every_s: float = Intervals().sample_s,
     ) -> None:
         self._wanted, self._look, self._after = wanted, look, after
-        self._every_s = every_s
         self.shown = Shown()
         self._rates = Rates()
         self._asked: dict[Counted, Future[None]] = {}
         self._lock = threading.Lock()
-        self._ending = threading.Event()
         self._pool = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="sample")
-        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        self._worker = Worker("sampler", self._round, every_s=every_s, what="round of measuring")
 
     def start(self) -> None:
-        self._thread.start()
+        self._worker.start()
 
     def close(self) -> None:
         """Stop. A request in progress is left to its deadline."""
-        self._ending.set()
+        self._worker.end()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._thread.is_alive():
-            self._thread.join(_END_S)
+        self._worker.close()
 
     def tokens_per_second(self) -> dict[tuple[str, str], float]:
         """By (model, backend), over all processes that serve it; known rates only."""
@@ -111,14 +107,6 @@ class Sampler:
             rates = [(c, self._rates.per_second(c, now)) for c in self._wanted()]
         return [(counted, rate) for counted, rate in rates if rate is not None]
 
-    def _run(self) -> None:
-        while not self._ending.is_set():
-            try:
-                self._round()
-            except Exception:  # noqa: BLE001  a thread's edge: figures must not end with a surprise
-                _log.exception("a bug in this program stopped this round of measuring")
-            self._ending.wait(self._every_s)
-
     def _round(self) -> None:
         wanted = tuple(self._wanted())
         with self._lock:
@@ -126,7 +114,7 @@ class Sampler:
         # An engine that has not answered the last request gets no other.
         self._asked = {c: f for c, f in self._asked.items() if not f.done()}
         for counted in wanted:
-            if counted not in self._asked and not self._ending.is_set():
+            if counted not in self._asked and not self._worker.is_ending:
                 self._asked[counted] = self._pool.submit(self._ask, counted)
         shown = replace(self._look(), speeds=self._speeds())
         if shown != self.shown:

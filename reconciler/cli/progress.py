@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from reconciler.cli.console import Screen
 from reconciler.models import hosts_of
 from reconciler.report.spans import span
 from reconciler.report.terminal import Tone, printable
+from reconciler.worker import Worker
 
 _BAR_WIDTH = 28
 _BAR_WIDTHS = (_BAR_WIDTH, 10, 0)  # the narrower, the more of them fit a line
@@ -72,18 +72,18 @@ class ProgressLine:
         self._downloads = downloads
         self._stored_bytes = stored_bytes
         self._coming: dict[str, _Coming] = {}  # by source
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
-        self._thread.start()
+        self._worker = Worker(
+            *("progress", lambda: self._look(time.monotonic())),
+            every_s=_BAR_EVERY_S,
+            first_s=_BAR_EVERY_S,
+            end_s=None,
+            what="line of progress",
+        )
+        self._worker.start()
 
     def close(self) -> None:
-        self._stop.set()
-        self._thread.join()
+        self._worker.close()
         self._screen.bar("")
-
-    def _run(self) -> None:
-        while not self._stop.wait(_BAR_EVERY_S):
-            self._look(time.monotonic())
 
     @property
     def on_their_way(self) -> Collection[str]:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import statistics
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from reconciler.agents.scrape import figures, scrape
 from reconciler.api.nodelabels import GPU_UTILISATION
+from reconciler.worker import Worker
 
 EVERY_S = 15.0
 LASTS_S = 60.0
 _TIMEOUT_S = 2.0
 _AT_ONCE = 16
 _MOST_BYTES = 1 << 20
-
-_log = logging.getLogger(__name__)
 
 
 def utilisation_in(exposition: str) -> float | None:
@@ -38,18 +35,20 @@ class UtilisationReader:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._labelers = labelers
-        self._every_s = every_s
         self._clock = clock
         self._found: Mapping[str, tuple[float, float]] = {}  # node -> (when, how much)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="utilisation", daemon=True)
+        self._worker = Worker(
+            *("utilisation", self.read_all),
+            every_s=every_s,
+            end_s=_TIMEOUT_S + 1.0,
+            what="round of utilisation: scores go on without",
+        )
 
     def start(self) -> None:
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join(_TIMEOUT_S + 1.0)
+        self._worker.close()
 
     def now(self) -> dict[str, float]:
         """Of the nodes whose labeler answered within the last minute."""
@@ -64,14 +63,6 @@ class UtilisationReader:
         news = {node: (at, value) for node, value in values.items() if value is not None}
         kept = {node: found for node, found in self._found.items() if node in labelers}
         self._found = {**kept, **news}
-
-    def _run(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                self.read_all()
-            except Exception:  # noqa: BLE001  a thread's edge: scores go on without
-                _log.exception("a bug in this program: no utilisation was read")
-            self._stopped.wait(self._every_s)
 
 
 def _read(url: str) -> float | None:

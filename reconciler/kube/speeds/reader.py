@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,6 +35,7 @@ from reconciler.kube.speeds.deciding import (
     speed_of,
 )
 from reconciler.memo import Memo
+from reconciler.worker import Worker
 
 if TYPE_CHECKING:
     from reconciler.fleet.workload import Workload
@@ -47,7 +47,6 @@ _LOOK_EVERY_S = 5.0  # for services that are due: a new one is asked soon
 _WITHIN_S = 1.0
 _AT_ONCE = 32
 _MOST_BYTES = 1 << 18  # a router with a thousand models
-_END_S = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -91,16 +90,18 @@ class PodSpeeds:
         self._asked: dict[ObjectRef, tuple[str | None, float]] = {}  # in which pool, and when
         self._answers: dict[_Pod, tuple[float, PodAnswer]] = {}
         self._failed: dict[ObjectRef, str] = {}
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="speeds", daemon=True)
+        self._worker = Worker(
+            *("speeds", self.round),
+            every_s=_LOOK_EVERY_S,
+            first_s=_LOOK_EVERY_S,
+            what="round of speeds: the loop goes on without",
+        )
 
     def start(self) -> None:
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join(_END_S)
+        self._worker.close()
 
     def look(self, look: SpeedLook) -> None:
         """What the newest pass found."""
@@ -131,7 +132,7 @@ class PodSpeeds:
                     self._report(ref, services[ref], written.get(ref, {}))
 
     def _may_go_on(self) -> bool:
-        return not self._stopped.is_set() and self._leads()
+        return not self._worker.is_ending and self._leads()
 
     # What there is.
 
@@ -184,7 +185,7 @@ class PodSpeeds:
     # Asking.
 
     def _ask(self, pod: _Pod) -> PodAnswer | None:
-        if self._stopped.is_set():  # a service may have a thousand pods, and none answers
+        if self._worker.is_ending:  # a service may have a thousand pods, and none answers
             return None
         url = f"http://{pod.host}:{self._port}/metrics"
         said = scrape(url, within_s=_WITHIN_S, most_bytes=_MOST_BYTES)
@@ -220,13 +221,6 @@ class PodSpeeds:
         else:
             self._failed.pop(ref, None)
             self._wrote(1)
-
-    def _run(self) -> None:
-        while not self._stopped.wait(_LOOK_EVERY_S):
-            try:
-                self.round()
-            except Exception:  # noqa: BLE001  a thread's edge: the loop goes on without speeds
-                _log.exception("a bug in this program: no speed of pods was written")
 
 
 def _own_speeds(documents: ObjectSet, oid: ObjectId) -> Speeds:
