@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from agent.state.directory import StateDir
     from reconciler.fleet.model_file import ModelFile
     from reconciler.loop.desired import Desired
-    from reconciler.models import FetchContext
+    from reconciler.models.scheme import FetchContext
 
 _ATTEMPTS = 5
 _LOOK_EVERY_S = 0.25
@@ -85,8 +85,8 @@ def _read(args: argparse.Namespace, state: StateDir) -> tuple[Desired, FetchCont
     """The newest revision, decided, and its policy for downloads."""
     from reconciler.loop.desired import Desired, no_facts
     from reconciler.loop.journal import applied_location
-    from reconciler.models import hosts_of
     from reconciler.models.policy import context_of
+    from reconciler.models.sources import hosts_of
     from reconciler.source.load import reader
 
     before = applied_location(state.desired / "history.json")

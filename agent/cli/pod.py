@@ -28,7 +28,7 @@ from reconciler.source.address import redact_url
 if TYPE_CHECKING:
     from reconciler.api.benchmark import BenchmarkKey
     from reconciler.fleet.model_file import ModelFile
-    from reconciler.models import FetchContext
+    from reconciler.models.scheme import FetchContext
 
 _MOST_TOLD = 1024  # Kubernetes keeps 4096 bytes, and shows them in one line
 
@@ -119,7 +119,7 @@ def _run_fetch(args: argparse.Namespace) -> int:
 def _model(args: argparse.Namespace) -> ModelFile:
     from reconciler.api.model import format_by_name
     from reconciler.fleet.model_file import ModelFile
-    from reconciler.models import check_source
+    from reconciler.models.sources import check_source
 
     _require(args, "model", "source")
     if reason := check_source(args.source):
@@ -132,7 +132,7 @@ def _model(args: argparse.Namespace) -> ModelFile:
 
 def _context(args: argparse.Namespace) -> FetchContext:
     """The Fleet's policy for downloads, and its repository where the source is a path in it."""
-    from reconciler.models import FetchContext
+    from reconciler.models.scheme import FetchContext
 
     mirrors = _mirrors(args.mirror)
     if "://" in args.source:

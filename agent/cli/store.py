@@ -126,7 +126,7 @@ def _started_from(digests: Collection[str], state: StateDir) -> str:
 def _import(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
     from reconciler.api.model import format_by_name
     from reconciler.fleet.model_file import ModelFile
-    from reconciler.models import check_source
+    from reconciler.models.sources import check_source
 
     path = args.file.expanduser().absolute()
     if not path.exists():

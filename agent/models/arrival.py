@@ -22,15 +22,9 @@ from reconciler.api.plain_json import parse_json
 from reconciler.atomic import atomic_write
 from reconciler.fleet.model_file import ModelFile
 from reconciler.memory import ModelFacts
-from reconciler.models import (
-    FetchRequest,
-    FileListing,
-    ListRequest,
-    Partial,
-    RemoteFile,
-    fetch,
-    list_files,
-)
+from reconciler.models.partial import Partial
+from reconciler.models.scheme import FetchRequest, FileListing, ListRequest, RemoteFile
+from reconciler.models.sources import fetch, list_files
 from reconciler.models.tree import entry_of, shards_of, tree_digest
 
 _LONGEST_NAME = 128

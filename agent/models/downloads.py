@@ -18,7 +18,7 @@ from agent.system.clock import Clock
 from reconciler.api.errors import DiskFull, DownloadFailed, ModelCorrupt, ModelError, words_of
 from reconciler.backoff import backoff_s
 from reconciler.fleet.model_file import ModelFile
-from reconciler.models import FetchContext
+from reconciler.models.scheme import FetchContext
 
 _log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from reconciler.api.quantity import show_bytes
 from reconciler.core.observation import ObservedDisk
 from reconciler.fleet.model_file import ModelFile
 from reconciler.memory import ModelFacts
-from reconciler.models import FetchContext
+from reconciler.models.scheme import FetchContext
 
 __all__ = ["Download", "DownloadPhase", "ModelStore", "Stocked", "StoredModel"]
 

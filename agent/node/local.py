@@ -34,8 +34,8 @@ from reconciler.api.model import Model
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.model_file import ModelFile, with_projectors
 from reconciler.memory import ModelFacts
-from reconciler.models import FetchContext
 from reconciler.models.headers import Headers
+from reconciler.models.scheme import FetchContext
 
 _log = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.model_file import model_file, with_projectors
 from reconciler.loop import Gate, Listener, Steps, steps_of
 from reconciler.loop.desired import NOTHING_REFUSED, CachedFacts, Desired
-from reconciler.models import hosts_of
 from reconciler.models.headers import Headers, first_known
 from reconciler.models.policy import context_of
+from reconciler.models.sources import hosts_of
 from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import Source
 

@@ -20,8 +20,8 @@ from agent.pod.ready import publish
 from reconciler.api.errors import DownloadFailed
 from reconciler.api.quantity import show_bytes
 from reconciler.fleet.model_file import ModelFile
-from reconciler.models import FetchContext
 from reconciler.models.ready import ready_key
+from reconciler.models.scheme import FetchContext
 
 _TURNS = "turns"
 _LOOK_EVERY_S = 0.1

@@ -25,7 +25,7 @@ from reconciler.agents.lastseen import LastSeen
 from reconciler.agents.nodes import AgentNodes, AgentTimeouts
 from reconciler.core.observation import Instance, RevisionState
 from reconciler.fleet.workload import Workload
-from reconciler.placement import assign
+from reconciler.placement.assignment import assign
 from tests.support.agents import said_by
 from tests.support.certificates import self_signed
 from tests.support.fleets import document, load_folder, model, service, write_fleet

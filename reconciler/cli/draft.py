@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reconciler.fleet.fleet import Fleet
     from reconciler.memory import ModelFacts
     from reconciler.models.headers import Headers
-    from reconciler.placement import Hold
+    from reconciler.placement.assignment import Hold
     from reconciler.source.checkout import Checkout
     from reconciler.source.load import Loaded
 
@@ -112,7 +112,7 @@ class Draft:
 
     def newly_held(self, desired: Desired) -> list[Hold]:
         """What would be blocked by these files, in the fleet as a whole: validate refuses it."""
-        from reconciler.placement import assign
+        from reconciler.placement.assignment import assign
 
         before = assign(self._loaded(self.checkout)[1], desired.facts)
         known = {(held.finding.ref, held.finding.rule, held.nodes) for held in before.held}

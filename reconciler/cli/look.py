@@ -19,7 +19,7 @@ from reconciler.core.plan import Blocked, Plan
 from reconciler.fleet.workload import Workload
 from reconciler.loop import Pass
 from reconciler.loop.desired import Desired
-from reconciler.placement import Hold
+from reconciler.placement.assignment import Hold
 from reconciler.report.status import DeclaredService, Status
 
 

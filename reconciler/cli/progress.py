@@ -11,7 +11,7 @@ from typing import Protocol
 
 from reconciler.api.quantity import show_bytes
 from reconciler.cli.console import Screen
-from reconciler.models import hosts_of
+from reconciler.models.sources import hosts_of
 from reconciler.report.spans import span
 from reconciler.report.terminal import Tone, printable
 from reconciler.worker import Worker

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli.clusters import pools_seen
     from reconciler.cli.fleet import open_fleet
     from reconciler.cli.overrides import overrides_of, with_defaults
-    from reconciler.placement import assign
+    from reconciler.placement.assignment import assign
     from reconciler.report.problems import REPORTS, is_valid
     from reconciler.report.terminal import hanging, printable
     from reconciler.source.load import reader

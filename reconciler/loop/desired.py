@@ -21,7 +21,7 @@ from reconciler.core.prune import Before, SinceApplied, limits_of
 from reconciler.fleet.fleet import Fleet, Origin
 from reconciler.fleet.workload import Workload
 from reconciler.loop.declared_since import DeclaredSince
-from reconciler.placement import Assignment, Hold, assign, beside_others
+from reconciler.placement.assignment import Assignment, Hold, assign, beside_others
 from reconciler.placement.pods import target_of
 from reconciler.source.checkout import Checkout
 from reconciler.source.field_history import ChangedBy

@@ -12,18 +12,10 @@ from reconciler.api.digest import digest
 from reconciler.api.errors import DownloadFailed, HeaderError, HostUnreachable, ModelError
 from reconciler.memory import ModelFacts
 from reconciler.memory.config import CONFIG, LARGEST_CONFIG_BYTES, facts_of_files
-from reconciler.models import (
-    FileListing,
-    ListRequest,
-    PieceRequest,
-    RemoteFile,
-    is_fixed,
-    list_files,
-    pieces,
-    require_allowed,
-)
 from reconciler.models.header_cache import Ahead, HeaderCache, Identity, KnownHeader
 from reconciler.models.ranged import Allowance, Ranged
+from reconciler.models.scheme import FileListing, ListRequest, PieceRequest, RemoteFile
+from reconciler.models.sources import is_fixed, list_files, pieces, require_allowed
 from reconciler.models.tree import entry_of, shards_of, tree_digest
 
 NOT_ASKED = Ahead(why="not asked: --offline")

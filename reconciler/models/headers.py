@@ -14,12 +14,12 @@ from reconciler.api.model import Model, origin
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.model_file import ModelFile, model_file
 from reconciler.memory import ModelFacts
-from reconciler.models import hosts_of
 from reconciler.models.ahead import entry_name
 from reconciler.models.header_cache import Ahead
 from reconciler.models.lookahead import Lookahead
 from reconciler.models.policy import context_of
 from reconciler.models.scheme import FetchContext, ListRequest
+from reconciler.models.sources import hosts_of
 
 LOOP_WAIT_S = 2.0  # of a loop: it stands still meanwhile, and goes on without what is late
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
-from reconciler.models import hosts_of
 from reconciler.models.ahead import look_ahead
 from reconciler.models.child import keeping
 from reconciler.models.header_cache import Ahead, HeaderCache
 from reconciler.models.scheme import ListRequest
+from reconciler.models.sources import hosts_of
 
 _MOST_AT_ONCE = 32  # threads: they mostly wait
 MOST_OF_A_HOST = 8

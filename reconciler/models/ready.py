@@ -17,7 +17,7 @@ import re
 
 from reconciler.api.errors import ModelError
 from reconciler.fleet.model_file import ModelFile
-from reconciler.models import is_folder
+from reconciler.models.sources import is_folder
 from reconciler.models.tree import entry_of
 
 READY = "ready"

@@ -13,7 +13,7 @@ from reconciler.capacity.admission import NOBODY, Admission, Facts, Others, admi
 from reconciler.capacity.estimates import Estimates
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import Workload
-from reconciler.placement import Assignment, beside_others
+from reconciler.placement.assignment import Assignment, beside_others
 from reconciler.placement.candidate import candidate, model_ref
 from reconciler.placement.images import image_for
 from reconciler.placement.misfit import misfit

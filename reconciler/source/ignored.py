@@ -52,7 +52,7 @@ def _overruled(thing: Resource) -> Iterator[tuple[str, str]]:
     if not thing.namespaced and "namespace" in thing.metadata.model_fields_set:
         yield "metadata.namespace", f"a {thing.kind} has no namespace"
     if isinstance(thing, Model) and thing.spec.files:
-        from reconciler.models import is_folder
+        from reconciler.models.sources import is_folder
 
         if not is_folder(thing.spec.source):
             yield "spec.files", "the source names one file"

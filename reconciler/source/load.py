@@ -304,12 +304,12 @@ def _default_runtime() -> str:
 
 
 def _check_source() -> Callable[[str], str | None]:
-    from reconciler.models import check_source
+    from reconciler.models.sources import check_source
 
     return check_source
 
 
 def _hosts_of() -> Callable[[str], Collection[str]]:
-    from reconciler.models import hosts_of
+    from reconciler.models.sources import hosts_of
 
     return hosts_of

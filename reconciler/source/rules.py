@@ -222,7 +222,7 @@ def memory_annotation(thing: Resource) -> Iterator[Finding]:
 def projector(thing: Resource) -> Iterator[Finding]:
     """A projector must be one file: there is no rule to choose among several."""
     if type(thing) is Model and thing.spec.mmproj is not None:
-        from reconciler.models import is_folder
+        from reconciler.models.sources import is_folder
 
         if is_folder(thing.spec.mmproj):
             message = "a projector is one file, and this may be several; name the file"

@@ -249,7 +249,7 @@ def _with_stand_ins(
 
 def _held_already(fleet: Fleet, objects: Mapping[ObjectRef, Resource]) -> Iterator[Finding]:
     """Findings of the rules, with the hosts that the Fleet in force allows."""
-    from reconciler.models import hosts_of
+    from reconciler.models.sources import hosts_of
 
     yield from (finding for finding in fleet.held if finding.rule != "SourceNotAllowed")
     yield from not_allowed(objects.values(), hosts_of)

@@ -31,7 +31,7 @@ from reconciler.core.prune import Before
 from reconciler.core.target import Result
 from reconciler.fleet.model_file import ModelFile
 from reconciler.loop.desired import Desired
-from reconciler.models import FetchContext
+from reconciler.models.scheme import FetchContext
 from reconciler.source.directory import DirectorySource
 from tests.support.cluster_views import desired
 from tests.support.counting_engine import write_engine

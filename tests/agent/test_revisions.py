@@ -9,7 +9,7 @@ from agent.node.disk import DeclaredModels
 from agent.node.local import LocalAgent
 from agent.node.settings import Settings
 from reconciler.fleet.model_file import ModelFile
-from reconciler.models import FetchContext
+from reconciler.models.scheme import FetchContext
 from tests.support.gguf_models import tiny_llama
 from tests.support.wait import wait_for
 

@@ -27,7 +27,7 @@ from reconciler.api.errors import DownloadFailed
 from reconciler.api.quantity import show_bytes
 from reconciler.fleet.model_file import ModelFile
 from reconciler.gguf.header import read_path
-from reconciler.models import FetchContext
+from reconciler.models.scheme import FetchContext
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
 from tests.support.real_models import GEMMA, store_of

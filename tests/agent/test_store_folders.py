@@ -18,7 +18,7 @@ from agent.models.store import DownloadPhase, ModelStore
 from reconciler.api.errors import ModelError
 from reconciler.fleet.model_file import ModelFile
 from reconciler.gguf.header import combine, read_path
-from reconciler.models import FetchContext
+from reconciler.models.scheme import FetchContext
 from reconciler.models.tree import check_paths, entry_of, matching, shards_of, tree_digest
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer

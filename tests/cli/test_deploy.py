@@ -10,7 +10,7 @@ import pytest
 from agent.cli import main as agent_main
 from reconciler.catalogue import catalogue
 from reconciler.cli import main
-from reconciler.models import check_source
+from reconciler.models.sources import check_source
 from tests.support.fleets import document, load_folder, model, node, service, write_fleet
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer

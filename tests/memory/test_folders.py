@@ -16,7 +16,7 @@ from reconciler.capacity.pools import needs, pools
 from reconciler.fleet.model_file import ModelFile
 from reconciler.memory import MLX, VLLM, ModelFacts, estimate
 from reconciler.memory.config import facts_of_files
-from reconciler.placement import assign
+from reconciler.placement.assignment import assign
 from tests.support.fleets import load_folder, model, node, service, write_fleet
 from tests.support.memory import stated
 from tests.support.wait import wait_for

@@ -15,11 +15,11 @@ import pytest
 
 from reconciler.gguf.header import combine, read_path
 from reconciler.memory.config import facts_of_files
-from reconciler.models import FetchContext, ListRequest
 from reconciler.models.ahead import entry_name, look_ahead
 from reconciler.models.header_cache import Ahead, HeaderCache, KnownHeader
 from reconciler.models.lookahead import MOST_OF_A_HOST, Lookahead
 from reconciler.models.ranged import MAX_READ_BYTES
+from reconciler.models.scheme import FetchContext, ListRequest
 from tests.support.gguf_models import raw_header, raw_key, raw_string, tiny_llama
 from tests.support.http import FileServer
 from tests.support.hub import COMMIT, Hub

@@ -12,7 +12,8 @@ import pytest
 from agent.models.store import DownloadPhase, ModelStore
 from reconciler.api.errors import DownloadFailed, HostUnreachable, ModelError
 from reconciler.fleet.model_file import ModelFile
-from reconciler.models import FetchContext, FileListing, ListRequest, list_files
+from reconciler.models.scheme import FetchContext, FileListing, ListRequest
+from reconciler.models.sources import list_files
 from reconciler.models.tree import tree_digest
 from tests.support.gguf_models import tiny_llama
 from tests.support.hub import COMMIT, Hub

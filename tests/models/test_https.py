@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.api.errors import DownloadFailed, ModelError
-from reconciler.models import FetchContext, FetchRequest, Partial, fetch
+from reconciler.models.partial import Partial
+from reconciler.models.scheme import FetchContext, FetchRequest
+from reconciler.models.sources import fetch
 from tests.support.certificates import self_signed
 from tests.support.http import FileServer
 from tests.support.wait import PATIENCE_S, wait_for

@@ -10,7 +10,9 @@ from typing import BinaryIO
 import pytest
 
 from reconciler.api.errors import DownloadFailed, ModelError, SourceError
-from reconciler.models import FetchContext, FetchRequest, Partial, fetch
+from reconciler.models.partial import Partial
+from reconciler.models.scheme import FetchContext, FetchRequest
+from reconciler.models.sources import fetch
 
 DATA = bytes(range(256)) * 8000
 

@@ -13,16 +13,10 @@ import pytest
 from agent.models.store import DownloadPhase, ModelStore
 from reconciler.api.errors import DownloadFailed, HostUnreachable, ModelError, UsageError
 from reconciler.fleet.model_file import ModelFile
-from reconciler.models import (
-    FetchContext,
-    FetchRequest,
-    FileListing,
-    ListRequest,
-    Partial,
-    fetch,
-    list_files,
-)
 from reconciler.models.oci_push import PushedFile, push
+from reconciler.models.partial import Partial
+from reconciler.models.scheme import FetchContext, FetchRequest, FileListing, ListRequest
+from reconciler.models.sources import fetch, list_files
 from tests.support.gguf_models import tiny_llama
 from tests.support.http import FileServer
 from tests.support.ports import own_port

@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from reconciler.api.errors import DownloadFailed
-from reconciler.models import FetchContext
 from reconciler.models.hop import get
 from reconciler.models.pace import LEAST_BYTES_PER_S, TooSlow, TransferPace
+from reconciler.models.scheme import FetchContext
 
 
 def test_a_host_that_drips_is_given_up_however_seldom_it_is_silent() -> None:

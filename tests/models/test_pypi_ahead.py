@@ -21,12 +21,12 @@ import pytest
 from reconciler.api.errors import ModelError
 from reconciler.cli import main
 from reconciler.gguf.header import read_path
-from reconciler.models import FetchContext, ListRequest, pypi
+from reconciler.models import pypi
 from reconciler.models.ahead import look_ahead
 from reconciler.models.header_cache import Ahead, HeaderCache
 from reconciler.models.lookahead import Lookahead
 from reconciler.models.ranged import Allowance, Piece, Pieces, Ranged
-from reconciler.models.scheme import PieceRequest
+from reconciler.models.scheme import FetchContext, ListRequest, PieceRequest
 from reconciler.models.wheels_ahead import Unpacked
 from tests.support.fleets import model, node, service, write_fleet
 from tests.support.gguf_models import tiny_llama

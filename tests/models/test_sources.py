@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from reconciler.api.errors import ModelError, ReconcilerError
 from reconciler.api.model import Model
-from reconciler.models import SCHEMES, FetchContext, check_source, hosts_of, scheme_of
+from reconciler.models.scheme import FetchContext
+from reconciler.models.sources import SCHEMES, check_source, hosts_of, scheme_of
 from reconciler.models.url import check_url, is_of, mirrored, next_hop, shown
 
 SHA = "a" * 64

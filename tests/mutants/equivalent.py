@@ -50,7 +50,7 @@ EQUIVALENT: dict[str, dict[tuple[str, str, str], str]] = {
             "pass",
         ): "its owner has it again, who does not wait for itself",
     },
-    "reconciler/placement/__init__.py": {
+    "reconciler/placement/assignment.py": {
         ("return []", "[]", "None"): "no node and None both mean that it goes nowhere",
     },
     "reconciler/placement/candidate.py": {

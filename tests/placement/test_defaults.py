@@ -10,7 +10,7 @@ from reconciler.api.fleetnode import FleetNode
 from reconciler.api.kinds import KINDS
 from reconciler.api.meta import API_VERSION, Resource
 from reconciler.kube.render.declared import manifest_of
-from reconciler.placement import assign
+from reconciler.placement.assignment import assign
 from reconciler.placement.defaults import WithDefaults, otherwise_applied, taken
 from tests.placement.test_placement import fleet, model, service
 from tests.placement.test_pods import L4, on, pool

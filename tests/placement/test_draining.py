@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.api.meta import Resource
-from reconciler.placement import Assignment, assign
+from reconciler.placement.assignment import Assignment, assign
 from tests.placement.test_placement import GIB, fleet, known, model, node, rules, service
 
 OLD, NEW = "node/mac", "node/linux"

@@ -9,7 +9,7 @@ import pytest
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import Resource
 from reconciler.capacity.admission import NOBODY
-from reconciler.placement import Assignment, assign, beside_others
+from reconciler.placement.assignment import Assignment, assign, beside_others
 from reconciler.placement.explanation import Explanation, explain_service
 from tests.placement.test_placement import GIB, declared, fleet, known, model, node, service
 from tests.placement.test_pods import L4, pool

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.placement import Assignment
+from reconciler.placement.assignment import Assignment
 from tests.support.cluster_views import desired
 from tests.support.fleets import model, node, service
 

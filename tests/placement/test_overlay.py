@@ -14,7 +14,7 @@ from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import ObjectRef
 from reconciler.capacity.pools import pools
 from reconciler.fleet.fleet import Fleet
-from reconciler.placement import assign
+from reconciler.placement.assignment import assign
 from tests.support.builders import ref
 from tests.support.fleets import load_texts, model, node, service
 

@@ -16,7 +16,7 @@ from reconciler.capacity.pools import pools
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import Workload
 from reconciler.kube.render.declared import manifest_of
-from reconciler.placement import assign
+from reconciler.placement.assignment import assign
 from tests.support.builders import ref
 from tests.support.fleets import load_folder, load_texts, model, node, service, write_fleet
 

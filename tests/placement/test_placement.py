@@ -17,7 +17,7 @@ from reconciler.api.meta import API_VERSION, ObjectRef, Resource
 from reconciler.api.problem import Finding
 from reconciler.fleet.fleet import Fleet, Origin, RepositoryFile
 from reconciler.memory import ModelFacts
-from reconciler.placement import Assignment, assign
+from reconciler.placement.assignment import Assignment, assign
 
 GIB = 2**30
 DOCUMENTS: dict[str, dict[str, Any]] = {

@@ -14,7 +14,7 @@ from reconciler.api.kinds import KINDS
 from reconciler.api.meta import API_VERSION, Resource
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import Workload
-from reconciler.placement import assign
+from reconciler.placement.assignment import assign
 from reconciler.placement.images import OWN_IMAGE, own_image
 from reconciler.placement.modelcache import ModelCache, model_cache
 from reconciler.placement.pods import InCluster, target_of

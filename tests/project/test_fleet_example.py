@@ -14,7 +14,7 @@ import pytest
 
 from reconciler.api.model import Model
 from reconciler.memory import ModelFacts
-from reconciler.placement import assign
+from reconciler.placement.assignment import assign
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.load import load
 from reconciler.source.open import open_source

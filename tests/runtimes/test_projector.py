@@ -22,7 +22,7 @@ from reconciler.fleet.fleet import Fleet, RepositoryFile
 from reconciler.fleet.model_file import ModelFile, known_by, with_projectors
 from reconciler.fleet.workload import Workload
 from reconciler.memory import ModelFacts
-from reconciler.placement import Assignment, assign
+from reconciler.placement.assignment import Assignment, assign
 from reconciler.placement.explanation import explain_service
 from reconciler.report.explain import explain_json, explain_text
 from reconciler.report.plan_json import plan_json

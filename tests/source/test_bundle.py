@@ -10,8 +10,9 @@ import pytest
 
 from reconciler.api.errors import ModelError, SourceError, UsageError
 from reconciler.loop.journal import SourceJournal
-from reconciler.models import FetchContext, ListRequest, list_files
 from reconciler.models.beside import find_beside
+from reconciler.models.scheme import FetchContext, ListRequest
+from reconciler.models.sources import list_files
 from reconciler.source.bundle import BundleSource
 from reconciler.source.git import GitSource
 from reconciler.source.history import HistoryFile

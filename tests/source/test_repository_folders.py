@@ -15,7 +15,7 @@ from agent.models.store import ModelStore
 from reconciler.api.model import Model
 from reconciler.fleet.model_file import model_file
 from reconciler.gguf.header import combine, read_path
-from reconciler.models import FetchContext
+from reconciler.models.scheme import FetchContext
 from reconciler.source.checkout import Checkout
 from reconciler.source.load import Loaded, reader
 from reconciler.source.open import open_source

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.placement import Assignment
+from reconciler.placement.assignment import Assignment
 from reconciler.source.directory import DirectorySource
 from tests.support.fleets import MemoryCheckout, document, model, node, service
 from tests.support.slices import NODE, applied, cases, decided, plan_of, read_slice, told
