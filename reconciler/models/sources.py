@@ -45,7 +45,7 @@ SCHEMES: Mapping[str, Scheme] = MappingProxyType(
 
 _PREFIX = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _KEPT = 1_024  # answers about sources, which a loop asks for again in each pass
-_KNOWN = "hf://, https://, file:///, oci://, pypi:// or a path inside the repository"
+_KNOWN = ", ".join(dict.fromkeys(f"{row.name}://" for prefix, row in SCHEMES.items() if prefix))
 
 
 def scheme_of(source: str) -> Scheme | None:
@@ -61,7 +61,9 @@ def check_source(source: str) -> str | None:
     scheme = scheme_of(source)
     if scheme:
         return scheme.check(source) or wrong_shard(_file_name(source))
-    return f'no such source scheme "{_prefix(source)}": use {_KNOWN}'
+    return (
+        f'no such source scheme "{_prefix(source)}": use {_KNOWN} or a path inside the repository'
+    )
 
 
 def is_fixed(source: str) -> bool:
