@@ -58,7 +58,7 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
             reader_of(source, journal),
             fleet.applying(),
             journal,
-            (fleet, console, *(clusters.operator.listeners if clusters else ())),
+            (fleet, console, *(clusters.listeners if clusters else ())),
             wake,
             timing=LoopTiming(poll_s=interval_s),
             confirmed=frozenset(args.confirm),

@@ -7,7 +7,7 @@ import argparse
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from reconciler.fleet.workload import Workload
     from reconciler.kube.client.api import ApiServer
     from reconciler.kube.informer.observer import Documents
-    from reconciler.kube.leaderelection.operator import Operator
     from reconciler.kube.observed import PlannedCluster
+    from reconciler.kube.operator.operator import Operator
     from reconciler.kube.server import Serves
     from reconciler.kube.together import Together
-    from reconciler.loop import Wake
+    from reconciler.loop import Listener, Wake
     from reconciler.loop.desired import Desired
     from reconciler.source.checkout import Source
     from reconciler.source.history import SourcePlace
@@ -178,10 +178,12 @@ def pools_seen(
 
 @dataclass(frozen=True, slots=True)
 class ClusterWiring:
-    """The clusters of a loop that applies: as one target, and who leads and writes there."""
+    """The clusters of a loop that applies: as one target, who leads and writes there, and who else
+    hears of its passes."""
 
     together: Together
     operator: Operator
+    listeners: tuple[Listener, ...]
 
     def claim_refusal(self, desired: Desired) -> str | None:
         """Wait until this process may apply the revision's fleet; why it may not."""
@@ -207,7 +209,8 @@ def open_clusters(
     from reconciler.api.quantity import parse_duration
     from reconciler.kube.crsource.source import ClusterSource
     from reconciler.kube.leaderelection.lease import Times
-    from reconciler.kube.leaderelection.operator import Operator
+    from reconciler.kube.operator.operator import Operator
+    from reconciler.kube.speeds.reader import PodSpeeds
     from reconciler.loop.journal import place_of
 
     own = source if isinstance(source, ClusterSource) else None
@@ -228,13 +231,19 @@ def open_clusters(
         log.setLevel(logging.INFO)
     if watched is not None:
         watched.watch(wake.fetch)
-    try:
-        with operator:
-            yield ClusterWiring(together, operator)
-    finally:
+    leads = {api.name: partial(operator.leadership.leads, api.name) for api in apis}
+    speeds = [
+        PodSpeeds(api, leads[api.name], operator.count_writes) for api in apis if not args.once
+    ]
+    with ExitStack() as opened:  # ended from below: first of all another process may lead
+        opened.callback(together.close)
         if watched is not None:
-            watched.close()
-        together.close()
+            opened.callback(watched.close)
+        for each in speeds:
+            opened.callback(each.stop)
+            each.start()
+        opened.enter_context(operator)
+        yield ClusterWiring(together, operator, (*operator.listeners, *speeds))
 
 
 def serves_of(args: argparse.Namespace) -> Serves:

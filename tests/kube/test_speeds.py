@@ -13,8 +13,11 @@ import pytest
 
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.errors import Unreachable
+from reconciler.kube.informer.observer import Snapshot
+from reconciler.kube.nearby import AgentsNearby
 from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import SPEED_MANAGER, Manifest, id_of
+from reconciler.kube.observed import FleetObservation, ObservedCluster
 from reconciler.kube.speeds.deciding import (
     PodAnswer,
     counting_pools,
@@ -24,9 +27,18 @@ from reconciler.kube.speeds.deciding import (
     ready_pods,
     speed_of,
 )
-from reconciler.kube.speeds.reader import PodSpeeds, SpeedLook
+from reconciler.kube.speeds.reader import PodSpeeds
 from reconciler.kube.speeds.told import told_speeds
-from tests.support.cluster_views import CLUSTER, child, desired, fleet, live_service, service_ref
+from reconciler.loop import Pass
+from tests.support.cluster_views import (
+    CLUSTER,
+    child,
+    desired,
+    fleet,
+    live_service,
+    nothing_to_do,
+    service_ref,
+)
 from tests.support.http import OneLineServer
 from tests.support.serving import Serving
 from tests.support.wait import PATIENCE_S
@@ -238,10 +250,14 @@ class _Cluster:
     def round(self, after_s: float = 0.0) -> None:
         """One of the reader's, after a pass."""
         self.now += after_s
-        workloads = desired(fleet(chat=self.spec)).assignment.workloads
-        slices = slice_of(*self.pods)
+        want, slices = desired(fleet(chat=self.spec)), slice_of(*self.pods)
         documents = ObjectSet({id_of(self.document): self.document})
-        self.reader.look(SpeedLook(workloads, documents, ObjectSet({id_of(slices): slices})))
+        seen = ObservedCluster(
+            snapshot=Snapshot(documents, None, slices={id_of(slices): slices}),
+            nearby=AgentsNearby(frozenset(), {}, documents, {}),
+        )
+        observed = FleetObservation({}, (), {f"cluster/{self.name}": seen})
+        self.reader.on_applied(Pass(want, observed, nothing_to_do(want)))
         self.reader.round()
 
     @property

@@ -1,1 +1,1 @@
-"""A reconciler that stays: who leads, and what it serves."""
+"""Which of several processes applies a fleet: Leases."""

@@ -21,7 +21,9 @@ from reconciler.agents.scrape import scrape
 from reconciler.api.meta import ObjectRef
 from reconciler.kube.client.errors import ClusterError, NotFound
 from reconciler.kube.instance_entry import SPEED_EVERY_S, instances_status, pool_entry
+from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import SPEED_MANAGER, ObjectId, ref_of
+from reconciler.kube.observed import observed_clusters
 from reconciler.kube.render.probes import COMPANION_PORT
 from reconciler.kube.speeds.deciding import (
     PodAnswer,
@@ -34,13 +36,14 @@ from reconciler.kube.speeds.deciding import (
     ready_pods,
     speed_of,
 )
+from reconciler.loop import Listener
 from reconciler.memo import Memo
 from reconciler.worker import Worker
 
 if TYPE_CHECKING:
     from reconciler.fleet.workload import Workload
     from reconciler.kube.client.api import ApiServer
-    from reconciler.kube.object_set import ObjectSet
+    from reconciler.loop import Pass
 
 LASTS_S = 150.0  # an answer: a companion may miss one question, and not two
 _LOOK_EVERY_S = 5.0  # for services that are due: a new one is asked soon
@@ -68,9 +71,9 @@ class _Pod:
     host: str
 
 
-class PodSpeeds:
-    """The pods of one cluster. `look` is called by the loop, the rest runs in a thread of its own.
-    `wrote` learns how many statuses were written."""
+class PodSpeeds(Listener):
+    """The pods of one cluster. It hears of passes in the loop's thread, the rest runs in one of its
+    own. `wrote` learns how many statuses were written."""
 
     def __init__(
         self,
@@ -103,9 +106,12 @@ class PodSpeeds:
     def stop(self) -> None:
         self._worker.close()
 
-    def look(self, look: SpeedLook) -> None:
-        """What the newest pass found."""
-        self._look = look
+    def on_applied(self, done: Pass) -> None:
+        """Of a cluster that gave no answer the one before stands."""
+        if (cluster := observed_clusters(done.observed).get(f"cluster/{self.cluster}")) is not None:
+            slices = ObjectSet.of(cluster.snapshot.slices)
+            workloads = done.desired.assignment.workloads
+            self._look = SpeedLook(workloads, cluster.documents, slices)
 
     def round(self) -> None:
         """Ask the pods of every service that was not asked for a minute, and write what is news."""

@@ -22,10 +22,8 @@ from reconciler.kube.endpoints.heartbeats import AgentHeartbeat
 from reconciler.kube.endpoints.node_slices import published_nodes
 from reconciler.kube.event_note import EventNote
 from reconciler.kube.inventory import revision_of
-from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.observed import observed_clusters, planned_clusters
-from reconciler.kube.speeds.reader import PodSpeeds, SpeedLook
 from reconciler.kube.status.attempts import Attempts
 from reconciler.kube.status.due import StatusNews, due
 from reconciler.kube.status.events import EventWriter, happenings
@@ -63,13 +61,12 @@ _TOLD = frozenset(kind.name for kind in KIND_TABLE.values() if kind.has_status)
 
 @dataclass(slots=True)
 class ClusterStatusWriter:
-    """Writes statuses and events to one cluster. `speeds` learns what each pass found there.
-    `stays`: there are more passes, so that what may wait can (`due.py`)."""
+    """Writes statuses and events to one cluster. `stays`: there are more passes, so that what may
+    wait can (`due.py`)."""
 
     api: ApiServer
     leads: Callable[[], bool]
     identity: str
-    speeds: PodSpeeds | None = None
     stays: bool = False
     statuses: StatusWriter = field(init=False)
     events: EventWriter = field(init=False)
@@ -90,9 +87,6 @@ class ClusterStatusWriter:
         if state is None or not self.leads():
             return 0, 0
         objects = state.documents
-        if self.speeds is not None:
-            workloads, slices = desired.assignment.workloads, ObjectSet.of(state.snapshot.slices)
-            self.speeds.look(SpeedLook(workloads, objects, slices))
         view = ClusterView(
             cluster=cluster,
             desired=desired,

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Self
 
 from reconciler.api.fleet import FleetPolicy
 from reconciler.kube.crsource.source import ClusterCheckout, ClusterSource
-from reconciler.kube.leaderelection.idle import IdleListener, IdleReport
 from reconciler.kube.leaderelection.leadership import CLIENT_GO, Leadership
+from reconciler.kube.operator.idle import IdleListener, IdleReport
 from reconciler.kube.server import NOTHING, Serves
 from reconciler.kube.server.board import Board
-from reconciler.kube.speeds.reader import PodSpeeds
 from reconciler.kube.status.attempts import Attempts
 from reconciler.kube.status.reporter import ClusterStatusWriter, StatusListener
 from reconciler.loop import Listener
@@ -61,23 +60,16 @@ class Operator(Listener):
         self.leadership = Leadership(apis, identity, wake.look, times, wake.fetch)
         self.board = Board(lambda: self.leadership.role)
         self._counting = threading.Lock()
-        leads = {api.name: partial(self.leadership.leads, api.name) for api in apis}
-        self._speeds = tuple(
-            PodSpeeds(api, leads[api.name], lambda count: self._count(count, 0))
-            for api in apis
-            if stays
-        )
-        speeds = {each.cluster: each for each in self._speeds}
         writers = [
-            ClusterStatusWriter(api, leads[api.name], identity, speeds.get(api.name), stays)
+            ClusterStatusWriter(api, partial(self.leadership.leads, api.name), identity, stays)
             for api in apis
         ]
         idles = [IdleReport(api, identity, times) for api in apis]
         self.listeners: tuple[Listener, ...] = (
             self,
             self.board,
-            StatusListener(writers, self._count, wake.look_soon),
-            IdleListener(idles, self._count),
+            StatusListener(writers, self.count_writes, wake.look_soon),
+            IdleListener(idles, self.count_writes),
         )
 
     def on_followed(self, desired: Desired) -> None:
@@ -105,8 +97,6 @@ class Operator(Listener):
 
             self._serving = OperatorServer(self.board, self._serves, self._news)
             self._serving.start()
-        for speeds in self._speeds:
-            speeds.start()
         return self
 
     def __exit__(
@@ -117,8 +107,6 @@ class Operator(Listener):
     ) -> None:
         """A standby takes over at once."""
         self.leadership.close()
-        for speeds in self._speeds:
-            speeds.stop()
         if self._serving is not None:
             self._serving.close()
 
@@ -127,8 +115,8 @@ class Operator(Listener):
         self._wake.fetch()
         self.leadership.pass_on()
 
-    def _count(self, statuses: int, events: int) -> None:
-        """By the loop, and by a thread of each cluster."""
+    def count_writes(self, statuses: int = 0, events: int = 0) -> None:
+        """By the loop, and by the threads of whatever else writes."""
         with self._counting:
             self.board.status_writes += statuses
             self.board.event_writes += events
