@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from agent.labels.facts import Facts
-from agent.labels.int4 import has_int4
-from agent.labels.vendors import StatedGpu, stated_gpu, states_avx512
+from agent.labels.vendors import VENDOR_LABELS, StatedGpu, VendorLabels, states_avx512
 from reconciler.api.fleetnode import Device
 from reconciler.api.nodelabels import NOTE, NodeLabels
 from reconciler.api.quantity import show_bytes
@@ -73,7 +72,7 @@ def decide(facts: Facts, labels_of_others: Mapping[str, str] | None = None) -> D
         notes += (f"GPUs of {listed}: the labels are about those of {chosen.name}",)
     models = dict.fromkeys(chosen.gpus)
     # of several models a vendor's labeler writes any
-    stated = stated_gpu(chosen.name, others) if len(models) < 2 else StatedGpu()
+    stated = _row(chosen.name).stated(others) if len(models) < 2 else StatedGpu()
     if len(models) > 1:
         notes += (f"not all alike: {', '.join(map(str, models))}; the labels hold for each",)
     if chosen.silent and stated.vram is None:
@@ -94,7 +93,7 @@ def _labels(vendor: _Vendor, facts: Facts, stated: StatedGpu) -> NodeLabels:
         vendor=vendor.name,
         vram=vram,
         arch=next(iter(arches)) if len(arches) == 1 else None,
-        int4=_all(has_int4(vendor.name, arch) for arch in arches),
+        int4=_all(map(_row(vendor.name).int4, arches)),
         count=len(gpus) if stated.count is None else stated.count,
         unified=any(gpu.unified for gpu in gpus),
     )
@@ -136,9 +135,13 @@ def _given(device: Device, facts: Facts) -> Iterable[_Gpu]:
         yield _Gpu(device.product, device.arch, device.memory)
 
 
+def _row(vendor: str) -> VendorLabels:
+    return VENDOR_LABELS.get(vendor, VendorLabels())
+
+
 def _silent(vendor: str, driver: str | None, count: int) -> str:
     them = _some(count, vendor)
-    if vendor == "Intel":
+    if not _row(vendor).kernel_tells:
         return f"{them}: the kernel tells neither memory nor architecture"
     if driver is None:
         return f"{them}: no driver is loaded, so memory and architecture are not known"

@@ -22,12 +22,13 @@ _NVIDIA_FROM = 61  # GGML_CUDA_CC_DP4A
 _NVIDIA_WITHOUT = 62  # of the Tegra X2: its byte instructions are of 6.1 and 7.0 on, but not 6.2
 
 
-def has_int4(vendor: str, arch: str | None) -> bool | None:
-    """None: the architecture is not known, or in no table."""
-    if vendor == "Apple":
-        return True  # Metal kernels of llama.cpp and MLX, on every M
-    if vendor == "NVIDIA" and (found := re.fullmatch(r"sm_(\d{2,3})", arch or "")):
-        return int(found[1]) >= _NVIDIA_FROM and int(found[1]) != _NVIDIA_WITHOUT
-    if vendor == "AMD" and arch in _AMD | _AMD_WITHOUT:
-        return arch in _AMD
-    return None
+def nvidia_int4(arch: str | None) -> bool | None:
+    """None: the architecture is not known."""
+    if (found := re.fullmatch(r"sm_(\d{2,3})", arch or "")) is None:
+        return None
+    return int(found[1]) >= _NVIDIA_FROM and int(found[1]) != _NVIDIA_WITHOUT
+
+
+def amd_int4(arch: str | None) -> bool | None:
+    """None: the architecture is in no table."""
+    return arch in _AMD if arch in _AMD | _AMD_WITHOUT else None

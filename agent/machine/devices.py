@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from agent.system.tool import run_tool
 from reconciler.api.fleetnode import Device
+from reconciler.api.vendors import VENDORS
 
 _MIB = 2**20
 _MOST_READ = 64 << 10  # characters; sysfs itself ends at a page
@@ -38,6 +39,9 @@ _AMD_CORES: Mapping[tuple[int | None, ...], str] = MappingProxyType(
         (12, 0, 0): "gfx1200", (12, 0, 1): "gfx1201",
     }
 )  # fmt: skip
+
+
+_AMD_ID = f"0x{VENDORS['AMD'].pci_id:04x}"  # as sysfs writes it
 
 
 def load_nvml() -> Any | None:  # noqa: ANN401 - a C library's module, without types
@@ -131,7 +135,7 @@ def amd_cards(root: Path) -> Iterator[tuple[Path, Device]]:
     targets = _amd_targets(root)
     for card in sorted((root / "sys/class/drm").glob("card[0-9]*")):
         device = card / "device"
-        if read_line(device / "vendor") != "0x1002":
+        if read_line(device / "vendor") != _AMD_ID:
             continue
         arch = targets.get(amd_address(device)) or _amd_discovered(device)
         total = read_number(device / "mem_info_vram_total")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from agent.machine.devices import read_line
+from reconciler.api.vendors import VENDORS
 
-# PCI vendor ids (https://pci-ids.ucw.cz). Others that show a picture are of servers' management
-# controllers and of virtual machines, and run no model.
-_VENDORS: Mapping[int, str] = MappingProxyType(
-    {0x10DE: "NVIDIA", 0x1002: "AMD", 0x8086: "Intel", 0x106B: "Apple"}
-)
+# Others that show a picture are of servers' management controllers and of virtual machines, and run
+# no model.
+_BY_ID = {row.pci_id: name for name, row in VENDORS.items()}
 _DISPLAY, _PROCESSING = 0x03, 0x1200
 _PASSED_ON = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
 
@@ -48,12 +46,12 @@ def _gpus(root: Path) -> Iterator[PciGpu]:
     for folder in sorted((root / "sys/bus/pci/devices").glob("*")):
         numbers = [_hex(folder / name) for name in ("class", "vendor", "device")]
         kind, vendor, device = numbers
-        if kind is None or vendor is None or device is None or vendor not in _VENDORS:
+        if kind is None or vendor is None or device is None or vendor not in _BY_ID:
             continue
-        # Of the processing accelerators only AMD's are GPUs (MI300X); Intel's are NPUs.
-        is_gpu = kind >> 16 == _DISPLAY or (kind >> 8 == _PROCESSING and vendor == 0x1002)
-        if is_gpu:
-            yield PciGpu(_VENDORS[vendor], folder.name, device, _driver(folder))
+        name = _BY_ID[vendor]
+        only_computes = kind >> 8 == _PROCESSING and VENDORS[name].only_computes
+        if kind >> 16 == _DISPLAY or only_computes:
+            yield PciGpu(name, folder.name, device, _driver(folder))
 
 
 def _driver(folder: Path) -> str | None:

@@ -14,32 +14,26 @@ from agent.process.logs import open_log
 from agent.state.apikey import keep_copy, node_key
 from agent.state.directory import StateDir
 from reconciler.api.errors import ApplyError, EngineError, words_of
+from reconciler.api.vendors import VENDORS
 from reconciler.atomic import atomic_write
 
 CONFIG_VARIABLE = "XDG_CONFIG_HOME"  # of a child: its own folder, below the state directory
 
 # Everything that a child inherits. LLAMA_ARG_* and the user's configuration would change what runs.
 INHERITED = (
-    "CUDA_DEVICE_ORDER",
-    "CUDA_VISIBLE_DEVICES",
     "DYLD_LIBRARY_PATH",
-    "HIP_VISIBLE_DEVICES",
     "HOME",
-    "HSA_OVERRIDE_GFX_VERSION",
     "LANG",
     "LC_ALL",
     "LC_CTYPE",
     "LD_LIBRARY_PATH",
     "LOGNAME",
-    "NVIDIA_DRIVER_CAPABILITIES",
-    "NVIDIA_VISIBLE_DEVICES",
     "PATH",
-    "ROCR_VISIBLE_DEVICES",
     "TMPDIR",
     "TZ",
     "USER",
     "VK_ICD_FILENAMES",
-    "ZE_AFFINITY_MASK",
+    *(variable for row in VENDORS.values() for variable in row.variables),
 )
 
 

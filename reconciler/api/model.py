@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field
 from reconciler.api.fleetnode import Fraction
 from reconciler.api.meta import Name, Resource, Spec
 from reconciler.api.quantity import Bytes
+from reconciler.api.vendors import Accelerator
 
-Accelerator = Literal["cpu", "metal", "cuda", "rocm", "intel", "vulkan"]
 Format = Literal["gguf", "mlx", "safetensors"]
 _HASHED = re.compile(r"sha256-[0-9a-f]{12}")
 _SHA256 = r"^[0-9a-f]{64}$"

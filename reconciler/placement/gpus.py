@@ -3,30 +3,14 @@ states them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from reconciler.api.fleetnode import Device, FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.problem import Finding
+from reconciler.api.vendors import vendor_of
 from reconciler.capacity.admission import Admission
-from reconciler.placement.pods import ACCELERATOR_OF
-
-DEVICES: Mapping[str, str] = MappingProxyType(
-    {
-        "cuda": "nvidia.com/gpu",
-        "rocm": "amd.com/gpu",
-        "intel": "gpu.intel.com/i915",
-    }
-)
-"""Accelerator -> its resource name in the vendor's device plugin, which is also the usual taint's
-key."""
-_VENDORS = {
-    DEVICES[accelerator].partition("/")[0]: vendor
-    for vendor, accelerator in ACCELERATOR_OF.items()
-    if accelerator in DEVICES
-}
 
 
 class AskedGpus(NamedTuple):
@@ -36,12 +20,6 @@ class AskedGpus(NamedTuple):
     text: str
     number: int
     vendor: str | None
-
-
-def vendor_of(resource: str) -> str | None:
-    """Whose GPUs, or parts of them (`nvidia.com/mig-1g.5gb`), a resource stands for."""
-    domain, slash, _ = resource.partition("/")
-    return _VENDORS.get(domain) if slash else None
 
 
 def gpu_misfit(service: InferenceService, node: FleetNode) -> tuple[str, str, str] | None:

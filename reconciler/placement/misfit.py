@@ -5,18 +5,18 @@ from __future__ import annotations
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.model import Model
+from reconciler.api.vendors import maker_of
 from reconciler.capacity.admission import Facts
 from reconciler.fleet.fleet import Fleet
 from reconciler.memory import is_projector
 from reconciler.placement.candidate import model_ref, runtime_of
 from reconciler.placement.gpus import gpu_misfit
 from reconciler.placement.names import reserved_namespace
-from reconciler.placement.pods import ACCELERATOR_OF, no_pods
+from reconciler.placement.pods import no_pods
 from reconciler.runtimes import RUNTIMES, resolve
 from reconciler.runtimes.runtime import Runtime
 
 _TAKE_PROJECTORS = " or ".join(row.name for row in RUNTIMES.values() if row.takes_projector)
-_VENDOR_OF = {accelerator: vendor for vendor, accelerator in ACCELERATOR_OF.items()}
 
 
 def misfit(service: InferenceService, node: FleetNode, fleet: Fleet) -> tuple[str, str, str] | None:
@@ -127,5 +127,5 @@ def _has(node: FleetNode, accelerator: str) -> bool:
     stated = hardware.devices if "devices" in hardware.model_fields_set else ()
     if accelerator == "cpu" or (not stated and hardware.os is None):
         return True
-    vendor = _VENDOR_OF.get(accelerator)
+    vendor = maker_of(accelerator)
     return any(vendor is None or device.vendor == vendor for device in stated)

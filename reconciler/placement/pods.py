@@ -13,6 +13,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
 from reconciler.api.problem import Finding
 from reconciler.api.quantity import show_bytes
+from reconciler.api.vendors import VENDORS
 from reconciler.capacity.admission import Admission, Candidate, Sized
 from reconciler.capacity.pools import pools, spelled
 from reconciler.fleet.fleet import Fleet
@@ -27,7 +28,6 @@ DEFAULT_CLUSTER = "default"  # of a pool without a cluster, where no --cluster i
 DEFAULT_PORT = 8080  # of a service in a cluster without a stated port
 IMAGE_VARIABLE = "DEFAULT_BACKEND_IMAGE"  # the keys of Fleet.defaults
 CACHE_VARIABLE = "MODEL_CACHE_PATH"
-ACCELERATOR_OF = {"Apple": "metal", "NVIDIA": "cuda", "AMD": "rocm", "Intel": "intel"}
 
 
 def cluster_of(node: FleetNode) -> str | None:
@@ -79,8 +79,8 @@ def accelerator_of(node: FleetNode) -> str | None:
     hardware is not stated."""
     hardware = node.spec.hardware
     for device in hardware.devices:
-        if found := ACCELERATOR_OF.get(device.vendor or ""):
-            return found
+        if found := VENDORS.get(device.vendor or ""):
+            return found.accelerator
     return "cpu" if "memory" in hardware.model_fields_set and not hardware.devices else None
 
 

@@ -11,8 +11,9 @@ import pytest
 from agent.cli import main as agent_main
 from agent.labels.deciding import decide
 from agent.labels.facts import DriverHangs, Facts, FactsReader
-from agent.labels.int4 import has_int4
+from agent.labels.vendors import VENDOR_LABELS
 from reconciler.api.plain_json import parse_json
+from reconciler.api.vendors import VENDORS
 from tests.support.machines import case, case_names
 from tests.support.wait import wait_for
 
@@ -36,7 +37,11 @@ def test_a_machine_becomes_the_labels_of_its_case(name: str, tmp_path: Path) -> 
 def test_weights_of_four_bits_are_quick_where_bytes_are_multiplied_at_once(
     vendor: str, arch: str | None, has: bool | None
 ) -> None:
-    assert has_int4(vendor, arch) is has
+    assert VENDOR_LABELS[vendor].int4(arch) is has
+
+
+def test_every_vendor_has_a_row_of_labels() -> None:
+    assert VENDOR_LABELS.keys() == VENDORS.keys()
 
 
 def test_labels_are_printed_as_json_without_a_cluster(

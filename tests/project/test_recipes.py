@@ -326,6 +326,48 @@ RECIPES = {
             assert id_of(SONG) in fold(made).members
             """,
     ),
+    "vendor of accelerators": Recipe(
+        rows=(
+            (
+                "reconciler/api/vendors.py",
+                '        "Intel": Vendor(',
+                '        "Habana": Vendor("gaudi", 0x1DA3, "habana.ai/gaudi", only_computes=True,'
+                ' variables=("HABANA_VISIBLE_DEVICES",)),\n',
+            ),
+            ("reconciler/api/vendors.py", '"vulkan"]', '"gaudi", '),
+            (
+                "agent/labels/vendors.py",
+                '        "Intel": VendorLabels(',
+                '        "Habana": VendorLabels(int4=lambda arch: arch == "gaudi2"),\n',
+            ),
+        ),
+        check="""
+            from agent.labels.deciding import decide
+            from agent.labels.facts import Facts
+            from agent.machine.pci import pci_gpus
+            from agent.process.spawn import INHERITED
+            from reconciler.api.fleetnode import Device, FleetNode
+            from reconciler.api.meta import API_VERSION
+            from reconciler.api.model import ModelHardware
+            from reconciler.api.vendors import resource_of, vendor_of
+            from reconciler.placement.pods import accelerator_of
+            card = fleet / "sys/bus/pci/devices/0000:01:00.0"
+            card.mkdir(parents=True)
+            for name, text in {"class": "0x120000", "vendor": "0x1da3", "device": "0x1020"}.items():
+                (card / name).write_text(text)
+            assert [gpu.vendor for gpu in pci_gpus(fleet)] == ["Habana"]
+            assert "HABANA_VISIBLE_DEVICES" in INHERITED
+            assert vendor_of("habana.ai/gaudi") == "Habana"
+            assert ModelHardware(accelerator="gaudi").accelerator == "gaudi"
+            device = Device(vendor="Habana", arch="gaudi2", memory=2**36)
+            assert decide(Facts(devices=(device,))).labels.int4 is True
+            hardware = {"devices": [{"vendor": "Habana", "memory": 2**36}]}
+            spec = {"hardware": hardware, "kubernetes": {}}
+            named = {"apiVersion": API_VERSION, "kind": "FleetNode", "metadata": {"name": "pool"}}
+            node = FleetNode.model_validate({**named, "spec": spec})
+            assert resource_of(accelerator_of(node)) == "habana.ai/gaudi"
+            """,
+    ),
     "listener": Recipe(
         files={
             "reconciler/cli/songs.py": """

@@ -14,16 +14,15 @@ from reconciler.api.benchmark import BenchmarkKey, DeviceClass
 from reconciler.api.benchmark_settings import settings_digest, writes_nothing
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodelabels import DEFAULT_PREFIX, NodeLabels
+from reconciler.api.vendors import GPU_RESOURCES
 from reconciler.kube.objects import INPUTS_DIGEST_ANNOTATION, Manifest, service_of
 from reconciler.kube.render.containers import ENGINE
 from reconciler.kube.render.labels import COMPONENT_LABEL, SERVER
 from reconciler.kube.render.placed import PlacedService
 from reconciler.kube.running.readiness import conditions_of
-from reconciler.placement.gpus import DEVICES
 from reconciler.runtimes import RUNTIMES
 
 _MOST_BUILD = 512  # characters, as a key takes them
-_WHOLE_GPUS = frozenset(DEVICES.values())  # not the parts of one, such as nvidia.com/mig-1g.5gb
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ def gpus_of(spec: Mapping[str, Any]) -> tuple[str, int]:
     a measurement is an init container."""
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         limits = (container.get("resources") or {}).get("limits") or {}
-        for name in sorted(_WHOLE_GPUS & limits.keys()):
+        for name in sorted(GPU_RESOURCES & limits.keys()):
             return name, _whole(limits[name])
     return "", 0
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from reconciler.api.benchmark import DeviceClass
 from reconciler.api.meta import ObjectRef
 from reconciler.api.nodelabels import DEFAULT_PREFIX, NodeLabels, archs_of
+from reconciler.api.vendors import vendor_of
 from reconciler.fleet.quantisation import is_of_4_bits
 from reconciler.kube.benchmarks.subjects import (
     MeasurableService,
@@ -29,7 +30,6 @@ from reconciler.kube.render.resources import resources
 from reconciler.kube.render.scheduling import onto_pool
 from reconciler.kube.render.subject import Subject
 from reconciler.kube.running.readiness import conditions_of
-from reconciler.placement.gpus import vendor_of
 from reconciler.placement.nodefit import CandidateNode, PodDemand, node_misfit
 
 _OF_A_CLASS = tuple(DEFAULT_PREFIX + key for key in ("gpu.vendor", "gpu.arch", "gpu.vram"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from reconciler.api.vendors import GPU_RESOURCES
 from reconciler.kube.objects import SYSTEM_NAMESPACE
-from reconciler.placement.gpus import DEVICES
 
 NAME = "fleet-extender"  # of the Deployment, its Service and its ServiceAccount
 PORT = 8888
@@ -25,7 +25,7 @@ def configuration(url: str, *, kubeconfig: str | None = None) -> dict[str, Any]:
         "nodeCacheCapable": True,
         "ignorable": True,
         "httpTimeout": f"{TIMEOUT_S}s",
-        "managedResources": [{"name": name} for name in sorted(DEVICES.values())],
+        "managedResources": [{"name": name} for name in sorted(GPU_RESOURCES)],
     }
     if url.startswith("https://"):
         # without a CA a scheduler trusts any certificate: that of the extender goes here

@@ -14,6 +14,7 @@ from reconciler.api.benchmark_settings import settings_digest
 from reconciler.api.fleetnode import DeviceMemory
 from reconciler.api.nodelabels import COST_PER_HOUR, NodeLabels, archs_of
 from reconciler.api.plain_json import parse_json
+from reconciler.api.vendors import vendor_of
 from reconciler.fleet.quantisation import is_of_4_bits
 from reconciler.kube.objects import (
     INPUTS_ANNOTATION,
@@ -23,7 +24,6 @@ from reconciler.kube.objects import (
     SERVICE_LABEL,
 )
 from reconciler.kube.render.labels import COMPONENT_LABEL, SERVER
-from reconciler.placement.gpus import vendor_of
 from reconciler.placement.nodefit import CandidateNode, PodDemand
 
 ServiceKey = tuple[str, str]  # namespace, name

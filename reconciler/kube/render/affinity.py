@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from reconciler.api.nodelabels import DEFAULT_PREFIX, archs_of
+from reconciler.api.vendors import vendor_of
 from reconciler.fleet.quantisation import is_of_4_bits
 from reconciler.kube.render.resources import asked_devices, device_name
 from reconciler.kube.render.subject import Subject
-from reconciler.placement.gpus import vendor_of
 
 VENDOR, ARCH, INT4 = (DEFAULT_PREFIX + key for key in ("gpu.vendor", "gpu.arch", "gpu.int4"))
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from reconciler.api.vendors import resource_of
 from reconciler.capacity.pools import HOST, UNIFIED
 from reconciler.kube.render.quantity import canonical, mebibytes, value_of
 from reconciler.kube.render.subject import Subject
-from reconciler.placement.gpus import DEVICES
 
 
 def resources(subject: Subject) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def device_name(subject: Subject) -> str | None:
     workload = subject.placed.workload
     if not workload.devices or workload.pool is None:
         return None
-    return DEVICES.get(workload.pool.accelerator or "")
+    return resource_of(workload.pool.accelerator)
 
 
 def asked_devices(subject: Subject) -> tuple[str, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from reconciler.api.vendors import GPU_RESOURCES
 from reconciler.kube.render.affinity import label_terms, required
 from reconciler.kube.render.labels import selector
 from reconciler.kube.render.resources import asked_devices, device_name
 from reconciler.kube.render.subject import Subject
-from reconciler.placement.gpus import DEVICES
 
 
 def onto_pool(subject: Subject) -> dict[str, Any]:
@@ -51,4 +51,4 @@ def spread(subject: Subject) -> dict[str, Any]:
 def _taints(subject: Subject) -> list[str]:
     """Taints that keep other pods off nodes with devices, by vendor convention."""
     wanted = {device_name(subject) or "", *asked_devices(subject)}
-    return sorted(wanted & set(DEVICES.values()))
+    return sorted(wanted & GPU_RESOURCES)
