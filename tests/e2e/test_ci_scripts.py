@@ -38,7 +38,7 @@ def run(script: str, *words: str, **variables: str) -> subprocess.CompletedProce
     return subprocess.run(
         (SCRIPTS / script, *words),
         cwd=REPOSITORY,
-        env={**os.environ, "VENV": sys.prefix, **variables},
+        env={**os.environ, "VENV": sys.prefix, "WORKERS": "1", **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

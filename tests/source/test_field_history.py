@@ -17,7 +17,7 @@ from tests.support.field_histories import History, write_histories
 from tests.support.fleets import service
 from tests.support.repos import Repo, run_git
 
-_HISTORIES = 200
+_HISTORIES = 60  # of a dozen commits: every kind of edit in each
 
 
 @pytest.mark.e2e
