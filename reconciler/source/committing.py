@@ -36,7 +36,6 @@ _UNFINISHED = {
     "REVERT_HEAD": "revert",
 }
 logging.getLogger("git").setLevel(logging.ERROR)  # it also logs the errors that we report
-_REFUSED = PushInfo.REJECTED | PushInfo.REMOTE_REJECTED | PushInfo.REMOTE_FAILURE | PushInfo.ERROR
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +119,15 @@ def push(root: Path) -> str:
             told = repo.remote(to.remote).push(refspec, progress, set_upstream=not to.is_followed)
         except GitError as error:
             raise SourceError(f"{root}: not pushed: {_error_text(error)}; {kept}") from error
-        if told.error is None and not any(info.flags & _REFUSED for info in told):
+        if told.error is None and not any(info.flags & PushInfo.ERROR for info in told):
             return f"{to.remote}/{to.branch}"
         if any(info.flags & PushInfo.REJECTED for info in told):
             why = f"{to.remote}/{to.branch} has commits that are not here; {kept}:"
             raise SourceError(f"{root}: not pushed: {why} `git pull --rebase`, then `git push`")
-        refused = [info.summary.strip() for info in told if info.flags & _REFUSED]
+        refused = [info.summary.strip() for info in told if info.flags & PushInfo.ERROR]
         hooks = [line for line in progress.other_lines if line.startswith("remote: ")]
-        why = _one_line("\n".join([*refused, *hooks])) or _error_text(told.error or SourceError())
+        said = [*refused, *hooks] or [_error_text(error) for error in (told.error,) if error]
+        why = _one_line("\n".join(said))
         raise SourceError(f"{root}: not pushed: {why}; {kept}: `git push` tries again")
 
 

@@ -37,14 +37,14 @@ QUICK = Delays(ready_s=0.05, loading_s=0.05, settle_s=0.05, forget_s=HOUR_S)
 
 @contextmanager
 def companion(
-    folder: Path, port: int, *words: str, runtime: str = "llama-server"
+    folder: Path, port: int, *words: str, runtime: str = "llama-server", is_forked: bool = True
 ) -> Iterator[tuple[Program, int]]:
     """Beside an engine on `port`; the port where it answers itself."""
     own = own_port()
     told = ("--runtime", runtime, "--port", str(port), "--listen", f"127.0.0.1:{own}")
     log = folder / "companion.log"
     settle = () if "--settle" in words else ("--settle", "0.2")
-    with running(log, "companion", *told, *settle, *words) as program:
+    with running(log, "companion", *told, *settle, *words, is_forked=is_forked) as program:
         wait_for(lambda: _listens(own), "it answers")
         yield program, own
 
@@ -389,7 +389,8 @@ def _asked(port: int) -> int:
 
 @pytest.mark.skipif(not IS_LINUX, reason="pods are Linux, which says what of a program is its own")
 def test_it_takes_little_of_the_pod(tmp_path: Path, engine: Server) -> None:
-    with engine, companion(tmp_path, engine.port, "--name", "tiny") as (program, own):
+    beside = companion(tmp_path, engine.port, "--name", "tiny", is_forked=False)
+    with engine, beside as (program, own):
         wait_readyz(own, 200)
         for _ in range(100):
             get(own, "/readyz")

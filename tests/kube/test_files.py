@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from reconciler.loop.desired import Desired, no_facts
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.load import load
 from reconciler.source.open import open_source
+from tests.support import forked
 from tests.support.fleets import document, model, service, write_fleet
 from tests.support.gguf_models import tiny_llama
 from tests.support.manifests import URL, pool
@@ -43,9 +43,8 @@ def out(tmp_path: Path) -> Path:
 
 
 def reconcile(*words: str | Path, rc: int = 0) -> str:
-    done = subprocess.run(
-        [RECONCILE, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    argv = [str(RECONCILE), *map(str, words)]
+    done = forked.run(argv, env=os.environ, cwd=Path.cwd(), timeout_s=PATIENCE_S)
     assert done.returncode == rc, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -60,6 +60,13 @@ EQUIVALENT: dict[str, dict[tuple[str, str, str], str]] = {
             "5",
         ): "it comes last either way",
     },
+    "reconciler/source/ours.py": {
+        (
+            'is_meant = is_our_kind and {"metadata", "spec"} <= content.keys()',
+            "<=",
+            "<",
+        ): "a kind is there besides",
+    },
     "reconciler/kube/diff/equality.py": {
         (
             "pairs = zip(want, have, strict=False)",

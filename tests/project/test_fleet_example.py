@@ -18,6 +18,7 @@ from reconciler.placement.assignment import assign
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.load import load
 from reconciler.source.open import open_source
+from tests.support import forked
 from tests.support.wait import PATIENCE_S
 
 REPOSITORY = Path(__file__).parents[2]
@@ -126,15 +127,8 @@ def _reconcile(
     if home is not None:
         home.mkdir()
         env |= {"HOME": str(home), "XDG_STATE_HOME": str(home), "XDG_CACHE_HOME": str(home)}
-    return subprocess.run(
-        [RECONCILE, *argv, "-C", fleet],
-        env=env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    words = [str(RECONCILE), *argv, "-C", str(fleet)]
+    return forked.run(words, env=env, cwd=Path.cwd(), timeout_s=PATIENCE_S)
 
 
 def _changes(plan: dict[str, Any]) -> set[tuple[str, str]]:

@@ -14,6 +14,7 @@ import pytest
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.llamacpp_flags import ALLOWED
 from reconciler.runtimes.runtime import Runtime
+from tests.support import forked
 from tests.support.ports import own_port
 from tests.support.real_models import SMOLLM2, link_model
 from tests.support.reconciler import Machine
@@ -192,6 +193,5 @@ def test_every_argument_that_a_manifest_may_give_is_documented() -> None:
 
 
 def _reconcile(*argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [RECONCILE, *argv], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    words = [str(RECONCILE), *argv]
+    return forked.run(words, env=os.environ, cwd=Path.cwd(), timeout_s=PATIENCE_S)

@@ -135,6 +135,21 @@ def test_what_is_not_committed_is_the_cause_of_what_it_changes_only(tmp_path: Pa
     assert history.changed_by("moved.yaml", CHAT, "spec.contextSize") == ChangedBy(sha)
 
 
+def test_a_merge_is_not_the_cause_of_what_it_brought_together(tmp_path: Path) -> None:
+    repo = Repo.create(tmp_path)
+    repo.publish({"chat.yaml": service("chat", "tiny", contextSize=512)})
+    repo.git("checkout", "-q", "-b", "side")
+    cause = repo.publish({"chat.yaml": _LARGER})
+    repo.git("checkout", "-q", "main")
+    repo.publish({"chat.yaml": "# ours\n" + service("chat", "tiny", contextSize=512)})
+    repo.git("merge", "-q", "--no-ff", "-m", "merge", "side")
+
+    history = WorktreeSource(repo.work).fetch().history
+
+    assert history is not None
+    assert history.changed_by("chat.yaml", CHAT) == ChangedBy(cause)
+
+
 def test_a_version_with_keys_that_are_no_text_is_one_like_any_other(tmp_path: Path) -> None:
     repo = Repo.create(tmp_path)
     repo.publish({"chat.yaml": _LARGER + "  labels: {1: a, b: c}\n"})

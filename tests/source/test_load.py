@@ -385,6 +385,16 @@ def test_files_that_are_too_much_together_are_refused() -> None:
         load_texts(*[many_bytes] * 260)
 
 
+def test_a_path_that_was_meant_from_the_documents_folder_is_said_as_it_is_written(
+    tmp_path: Path,
+) -> None:
+    files = {"lab/model.yaml": model("m", source="m/", format="mlx"), "lab/m/x.safetensors": b"x"}
+
+    (problem,) = load_folder(write_fleet(tmp_path, files)).problems
+
+    assert problem.message.endswith("begin at the top of the fleet's folder; write lab/m/")
+
+
 def test_a_path_that_begins_at_this_folder_is_the_same_path(tmp_path: Path) -> None:
     def read(source: str) -> tuple[Fleet, ModelFile]:
         root = write_fleet(

@@ -156,6 +156,9 @@ def test_suggestions_among_very_many_names_stay_quick_and_right() -> None:
 
     assert did_you_mean("model-0123", names) != ""
     assert closest("modle-04321", names) == "model-04321"
+    for wrong in ("zap-short", "quartz-l0ng", "quatz-long"):  # only begins, or ends, alike
+        found = closest(wrong, [*names, "zip-SHORT", "QUARTZ-long"])
+        assert found == ("zip-SHORT" if wrong.startswith("zap") else "QUARTZ-long")
 
 
 @pytest.mark.parametrize("value", [1, None, "", "x" * 500])

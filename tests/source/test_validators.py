@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -111,6 +112,17 @@ def test_the_environment_chooses_the_validator(
     assert done.stdout.splitlines()[-1].strip() == f"loaded {loads}".strip()
     said = "FLEET_VALIDATOR=slow: write reference or fast" if wish == "slow" else "a whole number"
     assert said in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "fits"), [("^a$", "a", True), ("^a$", "a\n", False), (r"^a\$", "a$", True)]
+)
+def test_the_end_of_a_text_is_its_end_for_both(pattern: str, text: str, fits: bool) -> None:
+    schema = {"pattern": pattern}
+
+    assert [ReferenceCheck(schema).is_valid(text), jsonschema_rs.is_valid(schema, text)] == [
+        fits
+    ] * 2
 
 
 def test_what_the_metaschema_refuses_is_named_with_its_place() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,11 +21,10 @@ from tests.support.llama_server import llama_server
 from tests.support.wait import PATIENCE_S, wait_for
 
 OURS = ["fleet-agent", "pod"]
-_MAIN = "import sys; from agent.cli import main; sys.exit(main())"
 
 
 def argv(*words: str) -> list[str]:
-    return [sys.executable, "-c", _MAIN, "pod", *words]
+    return [str(forked.FOLDER / "fleet-agent"), "pod", *words]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +35,7 @@ class Ended:
 
 def run(*words: str, timeout_s: float = PATIENCE_S, env: Mapping[str, str] | None = None) -> Ended:
     """To its end."""
-    program = (str(Path(sys.executable).parent / "fleet-agent"), "pod", *words)
-    done = forked.run(program, env=_env(env), cwd=Path.cwd(), timeout_s=timeout_s)
+    done = forked.run(argv(*words), env=_env(env), cwd=Path.cwd(), timeout_s=timeout_s)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.stdout == ""
     return Ended(done.returncode, done.stderr)
@@ -48,7 +45,7 @@ def run(*words: str, timeout_s: float = PATIENCE_S, env: Mapping[str, str] | Non
 class Program:
     """One that runs; what it says is in a file."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | forked.Forked
     log: Path
 
     @property
@@ -60,12 +57,19 @@ class Program:
 
 
 @contextmanager
-def running(log: Path, *words: str, env: Mapping[str, str] | None = None) -> Iterator[Program]:
-    """Killed at the end of the block, where it still runs."""
+def running(
+    log: Path, *words: str, env: Mapping[str, str] | None = None, is_forked: bool = True
+) -> Iterator[Program]:
+    """Killed at the end of the block, where it still runs. What a test says of its memory is true
+    of a process that was not forked."""
+    process: subprocess.Popen[bytes] | forked.Forked
     with log.open("ab") as err:
-        process = subprocess.Popen(
-            argv(*words), stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=_env(env)
-        )
+        if is_forked and forked.can_run(argv(*words), env or ()):
+            process = forked.start(argv(*words), env=_env(env), cwd=Path.cwd(), out=err, err=err)
+        else:
+            process = subprocess.Popen(
+                argv(*words), stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=_env(env)
+            )
     try:
         yield Program(process, log)
     finally:
