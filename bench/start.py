@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterator
 
 import agent.cli
+import agent.cli.commands
 import reconciler.cli
+import reconciler.cli.commands
 from bench.table import RECONCILE, Row, program, show
 
 BUDGET_MS = 150
@@ -16,9 +18,9 @@ FLEET_AGENT = (sys.executable, "-c", "from agent.cli import main; raise SystemEx
 def rows() -> Iterator[Row]:
     """Each a process of its own, Python's start included (about 15 ms)."""
     yield program("python itself", (sys.executable, "-c", ""), None, "python -c ''")
-    for words in ([], *([name] for name in reconciler.cli.COMMANDS)):
+    for words in ([], *([name] for name in reconciler.cli.commands.COMMANDS)):
         yield _help("reconcile", RECONCILE, words)
-    for words in ([], *([name] for name in agent.cli.COMMANDS)):
+    for words in ([], *([name] for name in agent.cli.commands.COMMANDS)):
         yield _help("fleet-agent", FLEET_AGENT, words)
 
 

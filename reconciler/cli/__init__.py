@@ -1,4 +1,5 @@
-"""The `reconcile` command: builds objects, calls, prints. Every command is one file and one row."""
+"""The `reconcile` command: builds objects, calls, prints. Every command is one file, and one row of
+`commands.py`."""
 
 from __future__ import annotations
 
@@ -9,44 +10,13 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from reconciler import __version__
+from reconciler.cli.commands import COMMANDS, foreign_names
 from reconciler.cli.options import add_fleet_options
 from reconciler.console.edge import Exit, Parser, guarded, no_command, width_of
 from reconciler.report.terminal import hanging
 
-# A command's module is imported only when it is asked for: `reconcile --help` stays quick.
-COMMANDS = {
-    "run": "plan and apply: loop, --once, --watch or --dry-run (what a bare `reconcile` does)",
-    "validate": "check every file of the fleet; without --cluster it opens no connection",
-    "status": "what runs where, and how it is",
-    "bench": "what machines have measured, and evidence of it for the repository",
-    "explain": "where an object goes, what it needs, how it is started, and why",
-    "render": "the commands, or a cluster's objects, that the fleet's services become",
-    "deploy": "write a model and its service into the fleet, if they fit",
-    "install": "put the reconciler into a Kubernetes cluster, or make a node's agent known there",
-    "uninstall": "take the reconciler out of a Kubernetes cluster",
-    "extender": "answer a kube-scheduler that asks which node is good for a service",
-    "schema": "write the JSON Schemas of the kinds",
-    "demo": "serve a small real model from a private copy of the example fleet",
-}
-
-
-# What other tools call it.
-_ELSEWHERE = {
-    **dict.fromkeys(("plan", "diff", "preview"), "reconcile --dry-run"),
-    **dict.fromkeys(("apply", "up", "sync", "start"), "reconcile --once"),
-    "watch": "reconcile --watch",
-    **dict.fromkeys(("get", "ps", "list", "ls"), "status"),
-    **dict.fromkeys(("describe", "show"), "explain"),
-    **dict.fromkeys(("check", "lint"), "validate"),
-    **dict.fromkeys(("benchmark", "measure"), "bench"),
-    **dict.fromkeys(("template", "build"), "render"),
-    **dict.fromkeys(("add", "new", "create"), "deploy"),
-    **dict.fromkeys(("pull", "download"), "fleet-agent fetch"),
-    **{
-        word: f"fleet-agent {word}"
-        for word in ("logs", "stop", "restart", "fetch", "store", "doctor", "probe", "accept")
-    },
-}
+# Options whose value could be mistaken for a command's name.
+_VALUED = ("-C", "--ref", "--path", "--cluster", "-o", "--output", "--from", "--state-dir")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,10 +34,8 @@ def _dispatch(words: list[str]) -> int:
         print(f"reconcile {__version__}")
         return Exit.OK
     args = parser_of(command).parse_args(rest)
-    if command in _AT_ONCE or getattr(args, "dry_run", False):
-        # Nothing that these make is garbage before they end, and looking for it took a third of
-        # the time of a large plan.
-        gc.disable()
+    if COMMANDS[command or "run"].makes_no_garbage or getattr(args, "dry_run", False):
+        gc.disable()  # looking for some took a third of the time of a large plan
     return int(_module(command).run(args))
 
 
@@ -76,29 +44,14 @@ def parser_of(command: str | None) -> Parser:
     module = _module(command)
     prog = f"reconcile {command}" if command else "reconcile"
     parser = Parser(prog=prog, description=module.__doc__, examples=module.EXAMPLES)
-    if command not in _WITHOUT_A_FLEET:
-        add_fleet_options(parser, _FORMATS.get(command or "run", ("text", "json")))
+    if formats := COMMANDS[command or "run"].formats:
+        add_fleet_options(parser, formats)
     module.add_options(parser)
     return parser
 
 
 def _module(command: str | None) -> ModuleType:
     return importlib.import_module(f"reconciler.cli.{command or 'run'}")
-
-
-_WITHOUT_A_FLEET = ("schema", "demo", "extender")
-# What -o takes, where it is not text and json. Not read from the commands' tables: see COMMANDS.
-_FORMATS = {
-    "validate": ("text", "json", "sarif", "github"),
-    "render": ("text", "json", "or a folder to write files to"),
-    "deploy": ("text",),
-    "install": ("text",),
-    "uninstall": ("text",),
-}
-_AT_ONCE = ("validate", "explain", "render", "schema")
-
-# Options whose value could be mistaken for a command's name.
-_VALUED = ("-C", "--ref", "--path", "--cluster", "-o", "--output", "--from", "--state-dir")
 
 
 def split_words(words: list[str]) -> tuple[str | None, list[str]]:
@@ -109,7 +62,7 @@ def split_words(words: list[str]) -> tuple[str | None, list[str]]:
             if word in COMMANDS:
                 return word, words[:i] + words[i + 1 :]
             if not before.startswith("-"):  # else it may be a value: the option's parser knows
-                raise no_command(word, "reconcile", COMMANDS, _ELSEWHERE)
+                raise no_command(word, "reconcile", COMMANDS, foreign_names())
         before = word
     return None, words
 
@@ -127,7 +80,7 @@ def _overview(width: int | None) -> str:
             " first what would happen."),
         (0, ""),
         (0, "commands:"),
-        *((13, f"  {name:<10} {summary}") for name, summary in COMMANDS.items()),
+        *((13, f"  {name:<10} {row.summary}") for name, row in COMMANDS.items()),
         (0, ""),
         (0, "the marks of plans and statuses:"),
         *((7, line) for line in legend_text().splitlines()),

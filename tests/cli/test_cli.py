@@ -19,7 +19,8 @@ import yaml
 
 from agent.cli import main as agent_main
 from agent.node.steps import unknown_node
-from reconciler.cli import COMMANDS, main
+from reconciler.cli import main
+from reconciler.cli.commands import COMMANDS
 from reconciler.console.edge import Exit, guarded
 from reconciler.core.prune import Before
 from tests.support.fleets import (

@@ -262,10 +262,14 @@ RECIPES = {
                 '''
         },
         rows=(
-            ("reconciler/cli/__init__.py", '    "demo": "serve', '    "sing": "sing a song",\n'),
+            (
+                "reconciler/cli/commands.py",
+                '        "demo": Command(',
+                '"sing": Command("sing a song"),\n',
+            ),
         ),
         check="""
-            assert reconcile("sing", "la", "-C", fleet) == (0, "la\\n")
+            assert reconcile("sing", "la") == (0, "la\\n")
             assert "sing a song" in reconcile("--help")[1]
             """,
     ),

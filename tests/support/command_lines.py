@@ -6,7 +6,9 @@ import argparse
 import shlex
 
 import agent.cli
+import agent.cli.commands
 import reconciler.cli
+import reconciler.cli.commands
 
 
 def read(line: str) -> tuple[str, argparse.Namespace]:
@@ -28,5 +30,5 @@ def parser_for(command: str) -> argparse.ArgumentParser:
 
 def all_commands() -> frozenset[str]:
     """`PROGRAM COMMAND` of every row of the programs' own tables."""
-    ours = {f"reconcile {name}" for name in reconciler.cli.COMMANDS}
-    return frozenset(ours | {f"fleet-agent {name}" for name in agent.cli.COMMANDS})
+    ours = {f"reconcile {name}" for name in reconciler.cli.commands.COMMANDS}
+    return frozenset(ours | {f"fleet-agent {name}" for name in agent.cli.commands.COMMANDS})

@@ -1,0 +1,72 @@
+"""The commands of `fleet-agent`, a row each. A command's module is imported when it is asked for,
+and imports the agent when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from reconciler.console.command import TEXT_OR_JSON, Command, other_names
+
+COMMANDS: Mapping[str, Command] = MappingProxyType(
+    {
+        "accept": Command("follow a head of the fleet's branch that is held"),
+        "run": Command(
+            "be this machine's agent: follow the fleet and keep its services running",
+            also_called=("up", "serve", "daemon", "sync"),
+        ),
+        "restart": Command(
+            "restart services, also what was stopped by hand", also_called=("start", "reload")
+        ),
+        "install": Command("make the agent a service of this machine"),
+        "uninstall": Command("take that service away again, and stop what it runs"),
+        "fetch": Command(
+            "bring models here ahead of time",
+            formats=TEXT_OR_JSON,
+            also_called=("pull", "download"),
+        ),
+        "store": Command(
+            "list, verify, import and clean up the models that are here", formats=TEXT_OR_JSON
+        ),
+        "pod": Command(
+            "in a pod, beside an engine: fetch its models, wait for them, say when it is ready"
+        ),
+        "doctor": Command(
+            "say whether the engines of this machine run, with a tiny model and no download",
+            formats=TEXT_OR_JSON,
+        ),
+        "label": Command("keep this machine's Node in a cluster labelled with its hardware"),
+        "bench": Command(
+            "measure how fast the models that run here answer",
+            formats=TEXT_OR_JSON,
+            also_called=("benchmark", "measure"),
+        ),
+        "probe": Command("print this machine as a FleetNode", formats=TEXT_OR_JSON),
+        "status": Command(
+            "what this machine's records say, and whether it answers",
+            formats=TEXT_OR_JSON,
+            also_called=("get", "ps", "list", "ls"),
+        ),
+        "leftovers": Command(
+            "what else of ours runs on this machine, and the command that ends it",
+            formats=TEXT_OR_JSON,
+        ),
+        "logs": Command("print what a service's engine writes", formats=TEXT_OR_JSON),
+        "stop": Command(
+            "drain and stop services that were started here", also_called=("down", "kill")
+        ),
+    }
+)
+_OF_A_STORE = ("verify", "import", "gc")
+_OF_RECONCILE = ("validate", "explain", "render", "deploy", "schema")
+
+
+def foreign_names() -> Mapping[str, str]:
+    """What other tools, and the other program, call it -> what does that here."""
+    return {
+        **other_names(COMMANDS),
+        **{word: f"fleet-agent store {word}" for word in _OF_A_STORE},
+        **dict.fromkeys(("plan", "diff"), "reconcile --dry-run --local"),
+        "apply": "reconcile --once --local",
+        **{word: f"reconcile {word}" for word in _OF_RECONCILE},
+    }

@@ -1,0 +1,73 @@
+"""The commands of `reconcile`, a row each. The module of one is imported when it is asked for:
+`reconcile --help` stays quick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from reconciler.console.command import TEXT_OR_JSON, Command, other_names
+
+COMMANDS: Mapping[str, Command] = MappingProxyType(
+    {
+        "run": Command(
+            "plan and apply: loop, --once, --watch or --dry-run (what a bare `reconcile` does)",
+            formats=TEXT_OR_JSON,
+        ),
+        "validate": Command(
+            "check every file of the fleet; without --cluster it opens no connection",
+            formats=("text", "json", "sarif", "github"),
+            makes_no_garbage=True,
+            also_called=("check", "lint"),
+        ),
+        "status": Command(
+            "what runs where, and how it is",
+            formats=TEXT_OR_JSON,
+            also_called=("get", "ps", "list", "ls"),
+        ),
+        "bench": Command(
+            "what machines have measured, and evidence of it for the repository",
+            formats=TEXT_OR_JSON,
+            also_called=("benchmark", "measure"),
+        ),
+        "explain": Command(
+            "where an object goes, what it needs, how it is started, and why",
+            formats=TEXT_OR_JSON,
+            makes_no_garbage=True,
+            also_called=("describe", "show"),
+        ),
+        "render": Command(
+            "the commands, or a cluster's objects, that the fleet's services become",
+            formats=("text", "json", "or a folder to write files to"),
+            makes_no_garbage=True,
+            also_called=("template", "build"),
+        ),
+        "deploy": Command(
+            "write a model and its service into the fleet, if they fit",
+            formats=("text",),
+            also_called=("add", "new", "create"),
+        ),
+        "install": Command(
+            "put the reconciler into a Kubernetes cluster, or make a node's agent known there",
+            formats=("text",),
+        ),
+        "uninstall": Command("take the reconciler out of a Kubernetes cluster", formats=("text",)),
+        "extender": Command("answer a kube-scheduler that asks which node is good for a service"),
+        "schema": Command("write the JSON Schemas of the kinds", makes_no_garbage=True),
+        "demo": Command("serve a small real model from a private copy of the example fleet"),
+    }
+)
+
+_OPTIONS = {
+    **dict.fromkeys(("plan", "diff", "preview"), "reconcile --dry-run"),
+    **dict.fromkeys(("apply", "up", "sync", "start"), "reconcile --once"),
+    "watch": "reconcile --watch",
+}
+_OF_AN_AGENT = ("logs", "stop", "restart", "fetch", "store", "doctor", "probe", "accept")
+
+
+def foreign_names() -> Mapping[str, str]:
+    """What other tools call it -> what does that here."""
+    agents = {word: f"fleet-agent {word}" for word in _OF_AN_AGENT}
+    fetch = dict.fromkeys(("pull", "download"), "fleet-agent fetch")
+    return {**_OPTIONS, **other_names(COMMANDS), **agents, **fetch}

@@ -1,0 +1,28 @@
+"""What is known of a command before its module is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+TEXT_OR_JSON = ("text", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One row of a program's table. A module of the same name is the command, and its docstring the
+    help.
+
+    `formats` are what -o takes. `makes_no_garbage`: nothing that it makes is garbage before it
+    ends. `also_called` are names that other tools have for it.
+    """
+
+    summary: str
+    formats: tuple[str, ...] = ()
+    makes_no_garbage: bool = False
+    also_called: tuple[str, ...] = ()
+
+
+def other_names(commands: Mapping[str, Command]) -> dict[str, str]:
+    """What other tools call a command -> its name."""
+    return {word: name for name, row in commands.items() for word in row.also_called}
