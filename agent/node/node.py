@@ -12,8 +12,7 @@ from agent.machine.probe import own_memory
 from agent.models.headers_first import HeadersFirst
 from agent.node.following import Following
 from agent.node.local import LocalAgent
-from agent.node.overlay import Overlay
-from agent.node.overrides import overrides_of
+from agent.node.overrides import overlay_of, overrides_of
 from agent.node.settings import Settings
 from agent.node.steps import AgentSteps
 from agent.node.which import which_node
@@ -26,6 +25,7 @@ from reconciler.loop.journal import SourceJournal
 from reconciler.models.header_cache import HeaderCache
 from reconciler.models.headers import LOOP_WAIT_S, Headers
 from reconciler.models.lookahead import Lookahead
+from reconciler.placement.overrides import Overlay
 from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import Source
 from reconciler.source.history import HistoryFile
@@ -75,7 +75,7 @@ def owned(
     agent.start()
     try:
         _remember(settings.root, name)
-        overlay = Overlay(name, settings, own_memory)
+        overlay = overlay_of(name, settings, own_memory)
 
         def save() -> None:
             agent.save()

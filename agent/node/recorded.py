@@ -15,7 +15,7 @@ from agent.models.revisions import KeptModels
 from agent.models.store import ModelStore
 from agent.node.disk import ModelsDisk
 from agent.node.following import Following
-from agent.node.overlay import Overlay
+from agent.node.overrides import overlay_of
 from agent.node.settings import Settings
 from agent.node.steps import recorded_steps
 from agent.node.view import RecordedNode
@@ -58,7 +58,7 @@ def only_seen(
     name = which_node(given, source, journal, settings.root, following.read)
     node = recorded_node(name, settings)
 
-    overlay = Overlay(name, settings, own_memory)
+    overlay = overlay_of(name, settings, own_memory)
     own = replace(headers, node=name) if headers else None
     steps = recorded_steps(name, node, overlay, own)
     loop = Loop(

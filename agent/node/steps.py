@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from agent.node.disk import DeclaredModels
-from agent.node.overlay import Overlay
 from agent.node.view import RecordedNode
 from agent.state.suspended import note_suspended
 from agent.state.undone import note_undone, undone_of
@@ -28,6 +27,7 @@ from reconciler.loop.desired import NOTHING_REFUSED, CachedFacts, Desired
 from reconciler.models.headers import Headers, first_known
 from reconciler.models.policy import context_of
 from reconciler.models.sources import hosts_of
+from reconciler.placement.overrides import Overlay
 from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import Source
 

@@ -19,7 +19,6 @@ from agent.node.disk import ModelsDisk
 from agent.node.drift import DriftWatch
 from agent.node.handover import Handover
 from agent.node.offer import target_state, wanted_models
-from agent.node.overlay import is_ours
 from agent.node.view import as_found
 from agent.process.holders import stranger_on
 from agent.process.launch import Launch, ProcessSnapshot
@@ -34,6 +33,7 @@ from reconciler.fleet.model_file import ModelFile
 from reconciler.fleet.workload import Workload
 from reconciler.models.scheme import FetchContext
 from reconciler.models.url import shown
+from reconciler.placement.overrides import concerns
 
 _ON_ITS_WAY = "Downloading"
 _BACK = "its model is here again"
@@ -112,7 +112,7 @@ class ProcessTarget:
                 drifts=self._drift.of(i),
             )
             for i in processes
-            if not i.stopping and is_ours(i.ref, self._namespace)
+            if not i.stopping and concerns(i.ref, self._namespace)
         }
         state = replace(
             state, leaving={i.ref: ending(i) for i in processes if i.stopping and i.pid}

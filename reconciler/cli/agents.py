@@ -11,7 +11,6 @@ from reconciler.api.errors import SourceError
 if TYPE_CHECKING:
     from reconciler.agents.left import OurFleet
     from reconciler.agents.nodes import AgentNodes
-    from reconciler.fleet.fleet import Fleet
     from reconciler.source.checkout import Source
 
 
@@ -46,20 +45,3 @@ def _ours(source: Source) -> OurFleet:
             return False
 
     return OurFleet(fleet_of(source), root, is_ancestor)
-
-
-def with_agent_overrides(fleet: Fleet, agents: AgentNodes) -> Fleet:
-    """The fleet with what is stated on the machines themselves, where it leaves that open: what is
-    planned from it is what the agents plan."""
-    from reconciler.api.nodestate import NodeOverrides
-
-    overrides = {
-        state.node: state.overrides
-        for state in agents.states.values()
-        if state.overrides and state.overrides != NodeOverrides()
-    }
-    if not overrides:
-        return fleet
-    from agent.node.overrides import with_overrides
-
-    return with_overrides(fleet, overrides)

@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.agents import left
-from reconciler.cli.agents import with_agent_overrides
 from reconciler.cli.clusters import must_have_name
 from reconciler.core.target import apply_plan, changes_to_apply
 from reconciler.loop import Gate, Listener, Steps
 from reconciler.loop.desired import CachedFacts, Desired
+from reconciler.placement.overrides import with_overrides
 from reconciler.source.verdict import Acceptance
 
 if TYPE_CHECKING:
@@ -76,17 +76,23 @@ class FleetSteps(Listener):
         fleet = self._overlay(fleet)
         if not self._agents.states:
             self._agents.observe()
-        return with_agent_overrides(fleet, self._agents)
+        return self._as_agents_see(fleet)
 
     def _agent_overlay(self, desired: Desired) -> Desired:
         """Decided as the agents decide it. It begins with what was read: what an agent took back is
         not in that."""
         stated = desired.loaded.fleet
         fleet = self._in_cluster(stated) if stated else desired.fleet
-        fleet = with_agent_overrides(fleet, self._agents)
+        fleet = self._as_agents_see(fleet)
         if fleet.objects == desired.fleet.objects:
             return desired
         return Desired.of(desired.checkout, desired.loaded, fleet, self._facts, desired)
+
+    def _as_agents_see(self, fleet: Fleet) -> Fleet:
+        """With what is stated on the machines themselves, where the fleet leaves it open: what is
+        planned from it is what the agents plan."""
+        own = {s.node: s.overrides for s in self._agents.states.values() if s.overrides}
+        return with_overrides(fleet, own)
 
     def _noted(self) -> NotedRevision | None:
         noted = self._together.noted() if self._together else None

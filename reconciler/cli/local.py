@@ -62,13 +62,14 @@ def as_here(args: argparse.Namespace) -> Callable[[Fleet], Fleet]:
     """The fleet as this machine's agent sees it: with what memory is there, where it states none.
     What comes out raises UsageError for a fleet that has no such node."""
     from agent.machine.probe import own_memory
-    from agent.node.overlay import Overlay
+    from agent.node.overrides import overlay_of
+    from reconciler.placement.overrides import Overlay
 
     made: dict[str, Overlay] = {}
 
     def overrides(fleet: Fleet) -> Fleet:
         node = node_of(args, fleet)
-        overlay = made.setdefault(node, Overlay(node, settings(args), own_memory))
+        overlay = made.setdefault(node, overlay_of(node, settings(args), own_memory))
         return overlay(fleet)
 
     return overrides

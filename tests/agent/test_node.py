@@ -14,7 +14,7 @@ import pytest
 from agent.models.revisions import KeptModels
 from agent.node.following import Following
 from agent.node.local import LocalAgent
-from agent.node.overlay import Overlay
+from agent.node.overrides import overlay_of
 from agent.node.recorded import needed_digests, only_seen, recorded_node
 from agent.node.settings import Intervals, Settings
 from agent.node.steps import AgentSteps, unknown_node
@@ -335,7 +335,7 @@ def test_who_comes_to_a_state_directory_that_another_has_taken_ends(tmp_path: Pa
             raise StateError("the disk is full")
 
     steps = AgentSteps(
-        *("mac", agent, Overlay("mac", Settings(tmp_path)), DirectorySource(tmp_path)),
+        *("mac", agent, overlay_of("mac", Settings(tmp_path)), DirectorySource(tmp_path)),
         busy=lambda: "in a rebase",
         save=save,
         end=lambda: ended.append(True),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.node.overlay import Overlay
+from agent.node.overrides import overlay_of
 from agent.node.settings import Settings
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.inferenceservice import InferenceService
@@ -39,7 +39,9 @@ def fleet_of(said: dict[str, Any]) -> Fleet:
         _service(said),
     )
     assert loaded.fleet is not None, loaded.problems
-    return Overlay("mac", Settings(Path("state"), memory_fraction=said.get("flag")))(loaded.fleet)
+    return overlay_of("mac", Settings(Path("state"), memory_fraction=said.get("flag")))(
+        loaded.fleet
+    )
 
 
 def _service(said: dict[str, Any]) -> str:

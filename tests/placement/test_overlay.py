@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.node.overlay import Overlay
+from agent.node.overrides import overlay_of
 from agent.node.settings import Settings
 from reconciler.api.fleetnode import FleetNode, Hardware
 from reconciler.api.inferenceservice import InferenceService
@@ -15,6 +15,7 @@ from reconciler.api.meta import ObjectRef
 from reconciler.capacity.pools import pools
 from reconciler.fleet.fleet import Fleet
 from reconciler.placement.assignment import assign
+from reconciler.placement.overrides import Overlay
 from tests.support.builders import ref
 from tests.support.fleets import load_texts, model, node, service
 
@@ -34,7 +35,7 @@ def fleet(*texts: str) -> Fleet:
 
 
 def overlay(**said: Any) -> Overlay:
-    return Overlay("mac", Settings(Path("/state"), **said))
+    return overlay_of("mac", Settings(Path("/state"), **said))
 
 
 def spec(found: Fleet, name: str = "mac") -> Any:
@@ -64,7 +65,7 @@ def test_what_a_node_leaves_open_is_filled_in() -> None:
 def test_a_node_that_states_no_memory_has_what_its_machine_has(
     stated: dict[str, Any], memory: int | None
 ) -> None:
-    here = Overlay("mac", Settings(Path("/state")), lambda: Hardware(memory=8 * 2**30))
+    here = overlay_of("mac", Settings(Path("/state")), lambda: Hardware(memory=8 * 2**30))
 
     found = spec(here(fleet(node("mac", agent={}, **stated))))
 
@@ -72,7 +73,7 @@ def test_a_node_that_states_no_memory_has_what_its_machine_has(
 
 
 def test_memory_that_cannot_be_read_stays_unknown() -> None:
-    assert spec(Overlay("mac", Settings(Path()))(fleet(node("mac")))).hardware.memory is None
+    assert spec(overlay_of("mac", Settings(Path()))(fleet(node("mac")))).hardware.memory is None
 
 
 def test_what_a_node_states_wins() -> None:

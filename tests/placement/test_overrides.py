@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.node.overlay import Overlay
-from agent.node.overrides import overrides_of, with_overrides
+from agent.node.overrides import overlay_of, overrides_of
 from agent.node.settings import Settings
 from reconciler.api.fleetnode import Device, FleetNode, Hardware
 from reconciler.api.inferenceservice import InferenceService
@@ -17,6 +16,7 @@ from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.workload import Workload
 from reconciler.kube.render.declared import manifest_of
 from reconciler.placement.assignment import assign
+from reconciler.placement.overrides import with_overrides
 from tests.support.builders import ref
 from tests.support.fleets import load_folder, load_texts, model, node, service, write_fleet
 
@@ -60,7 +60,7 @@ def test_a_plan_from_afar_wants_of_a_node_what_its_own_agent_wants(
 ) -> None:
     told = with_overrides(fleet, {"mac": overrides_of(settings)})
 
-    assert on("mac", told) == on("mac", Overlay("mac", settings)(fleet))
+    assert on("mac", told) == on("mac", overlay_of("mac", settings)(fleet))
     assert on("gpu", told) == on("gpu", fleet)
 
 
@@ -121,7 +121,7 @@ def test_a_node_that_states_no_memory_is_held_to_what_its_agent_says_it_has(
     fleet = load_folder(write_fleet(tmp_path, files)).fleet
     assert fleet is not None
     settings = Settings(HERE, memory_fraction=0.5)
-    there = Overlay("mac", settings, lambda: Hardware(memory=2**30))
+    there = overlay_of("mac", settings, lambda: Hardware(memory=2**30))
 
     own = there(fleet)
     told = with_overrides(fleet, {"mac": overrides_of(settings, there.own)})
@@ -143,7 +143,7 @@ def test_devices_that_only_the_machine_knows_size_a_service_and_place_none(tmp_p
     assert fleet is not None
     cuda = Hardware(memory=2**30, devices=(Device(vendor="NVIDIA", memory=2**34, uuid="GPU-1"),))
 
-    own = Overlay("gpu", Settings(HERE), lambda: cuda)(fleet)
+    own = overlay_of("gpu", Settings(HERE), lambda: cuda)(fleet)
 
     assert [pool.name for pool in pools(own.all(FleetNode)[0])] == ["host", "device0"]
     assert assign(own, {}).held == assign(fleet, {}).held  # two nodes could take `open`, as before
