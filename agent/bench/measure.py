@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from agent.bench.protocol import MOST_VARIATION, BenchmarkBudget, figures
 from agent.bench.runs import make_runs
 from agent.bench.subject import BenchmarkSubject
-from agent.machine.devices import Machine
+from agent.machine.machine import Machine
 from agent.machine.utilisation import Busyness, look
 from agent.process import health
 from agent.process.identity import is_ours

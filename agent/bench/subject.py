@@ -12,7 +12,7 @@ import psutil
 
 from agent.engines.capability import version_of
 from agent.engines.engine import EMBEDDED_PACKAGE, EngineFound
-from agent.machine.devices import Machine
+from agent.machine.machine import Machine
 from agent.machine.memory_devices import device_memory
 from agent.machine.probe import probe
 from agent.machine.processor import processor

@@ -127,7 +127,7 @@ def _served(labeler: Labeler, args: argparse.Namespace) -> Iterator[None]:
         yield
         return
     from agent.labels.web import make_app
-    from agent.machine.devices import Machine
+    from agent.machine.machine import Machine
     from agent.machine.sensors import Sensors
     from reconciler.http.thread import ServerThread
 
@@ -159,6 +159,6 @@ def _node(args: argparse.Namespace) -> str:
 
 def _reader(root: Path) -> FactsReader:
     from agent.labels.facts import FactsReader, read_facts
-    from agent.machine.devices import Machine
+    from agent.machine.machine import Machine
 
     return FactsReader(lambda: read_facts(Machine(root)))

@@ -6,16 +6,17 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
-from agent.machine.devices import Machine, amd_cards, devices, read_line, read_number
+from agent.machine.amd import amd_cards
+from agent.machine.devices import devices
+from agent.machine.drivers import System
+from agent.machine.machine import Machine, read_line, read_number
 from agent.machine.mig import Slices, mig_slices
 from agent.machine.pci import PciGpu, pci_gpus
 from agent.machine.probe import has_avx512
 from reconciler.api.errors import ReconcilerError
 from reconciler.api.fleetnode import Device
 
-System = Literal["linux", "darwin"]
 DEADLINE_S = 20.0  # a driver that is loaded by its first question takes seconds
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.machine.devices import Machine
+from agent.machine.machine import Machine
 from agent.machine.memory_host import Programs, programs
 from agent.machine.memory_pools import MemorySnapshot, Ours, Stated, measured, pool_states
 from agent.process.launch import Launch, ProcessSnapshot

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from agent.machine.devices import Machine
-from agent.machine.memory_devices import MeasuredDevice, device_memory, of_stated
+from agent.machine.driver import MeasuredDevice
+from agent.machine.machine import Machine
+from agent.machine.memory_devices import device_memory, of_stated
 from agent.machine.memory_host import HostMemory, Programs, host_memory, measured_bytes, resident
 from agent.process.identity import describe
 from reconciler.api.fleetnode import FleetNode

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from agent.machine.devices import Machine, nvidia_count
+from agent.machine.machine import Machine
+from agent.machine.nvidia import nvidia_count
 
 Slices = Mapping[str, tuple[int | None, ...]]
 """UUID of a GPU in this mode -> the memory of each of its slices in bytes, None where only the
@@ -22,7 +23,7 @@ def mig_slices(machine: Machine) -> Slices:
     return _by_tool(machine) if nvml is None else _by_library(nvml)
 
 
-def _by_library(nvml: Any) -> Slices:  # noqa: ANN401 - see devices.load_nvml
+def _by_library(nvml: Any) -> Slices:  # noqa: ANN401 - see machine.load_nvml
     found = {}
     for index in range(nvidia_count(nvml)):
         with contextlib.suppress(nvml.NVMLError):  # not a model that can be cut, or a lost one

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.machine.devices import read_line
+from agent.machine.machine import read_line
 from reconciler.api.vendors import VENDORS
 
 # Others that show a picture are of servers' management controllers and of virtual machines, and run

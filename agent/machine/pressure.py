@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.machine.devices import Machine
+from agent.machine.machine import Machine
 from reconciler.api.nodestate import Pressure
 
 Level = Literal["normal", "warning", "critical"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import platform
 import re
 import sys
-from typing import Literal
 
 import psutil
 
-from agent.machine.devices import Machine, devices
+from agent.machine.devices import devices
+from agent.machine.drivers import System
+from agent.machine.machine import Machine
 from agent.machine.memory_host import host_memory
 from agent.system.tool import run_tool
 from reconciler.api.fleetnode import Cpu, Hardware
@@ -36,7 +37,7 @@ def own_memory(machine: Machine | None = None) -> Hardware:
     """The part of it that memory pools are made of; without memory if that cannot be read."""
     machine = machine or Machine()
     found = host_memory(machine.root)
-    system: Literal["linux", "darwin"] = "darwin" if sys.platform == "darwin" else "linux"
+    system: System = "darwin" if sys.platform == "darwin" else "linux"
     return Hardware(
         memory=found.total if found else None,
         devices=devices(system, machine) if found else (),

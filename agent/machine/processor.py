@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from agent.machine.devices import Machine
+from agent.machine.machine import Machine
 
 
 def processor(machine: Machine) -> str | None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cache
 
-from agent.machine.devices import Machine, amd_cards, nvidia_count, read_number
+from agent.machine.drivers import EVERY_DRIVER
+from agent.machine.machine import Machine
 
 EVERY_S = 10.0
-_BY_TOOL_EVERY_S = 30.0  # it wakes a driver that is not kept awake, which takes a second
+_ASLEEP_EVERY_S = 30.0  # reading a driver that sleeps takes a second
 _GOOD_FOR_S = 60.0  # what a driver said before it began to hang is not said for ever
 
 
@@ -36,7 +35,8 @@ class Sensors:
         every_s: float = EVERY_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._machine = machine or Machine()
+        machine = machine or Machine()
+        self._machine = replace(machine, nvml=cache(machine.nvml))  # loaded once, in the thread
         self._every_s, self._clock = every_s, clock
         self._ending = threading.Event()
         self._read: tuple[float, tuple[SensorReading, ...]] = (0.0, ())
@@ -53,56 +53,17 @@ class Sensors:
         return found if self._clock() - at < _GOOD_FOR_S else ()
 
     def _run(self) -> None:
-        nvml = self._machine.nvml()
         while not self._ending.is_set():
-            found = tuple(read(nvml, self._machine))
+            found = tuple(read(self._machine))
             self._read = self._clock(), found
-            has_card = nvml is not None or any(amd_cards(self._machine.root))
-            if not has_card and not found:
+            is_awake = any(driver.is_awake(self._machine) for driver in EVERY_DRIVER)
+            if not is_awake and not found:
                 return  # no accelerator here, and drivers do not appear later
-            self._ending.wait(self._every_s if has_card else max(self._every_s, _BY_TOOL_EVERY_S))
+            self._ending.wait(self._every_s if is_awake else max(self._every_s, _ASLEEP_EVERY_S))
 
 
-def read(nvml: Any | None, machine: Machine) -> Iterator[SensorReading]:  # noqa: ANN401 - see devices.load_nvml
+def read(machine: Machine) -> Iterator[SensorReading]:
     """Of every device, also of one that says nothing."""
-    count = 0
-    if nvml is not None:
-        count = nvidia_count(nvml)
-        yield from (_nvidia(nvml, index) for index in range(count))
-    else:
-        for line in (_asked(machine) or "").splitlines():
-            yield SensorReading(str(count), *_by_tool(line))
-            count += 1
-    for index, (card, _) in enumerate(amd_cards(machine.root), start=count):
-        busy = read_number(card / "gpu_busy_percent")
-        places = sorted((card / "hwmon").glob("hwmon*/temp1_input"))
-        millidegrees = read_number(places[0]) if places else None
-        yield SensorReading(
-            str(index),
-            None if millidegrees is None else millidegrees / 1000,
-            None if busy is None else busy / 100,
-        )
-
-
-def _nvidia(nvml: Any, index: int) -> SensorReading:  # noqa: ANN401 - see devices.load_nvml
-    """One that fell off the bus says nothing, one that is cut into slices not how busy it is."""
-    degrees = busy = None
-    with contextlib.suppress(nvml.NVMLError):
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        with contextlib.suppress(nvml.NVMLError):
-            degrees = float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
-        busy = int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
-    return SensorReading(str(index), degrees, busy)
-
-
-def _asked(machine: Machine) -> str | None:
-    query = "--query-gpu=temperature.gpu,utilization.gpu"
-    return machine.tool("nvidia-smi", query, "--format=csv,noheader,nounits")
-
-
-def _by_tool(line: str) -> tuple[float | None, float | None]:
-    degrees, _, busy = (part.strip() for part in line.partition(","))
-    return (
-        float(degrees) if re.fullmatch(r"[0-9]{1,3}", degrees) else None,
-        int(busy) / 100 if re.fullmatch(r"[0-9]{1,3}", busy) else None,
-    )
+    readings = (reading for driver in EVERY_DRIVER for reading in driver.readings(machine))
+    for place, (celsius, utilization) in enumerate(readings):
+        yield SensorReading(str(place), celsius, utilization)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from agent.machine.devices import Machine
+from agent.machine.machine import Machine
 from agent.machine.sensors import read
 
 
@@ -29,4 +29,4 @@ def look(machine: Machine, for_s: float) -> Busyness:
 
 def device_utilisation(machine: Machine) -> tuple[float | None, ...]:
     """Of each device, in the order of `devices.devices`; Apple's tells it to root alone."""
-    return tuple(reading.utilization for reading in read(machine.nvml(), machine))
+    return tuple(reading.utilization for reading in read(machine))

@@ -15,7 +15,7 @@ import pytest
 
 from agent.bench.client import ask_by_clock, ask_by_engine
 from agent.bench.protocol import BenchmarkBudget, figures
-from agent.machine.devices import Machine
+from agent.machine.machine import Machine
 from agent.machine.processor import processor
 from agent.machine.utilisation import device_utilisation
 from agent.process.health import EngineAddress

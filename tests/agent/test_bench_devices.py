@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.bench.subject import used_devices
-from agent.machine.devices import Machine
+from agent.machine.machine import Machine
 from agent.process.launch import Launch
 from reconciler.api.benchmark import DeviceClass
 from reconciler.api.meta import ObjectRef

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.machine.devices import Machine
+from agent.machine.machine import Machine
 from agent.machine.memory import MachineMemory
 from agent.machine.memory_host import host_memory, measured_bytes, programs, resident
 from agent.machine.memory_pools import MemorySnapshot, Stated, measured, pool_states

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.machine.devices import Machine
+from agent.machine.machine import Machine
 from agent.machine.pressure import PressureWatch, read_pressure
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from agent.cli import main as agent_main
-from agent.machine.devices import Machine, devices
+from agent.machine.devices import devices
+from agent.machine.machine import Machine
 from agent.machine.probe import probe
 from reconciler.api.fleetnode import Device
 from tests.support.fleets import load_texts

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from agent.machine.devices import Machine
+from agent.machine.machine import Machine
 from agent.machine.sensors import SensorReading, Sensors, read
 from tests.support.machines import RecordedNvml, amd_card, write
 from tests.support.wait import wait_for
@@ -26,7 +26,7 @@ def test_every_card_that_answers_is_read_by_its_place(tmp_path: Path) -> None:
     write(tmp_path, {"sys/class/drm/card1/device/hwmon/hwmon3/temp1_input": "nonsense\n"})
     nvml = RecordedNvml({"lost": True}, {"degrees": 41, "busy": 12}, {"degrees": 60})
 
-    found = list(read(nvml, machine(tmp_path, nvml)))
+    found = list(read(machine(tmp_path, nvml)))
 
     assert found == [
         SensorReading("0"),
@@ -38,14 +38,14 @@ def test_every_card_that_answers_is_read_by_its_place(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_accelerators_has_no_readings(tmp_path: Path) -> None:
-    assert list(read(None, machine(tmp_path))) == []
+    assert list(read(machine(tmp_path))) == []
 
 
 def test_without_the_library_the_drivers_tool_is_asked(tmp_path: Path) -> None:
     def tool(program: str, *args: str) -> str | None:
         return "47, 12\n[N/A], [GPU is lost]\n" if program == "nvidia-smi" else None
 
-    found = list(read(None, Machine(tmp_path, tool, lambda: None)))
+    found = list(read(Machine(tmp_path, tool, lambda: None)))
 
     assert found == [SensorReading("0", 47.0, 0.12), SensorReading("1")]
 

@@ -12,7 +12,7 @@ import pytest
 
 from agent.labels import web as labels_web
 from agent.labels.labeler import Labeler
-from agent.machine.devices import Machine
+from agent.machine.machine import Machine
 from agent.machine.sensors import Sensors
 from agent.pod.companion import Companion
 from agent.pod.engine import Engine

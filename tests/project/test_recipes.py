@@ -331,7 +331,22 @@ RECIPES = {
             """,
     ),
     "vendor of accelerators": Recipe(
+        files={
+            "agent/machine/habana.py": """
+                from agent.machine.driver import Driver
+                from reconciler.api.fleetnode import Device
+
+                GAUDI = Device(vendor="Habana", arch="gaudi2", memory=2**36)
+                DRIVER = Driver(devices=lambda machine: [GAUDI])
+                """
+        },
         rows=(
+            ("agent/machine/drivers.py", "amd.DRIVER)", "habana.DRIVER, "),
+            (
+                "agent/machine/drivers.py",
+                "from agent.machine import amd",
+                "from agent.machine import habana\n",
+            ),
             (
                 "reconciler/api/vendors.py",
                 '        "Intel": Vendor(',
@@ -348,9 +363,11 @@ RECIPES = {
         check="""
             from agent.labels.deciding import decide
             from agent.labels.facts import Facts
+            from agent.machine.devices import devices
+            from agent.machine.machine import Machine
             from agent.machine.pci import pci_gpus
             from agent.process.spawn import INHERITED
-            from reconciler.api.fleetnode import Device, FleetNode
+            from reconciler.api.fleetnode import FleetNode
             from reconciler.api.meta import API_VERSION
             from reconciler.api.model import ModelHardware
             from reconciler.api.vendors import resource_of, vendor_of
@@ -363,8 +380,8 @@ RECIPES = {
             assert "HABANA_VISIBLE_DEVICES" in INHERITED
             assert vendor_of("habana.ai/gaudi") == "Habana"
             assert ModelHardware(accelerator="gaudi").accelerator == "gaudi"
-            device = Device(vendor="Habana", arch="gaudi2", memory=2**36)
-            assert decide(Facts(devices=(device,))).labels.int4 is True
+            found = devices("linux", Machine(fleet, lambda *words: None, lambda: None))
+            assert decide(Facts(devices=found)).labels.int4 is True
             hardware = {"devices": [{"vendor": "Habana", "memory": 2**36}]}
             spec = {"hardware": hardware, "kubernetes": {}}
             named = {"apiVersion": API_VERSION, "kind": "FleetNode", "metadata": {"name": "pool"}}

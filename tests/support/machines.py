@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 
-from agent.labels.facts import Facts, System, read_facts
-from agent.machine.devices import Machine
+from agent.labels.facts import Facts, read_facts
+from agent.machine.drivers import System
+from agent.machine.machine import Machine
 
 CASES = Path(__file__).parents[1] / "cases" / "machines"
 MIB = 2**20

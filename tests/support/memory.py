@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent.machine.devices import Machine
+from agent.machine.machine import Machine
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import API_VERSION
 
