@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
+from weakref import ref
 
 from reconciler.api.errors import ReconcilerError, StateError, words_of
 from reconciler.core.plan import Plan
@@ -47,7 +48,7 @@ class Loop:
         self._steps = steps
         self._journal = journal
         self.confirmed = confirmed
-        self._converged: Desired | None = None
+        self._converged: ref[Loaded] | None = None  # weak: it is as large as a fleet
 
     @property
     def desired(self) -> Desired | None:
@@ -143,9 +144,9 @@ class Loop:
         """Once for each revision, and for each change of its model files."""
         if desired.fleet.incomplete or desired.loaded.errors:
             return  # what is held may need more than what is declared
-        is_told = self._converged is not None and self._converged.loaded is desired.loaded
+        is_told = self._converged is not None and self._converged() is desired.loaded
         if not is_told and all(change.is_shown_only for change in plan.changes):
-            self._converged = desired
+            self._converged = ref(desired.loaded)
             self.listeners.on_converged(desired)
 
     def _guarded(self, step: Callable[[], T]) -> T | None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MAX_PROBLEMS = 1_000  # in one report; the rest is reported once these are fixed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Loaded:
     """A revision after loading. `fleet` is None if a problem is an error that stops it.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 from hypothesis import given, settings
@@ -289,6 +291,23 @@ def test_that_nothing_is_left_to_do_is_said_once_for_each_revision(tmp_path: Pat
         said.append(len(converged.revisions))
 
     assert said == [0, 1, 1, 1, 2, 2]
+
+
+def test_a_revision_that_is_followed_no_more_is_let_go_before_the_next_one_is_applied(
+    tmp_path: Path,
+) -> None:
+    root = write_fleet(tmp_path, small_fleet())
+    loop, _ = make_loop(root, InMemoryTarget(), listeners=[])
+    one_pass(loop)
+    loop.sync()
+    assert loop.desired is not None
+    first = ref(loop.desired.loaded)
+
+    write_fleet(root, small_fleet() | {"later.yaml": service("later", "gemma")})
+    loop.fetch()
+
+    gc.collect()
+    assert first() is None
 
 
 @pytest.mark.parametrize(
