@@ -15,8 +15,11 @@ import pytest
 from reconciler.kube.client.api import ApiServer
 from reconciler.kube.client.credentials import ClusterCredentials, Grant
 from reconciler.kube.client.errors import Denied, NotFound, Unreachable
+from reconciler.kube.informer import read_your_writes
 from reconciler.kube.informer.cache import InformerCache
+from reconciler.kube.informer.read_your_writes import ReadYourWritesApi
 from reconciler.kube.informer.reflector import Freshness
+from reconciler.kube.object_set import ObjectSet
 from reconciler.kube.objects import OWNED_KINDS, ObjectId, OwnedKind, id_of
 from tests.support.cluster import Cluster
 from tests.support.fault_proxy import FaultProxy
@@ -476,6 +479,22 @@ def test_what_nobody_needs_is_dropped_on_arrival(place: Place) -> None:
 
         objects = mirror.objects() or {}
         assert all("managedFields" not in objects[oid]["metadata"] for oid in (before, after))
+
+
+def test_what_was_written_is_there_before_a_watch_brings_it_and_not_for_long(
+    shared_cluster: Cluster, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = ReadYourWritesApi.like(shared_cluster.client())
+    place.api = own
+    first, second = place.put("a"), place.put("b")
+    assert set(own.with_notes(ObjectSet({}))) == {first, second}
+
+    with monkeypatch.context() as soon:
+        soon.setattr(read_your_writes, "LASTS_S", 0.0)
+        third = place.put("c")
+
+    assert set(own.with_notes(ObjectSet({}))) == {third}
+    own.close()
 
 
 def test_whoever_changes_an_object_of_the_mirror_changes_a_copy(place: Place) -> None:

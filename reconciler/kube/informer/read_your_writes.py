@@ -6,8 +6,10 @@ made for absent, and write it again.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from reconciler.kube.client.api import ApiServer
@@ -26,7 +28,8 @@ class ReadYourWritesApi(ApiServer):
 
     def __init__(self, name: str, transport: Transport) -> None:
         super().__init__(name, transport)
-        self._notes: dict[ObjectId, _Note] = {}
+        self._noting = threading.Lock()
+        self._notes: dict[ObjectId, _Note] = {}  # the oldest first
 
     @classmethod
     def like(cls, api: ApiServer) -> ReadYourWritesApi:
@@ -35,12 +38,15 @@ class ReadYourWritesApi(ApiServer):
     def with_notes(self, seen: ObjectSet) -> ObjectSet:
         """What a watch has seen, with what it has not seen yet of what we wrote."""
         now, news = time.monotonic(), dict[ObjectId, Packed | None]()
-        for oid, (at, written, version, uid) in tuple(self._notes.items()):
-            is_known = _is_written(seen, oid, version) if written else _is_gone(seen.get(oid), uid)
-            if is_known or now - at > LASTS_S:
-                self._notes.pop(oid, None)
-            else:
-                news[oid] = written
+        with self._noting:
+            for oid, (at, written, version, uid) in tuple(self._notes.items()):
+                is_known = (
+                    _is_written(seen, oid, version) if written else _is_gone(seen.get(oid), uid)
+                )
+                if is_known or now - at > LASTS_S:
+                    del self._notes[oid]
+                else:
+                    news[oid] = written
         return seen.changed(news)
 
     def apply(
@@ -73,17 +79,22 @@ class ReadYourWritesApi(ApiServer):
 
     def delete(self, oid: ObjectId, *, uid: str, propagation: str = "Background") -> None:
         super().delete(oid, uid=uid, propagation=propagation)
-        self._notes[oid] = (time.monotonic(), None, 0, uid)
+        self._keep(oid, None, 0, uid)
 
     def _note(self, found: dict[str, Any], dry_run: bool) -> dict[str, Any]:
         if not dry_run and "metadata" in found:
-            self._notes[id_of(found)] = (
-                time.monotonic(),
-                packed(found).smaller(),
-                version_of(found),
-                found["metadata"]["uid"],
-            )
+            uid = found["metadata"]["uid"]
+            self._keep(id_of(found), packed(found).smaller(), version_of(found), uid)
         return found
+
+    def _keep(self, oid: ObjectId, written: Packed | None, version: int, uid: str) -> None:
+        """And drop what is too old: one pass may write for minutes."""
+        now = time.monotonic()
+        with self._noting:
+            self._notes.pop(oid, None)  # a dict keeps the place of a key that it has
+            self._notes[oid] = (now, written, version, uid)
+            for old in [*takewhile(lambda o: now - self._notes[o][0] > LASTS_S, self._notes)]:
+                del self._notes[old]
 
 
 def _is_written(seen: ObjectSet, oid: ObjectId, version: int) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from reconciler.api.meta import ObjectRef
 
 FEW = 20  # on their way at a time: each step of theirs is said in the pass that finds it
-STOOD_S = 5.0  # in a crowd, a state is said that has lasted so long
+STOOD_S = 10.0  # in a crowd, a state is said that has lasted so long
 MOST_STOOD = 100  # of one pass: a third of a second, before services that serve can be said again
 
 
