@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from agent.models.expected import read_noted
 from agent.models.revisions import KeptModels
 from agent.node.following import Following
 from agent.node.local import LocalAgent
+from agent.node.offer import wanted_models
 from agent.node.overrides import overlay_of
 from agent.node.recorded import needed_digests, only_seen, recorded_node
 from agent.node.settings import Intervals, Settings
@@ -33,6 +35,8 @@ from reconciler.fleet.model_file import ModelFile
 from reconciler.loop.desired import Desired
 from reconciler.models.scheme import FetchContext
 from reconciler.source.directory import DirectorySource
+from tests.support.builders import model_file as named
+from tests.support.builders import workload
 from tests.support.cluster_views import desired
 from tests.support.counting_engine import write_engine
 from tests.support.fleets import document, load_folder, model, node, service, write_fleet
@@ -179,6 +183,16 @@ def test_a_program_that_is_missing_is_said_once_for_all_that_need_it(
     assert state.renders == {}
     workloads = want.assignment.workloads
     assert [recorded.command(workload, workloads) for workload in workloads] == [None, None]
+    assert not (tmp_path / "state").exists(), "who looks makes nothing"
+
+
+def test_a_nodes_models_are_those_of_its_services_that_are_to_run() -> None:
+    here, there, idle = (
+        workload(name, models=(named(name),), node=node, suspended=name == "idle")
+        for name, node in (("here", "mac"), ("there", "gpu"), ("idle", "mac"))
+    )
+
+    assert wanted_models("mac", (here, there, idle)) == list(here.models)
 
 
 def test_who_only_looks_sees_what_the_agent_sees(tmp_path: Path) -> None:
@@ -194,6 +208,10 @@ def test_who_only_looks_sees_what_the_agent_sees(tmp_path: Path) -> None:
         recorded = recorded_node("mac", settings)
         seen = recorded.observe(workloads)
         (command,) = [recorded.command(workload, workloads) for workload in workloads]
+        ports = (served.state / "ports.json").read_bytes()
+        (chat,) = workloads
+        assert recorded.command(replace(chat, ref=ref("base"), port=None), workloads)
+        assert (served.state / "ports.json").read_bytes() == ports, "a look takes no port"
 
         assert [_identity(i) for i in seen.instances] == [_identity(i) for i in live.instances]
         ours, theirs = seen.targets["node/mac"], live.targets["node/mac"]
@@ -291,6 +309,14 @@ def test_what_runs_as_it_should_is_touched_only_where_the_change_asks_for_it(
             leaving.append(dict(served.node.agent.handover.leaving))
         assert leaving == [{ref("chat"): "gpu"}, {}], "until it is to stay after all"
         assert processes.snapshot()[0].pid == first
+
+        far = replace(workload, models=(named("far", source="http://127.0.0.1:1/far.gguf"),))
+        target.apply(Change(Action.UPDATE, "node/mac", ref("chat"), "Changed", None, desired=far))
+        expected = []
+        for wanted in (far, workload):
+            target.observe((wanted,))
+            expected.append(len(read_noted(StateDir(served.state), "node/mac")))
+        assert expected == [1, 0], "a change that was taken back waits for no model"
 
         program = tmp_path / "llama-server"
         program.write_text(program.read_text().replace("exec", "exec env OMP_WAIT_POLICY=active"))

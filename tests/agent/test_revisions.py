@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+
+import pytest
 
 from agent.models.revisions import KeptModels
 from agent.node.disk import DeclaredModels
@@ -37,7 +40,10 @@ def test_a_damaged_list_is_set_aside_and_begun_anew(tmp_path: Path) -> None:
     assert path.with_name("models.json.corrupt").exists()
 
 
-def test_a_model_leaves_the_disk_with_the_last_revision_that_is_kept(tmp_path: Path) -> None:
+def test_a_model_leaves_the_disk_with_the_last_revision_that_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     agent = LocalAgent("mac", Settings(tmp_path / "state"), changed=lambda: None)
     agent.start()
     models = []
@@ -52,6 +58,7 @@ def test_a_model_leaves_the_disk_with_the_last_revision_that_is_kept(tmp_path: P
     agent.close(stop_children=True)
 
     assert left == [False, True, True]
+    assert caplog.text.count("removed from the store: no revision needs it") == 1
     assert seen is not None
     assert seen.given_up_bytes == (tmp_path / "1.gguf").stat().st_size, "or a download needs it"
 
