@@ -174,7 +174,7 @@ class Handover:
         entries = dict(self._before)
         entries |= {r.label: {"home": e.home, "since": e.since} for r, e in self._leaving.items()}
         with contextlib.suppress(OSError):
-            atomic_write(self.file, json.dumps(entries, indent=1).encode())
+            atomic_write(self.file, json.dumps(entries).encode())
 
 
 def _saved(file: Path) -> dict[str, _Entry]:

@@ -17,7 +17,7 @@ from agent.node.following import Following
 from agent.node.local import LocalAgent
 from agent.node.offer import wanted_models
 from agent.node.overrides import overlay_of
-from agent.node.recorded import needed_digests, only_seen, recorded_node
+from agent.node.recorded import kept_file, needed_digests, only_seen, recorded_node
 from agent.node.settings import Intervals, Settings
 from agent.node.steps import AgentSteps, unknown_node
 from agent.node.view import RecordedNode, recorded_instances
@@ -184,6 +184,20 @@ def test_a_program_that_is_missing_is_said_once_for_all_that_need_it(
     workloads = want.assignment.workloads
     assert [recorded.command(workload, workloads) for workload in workloads] == [None, None]
     assert not (tmp_path / "state").exists(), "who looks makes nothing"
+
+
+def test_who_only_looks_leaves_damaged_files_where_they_are(
+    tmp_path: Path, fleet: dict[str, str | bytes]
+) -> None:
+    state, want = StateDir.open(tmp_path / "state"), desired(fleet)
+    files = (state.ports, kept_file(state), state.root / "versions.json")
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("{")
+
+    look(tmp_path, want).observe(want.assignment.workloads)
+
+    assert [file.read_text() for file in files] == ["{"] * 3
 
 
 def test_a_nodes_models_are_those_of_its_services_that_are_to_run() -> None:
