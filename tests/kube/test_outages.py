@@ -15,7 +15,7 @@ from tests.support.wait import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
-_SERVICES = 60
+_SERVICES = 24
 
 
 @pytest.mark.parametrize("part", ["kube-apiserver", "etcd"])
