@@ -99,7 +99,7 @@ def _verify(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
     for model in _named(args.digests, store):
         tell(f"{model.digest[:_SHOWN_DIGITS]}: reading {model.path.name}")
         damage = damage_of(model)
-        moved = store.shelf.set_aside(model.digest) if damage and not args.dry_run else None
+        moved = store.contents.set_aside(model.digest) if damage and not args.dry_run else None
         found.append(_entry(model) | {"damage": damage, "movedTo": str(moved) if moved else None})
     damaged = [entry for entry in found if entry["damage"]]
     if args.output == "json":
@@ -137,7 +137,7 @@ def _import(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
     form = args.format or format_by_name(args.source or uri)
     stored = store.take_in(ModelFile(path.name, uri, form))
     if args.source:
-        store.shelf.assign(args.source, stored.digest)
+        store.contents.assign(args.source, stored.digest)
     if args.output == "json":
         print(json.dumps({"formatVersion": 1, "models": [_entry(stored)]}))
     else:
@@ -181,11 +181,11 @@ def _gc(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
             state.lock()
             held.callback(state.unlock)
         keep = store.kept(needed_digests(state, store))
-        sizes = {model.digest: model for model in store.shelf.all()}
-        gone = [sizes[digest] for digest in store.shelf.unneeded(keep) if digest in sizes]
+        sizes = {model.digest: model for model in store.contents.all()}
+        gone = [sizes[digest] for digest in store.contents.unneeded(keep) if digest in sizes]
         if not args.dry_run:
             store.collect(keep)
-            store.shelf.drop_corrupt()
+            store.contents.drop_corrupt()
     if args.output == "json":
         told = {"formatVersion": 1, "dryRun": args.dry_run, "models": [_entry(m) for m in gone]}
         print(json.dumps(told))
@@ -199,7 +199,7 @@ def _gc(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
 
 
 def _named(digests: list[str], store: ModelStore) -> list[StoredModel]:
-    models = store.shelf.all()
+    models = store.contents.all()
     for digest in digests:
         if not any(model.digest.startswith(digest) for model in models):
             raise UsageError(

@@ -51,7 +51,7 @@ class ClusterAgent:
         self._cluster, self._settings, self._withdraws = cluster, settings, withdraws
         name = cluster.context or "default"
         self._api: ApiServer = open_cluster(name, cluster.context, kubeconfig=cluster.kubeconfig)
-        self._mirror = InformerCache(
+        self._cache = InformerCache(
             self._api,
             [OWNED_KINDS[GROUP, kind] for kind in _KINDS],
             "",
@@ -61,7 +61,7 @@ class ClusterAgent:
         )
         self.source = FollowedCluster(
             f"cluster://{name}",
-            self._mirror,
+            self._cache,
             self._follows(),
             settings.root / "desired" / "cluster.json",
         )
@@ -74,7 +74,7 @@ class ClusterAgent:
             self._api,
             node,
             board,
-            self._mirror.objects,
+            self._cache.objects,
             outage,
             manager=manager,
             services=self._cluster.standalone,

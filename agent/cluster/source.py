@@ -28,8 +28,8 @@ _MOST_REVISIONS = 3
 _log = logging.getLogger(__name__)
 
 
-class Mirrored(Protocol):
-    """A current copy of a cluster's objects (reconciler.kube.informer.cache.Mirror)."""
+class ObjectCache(Protocol):
+    """A current copy of a cluster's objects (reconciler.kube.informer.cache.InformerCache)."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -51,10 +51,10 @@ class FollowedCluster(Historied):
     """It has the interface of a source with history, of which it keeps only the last applied
     state, on disk."""
 
-    def __init__(self, location: str, mirror: Mirrored, follows: Follows, path: Path) -> None:
+    def __init__(self, location: str, cache: ObjectCache, follows: Follows, path: Path) -> None:
         """`path` is where the applied state is kept."""
         self.location = location
-        self._mirror = mirror
+        self._cache = cache
         self._follows = follows
         self._path = path
         self._last = saved(path, location)
@@ -102,19 +102,19 @@ class FollowedCluster(Historied):
 
     def close(self) -> None:
         if self._started:
-            self._mirror.stop()
+            self._cache.stop()
 
     def _seen(self) -> Objects:
         """All current objects. Waits briefly for the first list only."""
         if not self._started:
             self._started = True
-            self._mirror.start()
+            self._cache.start()
             ends = time.monotonic() + _FIRST_ANSWER_S
-            while self._mirror.objects() is None and time.monotonic() < ends:
+            while self._cache.objects() is None and time.monotonic() < ends:
                 time.sleep(_LOOK_S)
-        fresh, seen = self._mirror.is_fresh, self._mirror.objects()
+        fresh, seen = self._cache.is_fresh, self._cache.objects()
         if seen is None or not fresh:
-            problems = list(self._mirror.problems.values())
+            problems = list(self._cache.problems.values())
             raise SourceError(str(problems[0]) if problems else f"{self.location} does not answer")
         return seen
 

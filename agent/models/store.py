@@ -70,7 +70,7 @@ class ModelStore:
         self._pin = pin
         self._in_turn = in_turn
         self._clock = clock or SystemClock()
-        self.shelf = ContentStore(root, read_only=read_only)
+        self.contents = ContentStore(root, read_only=read_only)
         self._downloads = Downloads(
             self._bring, clock=self._clock, changed=changed, max_running=max_downloads
         )
@@ -78,15 +78,15 @@ class ModelStore:
     def lookup(self, model: ModelFile) -> StoredModel | None:
         """The verified model: the one with its digest, else the first one from its source."""
         known = self._expected(model)
-        return self.shelf.get(known) if known else None
+        return self.contents.get(known) if known else None
 
     def facts(self, digest: str) -> ModelFacts | None:
         """The header facts of a stored GGUF; of a split one, of all its parts together."""
-        return self.shelf.facts(digest)
+        return self.contents.facts(digest)
 
     def inventory(self) -> tuple[Stocked, ...]:
         """Every stored model, with the sources it answers for."""
-        return self.shelf.inventory()
+        return self.contents.inventory()
 
     def stored_bytes(self, source: str) -> int | None:
         """The size of the model from that source; None if there is none here."""
@@ -114,14 +114,14 @@ class ModelStore:
     def kept(self, keep: Collection[str]) -> frozenset[str]:
         """`keep`, and what stays in any case: models requested now, or fetched by a user lately."""
         wanted = {found.digest for m in self._downloads.models() if (found := self.lookup(m))}
-        return self.shelf.pinned_since(self._clock.time() - _PINNED_S) | wanted | set(keep)
+        return self.contents.pinned_since(self._clock.time() - _PINNED_S) | wanted | set(keep)
 
     def collect(self, keep: Collection[str]) -> tuple[str, ...]:
         """Remove the models whose digests are not kept (see `kept`), and what was untouched for a
         week of partial files and damaged models. Returns the removed digests."""
         self._drop_abandoned()
         with self._shelving():
-            return self.shelf.collect(self.kept(keep))
+            return self.contents.collect(self.kept(keep))
 
     def take_in(self, model: ModelFile) -> StoredModel:
         """Store files of this machine by their digest, now: `model.source` is file://. An earlier
@@ -131,7 +131,7 @@ class ModelStore:
         with self._alone(place, transfer):
             arrived = self._arrive(place, transfer, model.sha256)
             with self._shelving():
-                stored = self.shelf.put(arrived, model.format, place, pin=True)
+                stored = self.contents.put(arrived, model.format, place, pin=True)
             shutil.rmtree(place, ignore_errors=True)
         return stored
 
@@ -153,8 +153,8 @@ class ModelStore:
             elif not _is_in_use(place):
                 others += used_bytes(place)
         if needed is not None:
-            self._spare = frozenset(self.shelf.unneeded(self.kept(needed)))
-        found = (self.shelf.get(digest) for digest in self._spare)
+            self._spare = frozenset(self.contents.unneeded(self.kept(needed)))
+        found = (self.contents.get(digest) for digest in self._spare)
         spare = sum(model.size_bytes for model in found if model is not None)
         return ObservedDisk(
             str(self.root),
@@ -177,7 +177,7 @@ class ModelStore:
         self._downloads.close()
 
     def _expected(self, model: ModelFile) -> str | None:
-        return model.sha256 or self.shelf.first_verified(model.origin)
+        return model.sha256 or self.contents.first_verified(model.origin)
 
     def _place(self, model: ModelFile) -> Path:
         """The folder for partial files: another source or digest is another folder."""
@@ -193,7 +193,7 @@ class ModelStore:
             arrived = self._arrive(place, transfer, expected)
             with self._shelving():
                 took_s = self._clock.monotonic() - (transfer.began or self._clock.monotonic())
-                self.shelf.put(
+                self.contents.put(
                     arrived,
                     model.format,
                     place,
@@ -201,7 +201,7 @@ class ModelStore:
                     took_s=took_s,
                     source=model.source,
                 )
-                self.shelf.remember(model.origin, arrived.digest, arrived.resolved)
+                self.contents.remember(model.origin, arrived.digest, arrived.resolved)
             shutil.rmtree(place, ignore_errors=True)
 
     def _arrive(self, place: Path, transfer: Transfer, expected: str | None) -> Arrived:
@@ -218,11 +218,11 @@ class ModelStore:
         are requested, the one that waits longest first, until so many bytes are freed."""
         freed = 0
         for spare in sorted(self._spare):
-            if freed < least and (model := self.shelf.get(spare)) is not None:
+            if freed < least and (model := self.contents.get(spare)) is not None:
                 with self._shelving():
                     if spare not in self._spare or spare in self.kept(()):
                         continue
-                    self.shelf.remove(spare)
+                    self.contents.remove(spare)
                 freed += model.size_bytes
                 _log.info(
                     "model %s removed from the store: nothing needs it, and a download needs its"
@@ -264,7 +264,7 @@ class ModelStore:
     def _drop_abandoned(self) -> None:
         mine = {self._place(model) for model in self._downloads.models()}
         oldest = self._clock.time() - _ABANDONED_S
-        self.shelf.drop_corrupt(oldest)
+        self.contents.drop_corrupt(oldest)
         for place in self._arriving.glob("*"):  # folders, and the lock files of killed processes
             with contextlib.suppress(OSError):  # its owner removed it
                 if place.with_suffix("") in mine or _touched(place) > oldest:

@@ -60,7 +60,7 @@ class ModelsDisk:
             return None
         before = self._kept.beside(self._declared.revision, self._declared.keep)
         needed = before | self.digests(self._running())
-        if self._store.shelf.unneeded(needed):  # seldom: else thousands are not looked up
+        if self._store.contents.unneeded(needed):  # seldom: else thousands are not looked up
             needed |= self.digests(self._declared.models)
         return needed
 

@@ -61,7 +61,7 @@ class DownloadLock:
             with contextlib.suppress(OSError):  # else the next one waits for us to show life
                 self._give_up()
             raise _unwritable(self._folder.parent, error) from error
-        threading.Thread(target=self._show_life, name="turn", daemon=True).start()
+        threading.Thread(target=self._show_life, name="download-lock", daemon=True).start()
         return self
 
     def __exit__(

@@ -65,15 +65,15 @@ class FetchJob:
 
     def _stored_in_turn(self, began: float) -> StoredModel:
         folder = self.store.root / _TURNS
-        with DownloadLock(folder, ready_key(self.model), self.tell, self.stop) as turn:
-            stored = self._stored(began, turn)
-            if turn.taken_over and (damage := damage_of(stored)):
+        with DownloadLock(folder, ready_key(self.model), self.tell, self.stop) as lock:
+            stored = self._stored(began, lock)
+            if lock.taken_over and (damage := damage_of(stored)):
                 # Who had it may have written on for a moment, into the same files.
-                self.store.shelf.set_aside(stored.digest)
+                self.store.contents.set_aside(stored.digest)
                 raise DownloadFailed(f"{self.model.source}: {damage}; set aside, try again")
             return stored
 
-    def _stored(self, began: float, turn: DownloadLock) -> StoredModel:
+    def _stored(self, began: float, lock: DownloadLock) -> StoredModel:
         if (stored := self.store.lookup(self.model)) is not None:
             return stored
         self.tell(f"brings {self.model.source}")
@@ -88,7 +88,7 @@ class FetchJob:
                 why = f": {download.message}" if download and download.message else ""
                 given = self.patience.give_up_after_s
                 raise DownloadFailed(f"{self.model.source}: not here after {given:g} s{why}")
-            if turn.lost():
+            if lock.lost():
                 raise DownloadFailed(f"{self.model.source}: another process has taken over")
             if self.stop.wait(_LOOK_EVERY_S):
                 raise DownloadFailed("stopped; what has arrived is kept for the next attempt")

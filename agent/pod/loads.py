@@ -35,6 +35,6 @@ class ModelLoads:
             _log.warning("what it took to bring the models is not known: %s", error)
 
     def _found(self) -> dict[str, float]:
-        shelf = ContentStore(self._root, read_only=True)
-        found = {n: load_seconds(self._root, shelf, key) for n, key in self._keys.items()}
+        contents = ContentStore(self._root, read_only=True)
+        found = {n: load_seconds(self._root, contents, key) for n, key in self._keys.items()}
         return {name: took_s for name, took_s in found.items() if took_s is not None}

@@ -41,7 +41,7 @@ def publish(root: Path, model: ModelFile, stored: StoredModel) -> Path:
     return place / ready_file(model)
 
 
-def why_not(root: Path, shelf: ContentStore, key: str) -> str | None:
+def why_not(root: Path, contents: ContentStore, key: str) -> str | None:
     """Why the model of a key cannot be used yet, or None. What its folder leads to must be one
     model of the store, each of its files as long as when it was verified."""
     links = _links_in(root / READY / key)
@@ -51,7 +51,7 @@ def why_not(root: Path, shelf: ContentStore, key: str) -> str | None:
     if len(digests) > 1:
         return "is being replaced"
     (digest,) = digests
-    if digest is None or shelf.get(digest) is None:
+    if digest is None or contents.get(digest) is None:
         return f"its files (sha256 {(digest or 'unknown')[:12]}) are not whole"
     return None
 
@@ -67,11 +67,11 @@ def key_of(root: Path, path: Path) -> str:
     return key
 
 
-def load_seconds(root: Path, shelf: ContentStore, key: str) -> float | None:
+def load_seconds(root: Path, contents: ContentStore, key: str) -> float | None:
     """What it took to bring the model of a key to the store, as it is noted beside its files. None:
     nobody waited for it, or it is not there."""
     digests = {_digest_of(root, path) for path in _links_in(root / READY / key).values()}
-    stored = None if len(digests) != 1 else shelf.get(digests.pop() or "")
+    stored = None if len(digests) != 1 else contents.get(digests.pop() or "")
     return stored.took_s if stored else None
 
 

@@ -27,12 +27,12 @@ def wait(
     """True once every path exists; False if stopped before. `root` is the store's folder, which may
     be mounted read-only. Raises UsageError, and DownloadFailed after the timeout."""
     keys = {path: key_of(root, path) for path in ready}
-    shelf = ContentStore(root, read_only=True)
+    contents = ContentStore(root, read_only=True)
     began = told_at = time.monotonic()
     pause, told = _LOOK_S[0], ""
     while True:
         missing = {
-            path: why for path, key in keys.items() if (why := _lacks(root, shelf, path, key))
+            path: why for path, key in keys.items() if (why := _lacks(root, contents, path, key))
         }
         if not missing:
             return True
@@ -48,9 +48,9 @@ def wait(
         pause = min(pause * _GROWTH, _LOOK_S[1])
 
 
-def _lacks(root: Path, shelf: ContentStore, path: Path, key: str) -> str | None:
+def _lacks(root: Path, contents: ContentStore, path: Path, key: str) -> str | None:
     _look_again(root / READY)
-    if why := why_not(root, shelf, key):
+    if why := why_not(root, contents, key):
         return why
     return None if path.exists() else f"{key} is there, and holds no {path.name}"
 

@@ -110,11 +110,11 @@ def open_together(
     apis: Sequence[ApiServer],
     changed: Callable[[], None] | None = None,
     documents: Documents | None = None,
-    why_not: Callable[[str], str] = lambda cluster: "",
+    write_refusal: Callable[[str], str | None] = lambda cluster: None,
     place: SourcePlace | None = None,
 ) -> Together:
     """The agents and clusters as one target; nothing is asked yet. `changed`, `documents`: see
-    ClusterTarget. `why_not` says why nothing may be written to a cluster; empty: it may."""
+    ClusterTarget. `write_refusal` says why nothing may be written to a cluster."""
     from reconciler.kube.benchmarks.contributor import BenchmarkContributor
     from reconciler.kube.contributors import CONTRIBUTORS
     from reconciler.kube.render.rendering import ObjectRenderer
@@ -128,7 +128,7 @@ def open_together(
         renderer = ObjectRenderer(
             api.name, url, owns_documents=api.name != fleet, lasts=changed is not None
         )
-        refusal = partial(why_not, api.name)
+        refusal = partial(write_refusal, api.name)
         targets.append(
             ClusterTarget(
                 *(api, renderer, changed, refusal, documents, place),
@@ -187,11 +187,11 @@ class ClusterWiring:
 
     def claim_refusal(self, desired: Desired) -> str | None:
         """Wait until this process may apply the revision's fleet; why it may not."""
-        from reconciler.kube.leaderelection.claim import refused
+        from reconciler.kube.leaderelection.claim import claim_refusal
         from reconciler.kube.render.rendering import fleet_name
 
         apis = [cluster.api for cluster in self.together.clusters]
-        return refused(apis, self.operator.leadership, fleet_name(desired)) or None
+        return claim_refusal(apis, self.operator.leadership, fleet_name(desired))
 
 
 @contextmanager
@@ -224,7 +224,7 @@ def open_clusters(
     together = open_together(
         *(args, agents, apis, wake.look_soon),
         documents=watched.objects if watched else None,
-        why_not=operator.leadership.why_not,
+        write_refusal=operator.leadership.write_refusal,
         place=place_of(source),
     )
     for log in _OPERATOR_LOGS:

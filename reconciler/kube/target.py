@@ -87,8 +87,8 @@ class ApplyProgress:
 
 class ClusterTarget:
     """One thread at a time uses it. `changed`, where given, is called when the cluster changes:
-    then it is watched, else listed each time. `why_not` says why nothing may be written there now,
-    where another process applies this fleet; empty: it may.
+    then it is watched, else listed each time. `write_refusal` says why nothing may be written there
+    now, where another process applies this fleet.
 
     What lives between passes: caches (the observer's, the renderer's, the two memos), who took
     which field from us, which writes were refused, which services leave, the agents' heartbeats,
@@ -100,7 +100,7 @@ class ClusterTarget:
         api: ApiServer,
         renderer: ObjectRenderer,
         changed: Callable[[], None] | None = None,
-        why_not: Callable[[], str] = lambda: "",
+        write_refusal: Callable[[], str | None] = lambda: None,
         documents: Documents | None = None,
         place: SourcePlace | None = None,
         contributors: Sequence[Contributor] = CONTRIBUTORS,
@@ -115,7 +115,7 @@ class ClusterTarget:
             if changed
             else ListingObserver(api, others)
         )
-        self._why_not = why_not
+        self._write_refusal = write_refusal
         self._place = place
         self._fights = Fights()
         self._refusals = Refusals()
@@ -150,7 +150,7 @@ class ClusterTarget:
         staying = {ref for ref, workload in meant.items() if not workload.suspended}
         pods = self._pods.find(wanted.fleet, {i.ref for i in found if not i.ready}, staying)
         progress = self._progress
-        if progress.stands_by and not self._why_not():
+        if progress.stands_by and not self._write_refusal():
             progress = ApplyProgress()
         held = progress.held if progress.revision == desired.fleet.revision else ""
         state = TargetState(
@@ -232,7 +232,7 @@ class ClusterTarget:
         Outcome."""
         services = [change for change in changes if change.object is None]
         blocked = cluster.objects.blocked
-        why = self._why_not()
+        why = self._write_refusal()
         if not why:
             for each in cluster.contribution.unplanned:
                 each.write(self.api)
@@ -276,11 +276,11 @@ class ClusterTarget:
             outcomes = apply_objects(
                 *(self.api, changes, cluster.live, fleet),
                 refusals=self._refusals,
-                why_not=self._why_not,
+                write_refusal=self._write_refusal,
             )
             self._remember(outcomes)
             is_whole = all(outcome.result is Result.APPLIED for outcome in outcomes)
-            if is_whole and not self._why_not():
+            if is_whole and not self._write_refusal():
                 gone = {object_id(change) for change in changes if change.action is Action.DELETE}
                 write_parent(self.api, fleet, parent, there - gone, *after, followed)
         except ReconcilerError as error:
@@ -298,7 +298,7 @@ class ClusterTarget:
 
     def withdraw(self, fleet: str) -> None:
         """Take that annotation away, where it is there and may be."""
-        if not self._why_not():
+        if not self._write_refusal():
             with contextlib.suppress(ClusterError):
                 accepted.withdraw(self.api, fleet)
 

@@ -38,13 +38,13 @@ def test_who_stood_by_does_not_say_so_once_the_other_has_applied_the_revision(
         desired(fleet() | {"fleet.yaml": document("Fleet", "home", {})}),
     )
     one = ClusterTarget(api, ObjectRenderer(CLUSTER))
-    why = [STANDS_BY]
+    why: list[str | None] = [STANDS_BY]
     other, third = (
-        ClusterTarget(api, ObjectRenderer(CLUSTER), why_not=lambda: why[0]) for _ in range(2)
+        ClusterTarget(api, ObjectRenderer(CLUSTER), write_refusal=lambda: why[0]) for _ in range(2)
     )
 
     said = [_pass_of(target, want) for target in (other, third, one, other)]
-    why[0] = ""
+    why[0] = None
     leads = third.observe(want).state.revision
     api.close()
 

@@ -298,7 +298,7 @@ def test_a_namespace_that_nobody_made_is_told_by_the_plan(world: World) -> None:
 def test_who_lost_the_lease_in_the_middle_writes_nothing_more(world: World) -> None:
     for n in range(6):
         world.declare(config_map(world.namespace, f"c{n}"), service=f"s{n}")
-    answers = iter(["", "", *["another process applies the fleet"] * 100])
+    answers = iter([None, None, *["another process applies the fleet"] * 100])
     live = world.live()
 
     outcomes = apply_objects(
@@ -306,7 +306,7 @@ def test_who_lost_the_lease_in_the_middle_writes_nothing_more(world: World) -> N
         world.plan(live).changes,
         live,
         world.fleet,
-        why_not=lambda: next(answers),
+        write_refusal=lambda: next(answers),
         threads=1,
     )
 

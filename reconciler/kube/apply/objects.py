@@ -39,17 +39,19 @@ def apply_objects(
     fleet: str,
     *,
     refusals: Refusals | None = None,
-    why_not: Callable[[], str] = lambda: "",
+    write_refusal: Callable[[], str | None] = lambda: None,
     threads: int = THREADS,
     longest_wait_s: float = LONGEST_WAIT_S,
 ) -> tuple[Outcome, ...]:
     """What became of each change that names an object, in the order in which they were tried.
     `live` is what the plan was made from; `refusals`, which this adds to, say what waits for its
-    next attempt. Blocks on no readiness and on no finalizer. `why_not` is
-    asked before each: why nothing more may be written, as another process does so now."""
+    next attempt. Blocks on no readiness and on no finalizer. `write_refusal` is asked
+    before each: why nothing more may be written, as another process does so now."""
     wanted = [c for c in changes if c.object is not None and not c.is_shown_only]
     refusals = refusals or Refusals()
-    run = _Run(ObjectWriter(api, fleet, live), Pace(threads, longest_wait_s), why_not, refusals)
+    run = _Run(
+        ObjectWriter(api, fleet, live), Pace(threads, longest_wait_s), write_refusal, refusals
+    )
     due, waiting = refusals.split(wanted, time.monotonic())
     outcomes = [*waiting]
     run.learn(outcomes)
@@ -88,7 +90,7 @@ class _Run:
 
     writer: ObjectWriter
     pace: Pace
-    why_not: Callable[[], str]
+    write_refusal: Callable[[], str | None]
     refusals: Refusals
     failed: dict[ObjectRef, str] = field(default_factory=dict)  # what went wrong, by service
     closed: dict[str, str] = field(default_factory=dict)  # namespaces that do not exist
@@ -98,7 +100,7 @@ class _Run:
 
     def one(self, change: Change) -> Outcome:
         oid = object_id(change)
-        if why := self.down or self.why_not():
+        if why := self.down or self.write_refusal():
             return Outcome(change, Result.SKIPPED, why)
         if waits := self._waits(change, oid):
             return Outcome(change, Result.SKIPPED, f"waits for {waits}")

@@ -49,7 +49,7 @@ class ClusterSource:
     def __init__(self, api: ApiServer, memory: FleetMemory) -> None:
         self._api = api
         self._memory = memory
-        self._mirror: InformerCache | None = None
+        self._cache: InformerCache | None = None
         self.location = f"{SCHEME}{api.name}"
 
     def fetch(self) -> ClusterCheckout:
@@ -65,18 +65,16 @@ class ClusterSource:
         fetch is cheap then."""
         from reconciler.kube.informer.cache import InformerCache
 
-        self._mirror = InformerCache(
-            self._api, [OWNED_KINDS[GROUP, k] for k in _KINDS], "", changed
-        )
-        self._mirror.start()
+        self._cache = InformerCache(self._api, [OWNED_KINDS[GROUP, k] for k in _KINDS], "", changed)
+        self._cache.start()
 
     def objects(self) -> Mapping[ObjectId, Manifest] | None:
         """All objects of our kinds, from the watches; None: not known."""
-        return self._mirror.objects() if self._mirror else None
+        return self._cache.objects() if self._cache else None
 
     def close(self) -> None:
-        if self._mirror is not None:
-            self._mirror.stop()
+        if self._cache is not None:
+            self._cache.stop()
 
     def remember(self, checkout: ClusterCheckout) -> None:
         """The checkout was followed: from now on its objects may not go missing silently. Raises
@@ -107,7 +105,7 @@ class ClusterSource:
 
     def _found(self) -> Mapping[str, tuple[Manifest, ...]]:
         """Objects by kind, from the watches where they are current, else from the API."""
-        watched = self._mirror.objects() if self._mirror and self._mirror.is_fresh else None
+        watched = self._cache.objects() if self._cache and self._cache.is_fresh else None
         if watched is None:
             return {kind: tuple(self._api.list(OWNED_KINDS[GROUP, kind]).items) for kind in _KINDS}
         return {

@@ -50,7 +50,7 @@ class InformerCache:
         proven_s: float = PROVEN_S,
         coalesce_s: float = COALESCE_S,
     ) -> None:
-        """`changed` is called from a thread of the mirror, after one or more changes of objects or
+        """`changed` is called from a thread of the cache, after one or more changes of objects or
         of freshness; it may not raise. `slim` drops from an arriving object what is not needed.
         `idle_s`: how long a watch may be silent; after `proven_s` it has worked. What changes
         within `coalesce_s` is reported as one.
@@ -69,7 +69,7 @@ class InformerCache:
     def start(self) -> None:
         runs = [(feed.run, feed.kind.plural) for feed in self._feeds]
         for run, name in (*runs, (self._tell, "news")):
-            thread = threading.Thread(target=run, name=f"mirror-{name}", daemon=True)
+            thread = threading.Thread(target=run, name=f"informer-{name}", daemon=True)
             self._threads.append(thread)
             thread.start()
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reconciler.kube.client.api import ApiServer
 
 READERS = 8  # at once
-FIRST_S = 30.0  # for the first lists of a mirror
+FIRST_S = 30.0  # for the first lists of a cache
 
 # Those that a fleet does not make itself: Namespaces and definitions are an installation's.
 KINDS = tuple(row for row in OWNED_KINDS.values() if row.namespaced or row.group == GROUP)
@@ -113,17 +113,17 @@ class WatchingObserver:
         self._others = others
         self._watched = documents
         self._changed = changed
-        self._mirror: InformerCache | None = None
+        self._cache: InformerCache | None = None
         self._members = Memo[ObjectId, bool]()
         self._fleet = ""
         self._news = threading.Condition()
 
     def __call__(self, fleet: str) -> Snapshot:
-        mirror = self._following(fleet)
-        objects = self._first(mirror)
-        if objects is None or not mirror.is_fresh:
-            raise _why(mirror, self._api.name)
-        absent = [k.kind for k, f in mirror.freshness.items() if f is Freshness.ABSENT]
+        cache = self._following(fleet)
+        objects = self._first(cache)
+        if objects is None or not cache.is_fresh:
+            raise _why(cache, self._api.name)
+        absent = [k.kind for k, f in cache.freshness.items() if f is Freshness.ABSENT]
         missing = [kind.kind for kind in KINDS if kind.group == GROUP and kind.kind in absent]
         if self._noted is not None:
             objects = self._noted.with_notes(objects)
@@ -131,8 +131,8 @@ class WatchingObserver:
         return Snapshot(ours, parent, tuple(sorted(missing)), self._documents(), _slices(objects))
 
     def close(self) -> None:
-        if self._mirror is not None:
-            self._mirror.stop()
+        if self._cache is not None:
+            self._cache.stop()
 
     def _documents(self) -> Mapping[ObjectId, Manifest]:
         if not self._others:
@@ -143,23 +143,23 @@ class WatchingObserver:
         return {id_of(o): o for each in found for o in each}
 
     def _following(self, fleet: str) -> InformerCache:
-        if self._mirror is None or fleet != self._fleet:
+        if self._cache is None or fleet != self._fleet:
             self.close()
             self._fleet = fleet
-            self._mirror = InformerCache(self._api, KINDS, f"{FLEET_LABEL}={fleet}", self._told)
-            self._mirror.start()
-        return self._mirror
+            self._cache = InformerCache(self._api, KINDS, f"{FLEET_LABEL}={fleet}", self._told)
+            self._cache.start()
+        return self._cache
 
     def _told(self) -> None:
         with self._news:
             self._news.notify_all()
         self._changed()
 
-    def _first(self, mirror: InformerCache) -> ObjectSet | None:
+    def _first(self, cache: InformerCache) -> ObjectSet | None:
         """Waits for the first lists, until they are here or cannot be had."""
         deadline = monotonic() + FIRST_S
         with self._news:
-            while (found := mirror.objects()) is None and not _is_lost(mirror):
+            while (found := cache.objects()) is None and not _is_lost(cache):
                 left_s = deadline - monotonic()
                 if left_s <= 0:
                     break
@@ -188,14 +188,14 @@ def _slices(objects: ObjectSet) -> ObjectSet:
     return objects.only(oid for oid in objects if oid.kind == "EndpointSlice")
 
 
-def _is_lost(mirror: InformerCache) -> bool:
+def _is_lost(cache: InformerCache) -> bool:
     """Whether it cannot be had now. A server that asks for a pause will answer."""
-    return any(not isinstance(problem, Throttled) for problem in mirror.problems.values())
+    return any(not isinstance(problem, Throttled) for problem in cache.problems.values())
 
 
-def _why(mirror: InformerCache, name: str) -> ClusterError:
+def _why(cache: InformerCache, name: str) -> ClusterError:
     """What to say of a copy that is not current."""
-    problems: Iterable[ClusterError] = mirror.problems.values()
+    problems: Iterable[ClusterError] = cache.problems.values()
     for problem in problems:
         return problem
     return Unreachable(f"cluster {name}: not all kinds could be listed yet")

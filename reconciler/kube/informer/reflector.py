@@ -1,4 +1,4 @@
-"""One kind of a mirror: list, watch from there, and go on after whatever happens to it."""
+"""One kind of a cache: list, watch from there, and go on after whatever happens to it."""
 
 from __future__ import annotations
 

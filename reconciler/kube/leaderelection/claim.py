@@ -21,9 +21,9 @@ _MOST_S = 600.0  # whatever a Lease states
 _LOOK_S = 0.2
 
 
-def refused(apis: Iterable[ApiServer], leadership: Leadership, fleet: str) -> str:
-    """Acquire the fleet's Leases. Returns why not if a live process holds one, which renews it;
-    empty if they are ours. A cluster that does not respond is reported by its observation."""
+def claim_refusal(apis: Iterable[ApiServer], leadership: Leadership, fleet: str) -> str | None:
+    """Acquire the fleet's Leases. Returns why not if a live process holds one, which renews it. A
+    cluster that does not respond is reported by its observation."""
     began = time.monotonic()
     for api in apis:
         first: _Renewal | None = None
@@ -36,10 +36,10 @@ def refused(apis: Iterable[ApiServer], leadership: Leadership, fleet: str) -> st
             lasts_s = renewed.lasts_s if renewed else CLIENT_GO.lease_s
             late = time.monotonic() - began > min(lasts_s, _MOST_S) + _SLACK_S
             if not leadership.leads(api.name) and (alive or late):
-                return f"{leadership.why_not(api.name)}: let that one do it, or stop it first"
+                return f"{leadership.write_refusal(api.name)}: let that one do it, or stop it first"
             first = first or renewed
             time.sleep(_LOOK_S)
-    return ""
+    return None
 
 
 class _Renewal(NamedTuple):

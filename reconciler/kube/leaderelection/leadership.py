@@ -71,10 +71,10 @@ class Leadership:
         claim = self._claims.get(cluster)
         return claim is not None and claim.holder.is_held
 
-    def why_not(self, cluster: str) -> str:
-        """Why we may not write there now; empty if we may."""
+    def write_refusal(self, cluster: str) -> str | None:
+        """Why we may not write there now."""
         if self.leads(cluster):
-            return ""
+            return None
         holder = self._holder(cluster) or "nobody yet"
         return f"this process stands by: {holder} applies the fleet to cluster {cluster}"
 

@@ -55,32 +55,30 @@ class FollowedPods:
         """`changed` is called when there is something new to see."""
         self._api = api
         self._changed = changed
-        self._mirror: InformerCache | None = None
+        self._cache: InformerCache | None = None
         self._fleet = ""
 
     def __call__(self, fleet: str, refs: Collection[ObjectRef]) -> Pods:
-        mirror = self._following(fleet)
-        pods = mirror.objects()
-        for problem in mirror.problems.values():
+        cache = self._following(fleet)
+        pods = cache.objects()
+        for problem in cache.problems.values():
             raise problem
         if pods is None:
             raise Unreachable(f"cluster {self._api.name}: its pods are not listed yet")
         return _of(refs, (pods[oid] for oid in pods if pods.service(oid) in refs))
 
     def close(self) -> None:
-        if self._mirror is not None:
-            self._mirror.stop()
+        if self._cache is not None:
+            self._cache.stop()
 
     def _following(self, fleet: str) -> InformerCache:
-        if self._mirror is None or fleet != self._fleet:
+        if self._cache is None or fleet != self._fleet:
             self.close()
             self._fleet = fleet
             selector = f"{FLEET_LABEL}={fleet},{SERVICE_LABEL}"
-            self._mirror = InformerCache(
-                self._api, [_POD], selector, self._changed, slim=essentials
-            )
-            self._mirror.start()
-        return self._mirror
+            self._cache = InformerCache(self._api, [_POD], selector, self._changed, slim=essentials)
+            self._cache.start()
+        return self._cache
 
 
 def _of(refs: Collection[ObjectRef], pods: Iterable[Manifest]) -> Pods:

@@ -60,10 +60,10 @@ def _node(state: StateDir) -> None:
 
 
 def _shelf(state: StateDir) -> None:
-    shelf = ContentStore(state.models)
-    shelf.inventory()
-    shelf.facts(_DIGEST)
-    shelf.first_verified("hf://a/b/c.gguf")
+    contents = ContentStore(state.models)
+    contents.inventory()
+    contents.facts(_DIGEST)
+    contents.first_verified("hf://a/b/c.gguf")
 
 
 def _partial(state: StateDir) -> None:
