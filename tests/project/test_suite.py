@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.suite.distribution import Distribution
 from tests.suite.progress import Progress
 from tests.suite.run import repeating
-from tests.suite.schedule import TASTES, Case, Unit, choose, units
+from tests.suite.schedule import TASTES, Case, Unit, case_of, choose, units
 
 _CASES = st.lists(
     st.builds(
@@ -39,6 +39,13 @@ def test_tests_of_a_file_stay_together_unless_they_take_long() -> None:
     assert [unit.cases for unit in found] == [*((case,) for case in long), tuple(short)]
     shared = [Case(f"c.py::{n}", 10.0, is_together=True) for n in range(3)]
     assert [unit.cases for unit in units(shared)] == [tuple(shared)]
+
+
+def test_tests_of_programs_that_no_table_knows_are_divided_and_come_before_what_is_quick() -> None:
+    quick = [case_of(f"a.py::{n}", (), (), {}) for n in range(50)]
+    renamed = [case_of(f"b.py::{n}", ("e2e",), (), {}) for n in range(30)]
+
+    assert [len(unit.cases) for unit in units([*quick, *renamed])] == [15, 15, 50]
 
 
 def test_what_waits_for_a_build_comes_when_it_is_there() -> None:
