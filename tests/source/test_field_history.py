@@ -135,6 +135,20 @@ def test_what_is_not_committed_is_the_cause_of_what_it_changes_only(tmp_path: Pa
     assert history.changed_by("moved.yaml", CHAT, "spec.contextSize") == ChangedBy(sha)
 
 
+def test_what_changed_since_a_commit_is_told_by_the_files_as_they_are(tmp_path: Path) -> None:
+    repo = Repo.create(tmp_path)
+    before = repo.publish({"chat.yaml": service("chat", "tiny", contextSize=512)})
+    repo.publish({"chat.yaml": _LARGER})
+    repo.write("chat.yaml", service("chat", "tiny", contextSize=2048))
+    history = WorktreeSource(repo.work).fetch().history
+    assert history is not None
+
+    changed = history.changed_since(before)
+
+    assert changed is not None
+    assert [found[CHAT]["spec"]["contextSize"] for found in changed] == [512, 2048]
+
+
 def test_a_merge_is_not_the_cause_of_what_it_brought_together(tmp_path: Path) -> None:
     repo = Repo.create(tmp_path)
     repo.publish({"chat.yaml": service("chat", "tiny", contextSize=512)})

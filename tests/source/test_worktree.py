@@ -131,6 +131,8 @@ def test_a_folder_inside_the_work_tree_is_a_fleet_of_its_own(repo: Repo) -> None
     assert paths(checkout) == ["b.yaml"]
     assert checkout.commit_of("b.yaml") == sha
     assert checkout.revision == repo.head()
+    for folder, subdir, root in ((".", None, ""), ("lab", None, "lab"), ("lab", "x", "lab/x")):
+        assert WorktreeSource(repo.work / folder, subdir=subdir).root == root
 
 
 def test_without_a_commit_it_is_like_a_folder(tmp_path: Path) -> None:
