@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
+from reconciler.api.meta import API_VERSION
 from reconciler.core.plan import Action, Change, ObjectName
 from reconciler.core.target import Result
+from reconciler.kube.apply.objects import apply_objects
 from reconciler.kube.apply.refusals import Refusals, RetryPauses
+from reconciler.kube.client.api import ApiServer
+from reconciler.kube.client.credentials import ClusterCredentials, Grant
 from tests.support.builders import ref
 
 PAUSES = RetryPauses(second_s=2.0, longest_s=10.0)
@@ -62,3 +67,23 @@ def test_what_was_taken_or_is_not_to_be_made_any_more_is_forgotten() -> None:
     left.split([change("search")], 1.0)
 
     assert taken.split([change()], 1.0)[1] == left.split([change()], 1.0)[1] == ()
+
+
+def test_what_waits_is_told_in_its_place_among_what_is_tried() -> None:
+    named = ObjectName(API_VERSION, "Model", "default", "phi")
+    model = replace(change("phi"), object=named)
+    known = Refusals()
+    for _ in range(5):
+        known.refused(change(), "no quota", time.monotonic())
+    api = ApiServer.of("prod", ClusterCredentials(lambda: Grant("http://127.0.0.1:1")))
+
+    outcomes = apply_objects(
+        *(api, [change(), model], {}, "home"),
+        refusals=known,
+        write_refusal=lambda: "another applies",
+    )
+
+    assert [(o.change, o.message) for o in outcomes] == [
+        (model, "another applies"),
+        (change(), "no quota"),
+    ]

@@ -43,7 +43,8 @@ def apply_objects(
     threads: int = THREADS,
     longest_wait_s: float = LONGEST_WAIT_S,
 ) -> tuple[Outcome, ...]:
-    """What became of each change that names an object, in the order in which they were tried.
+    """What became of each change that names an object, in the order of stages: what waits for its
+    next attempt stands where it would be tried, so that the first that failed stays the first.
     `live` is what the plan was made from; `refusals`, which this adds to, say what waits for its
     next attempt. Blocks on no readiness and on no finalizer. `write_refusal` is asked
     before each: why nothing more may be written, as another process does so now."""
@@ -59,7 +60,7 @@ def apply_objects(
         for stage in _stages(due):
             outcomes += pool.map(run.one, stage)
             run.learn(outcomes)
-    return tuple(outcomes)
+    return tuple(sorted(outcomes, key=lambda outcome: _turn(outcome.change)))
 
 
 def object_id(change: Change) -> ObjectId:
@@ -70,18 +71,19 @@ def object_id(change: Change) -> ObjectId:
 
 
 def _stages(changes: Sequence[Change]) -> Iterator[list[Change]]:
-    """Changes that may be made at the same time. An autoscaler is removed first, before we take its
-    field back; other removals come last, dependents before what they depend on."""
+    """Changes that may be made at the same time."""
+    for _, together in groupby(sorted(changes, key=_turn), key=lambda change: _turn(change)[:2]):
+        yield list(together)
 
-    def turn(change: Change) -> tuple[int, int]:
-        oid = object_id(change)
-        stage = kind_of(oid).stage
-        if change.action is not Action.DELETE:
-            return (1, stage)
-        return (0, 0) if oid.kind == "HorizontalPodAutoscaler" else (2, -stage)
 
-    for _, together in groupby(sorted(changes, key=turn), key=turn):
-        yield sorted(together, key=object_id)
+def _turn(change: Change) -> tuple[int, int, ObjectId]:
+    """An autoscaler is removed first, before we take its field back; other removals come last,
+    dependents before what they depend on."""
+    oid = object_id(change)
+    stage = kind_of(oid).stage
+    if change.action is not Action.DELETE:
+        return (1, stage, oid)
+    return (0, 0, oid) if oid.kind == "HorizontalPodAutoscaler" else (2, -stage, oid)
 
 
 @dataclass(slots=True)
