@@ -112,6 +112,10 @@ def test_a_change_that_does_not_fit_leaves_what_runs(tmp_path: Path, server: Fil
         here.write({"chat.yaml": service("chat", "far", contextSize=99_999_999)})
 
         wait_for(lambda: blocked(here) == ["chat: MemoryFits"])
+        passes = here.board.passes
+        here.wake.look()
+        wait_for(lambda: here.board.passes > passes)
+        assert here.node.agent.target.undone == (), "the plan says it, and nothing was tried"
         assert here.node.agent.processes.snapshot()[0].pid == pid
         assert server.ranges == [HEADER]
 

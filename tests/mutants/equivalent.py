@@ -60,6 +60,13 @@ EQUIVALENT: dict[str, dict[tuple[str, str, str], str]] = {
             "5",
         ): "it comes last either way",
     },
+    "reconciler/source/field_history.py": {
+        (
+            "if len(step.olds) > 1:",
+            ">",
+            ">=",
+        ): "a step with one parent is then parsed, which says the same later",
+    },
     "reconciler/source/ours.py": {
         (
             'is_meant = is_our_kind and {"metadata", "spec"} <= content.keys()',
