@@ -6,53 +6,53 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from reconciler.console.command import TEXT_OR_JSON, Command, other_names
+from reconciler.console.command import TEXT_OR_JSON, CommandRow, other_names
 
-COMMANDS: Mapping[str, Command] = MappingProxyType(
+COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
     {
-        "accept": Command("follow a head of the fleet's branch that is held"),
-        "run": Command(
+        "accept": CommandRow("follow a head of the fleet's branch that is held"),
+        "run": CommandRow(
             "be this machine's agent: follow the fleet and keep its services running",
             also_called=("up", "serve", "daemon", "sync"),
         ),
-        "restart": Command(
+        "restart": CommandRow(
             "restart services, also what was stopped by hand", also_called=("start", "reload")
         ),
-        "install": Command("make the agent a service of this machine"),
-        "uninstall": Command("take that service away again, and stop what it runs"),
-        "fetch": Command(
+        "install": CommandRow("make the agent a service of this machine"),
+        "uninstall": CommandRow("take that service away again, and stop what it runs"),
+        "fetch": CommandRow(
             "bring models here ahead of time",
             formats=TEXT_OR_JSON,
             also_called=("pull", "download"),
         ),
-        "store": Command(
+        "store": CommandRow(
             "list, verify, import and clean up the models that are here", formats=TEXT_OR_JSON
         ),
-        "pod": Command(
+        "pod": CommandRow(
             "in a pod, beside an engine: fetch its models, wait for them, say when it is ready"
         ),
-        "doctor": Command(
+        "doctor": CommandRow(
             "say whether the engines of this machine run, with a tiny model and no download",
             formats=TEXT_OR_JSON,
         ),
-        "label": Command("keep this machine's Node in a cluster labelled with its hardware"),
-        "bench": Command(
+        "label": CommandRow("keep this machine's Node in a cluster labelled with its hardware"),
+        "bench": CommandRow(
             "measure how fast the models that run here answer",
             formats=TEXT_OR_JSON,
             also_called=("benchmark", "measure"),
         ),
-        "probe": Command("print this machine as a FleetNode", formats=TEXT_OR_JSON),
-        "status": Command(
+        "probe": CommandRow("print this machine as a FleetNode", formats=TEXT_OR_JSON),
+        "status": CommandRow(
             "what this machine's records say, and whether it answers",
             formats=TEXT_OR_JSON,
             also_called=("get", "ps", "list", "ls"),
         ),
-        "leftovers": Command(
+        "leftovers": CommandRow(
             "what else of ours runs on this machine, and the command that ends it",
             formats=TEXT_OR_JSON,
         ),
-        "logs": Command("print what a service's engine writes", formats=TEXT_OR_JSON),
-        "stop": Command(
+        "logs": CommandRow("print what a service's engine writes", formats=TEXT_OR_JSON),
+        "stop": CommandRow(
             "drain and stop services that were started here", also_called=("down", "kill")
         ),
     }

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent.daemon.log import DaemonLog, log_to, say
-from agent.node.following import Following
+from agent.node.follow_options import FollowOptions
 from agent.node.node import Node, owned
 from agent.node.settings import Settings
 from agent.server import ListenSettings, serve_state
@@ -58,7 +58,7 @@ def run(
 
     log = log_to(sys.stderr, service.log_level)
     timing = LoopTiming(poll_s=service.interval_s)
-    following = Following(
+    following = FollowOptions(
         timing, strict=service.strict, own_slice=True, confirmed=service.confirmed
     )
     with contextlib.ExitStack() as held:

@@ -42,7 +42,7 @@ class ArrivedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class ArrivedFiles:
     """A complete, verified model. `folder` is its name if engines may need it as a folder, else "";
     `entry` is the file in it that an engine is given, "" for the folder itself. `resolved` is the
     commit of a branch or tag."""
@@ -67,7 +67,7 @@ class Attempt:
     hf_token_file: str | None = None
 
 
-def bring(attempt: Attempt) -> Arrived:
+def bring(attempt: Attempt) -> ArrivedFiles:
     """Fetch what is missing. Raises ModelError; verified files stay for the next attempt."""
     transfer, model = attempt.transfer, attempt.transfer.model
     listing = list_files(
@@ -99,9 +99,9 @@ def bring(attempt: Attempt) -> Arrived:
         raise
     if len(files) == 1:
         files, entry = _alone(files[0], model), ""
-        return Arrived(found, files, "", files[0].path, facts, listing.resolved)
+        return ArrivedFiles(found, files, "", files[0].path, facts, listing.resolved)
     folder = _safe_name(model.source.rstrip("/")) if listing.folder else ""
-    return Arrived(found, files, folder, entry, facts, listing.resolved)
+    return ArrivedFiles(found, files, folder, entry, facts, listing.resolved)
 
 
 class _FetchedFiles:

@@ -24,7 +24,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.models.arrival import Arrived, facts_of, folder_facts
+from agent.models.arrival import ArrivedFiles, facts_of, folder_facts
 from agent.models.header_cache import load_facts, save_facts
 from reconciler.api.errors import HeaderError, ModelError
 from reconciler.atomic import atomic_write, sync_directory
@@ -140,7 +140,7 @@ class ContentStore:
 
     def put(
         self,
-        arrived: Arrived,
+        arrived: ArrivedFiles,
         form: str,
         place: Path,
         *,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agent.models.arrival import Arrived, Attempt, bring
+from agent.models.arrival import ArrivedFiles, Attempt, bring
 from agent.models.content_store import ContentStore, Stocked, StoredModel
 from agent.models.disk import Reservations, free_space, used_bytes
 from agent.models.downloads import Download, DownloadPhase, Downloads, Transfer
@@ -204,7 +204,7 @@ class ModelStore:
                 self.contents.remember(model.origin, arrived.digest, arrived.resolved)
             shutil.rmtree(place, ignore_errors=True)
 
-    def _arrive(self, place: Path, transfer: Transfer, expected: str | None) -> Arrived:
+    def _arrive(self, place: Path, transfer: Transfer, expected: str | None) -> ArrivedFiles:
         place.mkdir(exist_ok=True)
         with self._room.of(f"model {transfer.model.name}") as room:
             return bring(Attempt(transfer, place, expected, room, self._hf_token_file))

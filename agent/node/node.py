@@ -10,7 +10,7 @@ from pathlib import Path
 
 from agent.machine.probe import own_memory
 from agent.models.headers_first import HeadersFirst
-from agent.node.following import Following
+from agent.node.follow_options import FollowOptions
 from agent.node.local import LocalAgent
 from agent.node.overrides import overlay_of, overrides_of
 from agent.node.settings import Settings
@@ -58,7 +58,7 @@ def owned(
     settings: Settings,
     wake: Wake,
     listeners: Sequence[Listener],
-    following: Following,
+    following: FollowOptions,
     *,
     stop_children: bool = False,
     headers: Headers | None = None,

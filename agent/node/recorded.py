@@ -14,7 +14,7 @@ from agent.machine.probe import own_memory, performance_cores
 from agent.models.revisions import KeptModels
 from agent.models.store import ModelStore
 from agent.node.disk import ModelsDisk
-from agent.node.following import Following
+from agent.node.follow_options import FollowOptions
 from agent.node.overrides import overlay_of
 from agent.node.settings import Settings
 from agent.node.steps import recorded_steps
@@ -46,7 +46,7 @@ def only_seen(
     given: str | None,
     settings: Settings,
     listeners: Sequence[Listener],
-    following: Following,
+    following: FollowOptions,
     headers: Headers | None = None,
 ) -> SeenNode:
     """The loop of `owned` for who only compares: nothing here locks, starts, stops or writes.

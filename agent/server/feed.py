@@ -13,7 +13,7 @@ _KEPT = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class FeedEvent:
     """`number` grows by one within a feed's life."""
 
     number: int
@@ -27,7 +27,7 @@ class EventFeed:
     def __init__(self) -> None:
         # Numbers of an earlier run are not valid in this one.
         self.life = f"{time.time_ns():x}"
-        self._events: deque[Event] = deque(maxlen=_KEPT)
+        self._events: deque[FeedEvent] = deque(maxlen=_KEPT)
         self._next = 1
         self._lock = threading.Lock()
         self._listeners: list[Callable[[], None]] = []
@@ -35,7 +35,7 @@ class EventFeed:
     def publish(self, kind: str, data: Mapping[str, Any]) -> None:
         """Append, and notify the listeners, which must return at once."""
         with self._lock:
-            self._events.append(Event(self._next, kind, data))
+            self._events.append(FeedEvent(self._next, kind, data))
             self._next += 1
             listeners = tuple(self._listeners)
         for tell in listeners:
@@ -58,7 +58,7 @@ class EventFeed:
         """The number of the newest event; 0 before the first."""
         return self._next - 1
 
-    def after(self, number: int) -> tuple[Event, ...] | None:
+    def after(self, number: int) -> tuple[FeedEvent, ...] | None:
         """The events since one; None if some of them were dropped, or it never existed."""
         with self._lock:
             oldest = self._next - len(self._events)

@@ -16,7 +16,7 @@ from agent.server.guard import error
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
 
-    from agent.server.feed import Event, EventFeed
+    from agent.server.feed import EventFeed, FeedEvent
 
 HEARTBEAT_S = 15.0
 _MOST_READERS = 16
@@ -88,7 +88,7 @@ class Streams:
                 await _send(send, _block(": still here\n\n"))
         await _send(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _event(self, event: Event) -> str:
+    def _event(self, event: FeedEvent) -> str:
         return self._text(event.kind, event.data, event.number)
 
     def _text(self, kind: str, data: object, number: int) -> str:

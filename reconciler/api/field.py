@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 
-class Use(StrEnum):
+class FieldUse(StrEnum):
     """What a change of a field reaches."""
 
     PROCESS = "process"  # a runtime renders from it: with another value it is another process
@@ -26,8 +26,8 @@ class Use(StrEnum):
     ELSEWHERE = "elsewhere"  # decides where or whether it runs, or is measured
 
 
-PROCESS, WORKLOAD, POD = Use.PROCESS, Use.WORKLOAD, Use.POD
-SCALE, LIFECYCLE, ELSEWHERE = Use.SCALE, Use.LIFECYCLE, Use.ELSEWHERE
+PROCESS, WORKLOAD, POD = FieldUse.PROCESS, FieldUse.WORKLOAD, FieldUse.POD
+SCALE, LIFECYCLE, ELSEWHERE = FieldUse.SCALE, FieldUse.LIFECYCLE, FieldUse.ELSEWHERE
 
 
 class Purpose(NamedTuple):
@@ -40,7 +40,7 @@ class Purpose(NamedTuple):
     out there, so that older digests stay as they are.
     """
 
-    use: Use
+    use: FieldUse
     default: object = None
     pods_only: bool = False
     affects_speed: bool = True

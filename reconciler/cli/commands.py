@@ -6,55 +6,59 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from reconciler.console.command import TEXT_OR_JSON, Command, other_names
+from reconciler.console.command import TEXT_OR_JSON, CommandRow, other_names
 
-COMMANDS: Mapping[str, Command] = MappingProxyType(
+COMMANDS: Mapping[str, CommandRow] = MappingProxyType(
     {
-        "run": Command(
+        "run": CommandRow(
             "plan and apply: loop, --once, --watch or --dry-run (what a bare `reconcile` does)",
             formats=TEXT_OR_JSON,
         ),
-        "validate": Command(
+        "validate": CommandRow(
             "check every file of the fleet; without --cluster it opens no connection",
             formats=("text", "json", "sarif", "github"),
             makes_no_garbage=True,
             also_called=("check", "lint"),
         ),
-        "status": Command(
+        "status": CommandRow(
             "what runs where, and how it is",
             formats=TEXT_OR_JSON,
             also_called=("get", "ps", "list", "ls"),
         ),
-        "bench": Command(
+        "bench": CommandRow(
             "what machines have measured, and evidence of it for the repository",
             formats=TEXT_OR_JSON,
             also_called=("benchmark", "measure"),
         ),
-        "explain": Command(
+        "explain": CommandRow(
             "where an object goes, what it needs, how it is started, and why",
             formats=TEXT_OR_JSON,
             makes_no_garbage=True,
             also_called=("describe", "show"),
         ),
-        "render": Command(
+        "render": CommandRow(
             "the commands, or a cluster's objects, that the fleet's services become",
             formats=("text", "json", "or a folder to write files to"),
             makes_no_garbage=True,
             also_called=("template", "build"),
         ),
-        "deploy": Command(
+        "deploy": CommandRow(
             "write a model and its service into the fleet, if they fit",
             formats=("text",),
             also_called=("add", "new", "create"),
         ),
-        "install": Command(
+        "install": CommandRow(
             "put the reconciler into a Kubernetes cluster, or make a node's agent known there",
             formats=("text",),
         ),
-        "uninstall": Command("take the reconciler out of a Kubernetes cluster", formats=("text",)),
-        "extender": Command("answer a kube-scheduler that asks which node is good for a service"),
-        "schema": Command("write the JSON Schemas of the kinds", makes_no_garbage=True),
-        "demo": Command("serve a small real model from a private copy of the example fleet"),
+        "uninstall": CommandRow(
+            "take the reconciler out of a Kubernetes cluster", formats=("text",)
+        ),
+        "extender": CommandRow(
+            "answer a kube-scheduler that asks which node is good for a service"
+        ),
+        "schema": CommandRow("write the JSON Schemas of the kinds", makes_no_garbage=True),
+        "demo": CommandRow("serve a small real model from a private copy of the example fleet"),
     }
 )
 

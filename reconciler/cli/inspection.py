@@ -139,11 +139,11 @@ def inspect_node(
     headers: Headers | None = None,
 ) -> Inspection:
     """The one of this machine's node. Raises UsageError, SourceError, InvalidFleet."""
-    from agent.node.following import Following
+    from agent.node.follow_options import FollowOptions
     from agent.node.recorded import only_seen
 
     findings = Findings()
-    following = Following(confirmed=confirmed)
+    following = FollowOptions(confirmed=confirmed)
     settings = local.settings(args)
     seen = only_seen(source, args.local or None, settings, [findings], following, headers)
     return Inspection(seen.loop, findings, seen.headers, seen.name)

@@ -55,7 +55,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
     source = open_fleet(args, working_tree=args.watch)
     if args.watch and not isinstance(source, DirectorySource | WorktreeSource):
         raise UsageError("--watch follows the files of a folder: -C must be one, without --ref")
-    from agent.node.following import Following
+    from agent.node.follow_options import FollowOptions
     from agent.node.node import owned
 
     screen, wake = Screen(), Wake()
@@ -66,7 +66,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
     refused = wake.stop if service.ends_refused else lambda: None
     ends = _end_of(service, wake)
     console = Recorder(screen, args.output, ready, ends, refused, quiet=args.once)
-    following = Following(
+    following = FollowOptions(
         LoopTiming(
             poll_s=_WATCH_POLL_S if args.watch else service.interval_s,
             quiet_s=service.debounce_s if args.watch else 0.0,

@@ -9,7 +9,7 @@ TEXT_OR_JSON = ("text", "json")
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CommandRow:
     """One row of a program's table. A module of the same name is the command, and its docstring the
     help.
 
@@ -23,6 +23,6 @@ class Command:
     also_called: tuple[str, ...] = ()
 
 
-def other_names(commands: Mapping[str, Command]) -> dict[str, str]:
+def other_names(commands: Mapping[str, CommandRow]) -> dict[str, str]:
     """What other tools call a command -> its name."""
     return {word: name for name, row in commands.items() for word in row.also_called}

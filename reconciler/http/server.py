@@ -32,12 +32,12 @@ _IDLE_S = 30.0  # and one that was answered
 _GRACE_S = 2.0
 
 
-def bound(host: str, port: int, *, connections: int = MOST_CONNECTIONS) -> Listener:
+def bound(host: str, port: int, *, connections: int = MOST_CONNECTIONS) -> ListeningSocket:
     """A socket on the first address that the name has, for so many connections at once. Raises
     OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, protocol, _, address = found[0]
-    made = Listener(family, kind, protocol)
+    made = ListeningSocket(family, kind, protocol)
     made.places = ConnectionSlots(connections)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -48,7 +48,7 @@ def bound(host: str, port: int, *, connections: int = MOST_CONNECTIONS) -> Liste
     return made
 
 
-class Listener(socket.socket):
+class ListeningSocket(socket.socket):
     """Accepts no more connections at once than the whole agent can spare files for: a client that
     opens a thousand and sends nothing would otherwise leave none to start a model with."""
 
@@ -93,7 +93,7 @@ class Server(UvicornServer):
         loop = asyncio.get_running_loop()
         tls = self.config.ssl
         for listener in sockets or ():
-            assert isinstance(listener, Listener)
+            assert isinstance(listener, ListeningSocket)
             server = await loop.create_server(
                 functools.partial(self._protocol, listener.places),
                 sock=listener,

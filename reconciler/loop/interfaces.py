@@ -11,7 +11,7 @@ from reconciler.core.observation import RevisionState
 from reconciler.core.prune import Before
 from reconciler.loop.desired import Desired
 from reconciler.source.checkout import Checkout
-from reconciler.source.history import HeldHead, NotedRevision, RefusedRevision, SourceRecord
+from reconciler.source.history import HeldHead, NotedRevision, RefusedHead, SourceRecord
 from reconciler.source.load import Loaded
 from reconciler.source.verdict import Acceptance, HeadVerdict
 
@@ -36,7 +36,7 @@ class Following:
     noted_fleet: str = ""
 
     @property
-    def refused(self) -> RefusedRevision | None:
+    def refused(self) -> RefusedHead | None:
         """The newest revision, where it has errors."""
         found = self.record.refused
         return found if found and self.head in (None, found.revision) else None

@@ -23,7 +23,7 @@ from reconciler.source.history import (
     HeldHead,
     HistoryFile,
     NotedRevision,
-    RefusedRevision,
+    RefusedHead,
     SourcePlace,
     SourceRecord,
     is_commit,
@@ -226,7 +226,7 @@ class SourceJournal:
         known = self._record.refused
         again = known is not None and known.revision == checkout.revision
         since = known.since if known and again else time.time()
-        entry = RefusedRevision(checkout.revision, since, lines)
+        entry = RefusedHead(checkout.revision, since, lines)
         self._write(replace(self._record, refused=entry))
 
     def revision_state(self) -> RevisionState:

@@ -24,7 +24,7 @@ R = TypeVar("R", FleetNode, InferenceService)
 S = TypeVar("S", bound=Spec)
 
 
-class Stated(Protocol):
+class MachineSettings(Protocol):
     """What may be stated on a machine: an agent's settings are so, and what it reports of them."""
 
     @property
@@ -65,7 +65,7 @@ class Overlay:
     """
 
     name: str
-    stated: Stated
+    stated: MachineSettings
     memory_mode: str | None = None
     machine: Callable[[], Hardware] = Hardware
     own: Hardware | None = None
@@ -108,7 +108,7 @@ def concerns(ref: ObjectRef, namespace: str | None) -> bool:
     return ref.kind != "InferenceService" or namespace in (None, ref.namespace)
 
 
-def _node(node: FleetNode, own: Stated, machine: Callable[[], Hardware]) -> FleetNode:
+def _node(node: FleetNode, own: MachineSettings, machine: Callable[[], Hardware]) -> FleetNode:
     spec, memory, agent = node.spec, node.spec.memory, node.spec.agent
     changed: dict[str, Any] = {}
     if spec.hardware.memory is None and memory.budget is None and (found := machine()).memory:

@@ -9,20 +9,20 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from reconciler.api.field import Purpose, Use
+from reconciler.api.field import FieldUse, Purpose
 from reconciler.api.meta import Name
 from reconciler.api.quantity import Duration
 from reconciler.runtimes.fields import FIELDS, MODEL_FIELDS
 from reconciler.runtimes.runtime import Runtime
 from reconciler.schema import kind_schema, options_name
 
-_CHANGES: Mapping[Use, str] = {
-    Use.PROCESS: "process",
-    Use.WORKLOAD: "process",
-    Use.POD: "pods",
-    Use.SCALE: "nothing restarts",
-    Use.LIFECYCLE: "nothing restarts",
-    Use.ELSEWHERE: "place",
+_CHANGES: Mapping[FieldUse, str] = {
+    FieldUse.PROCESS: "process",
+    FieldUse.WORKLOAD: "process",
+    FieldUse.POD: "pods",
+    FieldUse.SCALE: "nothing restarts",
+    FieldUse.LIFECYCLE: "nothing restarts",
+    FieldUse.ELSEWHERE: "place",
 }
 _TEXTS = {
     TypeAdapter(Duration).json_schema()["pattern"]: "duration",
@@ -91,7 +91,7 @@ def _of_service(entry: FieldEntry, runtimes: Mapping[str, Runtime]) -> FieldEntr
     changes += ["per model"] if path in MODEL_FIELDS else []
     changes += ["pods only"] if purpose.pods_only else []
     users = tuple(name for name, runtime in runtimes.items() if path in runtime.fields)
-    some = users if purpose.use is Use.PROCESS and len(users) < len(runtimes) else ()
+    some = users if purpose.use is FieldUse.PROCESS and len(users) < len(runtimes) else ()
     return replace(entry, change=", ".join(changes), runtimes=some)
 
 

@@ -109,7 +109,7 @@ class _Count:
 
     @staticmethod
     def _meant(
-        event: places.Event, sizes: dict[str, _Size], open_nodes: list[tuple[str | None, _Size]]
+        event: places.YamlEvent, sizes: dict[str, _Size], open_nodes: list[tuple[str | None, _Size]]
     ) -> _Size:
         found = sizes.get(event.anchor or "")
         if found is None and any(anchor == event.anchor for anchor, _ in open_nodes):

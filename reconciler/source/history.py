@@ -68,7 +68,7 @@ class SourcePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedRevision:
+class RefusedHead:
     """A newer revision that was refused in whole or in part, and since when."""
 
     revision: str
@@ -93,7 +93,7 @@ class SourceRecord:
 
     applied: Applied | None = None
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    refused: RefusedRevision | None = None
+    refused: RefusedHead | None = None
     unreachable_since: float | None = None
     unreachable_why: str = ""
     held: HeldHead | None = None
@@ -161,7 +161,7 @@ def is_commit(revision: str) -> bool:
 
 def _plain(thing: object) -> Any:  # noqa: ANN401  # any JSON
     """A record as JSON types; `dataclasses.asdict` would copy every leaf of it."""
-    if isinstance(thing, SourceRecord | Applied | RefusedRevision | HeldHead):
+    if isinstance(thing, SourceRecord | Applied | RefusedHead | HeldHead):
         return {f.name: _plain(getattr(thing, f.name)) for f in fields(thing)}
     return dict(thing) if isinstance(thing, Mapping) else thing
 
@@ -210,8 +210,8 @@ def _held(raw: dict[str, Any]) -> HeldHead:
     )
 
 
-def _refused(raw: dict[str, Any]) -> RefusedRevision:
-    return RefusedRevision(
+def _refused(raw: dict[str, Any]) -> RefusedHead:
+    return RefusedHead(
         revision=_text(raw["revision"]),
         since=float(raw["since"]),
         problems=_texts(raw["problems"]),

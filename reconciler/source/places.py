@@ -184,7 +184,7 @@ class _EventWalk:
         self._levels: list[_Level] = []
         self._inside_key = 0  # depth within a key that is itself a collection
 
-    def take(self, event: Event) -> None:
+    def take(self, event: YamlEvent) -> None:
         place = event.place
         match event.kind:
             case "Scalar" | "Alias":
@@ -230,7 +230,7 @@ class _EventWalk:
             self.duplicates.append(Duplicate(place, level.key, first.line))
 
 
-class Event(NamedTuple):
+class YamlEvent(NamedTuple):
     """One event of a YAML parser: the name of its class without `Event`, and the attributes we
     use."""
 
@@ -240,7 +240,7 @@ class Event(NamedTuple):
     value: str | None
 
 
-def events(segment: Segment) -> Iterator[Event]:
+def events(segment: Segment) -> Iterator[YamlEvent]:
     """The events of one document; at a syntax error they end with an Error."""
     from ruamel.yaml.error import YAMLError  # 40 ms that a fleet without problems need not pay
 
@@ -248,7 +248,7 @@ def events(segment: Segment) -> Iterator[Event]:
     try:
         for event in _parse(segment.text):
             mark = event.start_mark
-            yield Event(
+            yield YamlEvent(
                 type(event).__name__.removesuffix("Event"),
                 Place(mark.line + line, mark.column + 1),
                 getattr(event, "anchor", None),
@@ -257,7 +257,7 @@ def events(segment: Segment) -> Iterator[Event]:
     except YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = Place(mark.line + line, mark.column + 1) if mark else Place(line, 1)
-        yield Event("Error", place, None, None)
+        yield YamlEvent("Error", place, None, None)
 
 
 def _parse(text: str) -> Iterator[Any]:

@@ -41,7 +41,7 @@ def _classes() -> dict[bytes, frozenset[int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PatternStep:
     """One byte that a pattern needs. `before`: bytes that may come first, as often as they like;
     `is_optional`: it and all before it may be missing (`**/`)."""
 
@@ -54,14 +54,14 @@ class Step:
 class Pattern:
     """One line. `after`: bytes that may follow its last step, as often as they like."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PatternStep, ...]
     after: frozenset[int]
     is_negated: bool
     is_for_folders: bool
 
 
 _EVERY = _ANY | {_SLASH}
-_FOLDERS = Step(_ONE[_SLASH], _EVERY, is_optional=True)  # **/
+_FOLDERS = PatternStep(_ONE[_SLASH], _EVERY, is_optional=True)  # **/
 
 
 def read_patterns(data: bytes) -> Iterator[Pattern]:
@@ -95,10 +95,10 @@ def _pattern(line: bytes) -> Pattern | None:
     return Pattern(steps if is_path else (_FOLDERS, *steps), after, is_negated, is_for_folders)
 
 
-def _steps(text: bytes, *, is_path: bool) -> tuple[tuple[Step, ...], frozenset[int]] | None:
+def _steps(text: bytes, *, is_path: bool) -> tuple[tuple[PatternStep, ...], frozenset[int]] | None:
     """None: nothing matches it. A pattern without a slash is for the last name of a path alone,
     where `**` is nothing but `*`."""
-    steps: list[Step] = []
+    steps: list[PatternStep] = []
     before: frozenset[int] = frozenset()
     # Git compares what stands before the first wildcard by itself: `a**/b` is `a` and then `**/b`.
     first = next((at for at, byte in enumerate(text) if byte in _SPECIAL), 0)
@@ -121,7 +121,7 @@ def _steps(text: bytes, *, is_path: bool) -> tuple[tuple[Step, ...], frozenset[i
         if found is None:
             return None
         members, at = found
-        steps.append(Step(members, before))
+        steps.append(PatternStep(members, before))
         before = frozenset()
     return tuple(steps), before
 

@@ -13,7 +13,7 @@ import pytest
 
 from agent.models.expected import read_noted
 from agent.models.revisions import KeptModels
-from agent.node.following import Following
+from agent.node.follow_options import FollowOptions
 from agent.node.local import LocalAgent
 from agent.node.offer import wanted_models
 from agent.node.overrides import overlay_of
@@ -266,7 +266,7 @@ def test_who_only_compares_plans_as_the_agent_does_and_knows_its_node_when_the_f
         wait_for(lambda: store.lookup(needless) is not None)
         store.keep_only([])
 
-        found = only_seen(source, None, settings, [], Following())
+        found = only_seen(source, None, settings, [], FollowOptions())
         found.loop.fetch()
         seen = found.loop.compare()
         served.stop_loop()
@@ -275,7 +275,7 @@ def test_who_only_compares_plans_as_the_agent_does_and_knows_its_node_when_the_f
             seen.desired.assignment.workloads
         ).targets.values()
         write_fleet(served.fleet, {"node.yaml": "kind: FleetNode"})
-        known = only_seen(source, None, settings, [], Following()).name
+        known = only_seen(source, None, settings, [], FollowOptions()).name
 
     assert (found.name, known) == ("mac", "mac")
     assert (seen.plan.changes, seen.plan.blocked) == ((), ())

@@ -29,7 +29,7 @@ from reconciler.kube.server.webhook import MOST_BODY_BYTES
 from reconciler.loop import Pass, Wake
 from reconciler.loop.desired import Desired
 from reconciler.loop.interfaces import Following
-from reconciler.source.history import HeldHead, RefusedRevision, SourceRecord
+from reconciler.source.history import HeldHead, RefusedHead, SourceRecord
 from tests.support.builders import instance, ref
 from tests.support.cluster_views import desired, fleet, nothing_to_do
 from tests.support.ports import own_port
@@ -206,7 +206,7 @@ def test_a_step_counts_as_failing_until_it_succeeds_or_is_not_to_be_made_any_mor
 
 @pytest.mark.parametrize("name", ["refused", "held"])
 def test_a_revision_that_is_not_followed_is_a_gauge_while_it_is_the_newest(name: str) -> None:
-    entry = {"refused": RefusedRevision("new", 1.0), "held": HeldHead("new", 1.0, "older")}[name]
+    entry = {"refused": RefusedHead("new", 1.0), "held": HeldHead("new", 1.0, "older")}[name]
     board, metric = a_board(), f"fleet_revision_{name}"
     record = replace(SourceRecord(), **{name: entry})
 

@@ -18,7 +18,7 @@ from reconciler.loop.desired import Desired, no_facts
 from reconciler.loop.journal import SourceJournal, applied_location, in_force
 from reconciler.runtimes import RUNTIMES
 from reconciler.source.checkout import Checkout, Historied
-from reconciler.source.history import Applied, HistoryFile, RefusedRevision, SourceRecord
+from reconciler.source.history import Applied, HistoryFile, RefusedHead, SourceRecord
 from reconciler.source.load import load
 from reconciler.source.verdict import Course
 from tests.support.builders import ref
@@ -123,7 +123,7 @@ def book(tmp_path: Path) -> Book:
     return Book(tmp_path)
 
 
-REFUSED = RefusedRevision(C, 5.0, ("chat.yaml:1: no such field",))
+REFUSED = RefusedHead(C, 5.0, ("chat.yaml:1: no such field",))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from reconciler.source.history import (
     HeldHead,
     HistoryFile,
     NotedRevision,
-    RefusedRevision,
+    RefusedHead,
     SourceRecord,
 )
 from reconciler.source.load import load
@@ -357,7 +357,7 @@ def test_after_each_fetch_it_is_known_what_is_followed_and_why_nothing_newer(
 
 
 def test_what_is_known_of_another_revision_than_the_newest_is_not_said_of_it() -> None:
-    old = SourceRecord(refused=RefusedRevision(ONE, 1.0), held=HeldHead(ONE, 1.0, "older"))
+    old = SourceRecord(refused=RefusedHead(ONE, 1.0), held=HeldHead(ONE, 1.0, "older"))
 
     newest = Following("here", "main", head=ONE, followed=None, record=old)
     newer = Following("here", "main", head=TWO, followed=None, record=old)

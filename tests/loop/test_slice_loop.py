@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.node.following import Following
+from agent.node.follow_options import FollowOptions
 from agent.node.node import owned
 from agent.node.settings import Settings
 from reconciler.loop import Loop, Wake, steps_of
@@ -278,7 +278,7 @@ def test_what_a_lost_header_holds_stays_after_a_restart_without_the_remote(agent
 
 def test_files_that_were_read_to_find_the_node_are_not_parsed_again(tmp_path: Path) -> None:
     fleet = write_fleet(tmp_path / "fleet", small_fleet())
-    settings, following = Settings(tmp_path / "state"), Following(own_slice=True)
+    settings, following = Settings(tmp_path / "state"), FollowOptions(own_slice=True)
 
     with owned(DirectorySource(fleet), None, settings, Wake(), [], following) as here:
         to_find_it = list(following.cache.files.values())

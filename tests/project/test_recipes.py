@@ -264,8 +264,8 @@ RECIPES = {
         rows=(
             (
                 "reconciler/cli/commands.py",
-                '        "demo": Command(',
-                '"sing": Command("sing a song"),\n',
+                '        "demo": CommandRow(',
+                '"sing": CommandRow("sing a song"),\n',
             ),
         ),
         check="""

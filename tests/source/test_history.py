@@ -19,7 +19,7 @@ from reconciler.source.history import (
     HeldHead,
     HistoryFile,
     PeekedHistory,
-    RefusedRevision,
+    RefusedHead,
     SourceRecord,
 )
 from reconciler.source.verdict import Acceptance, Course, HeadVerdict, judge
@@ -162,7 +162,7 @@ def test_a_stale_mirror_is_held_and_a_rewritten_branch_is_followed(
         others=st.dictionaries(_TEXTS, st.lists(_TEXTS, max_size=2).map(tuple)),
         refused=st.none()
         | st.builds(
-            RefusedRevision,
+            RefusedHead,
             revision=_TEXTS,
             since=st.floats(0, 1e10),
             problems=st.lists(_TEXTS, max_size=3).map(tuple),

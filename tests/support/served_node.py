@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from agent.node.following import Following
+from agent.node.follow_options import FollowOptions
 from agent.node.node import Node, owned
 from agent.node.settings import Intervals, Settings
 from agent.server import ListenSettings
@@ -109,7 +109,7 @@ class ServedNode:
                 ),
                 wake,
                 [],
-                Following(LoopTiming(poll_s=3600, resync_s=0.5)),
+                FollowOptions(LoopTiming(poll_s=3600, resync_s=0.5)),
                 stop_children=True,
             ) as here,
         ):

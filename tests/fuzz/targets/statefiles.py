@@ -38,7 +38,7 @@ from reconciler.core.observation import Drift, DriftKind
 from reconciler.kube.objects import id_of
 from reconciler.models.header_cache import Ahead, HeaderCache, KnownHeader
 from reconciler.models.partial import Partial
-from reconciler.source.history import Applied, HeldHead, HistoryFile, RefusedRevision
+from reconciler.source.history import Applied, HeldHead, HistoryFile, RefusedHead
 from reconciler.source.history import SourceRecord as Past
 from tests.fuzz.target import JSON_PIECES, Target
 from tests.gguf.test_header import SEEDS, read_facts
@@ -159,7 +159,7 @@ def _write_all(state: StateDir) -> None:
         Past(
             applied,
             {"x": ("y",)},
-            RefusedRevision("def", 1.5, ("no",)),
+            RefusedHead("def", 1.5, ("no",)),
             2.5,
             HeldHead("g", 1.0, "h"),
         )

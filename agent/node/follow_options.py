@@ -10,7 +10,7 @@ from reconciler.source.load import LoadCache, Reader, reader
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class FollowOptions:
     """How a node follows its source. `busy` says why the source is in the middle of something;
     `strict` follows no head that does not build on the applied one. `own_slice`: errors elsewhere
     in the fleet stop nothing here (reconciler.source.slice); else one with any is refused whole."""
