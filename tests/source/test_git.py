@@ -6,6 +6,7 @@ import hashlib
 import multiprocessing
 import os
 import socket
+import sys
 import threading
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from reconciler.source.commit import GitCheckout, YamlBlobs
 from reconciler.source.field_history import FieldHistory
 from reconciler.source.git import GitSource
 from reconciler.source.objects import GitObjects
-from reconciler.source.open import open_source
+from reconciler.source.open import cache_dir, open_source
 from tests.support.git_http import git_server
 from tests.support.repos import Repo, run_git
 from tests.support.wait import PATIENCE_S
@@ -588,6 +589,38 @@ def test_many_files_that_no_commit_ever_held_cost_no_process_each(repo: Repo) ->
     assert set(told) == {None}
     assert authors.commit_of("there.yaml") == authors.commit_of("folder/") == sha
     assert objects.questions < 10
+
+
+def test_a_repository_that_is_gone_and_its_folders_are_what_they_were(
+    repo: Repo, tmp_path: Path
+) -> None:
+    repo.publish({"lab/b.yaml": model("b")})
+    cache = tmp_path / "cache"
+    open_source(str(repo.work), cache_dir=cache).fetch()
+    repo.work.rename(tmp_path / "gone")
+
+    found = [
+        open_source(f"{repo.work}/{name}", cache_dir=cache, applied_from=str(repo.work))
+        for name in ("", "lab")
+    ]
+
+    assert [
+        (source.location, source.root) for source in found if isinstance(source, GitSource)
+    ] == [
+        (str(repo.work), ""),
+        (str(repo.work), "lab"),
+    ]
+
+
+def test_what_can_be_fetched_again_is_where_this_system_keeps_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    usual = "Library/Caches" if sys.platform == "darwin" else ".cache"
+
+    for stated, folder in (("/cache", Path("/cache")), ("relative", tmp_path / usual)):
+        monkeypatch.setenv("XDG_CACHE_HOME", stated)
+        assert cache_dir() == folder / "fleet-reconciler"
 
 
 def test_who_touched_a_file_is_the_same_asked_alone_and_read_for_all(repo: Repo) -> None:
