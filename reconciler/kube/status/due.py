@@ -38,3 +38,13 @@ def due(news: Iterable[StatusNews]) -> tuple[StatusNews, ...]:
         stood = (each for each in patient if each.stood_s >= STOOD_S)
         patient = sorted(stood, key=lambda each: -each.stood_s)[:MOST_STOOD]
     return (*urgent, *patient)
+
+
+def is_behind(news: Iterable[StatusNews], written: Iterable[StatusNews]) -> bool:
+    """Whether some are left that have stood long enough: the next pass comes soon then. What has
+    not is looked at again anyway."""
+    return _stood(news) > _stood(written)
+
+
+def _stood(news: Iterable[StatusNews]) -> int:
+    return sum(each.stood_s >= STOOD_S for each in news)

@@ -25,7 +25,7 @@ from reconciler.kube.inventory import revision_of
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
 from reconciler.kube.observed import observed_clusters, planned_clusters
 from reconciler.kube.status.attempts import Attempts
-from reconciler.kube.status.due import StatusNews, due
+from reconciler.kube.status.due import StatusNews, due, is_behind
 from reconciler.kube.status.events import EventWriter, happenings
 from reconciler.kube.status.fleet_status import (
     FLEET_FIELDS,
@@ -70,7 +70,7 @@ class ClusterStatusWriter:
     stays: bool = False
     statuses: StatusWriter = field(init=False)
     events: EventWriter = field(init=False)
-    is_behind: bool = field(init=False, default=False)  # something was left
+    is_behind: bool = field(init=False, default=False)  # something was left that is due
     _said: Memo[ObjectRef, bool] = field(init=False, default_factory=Memo)  # it is there already
     _serves: Memo[ObjectRef, int | None] = field(init=False, default_factory=Memo)  # as is said
     _since: Memo[ObjectRef, float] = field(init=False, default_factory=Memo)  # that it is so
@@ -140,7 +140,7 @@ class ClusterStatusWriter:
         now = timestamp(time.time())
         news = tuple(self._news(view, documents))
         chosen = due(news) if self.stays else news
-        self.is_behind = len(chosen) < len(news)
+        self.is_behind = is_behind(news, chosen)
         for each in chosen:
             entry = _entry(view, documents[each.ref], now)
             if each.grounds and (entry is None or entry.is_there):
