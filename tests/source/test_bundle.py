@@ -101,6 +101,7 @@ def test_of_several_branches_without_a_head_one_has_to_be_named(repo: Repo, tmp_
     with pytest.raises(SourceError, match="branches main, other and no HEAD; name one with --ref"):
         follow(file).fetch()
     assert follow(file, ref="other").fetch().revision == repo.head()
+    assert [follow(file, ref=ref).ref for ref in (None, "other")] == ["HEAD", "other"]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.2, 0.9, 0.99])

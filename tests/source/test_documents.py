@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from reconciler.api.meta import API_VERSION
 from reconciler.report.problems import as_text
+from reconciler.source.aliases import MAX_LENGTH, MAX_NODES
 from reconciler.source.documents import MAX_DOCUMENTS, read_documents
 from reconciler.source.places import content_lines, field_path, locate
 from reconciler.source.plain_place import plain_place
@@ -209,8 +210,10 @@ def test_aliases_of_another_document_than_what_only_one_parser_takes_are_read() 
     assert reading.problems == ()
 
 
-def test_a_few_aliases_are_fine() -> None:
-    content = read(f"{HEAD}metadata: &m {{name: x}}\nspec: *m\n")
+def test_a_few_aliases_are_fine_behind_much_else() -> None:
+    much = f"much: [{'x, ' * (MAX_NODES // 2)}{'y' * (MAX_LENGTH // 2)}]\n"
+
+    content = read(f"{HEAD}{much}metadata: &m {{name: x}}\nspec: *m\n")
 
     assert content["spec"] == {"name": "x"}
 
