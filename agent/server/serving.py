@@ -20,11 +20,12 @@ from agent.server.stream import HEARTBEAT_S, Streams
 from agent.server.tls import Tls, open_tls
 from reconciler.api.errors import ReconcilerError
 from reconciler.atomic import atomic_write
-from reconciler.http.server import Server, bound, is_loopback
+from reconciler.http.server import is_loopback
+from reconciler.http.thread import RetryingServer, Site
 from reconciler.loop import Listener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from starlette.types import ASGIApp
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from agent.server.board import StateBoard
     from agent.server.metrics import NodeCollector
     from agent.server.sampler import Sampler
+    from reconciler.http.server import ListeningSocket
     from reconciler.loop import Wake
 
 _RETRY_S = 30.0
@@ -57,18 +59,17 @@ class StateServer(Listener):
         self._sampler = sampler
         self._sensors = Sensors()
         self._retry_s, self._heartbeat_s = retry_s, heartbeat_s
-        self._ending = threading.Event()
-        self._lock = threading.Lock()
-        self._server: tuple[asyncio.AbstractEventLoop, Server] | None = None
+        self._server = RetryingServer(
+            listen.host, listen.port, self._open, self._fail, retry_s=retry_s
+        )
         self._settled = threading.Event()
         self.now = ServerAddress()
         self._address_file = node.agent.state.root / SERVED_FILE
-        self._thread = threading.Thread(target=self._run, name="state", daemon=True)
 
     def start(self) -> None:
         self._sampler.start()
         self._sensors.start()
-        self._thread.start()
+        self._server.start()
 
     def wait(self, timeout_s: float = 10.0) -> ServerAddress:
         """Where it listens, or why not, as soon as either is known."""
@@ -77,61 +78,41 @@ class StateServer(Listener):
 
     def close(self) -> None:
         """Stop. Returns within a few seconds, whatever clients do."""
-        self._ending.set()
-        with self._lock:
-            if self._server is not None:
-                loop, server = self._server
-                with contextlib.suppress(RuntimeError):  # its loop has ended by itself
-                    loop.call_soon_threadsafe(server.end)
-        self._thread.join(10.0)
+        self._server.close()
         self._sampler.close()
         self._sensors.close()
         self._address_file.unlink(missing_ok=True)
 
-    def _run(self) -> None:
-        while not self._ending.is_set():
-            try:
-                self._serve()
-            except (OSError, ReconcilerError) as error:
-                self._say(ServerAddress(problem=self._why(error)))
-            except Exception as error:  # noqa: BLE001  a thread's edge: models matter more
-                _log.exception("a bug in this program ended the server of the node's state")
-                self._say(
-                    ServerAddress(problem=f"a bug in this program: {type(error).__name__}: {error}")
-                )
-            self._ending.wait(self._retry_s)
+    @contextlib.contextmanager
+    def _open(self, listener: ListeningSocket) -> Iterator[Site]:
+        """Raises StateError."""
+        tls = None
+        if not is_loopback(listener):
+            names = self._names(listener.getsockname()[0])
+            tls = open_tls(self._node.agent.state.root, names, self._listen.client_ca_file)
+        now = ServerAddress(
+            _url(listener.getsockname(), secure=tls is not None), tls.cert_sha256 if tls else None
+        )
+        streams = Streams(self._board.feed, heartbeat_s=self._heartbeat_s)
+        loop = asyncio.get_running_loop()
+        deaf = self._board.feed.listen(lambda: _tell(loop, streams.wake))
+        try:
+            yield Site(
+                self._app(streams, tls),
+                tls.context if tls else None,
+                begun=lambda: self._say(now),
+                ends=streams.close,
+            )
+        finally:
+            deaf()
 
-    def _serve(self) -> None:
-        """Until `close`. Raises OSError, StateError."""
-        with bound(self._listen.host, self._listen.port) as listener:
-            tls = None
-            if not is_loopback(listener):
-                names = self._names(listener.getsockname()[0])
-                tls = open_tls(self._node.agent.state.root, names, self._listen.client_ca_file)
-            url = _url(listener.getsockname(), secure=tls is not None)
-            streams = Streams(self._board.feed, heartbeat_s=self._heartbeat_s)
-            app = self._app(streams, tls)
-
-            async def serve() -> None:
-                loop = asyncio.get_running_loop()
-                deaf = self._board.feed.listen(lambda: _tell(loop, streams.wake))
-                server = Server(
-                    app,
-                    tls.context if tls else None,
-                    begun=lambda: self._say(ServerAddress(url, tls.cert_sha256 if tls else None)),
-                    ends=streams.close,
-                )
-                with self._lock:
-                    self._server = (loop, server)
-                    server.should_exit = self._ending.is_set()
-                try:
-                    await server.serve([listener])
-                finally:
-                    deaf()
-                    with self._lock:
-                        self._server = None
-
-            asyncio.run(serve())
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, OSError | ReconcilerError):
+            self._say(ServerAddress(problem=self._why(error)))
+            return
+        _log.error("a bug in this program ended the server of the node's state", exc_info=error)
+        why = f"a bug in this program: {type(error).__name__}: {error}"
+        self._say(ServerAddress(problem=why))
 
     def _app(self, streams: Streams, tls: Tls | None) -> ASGIApp:
         answers = Answers(self._node, self._board, self._sampler)
