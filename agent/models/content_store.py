@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.models.arrival import ArrivedFiles, facts_of, folder_facts
-from agent.models.header_cache import load_facts, save_facts
+from agent.models.stored_facts import load_facts, save_facts
 from reconciler.api.errors import HeaderError, ModelError
 from reconciler.atomic import atomic_write, sync_directory
 from reconciler.memory import ModelFacts

@@ -11,7 +11,7 @@ from agent.byhand.asked import ByHand
 from agent.engines.capability import doubts
 from agent.machine.memory import MachineMemory, ours_of
 from agent.models.expected import ExpectedFile, read_noted
-from agent.models.headers_first import HeadersFirst
+from agent.models.header_gate import HeaderGate
 from agent.models.revisions import KeptModels
 from agent.models.store import ModelStore
 from agent.node.disk import DeclaredModels, ModelsDisk
@@ -49,7 +49,7 @@ class LocalAgent:
         settings: Settings,
         *,
         changed: Callable[[], None],
-        headers: HeadersFirst | None = None,
+        headers: HeaderGate | None = None,
         keeps_expected: bool = False,
     ) -> None:
         """`headers`: what is known of models before they are fetched; nothing, without.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.machine.probe import own_memory
-from agent.models.headers_first import HeadersFirst
+from agent.models.header_gate import HeaderGate
 from agent.node.follow_options import FollowOptions
 from agent.node.local import LocalAgent
 from agent.node.overrides import overlay_of, overrides_of
@@ -23,8 +23,8 @@ from reconciler.api.nodestate import NodeOverrides
 from reconciler.loop import Listener, Loop, Wake
 from reconciler.loop.journal import SourceJournal
 from reconciler.models.header_cache import HeaderCache
+from reconciler.models.header_reader import HeaderReader
 from reconciler.models.headers import LOOP_WAIT_S, Headers
-from reconciler.models.lookahead import Lookahead
 from reconciler.placement.overrides import Overlay
 from reconciler.source.bundle import BundleSource
 from reconciler.source.checkout import Source
@@ -70,7 +70,7 @@ def owned(
     history = HistoryFile(state.desired / "history.json")
     journal = SourceJournal(history, source, strict=following.strict)
     name = which_node(given, source, journal, settings.root, following.read)
-    first = HeadersFirst(replace(headers or headers_of(settings, source, wake.look), node=name))
+    first = HeaderGate(replace(headers or headers_of(settings, source, wake.look), node=name))
     agent = LocalAgent(name, settings, changed=wake.look, headers=first)
     agent.start()
     try:
@@ -101,9 +101,9 @@ def owned(
 def headers_of(settings: Settings, source: Source, changed: Callable[[], None]) -> Headers:
     """What reads headers beside a loop, with the cache of this user."""
     cache = HeaderCache(cache_dir() / "headers")
-    lookahead = Lookahead(cache, offline=settings.offline, changed=changed)
+    reader = HeaderReader(cache, offline=settings.offline, changed=changed)
     return Headers(
-        lookahead,
+        reader,
         LOOP_WAIT_S,
         gives_up=False,
         hf_token_file=settings.downloads.token_file,

@@ -14,7 +14,7 @@ from agent.byhand.asked import ByHand
 from agent.engines.render import CommandRenderer, Rendered, hot_change
 from agent.machine.memory import MachineMemory, ours_of
 from agent.models.expected import ExpectedFile, beside, still_meant
-from agent.models.headers_first import HeadersFirst
+from agent.models.header_gate import HeaderGate
 from agent.node.disk import ModelsDisk
 from agent.node.drift import DriftWatch
 from agent.node.handover import Handover
@@ -69,7 +69,7 @@ class ProcessTarget:
         drift: DriftWatch,
         handover: Handover,
         namespace: str | None = None,
-        headers: HeadersFirst | None = None,
+        headers: HeaderGate | None = None,
     ) -> None:
         """`namespace`: services of others are not ours, and so is what runs of them here.
         `headers` are read before models are fetched."""

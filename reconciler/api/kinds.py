@@ -119,7 +119,7 @@ _ROWS = (
             Column("Runtime", ".spec.runtime", wide=True),
             Column("Model", ".spec.modelRef", wide=True),
             Column("Endpoint", ".status.endpoint"),
-            # Of agents' nodes alone, which know it.
+            # Of one home: kubectl shows the first of several.
             Column("Tokens/s", ".status.instances[*].tokensPerSecond", "number", wide=True),
             _REVISION,
             _AGE,

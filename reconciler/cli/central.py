@@ -12,12 +12,12 @@ from time import monotonic
 
 from reconciler.agents.arrival import Stage
 from reconciler.cli.agents import open_agents
-from reconciler.cli.ahead import headers_of
 from reconciler.cli.arrivals import ArrivalConsole, in_words, key_of
 from reconciler.cli.clusters import ClusterWiring, open_clusters
 from reconciler.cli.console import Screen
 from reconciler.cli.fleet import beside_the_commit, journal_of, open_fleet, reader_of
 from reconciler.cli.fleet_steps import FleetSteps
+from reconciler.cli.headers import headers_of
 from reconciler.cli.overrides import overrides_of
 from reconciler.cli.serve import log_to
 from reconciler.console.edge import Exit, endings, hangups

@@ -70,7 +70,7 @@ class Draft:
         return draft
 
     def __post_init__(self) -> None:
-        from reconciler.cli.ahead import headers_of
+        from reconciler.cli.headers import headers_of
 
         self._headers = headers_of(self.args, node=None, here=True)
 

@@ -15,9 +15,9 @@ from reconciler.agents.verdicts import with_verdicts
 from reconciler.api.errors import InvalidFleet, SourceError
 from reconciler.api.fleetnode import FleetNode
 from reconciler.cli import local
-from reconciler.cli.ahead import headers_of, say_unknown
 from reconciler.cli.clusters import not_covered, planned_clusters
 from reconciler.cli.fleet import differing, errors_of, open_fleet, open_planned, read_desired
+from reconciler.cli.headers import headers_of, say_unknown
 from reconciler.cli.inspection import Inspection, open_inspection
 from reconciler.cli.overrides import overrides_of
 from reconciler.console.edge import Exit, tell, wants_colour, width_of

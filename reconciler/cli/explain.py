@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.api.inferenceservice import InferenceService
     from reconciler.capacity.admission import NOBODY
     from reconciler.cli import local
-    from reconciler.cli.ahead import headers_of, say_unknown
     from reconciler.cli.fleet import open_planned
+    from reconciler.cli.headers import headers_of, say_unknown
     from reconciler.cli.inspection import inspect_node, inspect_placement
     from reconciler.cli.overrides import with_defaults
     from reconciler.cli.render import commands_in_pods

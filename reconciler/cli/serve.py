@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from reconciler.api.errors import UsageError
 from reconciler.cli import local
-from reconciler.cli.ahead import headers_of
 from reconciler.cli.console import Screen, ScreenLog
 from reconciler.cli.fleet import beside_the_commit, open_fleet
+from reconciler.cli.headers import headers_of
 from reconciler.cli.once import Recorder, once
 from reconciler.cli.progress import ProgressLine
 from reconciler.cli.watching import watch_files

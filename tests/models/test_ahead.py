@@ -15,10 +15,10 @@ import pytest
 
 from reconciler.gguf.header import combine, read_path
 from reconciler.memory.config import facts_of_files
-from reconciler.models.ahead import entry_name, look_ahead
-from reconciler.models.header_cache import Ahead, HeaderCache, KnownHeader
-from reconciler.models.lookahead import MOST_OF_A_HOST, Lookahead
+from reconciler.models.header_cache import HeaderCache, KnownHeader, RemoteHeader
+from reconciler.models.header_reader import MOST_OF_A_HOST, HeaderReader
 from reconciler.models.ranged import MAX_READ_BYTES
+from reconciler.models.remote_header import entry_name, fetch_header
 from reconciler.models.scheme import FetchContext, ListRequest
 from tests.support.gguf_models import raw_header, raw_key, raw_string, tiny_llama
 from tests.support.http import FileServer
@@ -54,8 +54,8 @@ def hub(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
         yield hub
 
 
-def look(source: str, cache: HeaderCache = NO_CACHE, **more: object) -> Ahead:
-    return look_ahead(ListRequest(source, **more), cache)  # type: ignore[arg-type]  # by name
+def look(source: str, cache: HeaderCache = NO_CACHE, **more: object) -> RemoteHeader:
+    return fetch_header(ListRequest(source, **more), cache)  # type: ignore[arg-type]  # by name
 
 
 def with_words(count: int) -> bytes:
@@ -92,7 +92,7 @@ def test_a_header_without_an_end_is_given_up(server: FileServer) -> None:
     found = look(server.url)
 
     asked = [int(r.partition("-")[0][6:]) for r in server.ranges if r]
-    assert found == Ahead(why="its header has more than 64 MiB")
+    assert found == RemoteHeader(why="its header has more than 64 MiB")
     assert max(asked) <= MAX_READ_BYTES
 
 
@@ -101,7 +101,9 @@ def test_a_host_without_ranges_is_named(server: FileServer) -> None:
 
     found = look(server.url)
 
-    assert found == Ahead(why="127.0.0.1 does not support ranges: known once the model is here")
+    assert found == RemoteHeader(
+        why="127.0.0.1 does not support ranges: known once the model is here"
+    )
 
 
 def test_a_file_that_changes_while_its_header_is_read_is_unknown(server: FileServer) -> None:
@@ -208,11 +210,11 @@ def test_offline_asks_nobody_and_uses_what_was_read_before(
 ) -> None:
     cache = HeaderCache(tmp_path / "headers")
     request = ListRequest(server.url)
-    assert look_ahead(request, cache, offline=True).why == "not asked: --offline"
-    first = look_ahead(request, cache)
+    assert fetch_header(request, cache, offline=True).why == "not asked: --offline"
+    first = fetch_header(request, cache)
     server.requests.clear()
 
-    assert look_ahead(request, cache, offline=True) == first
+    assert fetch_header(request, cache, offline=True) == first
 
     assert server.requests == []
 
@@ -234,11 +236,11 @@ def test_the_cache_is_private_and_drops_what_is_damaged(server: FileServer, tmp_
 def test_the_cache_is_bounded_whatever_the_clock_says(tmp_path: Path) -> None:
     cache = HeaderCache(tmp_path / "headers", most_entries=3)
     for number in range(3):
-        cache.put(f"{number:064}", KnownHeader((), Ahead(number)))
+        cache.put(f"{number:064}", KnownHeader((), RemoteHeader(number)))
     os.utime(tmp_path / "headers" / f"{2:064}.json", (0, 0))  # a clock that was wrong
     os.utime(tmp_path / "headers" / f"{0:064}.json", (2**33, 2**33))
 
-    cache.put(f"{3:064}", KnownHeader((), Ahead(3)))
+    cache.put(f"{3:064}", KnownHeader((), RemoteHeader(3)))
 
     kept = {path.name[63] for path in (tmp_path / "headers").iterdir()}
     assert kept == {"0", "1", "3"}
@@ -365,12 +367,12 @@ def test_many_are_asked_side_by_side_with_one_deadline(server: FileServer) -> No
     requests = [ListRequest(f"{base}{number}.gguf") for number in range(20)]
     asked = {entry_name(request): request for request in requests}
     seen: list[tuple[int, int]] = []
-    lookahead = Lookahead(NO_CACHE)
+    reader = HeaderReader(NO_CACHE)
 
-    lookahead.ask(asked)
-    lookahead.wait(list(asked), 0.5, lambda done, total: seen.append((done, total)))
+    reader.ask(asked)
+    reader.wait(list(asked), 0.5, lambda done, total: seen.append((done, total)))
 
-    answers = [lookahead.answer(name) for name in asked]
+    answers = [reader.answer(name) for name in asked]
     assert Counter(ahead.why for ahead in answers if ahead) == {
         "no answer within 0.5 s": 8,
         "not asked: its turn did not come within 0.5 s": 12,
@@ -394,13 +396,13 @@ def test_no_number_of_silent_hosts_costs_another_one_its_answer(
 
     requests = [ListRequest(source) for source in (*silent, server.url)]
     asked = {entry_name(request): request for request in requests}
-    lookahead, names = Lookahead(NO_CACHE, longest_look_s=0.3), list(asked)
+    reader, names = HeaderReader(NO_CACHE, longest_look_s=0.3), list(asked)
 
-    lookahead.ask(asked)
-    lookahead.wait(names, 20)
+    reader.ask(asked)
+    reader.wait(names, 20)
 
-    assert [n for n in names if (found := lookahead.answer(n)) and found.facts] == names[-1:]
-    whys = {found.why for name in names[:-1] if (found := lookahead.answer(name))}
+    assert [n for n in names if (found := reader.answer(n)) and found.facts] == names[-1:]
+    whys = {found.why for name in names[:-1] if (found := reader.answer(name))}
     assert whys == {"no answer within 0.3 s"}
 
 
@@ -411,15 +413,15 @@ def test_a_silent_host_with_many_models_does_not_hold_up_another_one(
     silent = [f"http://127.0.1.1:{deaf}/{n}.gguf" for n in range(60)]
     requests = [ListRequest(source) for source in (*silent, server.url)]
     asked = {entry_name(request): request for request in requests}
-    lookahead = Lookahead(NO_CACHE)
+    reader = HeaderReader(NO_CACHE)
 
-    lookahead.ask(asked)
-    lookahead.wait([*asked][-1:], 10)
+    reader.ask(asked)
+    reader.wait([*asked][-1:], 10)
 
-    found = lookahead.answer([*asked][-1])
+    found = reader.answer([*asked][-1])
     assert found is not None
     assert found.facts is not None
-    lookahead.close()
+    reader.close()
 
 
 def test_a_host_that_cannot_be_reached_is_not_tried_for_each_of_its_models(
@@ -428,7 +430,7 @@ def test_a_host_that_cannot_be_reached_is_not_tried_for_each_of_its_models(
     cache, tried = HeaderCache(tmp_path / "headers"), []
     base = server.url.removesuffix("model.gguf")
     requests = [ListRequest(f"{base}{number}.gguf") for number in range(100)]
-    known = look_ahead(requests[-1], cache)
+    known = fetch_header(requests[-1], cache)
 
     def refuse(address: object, *_: object) -> socket.socket:
         tried.append(address)
@@ -436,12 +438,12 @@ def test_a_host_that_cannot_be_reached_is_not_tried_for_each_of_its_models(
 
     monkeypatch.setattr(socket, "create_connection", refuse)
     asked = {entry_name(request): request for request in requests}
-    lookahead = Lookahead(cache)
+    reader = HeaderReader(cache)
 
-    lookahead.ask(asked)
-    lookahead.wait(list(asked), 20)
+    reader.ask(asked)
+    reader.wait(list(asked), 20)
 
-    *answers, last = [lookahead.answer(name) for name in asked]
+    *answers, last = [reader.answer(name) for name in asked]
     host = base.removeprefix("http://").partition("/")[0]
     assert {found.why for found in answers if found} == {f"{host}: Connection refused"}
     assert last is not None
@@ -454,12 +456,12 @@ def test_a_host_that_falls_silent_is_as_it_was_when_it_answered(
 ) -> None:
     cache = HeaderCache(tmp_path / "headers")
     request = ListRequest(server.url)
-    first = look_ahead(request, cache)
+    first = fetch_header(request, cache)
     server.status = 503
-    again = look_ahead(request, cache)
+    again = fetch_header(request, cache)
     server.status, server.data = None, with_words(100_000)
     server.go_on.clear()
-    late = Lookahead(cache)
+    late = HeaderReader(cache)
 
     late.ask({"a": request})
     late.wait(["a"], 0.2)
@@ -470,15 +472,15 @@ def test_a_host_that_falls_silent_is_as_it_was_when_it_answered(
 
 def test_an_answer_comes_beside_who_asks_and_wakes_it(server: FileServer) -> None:
     changed = threading.Event()
-    lookahead = Lookahead(NO_CACHE, changed=changed.set)
+    reader = HeaderReader(NO_CACHE, changed=changed.set)
     request = ListRequest(server.url)
     name = entry_name(request)
-    assert lookahead.answer(name) is None
+    assert reader.answer(name) is None
 
-    lookahead.ask({name: request})
+    reader.ask({name: request})
 
     assert changed.wait(20)
-    found = lookahead.answer(name)
+    found = reader.answer(name)
     assert found is not None
     assert found.facts is not None
-    assert not lookahead.is_open(name)
+    assert not reader.is_open(name)

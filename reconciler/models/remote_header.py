@@ -12,16 +12,16 @@ from reconciler.api.digest import digest
 from reconciler.api.errors import DownloadFailed, HeaderError, HostUnreachable, ModelError
 from reconciler.memory import ModelFacts
 from reconciler.memory.config import CONFIG, LARGEST_CONFIG_BYTES, facts_of_files
-from reconciler.models.header_cache import Ahead, HeaderCache, Identity, KnownHeader
+from reconciler.models.header_cache import HeaderCache, Identity, KnownHeader, RemoteHeader
 from reconciler.models.ranged import Allowance, Ranged
 from reconciler.models.scheme import FileListing, ListRequest, PieceRequest, RemoteFile
 from reconciler.models.sources import is_fixed, list_files, pieces, require_allowed
 from reconciler.models.tree import entry_of, shards_of, tree_digest
 
-NOT_ASKED = Ahead(why="not asked: --offline")
+NOT_ASKED = RemoteHeader(why="not asked: --offline")
 
 
-def look_ahead(request: ListRequest, cache: HeaderCache, offline: bool = False) -> Ahead:
+def fetch_header(request: ListRequest, cache: HeaderCache, offline: bool = False) -> RemoteHeader:
     """Never raises for an error of a host, a file or the network: `why` has it."""
     name, entry = entry_name(request), None
     try:
@@ -33,14 +33,14 @@ def look_ahead(request: ListRequest, cache: HeaderCache, offline: bool = False) 
             return entry.ahead
         found = _look(request, entry)
     except DownloadFailed as error:  # keep what was known when the host last responded
-        known = entry.ahead if entry else Ahead(why=str(error))
+        known = entry.ahead if entry else RemoteHeader(why=str(error))
         is_away = isinstance(error, HostUnreachable)
         return replace(known, host_is_away=is_away, refused=_refusal(error))
     except ModelError as error:
-        return Ahead(why=str(error), refused=_refusal(error))
+        return RemoteHeader(why=str(error), refused=_refusal(error))
     except HeaderError as error:  # the store would refuse the same bytes, once they are fetched
         why = f"it is not a usable GGUF file: {error}"
-        return Ahead(why=why, refused=why)
+        return RemoteHeader(why=why, refused=why)
     if found is not entry and all(mark for _, mark, _ in found.identity):
         cache.put(name, found)
     return found.ahead
@@ -78,7 +78,7 @@ def _look(request: ListRequest, entry: KnownHeader | None) -> KnownHeader:
     sizes = {path: size for path, _, size in identity}
     facts = _of_gguf if request.format == "gguf" else _of_others
     told = facts([file for file in files if file.header], sizes)
-    return KnownHeader(identity, Ahead(sum(sizes.values()), found, told))
+    return KnownHeader(identity, RemoteHeader(sum(sizes.values()), found, told))
 
 
 def _headers(request: ListRequest, listing: FileListing) -> tuple[str, ...]:
