@@ -23,6 +23,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from tests.support.forked import FOLDER, PROGRAMS, READY
 
 _APART = (  # what is a process of its own, and what brings threads
@@ -43,9 +45,17 @@ def _import_everything() -> None:
                 importlib.import_module(module.name)
     for name in _LAZY:
         importlib.import_module(name)
+    _build_models(BaseModel)
     assert threading.active_count() == 1, threading.enumerate()
     gc.collect()
     gc.freeze()  # shared pages stay shared
+
+
+def _build_models(model: type[BaseModel]) -> None:
+    """What a program builds when it needs it, from its code alone."""
+    for each in model.__subclasses__():
+        each.model_rebuild()
+        _build_models(each)
 
 
 def _serve(control: socket.socket) -> list[int]:
