@@ -20,6 +20,7 @@ from reconciler.http.connect import (
     authorities,
     connect,
     file_ages,
+    secured,
     time_left,
 )
 
@@ -91,7 +92,7 @@ def _body(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
 def _secured(plain: socket.socket, host: str, trust: Trust, deadline: float) -> ssl.SSLSocket:
     context = tls_context(trust)
     plain.settimeout(time_left(deadline))
-    secure = context.wrap_socket(plain, server_hostname=host)
+    secure = secured(plain, context, host)
     if trust.cert_sha256 is not None:
         shown = hashlib.sha256(secure.getpeercert(binary_form=True) or b"").hexdigest()
         if shown != trust.cert_sha256:

@@ -16,7 +16,11 @@ import time
 from base64 import b64encode
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote
+
+if TYPE_CHECKING:
+    import ssl
 
 PORTS = {"http": 80, "https": 443}
 
@@ -41,6 +45,13 @@ def connect(url: SplitResult, proxy: SplitResult | None, deadline: float) -> soc
     tunnel.set_tunnel(url.hostname, port, headers=_login(proxy))
     tunnel.connect()
     return tunnel.sock
+
+
+def secured(sock: socket.socket, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    """TLS over a connection, with this name expected of the server. Raises OSError; then the
+    connection is the caller's to close."""
+    sock.getpeername()  # wrap_socket forgets to close one whose other side has just gone
+    return context.wrap_socket(sock, server_hostname=host)
 
 
 def authorities() -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from reconciler import __version__
 from reconciler.api.errors import DownloadFailed, HostUnreachable, ModelError, words_of
-from reconciler.http.connect import PORTS, authorities, connect, file_ages
+from reconciler.http.connect import PORTS, authorities, connect, file_ages, secured
 from reconciler.models.pace import PacedStream
 from reconciler.models.scheme import FetchContext, FileAccess
 from reconciler.models.url import (
@@ -148,9 +148,8 @@ def _connected(parts: SplitResult, stated: frozenset[str], context: FetchContext
         if proxy is None:  # a proxy is the user's own, and has its own rules
             _check_peer(sock, parts, stated, context)
         if parts.scheme == "https":
-            return _tls_context(file_ages(authorities())).wrap_socket(
-                sock, server_hostname=parts.hostname
-            )
+            trusted = _tls_context(file_ages(authorities()))
+            return secured(sock, trusted, parts.hostname or "")
     except BaseException:
         sock.close()
         raise

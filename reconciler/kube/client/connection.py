@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import SplitResult, urlsplit
 
-from reconciler.http.connect import PORTS, Deadlined, ProxyNotSupported, connect, time_left
+from reconciler.http.connect import (
+    PORTS,
+    Deadlined,
+    ProxyNotSupported,
+    connect,
+    secured,
+    time_left,
+)
 from reconciler.kube.client.credentials import Grant
 from reconciler.kube.client.errors import AccessError
 
@@ -50,8 +57,7 @@ class Connection:
             _keep_alive(sock)
             if context is not None:
                 sock.settimeout(time_left(deadline))
-                name = grant.tls_server_name or parts.hostname
-                sock = context.wrap_socket(sock, server_hostname=name)
+                sock = secured(sock, context, grant.tls_server_name or parts.hostname)
         except BaseException:
             sock.close()
             raise
