@@ -55,11 +55,11 @@ def store_of(args: argparse.Namespace, state_models: Path, *, pin: bool = False)
     """The store that the options mean; `state_models` is the one in the state directory."""
     from agent.models.store import ModelStore
 
-    said = download_settings(args)
+    settings = download_settings(args)
     return ModelStore(
         args.model_store or state_models,
-        max_downloads=said.max_running,
-        min_free_bytes=said.keep_free_bytes,
-        hf_token_file=said.token_file,
+        max_downloads=settings.max_running,
+        min_free_bytes=settings.keep_free_bytes,
+        hf_token_file=settings.token_file,
         pin=pin,
     )

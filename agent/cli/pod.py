@@ -55,8 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add_action(
     actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str
 ) -> argparse.ArgumentParser:
-    said = f"{text[0].upper()}{text[1:]}."
-    return actions.add_parser(name, help=text, description=said)
+    description = f"{text[0].upper()}{text[1:]}."
+    return actions.add_parser(name, help=text, description=description)
 
 
 def _add_lists(

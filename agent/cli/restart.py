@@ -70,12 +70,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _progress() -> Callable[[Instance], None]:
     """Says of each process that has to end first what that waits for, when it changes."""
-    said: dict[ObjectRef, str] = {}
+    printed: dict[ObjectRef, str] = {}
 
     def say(instance: Instance) -> None:
         words = instance.message if instance.reason == "Replacing" else ""
-        if words != said.get(instance.ref, ""):
-            said[instance.ref] = words
+        if words != printed.get(instance.ref, ""):
+            printed[instance.ref] = words
             if words:
                 tell(f"{instance.ref.label}: {printable(words)}")
 

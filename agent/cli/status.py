@@ -136,10 +136,10 @@ def _unserved(state: StateDir) -> str:
     """Why the agent that runs here cannot be asked."""
     from agent.server import served
 
-    said = served(state.root) if state.holder() else None
-    if said is None or said.problem is None:
+    address = served(state.root) if state.holder() else None
+    if address is None or address.problem is None:
         return ""
-    return f"its agent serves no state and no metrics: {said.problem}"
+    return f"its agent serves no state and no metrics: {address.problem}"
 
 
 def _unwritten(state: StateDir) -> str:

@@ -116,9 +116,9 @@ class Endpoints:
 
 def _is_ours(live: Manifest, manifest: Manifest) -> bool:
     """Judged by the labels, not only by the name."""
-    there, said = live["metadata"].get("labels") or {}, manifest["metadata"]["labels"]
-    keys = (SERVICE_LABEL, NODE_LABEL if NODE_LABEL in said else MANAGED_BY_LABEL)
-    return all(there.get(key) == said[key] for key in keys)
+    there, wanted = live["metadata"].get("labels") or {}, manifest["metadata"]["labels"]
+    keys = (SERVICE_LABEL, NODE_LABEL if NODE_LABEL in wanted else MANAGED_BY_LABEL)
+    return all(there.get(key) == wanted[key] for key in keys)
 
 
 def _is_as(live: Manifest | None, manifest: Manifest) -> bool:
@@ -126,18 +126,18 @@ def _is_as(live: Manifest | None, manifest: Manifest) -> bool:
     if live is None:
         return False
     labels = live["metadata"].get("labels") or {}
-    said = manifest["metadata"]["labels"]
+    wanted = manifest["metadata"]["labels"]
     parts = {key: value for key, value in manifest.items() if key not in ("metadata", "status")}
-    return {k: labels.get(k) for k in said} == said and _holds(live, parts)
+    return {k: labels.get(k) for k in wanted} == wanted and _holds(live, parts)
 
 
-def _holds(live: object, said: object) -> bool:
-    if isinstance(said, Mapping):
-        return isinstance(live, Mapping) and all(_holds(live.get(k), v) for k, v in said.items())
-    if isinstance(said, list | tuple):
+def _holds(live: object, wanted: object) -> bool:
+    if isinstance(wanted, Mapping):
+        return isinstance(live, Mapping) and all(_holds(live.get(k), v) for k, v in wanted.items())
+    if isinstance(wanted, list | tuple):
         return (
             isinstance(live, list)
-            and len(live) == len(said)
-            and all(_holds(there, part) for there, part in zip(live, said, strict=True))
+            and len(live) == len(wanted)
+            and all(_holds(there, part) for there, part in zip(live, wanted, strict=True))
         )
-    return live == said
+    return live == wanted

@@ -63,8 +63,8 @@ def led(node: str, seen: Objects, last: Followed | None, namespace: str | None =
             f"FleetNode {node} has no status.desired yet: its reconciler has not said what is to"
             " run here; for a cluster without one, run the agent with --standalone"
         )
-    said, complete = desired.get("digest"), digest(desired["services"])
-    if said not in (None, complete):
+    stated, complete = desired.get("digest"), digest(desired["services"])
+    if stated not in (None, complete):
         raise SourceError(f"FleetNode {node}: status.desired is incomplete: someone else edited it")
     listed = {
         oid: _listed(oid, entry, seen, before)

@@ -243,7 +243,7 @@ class Publisher:
         if node_id not in seen:
             return 0
         state = observed.targets[self._target] if observed else None
-        said = node_observed(
+        now = node_observed(
             state and replace(state, revision=self._node.loop.revisions.state()),
             agent_version=__version__,
             host_ip=self._node.settings.host_ip,
@@ -252,11 +252,11 @@ class Publisher:
             overrides=self._node.overrides().model_dump(by_alias=True, exclude_none=True),
         )
         before = self._observed or (seen[node_id].get("status") or {}).get("observed")
-        if not is_node_news(before, said):
+        if not is_node_news(before, now):
             return 0
-        self._observed = said
+        self._observed = now
         return self._apply(
-            ObjectRef("FleetNode", "", self._node.name), node_status(self._node.name, said)
+            ObjectRef("FleetNode", "", self._node.name), node_status(self._node.name, now)
         )
 
     def _apply(self, ref: ObjectRef, manifest: Manifest) -> int:

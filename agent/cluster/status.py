@@ -76,7 +76,7 @@ def instance_entry(
         "pending": waits and {"reason": waits.reason, "message": _cut(waits.message)},
         "blocked": trouble and {"reason": trouble.reason, "message": _cut(trouble.message)},
     }
-    return _said(entry)
+    return _without_empty(entry)
 
 
 def trouble_entry(trouble: ServiceTrouble, node: str) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def node_observed(
             for ref, why in sorted(unpublished.items())[:_MOST_PROBLEMS]
         ],
     }
-    return _said(observed)
+    return _without_empty(observed)
 
 
 def is_node_news(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
@@ -168,7 +168,7 @@ def _still(observed: Mapping[str, Any]) -> dict[str, Any]:
     return {**observed, "pools": pools}
 
 
-def _said(words: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty(words: Mapping[str, Any]) -> dict[str, Any]:
     """Without empty values."""
     return {key: value for key, value in words.items() if value not in (None, "", [], {})}
 
@@ -190,7 +190,9 @@ def _needs(instance: Instance) -> list[dict[str, Any]]:
         return []
     return [
         {"pool": need.pool, "requiredBytes": need.bytes, "budgetBytes": need.budget_bytes}
-        | _said({"weights": [{"file": file, "bytes": size} for file, size in need.weights]})
+        | _without_empty(
+            {"weights": [{"file": file, "bytes": size} for file, size in need.weights]}
+        )
         for need in instance.needs
     ]
 

@@ -118,8 +118,10 @@ def version_of(described: EngineProgram, engine: EngineFound) -> str | None:
         interpreter = _interpreter(Path(engine.path))
         if interpreter == sys.executable:
             return _installed(described.package)
-        return interpreter and _said((interpreter, "-I", "-c", _FROM_METADATA, described.package))
-    return _said((*engine.argv_prefix, "--version")) if described.tells_version else None
+        return interpreter and _version_of(
+            (interpreter, "-I", "-c", _FROM_METADATA, described.package)
+        )
+    return _version_of((*engine.argv_prefix, "--version")) if described.tells_version else None
 
 
 def _installed(package: str) -> str | None:
@@ -130,7 +132,7 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def _said(argv: tuple[str, ...]) -> str | None:
+def _version_of(argv: tuple[str, ...]) -> str | None:
     try:
         done = subprocess.run(
             argv,

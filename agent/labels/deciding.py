@@ -25,8 +25,8 @@ class Decided:
 
     def annotations(self, prefix: str) -> dict[str, str]:
         """What no selector reads."""
-        said = {prefix + NOTE: "; ".join(self.notes)} if self.notes else {}
-        return self.labels.annotations(prefix) | said
+        notes = {prefix + NOTE: "; ".join(self.notes)} if self.notes else {}
+        return self.labels.annotations(prefix) | notes
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ class Labeler:
         self._api, self._node, self._prefix, self._read = api, node, prefix, read
         self._rewritten_s = rewritten_s
         self._written: tuple[Facts, float] | None = None  # and when it is due again
-        self._said: dict[str, object] = {}
+        self._logged: dict[str, object] = {}
         self.passed_at = time.monotonic()
 
     @property
@@ -106,7 +106,7 @@ class Labeler:
             else:
                 _log.info("node %s: no trouble any more", self._node)
 
-    def _is_new(self, about: str, said: object) -> bool:
-        before = self._said.get(about, "")
-        self._said[about] = said
-        return said != before
+    def _is_new(self, about: str, value: object) -> bool:
+        before = self._logged.get(about, "")
+        self._logged[about] = value
+        return value != before

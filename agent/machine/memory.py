@@ -159,17 +159,17 @@ def _steadied(
 ) -> tuple[ObservedPool, ...]:
     """The earlier states, where little has changed: a plan that differs by some bytes in each pass
     is noise."""
-    said = {state.name: state for state in before}
-    return tuple(_steady(said.get(state.name), state) for state in fresh)
+    earlier = {state.name: state for state in before}
+    return tuple(_steady(earlier.get(state.name), state) for state in fresh)
 
 
-def _steady(said: ObservedPool | None, fresh: ObservedPool) -> ObservedPool:
-    if said is None or said.used_by_others_bytes is None or fresh.used_by_others_bytes is None:
+def _steady(before: ObservedPool | None, fresh: ObservedPool) -> ObservedPool:
+    if before is None or before.used_by_others_bytes is None or fresh.used_by_others_bytes is None:
         return fresh
-    stated = (fresh.total_bytes, fresh.budget_bytes) == (said.total_bytes, said.budget_bytes)
-    moved = abs(fresh.used_by_others_bytes - said.used_by_others_bytes)
+    stated = (fresh.total_bytes, fresh.budget_bytes) == (before.total_bytes, before.budget_bytes)
+    moved = abs(fresh.used_by_others_bytes - before.used_by_others_bytes)
     least = max(_STEADY_BYTES, int((fresh.total_bytes or 0) * _STEADY_SHARE))
-    return said if stated and moved < least else fresh
+    return before if stated and moved < least else fresh
 
 
 def _line(state: ObservedPool, stated: MemoryPool | None) -> str:

@@ -79,6 +79,6 @@ def _linux(machine: Machine) -> Pressure | None:
 
 
 def _apple(machine: Machine) -> Pressure | None:
-    said = (machine.tool("sysctl", "-n", "kern.memorystatus_vm_pressure_level") or "").strip()
-    level = _APPLE_LEVELS.get(said)
+    value = (machine.tool("sysctl", "-n", "kern.memorystatus_vm_pressure_level") or "").strip()
+    level = _APPLE_LEVELS.get(value)
     return Pressure(level=level) if level else None

@@ -322,11 +322,11 @@ def _read_files(entries: object) -> tuple[StoredFile, ...] | None:
     return files
 
 
-def _read_seconds(said: object) -> float | None:
+def _read_seconds(value: object) -> float | None:
     """None if none were noted, or what no clock counts: users may write there."""
-    if isinstance(said, bool) or not isinstance(said, int | float) or said < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         return None
-    return float(said)
+    return float(value)
 
 
 def _read_json(path: Path) -> dict[str, object]:

@@ -65,10 +65,10 @@ class ModelsDisk:
         return needed
 
 
-def _steady(said: ObservedDisk | None, fresh: ObservedDisk | None) -> ObservedDisk | None:
-    if said is None or fresh is None or said.total_bytes != fresh.total_bytes:
+def _steady(before: ObservedDisk | None, fresh: ObservedDisk | None) -> ObservedDisk | None:
+    if before is None or fresh is None or before.total_bytes != fresh.total_bytes:
         return fresh
-    moved = fresh.room_bytes - said.room_bytes
+    moved = fresh.room_bytes - before.room_bytes
     if abs(moved) > fresh.total_bytes // _STEADY_SHARE:
         return fresh
     return replace(fresh, free_bytes=fresh.free_bytes - moved)

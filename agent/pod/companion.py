@@ -190,7 +190,7 @@ class Companion:
     def _wait_for_requests(self, drain: _Drain) -> str:
         """Why it is over."""
         busy: int | None = None
-        said: int | None = None
+        printed: int | None = None
         until = drain.began + self._drain_timeout_s
         settled = drain.began + min(self._pace.settle_s, self._drain_timeout_s)
         while not self._stop.is_set():
@@ -206,9 +206,9 @@ class Companion:
                 return f"drained after {now - drain.began:.1f} s: nothing was cut"
             if now >= until:
                 return describe_cut(busy, self._drain_timeout_s)
-            if busy and busy != said:
+            if busy and busy != printed:
                 self._tell(describe_wait(busy))
-                said = busy
+                printed = busy
             self._stop.wait(min(self._pace.slots_s, max(until - now, 0.0)))
         return "drained: the companion was stopped"
 

@@ -118,7 +118,7 @@ class _Line:
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._said: tuple[str, str] | None = None
+        self._printed: tuple[str, str] | None = None
         self._since = time.monotonic()
         self._received = 0
 
@@ -126,13 +126,13 @@ class _Line:
         if download.state in (DownloadPhase.FAILED, DownloadPhase.DONE):
             return  # reported elsewhere
         now, doing = time.monotonic(), (str(download.state), download.message)
-        if doing == self._said and now - self._since < _TELL_EVERY_S:
+        if doing == self._printed and now - self._since < _TELL_EVERY_S:
             return
         speed = (download.received_bytes - self._received) / max(now - self._since, 0.001)
-        moving = doing == self._said and speed > 0
+        moving = doing == self._printed and speed > 0
         text = download.message or _amount(download)
         self._tell(f"{download.state}: {text}" + (f", {show_bytes(speed)}/s" if moving else ""))
-        self._said, self._since, self._received = doing, now, download.received_bytes
+        self._printed, self._since, self._received = doing, now, download.received_bytes
 
 
 def _amount(download: Download) -> str:

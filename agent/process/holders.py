@@ -65,16 +65,16 @@ def stranger_on(state: StateDir, host: str, port: int) -> PortHolder | None:
 
 def holder_of(state: StateDir, host: str, port: int) -> PortHolder | None:
     """Why a process cannot have a port now; None: it can."""
-    said = taken_by(host, port)
-    if said is None:
+    taken = taken_by(host, port)
+    if taken is None:
         return None
-    pid = listener(port) if said.startswith(_taken(port)) else None
+    pid = listener(port) if taken.startswith(_taken(port)) else None
     if pid is None:
-        return PortHolder(f"{said}: state another endpoint.port, or see to that")
+        return PortHolder(f"{taken}: state another endpoint.port, or see to that")
     started, program = started_of(pid), program_of(pid) or ""
     if started is None:
         remedy = "end that program, or state another endpoint.port"
-        return PortHolder(f"{said}: {remedy}", pid, program)
+        return PortHolder(f"{taken}: {remedy}", pid, program)
     whose = (
         f"{started.label} of the state directory {started.root} (pid {pid})"
         if started.label is not None

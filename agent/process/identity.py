@@ -122,9 +122,9 @@ else:  # macOS
         clock, so it changes whenever the clock is set."""
         from agent.system.tool import run_tool
 
-        said = (run_tool("sysctl", "-n", "kern.bootsessionuuid") or "").strip()
-        if said:
-            return said
+        uuid = (run_tool("sysctl", "-n", "kern.bootsessionuuid") or "").strip()
+        if uuid:
+            return uuid
         import psutil
 
         return str(int(psutil.boot_time()))

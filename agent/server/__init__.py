@@ -51,8 +51,8 @@ def served(root: Path) -> ServerAddress | None:
     return glance(root / SERVED_FILE, _address)
 
 
-def _address(said: Mapping[str, Any]) -> ServerAddress:
-    words = [said.get(key) for key in ("url", "certSha256", "problem")]
+def _address(content: Mapping[str, Any]) -> ServerAddress:
+    words = [content.get(key) for key in ("url", "certSha256", "problem")]
     return ServerAddress(*(None if word is None else str(word) for word in words))
 
 

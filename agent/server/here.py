@@ -44,13 +44,13 @@ def heard_here(
         held = "no agent runs on this machine: `reconcile --once --local` applies what is newer"
         revision = replace(revision, held=revision.held or held)
     shown = replace(target, seen_at=time.time(), revision=revision)
-    said = node_state(
+    published = node_state(
         shown,
         observed.instances,
         agent_version=__version__,
         benchmarks=read_results(state.root),
     )
-    return AgentAnswer(said, 0.0)
+    return AgentAnswer(published, 0.0)
 
 
 def instances_here(
@@ -89,8 +89,8 @@ def _as_told(found: Instance, told: Instance | None) -> Instance:
 
 def asked(state: StateDir) -> NodeState | None:
     """The state from a live agent, if it serves it to anyone on this machine."""
-    said = served(state.root)
-    url = said.url if said else None
+    address = served(state.root)
+    url = address.url if address else None
     if state.holder() is None or not url or not url.startswith("http://"):
         return None
     try:

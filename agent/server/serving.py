@@ -162,9 +162,9 @@ class StateServer(Listener):
         now = self.now
         if served(self._node.agent.state.root) == now or now == ServerAddress():
             return
-        said = {"url": now.url, "certSha256": now.cert_sha256, "problem": now.problem}
+        address = {"url": now.url, "certSha256": now.cert_sha256, "problem": now.problem}
         with contextlib.suppress(OSError):
-            atomic_write(self._address_file, json.dumps(said).encode())
+            atomic_write(self._address_file, json.dumps(address).encode())
 
 
 def _url(address: tuple[object, ...], *, secure: bool) -> str:

@@ -121,7 +121,9 @@ class AgentClient:
             case 503:
                 return "its agent has just started, or ends: ask again in a moment (503)"
             case status:
-                return f"it answers {status}{_said(reply)}: look into the log of its fleet-agent"
+                return (
+                    f"it answers {status}{_error_text(reply)}: look into the log of its fleet-agent"
+                )
 
 
 def read_state(body: bytes, node: str) -> NodeState:
@@ -159,7 +161,7 @@ def judged(answer: object, node: str) -> NodeState:
     return state
 
 
-def _said(reply: HttpReply) -> str:
+def _error_text(reply: HttpReply) -> str:
     """The agent's own words for an error, if it has some."""
     try:
         message = parse_json(reply.body)["error"]["message"]

@@ -42,7 +42,7 @@ class NodeLabels:
 
     def labels(self, prefix: str = DEFAULT_PREFIX) -> dict[str, str]:
         """Labels of what is known. Memory is rounded down to GiB: `24Gi`."""
-        said = {
+        values = {
             "gpu.vendor": self.vendor,
             "gpu.vram": None if self.vram is None else f"{self.vram // _GIB}Gi",
             "gpu.arch": self.arch,
@@ -51,7 +51,7 @@ class NodeLabels:
             "gpu.memory": _UNIFIED if self.unified else None,
             "cpu.avx512": _truth(self.avx512),
         }
-        return {prefix + key: value for key, value in said.items() if value is not None}
+        return {prefix + key: value for key, value in values.items() if value is not None}
 
     def annotations(self, prefix: str = DEFAULT_PREFIX) -> dict[str, str]:
         return {} if self.vram is None else {prefix + VRAM_MIB: str(self.vram // _MIB)}
@@ -65,18 +65,18 @@ class NodeLabels:
     ) -> NodeLabels:
         """What a node's labels say. A value that makes no sense is not known."""
 
-        def said(key: str) -> str | None:
+        def label(key: str) -> str | None:
             return labels.get(prefix + key) or None
 
         exact = _count((annotations or {}).get(prefix + VRAM_MIB))
         return cls(
-            vendor=said("gpu.vendor"),
-            vram=_bytes(said("gpu.vram")) if exact is None else exact * _MIB,
-            arch=said("gpu.arch"),
-            int4=_TRUTH.get(said("gpu.int4") or ""),
-            count=_count(said("gpu.count")),
-            avx512=_TRUTH.get(said("cpu.avx512") or ""),
-            unified=said("gpu.memory") == _UNIFIED,
+            vendor=label("gpu.vendor"),
+            vram=_bytes(label("gpu.vram")) if exact is None else exact * _MIB,
+            arch=label("gpu.arch"),
+            int4=_TRUTH.get(label("gpu.int4") or ""),
+            count=_count(label("gpu.count")),
+            avx512=_TRUTH.get(label("cpu.avx512") or ""),
+            unified=label("gpu.memory") == _UNIFIED,
         )
 
 

@@ -202,8 +202,8 @@ _SINGLE = (_context, _cache_type, _slots, _prompt_cache, _residents)
 def _together(asked: Asked, fits: Fits) -> Offer | None:
     """Several settings at their minimum, as few as possible, with the largest context then."""
     words: dict[str, str] = {}
-    for setting, said, change in _smallest(asked):
-        words[setting], asked = said, asked.changed(change)
+    for setting, text, change in _smallest(asked):
+        words[setting], asked = text, asked.changed(change)
         if fits(asked):
             return ", ".join(words.values()), asked
         if context := _context(asked, fits):

@@ -66,8 +66,8 @@ class ArrivalConsole(Console):
         self._hold_json = once and output == "json"
         self._desired: Desired | None = None
         self._since = monotonic()
-        self._said: dict[str, tuple[Stage, str]] = {}
-        self._said_left: Collection[str] = ()
+        self._printed: dict[str, tuple[Stage, str]] = {}
+        self._printed_silent: Collection[str] = ()
         self._timer: threading.Timer | None = None
         self._is_told = False  # the arrival at this revision was reported
         self.first: Plan | None = None
@@ -89,7 +89,7 @@ class ArrivalConsole(Console):
         self.agents.wake_with_next_observation()
         self._desired = desired
         self._since = monotonic()
-        self._said.clear()
+        self._printed.clear()
         self._is_told = False
 
     def on_planned(self, planned: Pass) -> None:
@@ -142,7 +142,7 @@ class ArrivalConsole(Console):
             self.last.changes if self.last else (),
             self.last.blocked if self.last else (),
         )
-        is_first = not self._said
+        is_first = not self._printed
         for arrival in self.arrivals:
             self._say(arrival, quiet=is_first and arrival.stage is Stage.READY)
         for node, why in self.agents.asleep.items():
@@ -154,15 +154,15 @@ class ArrivalConsole(Console):
         """Machines that left the fleet, and do not say what they run; what others say is blocked in
         the plan."""
         silent = {node.name: node.words for node in self.agents.left if node.state is None}
-        for name in sorted(silent.keys() - self._said_left):
+        for name in sorted(silent.keys() - self._printed_silent):
             self._out.say(printable(silent[name]), Tone.CHANGE)
-        self._said_left = silent.keys()
+        self._printed_silent = silent.keys()
 
     def _say(self, arrival: Arrival, *, quiet: bool) -> None:
         news = (arrival.stage, arrival.why)
-        if self._said.get(arrival.node) == news:
+        if self._printed.get(arrival.node) == news:
             return
-        self._said[arrival.node] = news
+        self._printed[arrival.node] = news
         if not quiet:
             revision = short_revision(self._desired.fleet.revision) if self._desired else ""
             text = printable(f"{arrival.node}  {in_words(arrival, revision)}")

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         if at.fetch() is None:
             raise at.findings.failure or UsageError("the fleet has no revision to look at")
         found = at.compare()
-        everything = local.as_said_here(args, status_of(at, found))
+        everything = local.as_reported_here(args, status_of(at, found))
         chosen(args, everything)  # an unknown name
         if args.again:
             ask_again(at, found.plan, refs)

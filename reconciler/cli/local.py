@@ -121,7 +121,7 @@ def remembered_node(args: argparse.Namespace) -> str | None:
     return node_name.remembered_node(_state_root(args))
 
 
-def as_said_here(args: argparse.Namespace, status: Status) -> Status:
+def as_reported_here(args: argparse.Namespace, status: Status) -> Status:
     """With the speeds that were measured on this machine, and what its agent says of each process,
     where it is what was looked at: there no agent was asked."""
     from agent.server.here import as_its_agent_says, asked

@@ -72,8 +72,8 @@ def _failures(plan: Plan) -> Mapping[str, Verdicts]:
 def _not_whole(observed: Observation, verdicts: Mapping[str, Verdicts]) -> Observation:
     """With what each cluster's Fleet says was refused: also what has no document to say it."""
     targets = dict(observed.targets)
-    for target, said in verdicts.items():
-        why = [message for ref, (_, message) in said.items() if ref.kind == "Fleet"]
+    for target, refused in verdicts.items():
+        why = [message for ref, (_, message) in refused.items() if ref.kind == "Fleet"]
         if why and target in targets and not targets[target].message:
             targets[target] = replace(targets[target], message=why[0])
     return replace(observed, targets=targets)

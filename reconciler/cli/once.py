@@ -79,9 +79,9 @@ class Recorder(Console):
 
     def say_missing(self, waiting: _Waiting, timeout_s: float) -> None:
         """At the end of a run that waited in vain: what for, a line a service."""
-        said = {o.change.ref: o.message for o in self.outcomes if o.message}
+        messages = {o.change.ref: o.message for o in self.outcomes if o.message}
         for ref, instance in waiting.items():
-            why = said.get(ref) or "not there yet"
+            why = messages.get(ref) or "not there yet"
             if instance is not None:
                 why = ": ".join(filter(None, (instance.reason, instance.message)))
             more = _GOES_ON.get(instance.reason if instance else "", "")

@@ -68,7 +68,7 @@ def _show(args: argparse.Namespace, at: Inspection) -> int:
         return follow(args, _Newest(args, at).look)
     if at.findings.failure is not None:
         tell(printable(str(at.findings.failure)))
-    everything = local.as_said_here(args, look(at))
+    everything = local.as_reported_here(args, look(at))
     status = chosen(args, everything)
     show(args, status)
     if args.local is None:
@@ -122,7 +122,7 @@ class _Newest:
             self._again_at = time.monotonic() + _FETCH_EVERY_S
             self._at.fetch()
             self._say()
-        return local.as_said_here(self._args, look(self._at))
+        return local.as_reported_here(self._args, look(self._at))
 
     def _say(self) -> None:
         """Why it is not the newest that there is, once."""

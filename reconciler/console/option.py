@@ -92,8 +92,8 @@ def _can_read(option: Option, text: str) -> bool:
 
 
 def _help(option: Option) -> str:
-    is_said = option.fallback is None or "default" in option.help
-    return option.help if is_said else f"{option.help} (default: {option.fallback})"
+    names_default = option.fallback is None or "default" in option.help
+    return option.help if names_default else f"{option.help} (default: {option.fallback})"
 
 
 def as_words(args: argparse.Namespace, options: Iterable[Option]) -> tuple[str, ...]:
@@ -167,8 +167,8 @@ def _reader(option: Option) -> Callable[[str], Any]:
             return option.read(text)
         except ValueError as error:
             names = (option.variable, option.foreign_variable)
-            said = next((name for name in names if name and os.environ.get(name)), None)
-            where = f" (also said by ${said})" if said else ""
+            variable = next((name for name in names if name and os.environ.get(name)), None)
+            where = f" (also said by ${variable})" if variable else ""
             raise argparse.ArgumentTypeError(f"{text!r}: {error}{where}") from error
 
     return read

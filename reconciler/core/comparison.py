@@ -119,8 +119,8 @@ def _remove(have: Instance, home: Workload | None, causes: Causes) -> Change | B
             home=there,
         )
     where = causes.removal(have.ref, have.source)
-    said = have.inputs.get("lifecycle", {}).get("prune")
-    if "disabled" in (said, have.by_hand.get("prune")):
+    prune = have.inputs.get("lifecycle", {}).get("prune")
+    if "disabled" in (prune, have.by_hand.get("prune")):
         message = "no longer declared, kept by its prune annotation; stop it by hand"
         return Blocked(have.ref, "PruneDisabled", message, where, have.target, (have.ref,))
     message = f"no longer declared; {have.message}" if _is_going(have) else ""

@@ -87,8 +87,8 @@ class _Disk:
         after = None if None in self.absent.values() else self._left_bytes
         impact = replace(change.impact, disk=DiskImpact(self.seen.path, left, after))
         if (more := self._removed_bytes - removed) > 0:
-            said = f"removes {show_bytes(more)} of models and unfinished downloads that make room"
-            change = replace(change, message="; ".join(filter(None, (change.message, said))))
+            reason = f"removes {show_bytes(more)} of models and unfinished downloads that make room"
+            change = replace(change, message="; ".join(filter(None, (change.message, reason))))
         return replace(change, impact=impact)
 
     @property

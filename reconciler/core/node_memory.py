@@ -158,8 +158,8 @@ def _used_by_others(state: TargetState | None) -> dict[str, int]:
 
 
 def _overridden(change: Change, why: str) -> Change:
-    said = f"MemoryOverridden: {why}"
-    return replace(change, message="; ".join(filter(None, (change.message, said))))
+    reason = f"MemoryOverridden: {why}"
+    return replace(change, message="; ".join(filter(None, (change.message, reason))))
 
 
 def _refusal(

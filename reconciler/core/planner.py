@@ -224,8 +224,8 @@ _NEVER_HELD = ("RestartedByHand", *ENDED)  # by a person's hand; nothing was lef
 def _is_held(want: Workload | None, have: Instance) -> bool:
     """The annotation on the object; on one that is gone, what it said last. Also where somebody
     put it on what runs."""
-    said = want.lifecycle if want else have.inputs.get("lifecycle", {})
-    return "true" in (said.get("hold"), have.by_hand.get("hold"))
+    lifecycle = want.lifecycle if want else have.inputs.get("lifecycle", {})
+    return "true" in (lifecycle.get("hold"), have.by_hand.get("hold"))
 
 
 def _leave_alone(step: Change) -> Change | Blocked:

@@ -79,8 +79,8 @@ def with_projectors(models: Iterable[ModelFile]) -> tuple[ModelFile, ...]:
 def known_by(inputs: Mapping[str, Any]) -> frozenset[str]:
     """The identities of the bytes (`ModelFile.identities`) in `Workload.inputs`, which may have
     come over a network."""
-    said = (model.get(key) for model in inputs.get("models", ()) for key in _NAMES_OF_BYTES)
-    return frozenset(public_source(name) for name in said if isinstance(name, str))
+    digests = (model.get(key) for model in inputs.get("models", ()) for key in _NAMES_OF_BYTES)
+    return frozenset(public_source(name) for name in digests if isinstance(name, str))
 
 
 def public_inputs(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -92,8 +92,8 @@ def public_inputs(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _public_sources(model: Mapping[str, Any]) -> dict[str, str]:
-    said = ((key, model.get(key)) for key in _SOURCES)
-    return {key: public_source(source) for key, source in said if isinstance(source, str)}
+    sources = ((key, model.get(key)) for key in _SOURCES)
+    return {key: public_source(source) for key, source in sources if isinstance(source, str)}
 
 
 _SOURCES = ("source", "mmproj")

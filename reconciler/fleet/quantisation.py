@@ -18,6 +18,6 @@ _EIGHT = re.compile(r"(?<![a-z0-9])(int8|8-?bits?|w8a(8|16)|q8_0)(?![a-z0-9])")
 def is_of_4_bits(model: Mapping[str, Any]) -> bool:
     """Whether one of `Workload.inputs["models"]` says so. Unknown counts as no."""
     files = model.get("files")
-    said = [model.get("source"), *(files if isinstance(files, list) else ())]
-    names = [word.partition("?")[0].lower() for word in said if isinstance(word, str)]
+    sources = [model.get("source"), *(files if isinstance(files, list) else ())]
+    names = [word.partition("?")[0].lower() for word in sources if isinstance(word, str)]
     return any(_FOUR.search(name) and not _EIGHT.search(name) for name in names)

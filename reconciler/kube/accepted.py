@@ -13,24 +13,24 @@ _SHORTEST = 7  # of a commit's id, as git shows one
 def is_accepted(api: ApiServer, fleet: str, head: str) -> bool:
     """Whether the annotation names this commit, by all of its id or its beginning. Raises
     ClusterError."""
-    said = _said(api, fleet)
-    return len(said) >= _SHORTEST and head.startswith(said)
+    digest = _accepted_digest(api, fleet)
+    return len(digest) >= _SHORTEST and head.startswith(digest)
 
 
 def withdraw(api: ApiServer, fleet: str) -> None:
     """Take the annotation away, where nobody has written another since. Raises ClusterError."""
-    said = _said(api, fleet)
-    if not said:
+    digest = _accepted_digest(api, fleet)
+    if not digest:
         return
     path = "/metadata/annotations/" + ACCEPT_ANNOTATION.replace("/", "~1")
     operations = [
-        {"op": "test", "path": path, "value": said},
+        {"op": "test", "path": path, "value": digest},
         {"op": "remove", "path": path},
     ]
     api.patch(_id(fleet), operations)
 
 
-def _said(api: ApiServer, fleet: str) -> str:
+def _accepted_digest(api: ApiServer, fleet: str) -> str:
     live = api.get(_id(fleet)) or {}
     annotations = (live.get("metadata") or {}).get("annotations") or {}
     return str(annotations.get(ACCEPT_ANNOTATION) or "")

@@ -252,8 +252,8 @@ def write_parent(
 def _says(live: Manifest, wanted: Mapping[str, Any]) -> bool:
     def told(manifest: Mapping[str, Any]) -> tuple[Any, ...]:
         metadata = manifest["metadata"]
-        labels, said = metadata.get("labels") or {}, metadata.get("annotations") or {}
+        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
         names = (KINDS_ANNOTATION, NAMESPACES_ANNOTATION, TOOLING_ANNOTATION)
-        return (*(said.get(name) for name in names), labels, manifest.get("data") or {})
+        return (*(annotations.get(name) for name in names), labels, manifest.get("data") or {})
 
     return told(live) == told(wanted)

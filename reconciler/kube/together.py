@@ -199,8 +199,8 @@ class Together:
 
 
 def _handover_s(change: Change) -> float:
-    said = change.desired.lifecycle.get("rollout.handover") if change.desired else None
-    return _HANDOVER_S if said is None else float(said)
+    seconds = change.desired.lifecycle.get("rollout.handover") if change.desired else None
+    return _HANDOVER_S if seconds is None else float(seconds)
 
 
 def _without(observed: Observation, target: str, why: str) -> FleetObservation:

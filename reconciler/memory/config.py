@@ -30,12 +30,14 @@ _KEYS = {
 def facts_of_files(sizes: Mapping[str, int], config: bytes | None) -> ModelFacts:
     """Facts from the sizes of a model's files by name, and its config.json if there is one. Missing
     or malformed values are left out. Never raises."""
-    said = _mapping(_parsed(config))
-    said |= _mapping(said.get("text_config"))  # of a multimodal model
-    architecture = said.get("model_type")
+    settings = _mapping(_parsed(config))
+    settings |= _mapping(settings.get("text_config"))  # of a multimodal model
+    architecture = settings.get("model_type")
     name = architecture if isinstance(architecture, str) else ""
-    keys = {f"{name}.{key}": n for field, key in _KEYS.items() if (n := _count(said.get(field)))}
-    if head := _count(said.get("head_dim")):
+    keys = {
+        f"{name}.{key}": n for field, key in _KEYS.items() if (n := _count(settings.get(field)))
+    }
+    if head := _count(settings.get("head_dim")):
         keys |= {f"{name}.attention.key_length": head, f"{name}.attention.value_length": head}
     if keys.get(f"{name}.block_count", 0) > _MOST_LAYERS:
         keys = {}
@@ -46,7 +48,7 @@ def facts_of_files(sizes: Mapping[str, int], config: bytes | None) -> ModelFacts
         weights_bytes=sum(weights.values()),
         repackable_bytes=0,
         tensor_count=0,
-        vocabulary=_count(said.get("vocab_size")) or 0,
+        vocabulary=_count(settings.get("vocab_size")) or 0,
         keys=MappingProxyType(keys),
     )
 

@@ -33,8 +33,8 @@ def family(row: MetricRow, series: Series) -> Metric:
 def info(row: MetricRow, *values: str | None) -> Metric:
     """One series, whose labels are what it says; None leaves a label out."""
     _expect(row, len(values))
-    said = {n: v for n, v in zip(row.labels, values, strict=True) if v is not None}
-    return InfoMetricFamily(row.name.removesuffix("_info"), row.help, said)
+    labels = {n: v for n, v in zip(row.labels, values, strict=True) if v is not None}
+    return InfoMetricFamily(row.name.removesuffix("_info"), row.help, labels)
 
 
 def exposition(collect: Callable[[], Iterable[Metric]], accept: str) -> tuple[bytes, str]:

@@ -95,11 +95,11 @@ def push(target: str, files: Iterable[PushedFile], tell: Callable[[str], None]) 
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """`said` is the beginning of the body, for people."""
+    """`text` is the beginning of the body, for people."""
 
     status: int
     location: str
-    said: str
+    text: str
 
 
 class _Writer:
@@ -183,14 +183,14 @@ class _Writer:
                 f"{self.where}: the registry does not let this machine write there: `docker login`"
                 " or `oras login` as this user, with an account that may push"
             )
-        raise ModelError(f"{self.where}: the registry answers HTTP {reply.status}: {reply.said}")
+        raise ModelError(f"{self.where}: the registry answers HTTP {reply.status}: {reply.text}")
 
 
 def _reply(response: requests.Response) -> _Reply:
     with response:
-        said = response.raw.read(_MOST_SAID, decode_content=True).decode(errors="replace")
+        body = response.raw.read(_MOST_SAID, decode_content=True).decode(errors="replace")
     location = response.headers.get("Location", "")
-    return _Reply(response.status_code, location, printable(" ".join(said.split())))
+    return _Reply(response.status_code, location, printable(" ".join(body.split())))
 
 
 def _digest(data: bytes) -> str:

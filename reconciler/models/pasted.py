@@ -28,8 +28,8 @@ def as_source(text: str) -> str | None:
     command = re.fullmatch(_COMMAND, text.strip()) if has_words else None
     if command is None:
         return _answer(text, _CERTAIN)
-    said = re.sub(r"\s-.*$", "", command["rest"])
-    return _answer(said, (*_CERTAIN, *_MAYBE)) or f"a command, not an address; {_ANY_FILE}"
+    source = re.sub(r"\s-.*$", "", command["rest"])
+    return _answer(source, (*_CERTAIN, *_MAYBE)) or f"a command, not an address; {_ANY_FILE}"
 
 
 def as_missing(path: str) -> str | None:

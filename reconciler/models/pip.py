@@ -131,8 +131,8 @@ def _parse_report(report: bytes) -> tuple[WheelLocation, ...]:
 
 
 def _wheel(found: Mapping[str, Any]) -> WheelLocation:
-    said = found["metadata"].get("requires_dist") or ()
-    requires = dict.fromkeys(r for line in said if (r := exact_requirement(str(line))))
+    requirements = found["metadata"].get("requires_dist") or ()
+    requires = dict.fromkeys(r for line in requirements if (r := exact_requirement(str(line))))
     archive = found["download_info"]["archive_info"]
     return WheelLocation(
         str(found["download_info"]["url"]), archive.get("hashes", {}).get("sha256"), tuple(requires)

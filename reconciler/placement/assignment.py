@@ -120,9 +120,9 @@ def beside_others(assignment: Assignment, others: Others) -> tuple[Hold, ...]:
     use."""
     if not others or all(h.finding.rule != "MemoryFits" for h in assignment.held):
         return assignment.held
-    said = {(frozenset({n}), f.ref): f for n, f in explain(assignment.admissions, others)}
+    findings = {(frozenset({n}), f.ref): f for n, f in explain(assignment.admissions, others)}
     return tuple(
-        replace(held, finding=said.get((held.nodes, held.finding.ref), held.finding))
+        replace(held, finding=findings.get((held.nodes, held.finding.ref), held.finding))
         if held.finding.rule == "MemoryFits"
         else held
         for held in assignment.held

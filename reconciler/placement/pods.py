@@ -184,9 +184,9 @@ def overfull(admissions: Iterable[Admission]) -> Iterator[Finding]:
         if pool is None:
             continue
         running = [s for s in admission.admitted if not s.workload.suspended]
-        said = [*_devices(node, pool, running), *_memory(node, pool, running)]
-        if said:
-            message = f"{'; '.join(said)}: pods beyond that wait (Pending)"
+        findings = [*_devices(node, pool, running), *_memory(node, pool, running)]
+        if findings:
+            message = f"{'; '.join(findings)}: pods beyond that wait (Pending)"
             yield Finding("PoolFull", node.ref, "spec.kubernetes", message)
 
 

@@ -205,8 +205,10 @@ class Status:
 
     @cached_property
     def _told_speeds(self) -> dict[tuple[str, ObjectRef], float | None]:
-        said = ((t, i) for t, answer in self.states.items() for i in reversed(answer.instances))
-        return {(target, read_ref(i.ref)): i.tokens_per_second for target, i in said}
+        instances = (
+            (t, i) for t, answer in self.states.items() for i in reversed(answer.instances)
+        )
+        return {(target, read_ref(i.ref)): i.tokens_per_second for target, i in instances}
 
 
 def _grouped(rows: Iterable[tuple[Key, T]]) -> dict[Key, list[T]]:

@@ -185,8 +185,8 @@ def _address_words(instance: Instance) -> Iterator[Fact]:
         ("", [api.name for api in found if api.below_v1]),
         ("without /v1 for Anthropic's ", [api.name for api in found if not api.below_v1]),
     )
-    if said := "; ".join(f"{where}{', '.join(names)}" for where, names in parts if names):
-        yield Tone.QUIET, f"base_url {base_url(instance)} for {said}"
+    if text := "; ".join(f"{where}{', '.join(names)}" for where, names in parts if names):
+        yield Tone.QUIET, f"base_url {base_url(instance)} for {text}"
 
 
 def _words_below(

@@ -115,11 +115,11 @@ class _Count:
         if found is None and any(anchor == event.anchor for anchor, _ in open_nodes):
             return _Size(MAX_NODES + 1, 0)  # it contains itself
         if found is None:
-            said = (
+            message = (
                 f"not valid YAML: unknown anchor {event.anchor}; define it with & before it in the"
                 " same document, or quote the value that begins with *"
             )
-            raise AliasError("YamlSyntax", said, event.place)
+            raise AliasError("YamlSyntax", message, event.place)
         return found
 
 

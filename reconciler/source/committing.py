@@ -126,8 +126,8 @@ def push(root: Path) -> str:
             raise SourceError(f"{root}: not pushed: {why} `git pull --rebase`, then `git push`")
         refused = [info.summary.strip() for info in told if info.flags & PushInfo.ERROR]
         hooks = [line for line in progress.other_lines if line.startswith("remote: ")]
-        said = [*refused, *hooks] or [_error_text(error) for error in (told.error,) if error]
-        why = _one_line("\n".join(said))
+        lines = [*refused, *hooks] or [_error_text(error) for error in (told.error,) if error]
+        why = _one_line("\n".join(lines))
         raise SourceError(f"{root}: not pushed: {why}; {kept}: `git push` tries again")
 
 

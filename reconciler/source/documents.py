@@ -144,8 +144,8 @@ def _syntax(text: str, message: str) -> _UnreadableFile:
         twice = next((d for p in places.locate(text) for d in p.duplicates), None)
         if twice:
             field = short_field(twice.field)
-            said = f"{field} is set twice, first on line {twice.first_line}; keep one of them"
-            return _UnreadableFile("YamlSyntax", said, twice.place)
+            repeated = f"{field} is set twice, first on line {twice.first_line}; keep one of them"
+            return _UnreadableFile("YamlSyntax", repeated, twice.place)
     ats = [Place(int(at[1]), int(at[2])) for at in _AT.finditer(message)]
     position = _AT_POSITION.search(message)
     place = ats[0] if ats else Place(1, 1)

@@ -153,8 +153,8 @@ class FieldHistory:
             after = self._after(step, ref)
             if not isinstance(after, _Unreadable):
                 if not is_known:
-                    now, is_known = _said(after, field), True
-                elif not _is_same(_said(after, field), now):
+                    now, is_known = _value_of(after, field), True
+                elif not _is_same(_value_of(after, field), now):
                     continue  # on another branch, which did not prevail
                 else:
                     unread = None
@@ -165,7 +165,7 @@ class FieldHistory:
             same = [
                 number
                 for number, before in enumerate(found)
-                if before.document is not None and _is_same(_said(before.document, field), now)
+                if before.document is not None and _is_same(_value_of(before.document, field), now)
             ]
             if not same:
                 existed = any(before.document is not None for before in found)
@@ -325,7 +325,7 @@ def _documents(parts: Iterable[bytes], others: set[bytes]) -> _Documents | None:
     return {ref: content for content in ours if (ref := ref_of(content))}
 
 
-def _said(document: Any, field: str) -> Any:  # noqa: ANN401 - any JSON
+def _value_of(document: Any, field: str) -> Any:  # noqa: ANN401 - any JSON
     """What a document says of a field; None: nothing."""
     return None if document is None else value_at(document, field)
 

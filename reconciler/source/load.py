@@ -230,11 +230,11 @@ def _beside_mistakes(
     of_each = (finding for _, rest in read.values() for finding in check_one(rest.resource))
     for finding in (*of_all, *of_each):
         document, rest = read.get(finding.ref, (None, None))
-        said = rest.said(finding) if rest else None
-        if document and said:
-            place = located.find(document.origin, said.field)
-            path, rule = document.origin.path, said.rule
-            yield problem_at(path, place, rule, said.field, said.message, said.ref)
+        mistake = rest.reported(finding) if rest else None
+        if document and mistake:
+            place = located.find(document.origin, mistake.field)
+            path, rule = document.origin.path, mistake.rule
+            yield problem_at(path, place, rule, mistake.field, mistake.message, mistake.ref)
 
 
 def _known(

@@ -157,14 +157,14 @@ def _mistakes(validator: KindValidator, error: Violation, excluded: str) -> Iter
         name = details["property"]
         yield Mistake(rule, field, f'"{name}" is missing here; add it')
     else:
-        said = _by_name(validator, error) or _sentence(validator, error)
-        yield Mistake(rule, field, said, kind == "enum" and _is_strange(error))
+        text = _by_name(validator, error) or _sentence(validator, error)
+        yield Mistake(rule, field, text, kind == "enum" and _is_strange(error))
 
 
 def _sentence(validator: KindValidator, error: Violation) -> str:
     schema = _schema_of(validator, error.schema_path)
-    said = sentence(error.keyword, error.instance, error.details, schema, validator.schema)
-    return said or f"{error.message}; see the schema"
+    text = sentence(error.keyword, error.instance, error.details, schema, validator.schema)
+    return text or f"{error.message}; see the schema"
 
 
 def _is_strange(error: Violation) -> bool:

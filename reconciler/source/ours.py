@@ -74,8 +74,8 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
         version = content.get("apiVersion") if isinstance(content, dict) else None
         if not isinstance(version, str) or not version.startswith(_OURS):
             if stray := _stray(content):
-                said = tuple(at.placed(index, [stray], ref_of(content)))
-                unfit.append(Unfit(index, content, said, is_newer=False))
+                placed = tuple(at.placed(index, [stray], ref_of(content)))
+                unfit.append(Unfit(index, content, placed, is_newer=False))
                 continue
             lists = list(_lists_of_ours(content))
             if isinstance(content, dict) and is_kin(content):
@@ -86,8 +86,8 @@ def select(path: str, text: str, loaded: list[Any]) -> Reading:
         found = list(_unfit(content, has_tags=has_tags))
         if found:
             ref = ref_of(content)
-            said = tuple(at.placed(index, found, ref))
-            unfit.append(Unfit(index, content, said, ref is not None and _is_newer(content)))
+            placed = tuple(at.placed(index, found, ref))
+            unfit.append(Unfit(index, content, placed, ref is not None and _is_newer(content)))
         else:
             documents.append(Document(index, content["kind"], content))
     return Reading(tuple(documents), others, tuple(problems), tuple(unfit), tuple(kin))

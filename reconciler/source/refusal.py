@@ -19,9 +19,9 @@ def unreachable(
     credentials; it stays where nothing more is known."""
     if NO_MEMORY.search(stderr):
         return SourceError(f"{address.shown}: {message}")
-    for sign, said in _ROWS.items():
+    for sign, reason in _ROWS.items():
         if found := re.search(sign, stderr, re.IGNORECASE):
-            return SourceError(f"{address.shown}: {said(address, credentials, found)}")
+            return SourceError(f"{address.shown}: {reason(address, credentials, found)}")
     return SourceError(f"{address.shown}: {message}")
 
 

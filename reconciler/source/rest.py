@@ -33,7 +33,7 @@ class Rest:
         """Whether its mistakes are fields that are near to none: without them it says the same."""
         return not self.unsure and not self.written
 
-    def said(self, finding: Finding) -> Finding | None:
+    def reported(self, finding: Finding) -> Finding | None:
         """A finding about it, by the fields that are written; None: it may follow from a
         mistake."""
         if any(_is_within(f, finding.field) or _is_within(finding.field, f) for f in self.unsure):

@@ -28,9 +28,9 @@ def sentence(
         return None
     if keyword == "pattern" and _needs_quotes(value, details["pattern"]):
         return f"expected text, not {_shown(value)}; put it in quotes"
-    said = _SENTENCES[keyword](value, {**details, "anyOf": schema.get("anyOf", ())})
+    text = _SENTENCES[keyword](value, {**details, "anyOf": schema.get("anyOf", ())})
     written = meant(value, schema, root) if keyword in _OF_SPELLING and value is not None else None
-    return f"{said.partition('; ')[0]}; write {written}" if written else said
+    return f"{text.partition('; ')[0]}; write {written}" if written else text
 
 
 def _needs_quotes(value: object, pattern: str) -> bool:

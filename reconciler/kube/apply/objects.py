@@ -107,7 +107,7 @@ class _Run:
         if waits := self._waits(change, oid):
             return Outcome(change, Result.SKIPPED, f"waits for {waits}")
         try:
-            said = self.pace.run(lambda: self.writer.carry_out(change, oid))
+            refused = self.pace.run(lambda: self.writer.carry_out(change, oid))
         except Unreachable as error:
             self.falters += 1
             if not isinstance(error, Faltered) or self.falters >= MOST_FALTERS:
@@ -119,8 +119,10 @@ class _Run:
             return outcome
         self.falters = 0
         self.refusals.taken(change)
-        log.info("%s %s on %s%s", change.action, oid.label, change.target, f": {said}" * bool(said))
-        return Outcome(change, Result.APPLIED, said)
+        log.info(
+            "%s %s on %s%s", change.action, oid.label, change.target, f": {refused}" * bool(refused)
+        )
+        return Outcome(change, Result.APPLIED, refused)
 
     def _failed(self, change: Change, oid: ObjectId, error: ReconcilerError) -> Outcome:
         why = scrubbed(str(error), self.writer.live.get(oid), change.manifest or {})

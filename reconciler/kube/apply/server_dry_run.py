@@ -120,8 +120,8 @@ def _would_change(change: Change, have: Manifest, after: Manifest) -> bool:
 
 def _content(manifest: Manifest) -> dict[str, Any]:
     metadata = {k: v for k, v in manifest["metadata"].items() if k not in _SERVER_OWN}
-    said = metadata.get("annotations") or {}
-    metadata["annotations"] = {k: v for k, v in said.items() if k != APPLIED_ANNOTATION}
+    annotations = metadata.get("annotations") or {}
+    metadata["annotations"] = {k: v for k, v in annotations.items() if k != APPLIED_ANNOTATION}
     return {**{k: v for k, v in manifest.items() if k != "status"}, "metadata": metadata}
 
 

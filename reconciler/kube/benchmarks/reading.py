@@ -46,8 +46,8 @@ class Measured:
 
 def asked_of(live: Manifest | None) -> str | None:
     """The words by which somebody asks for another measurement; they name no time."""
-    said = ((live or {}).get("metadata") or {}).get("annotations") or {}
-    return str(said.get(MEASURE_AGAIN_ANNOTATION) or "")[:_MOST_WORD] or None
+    annotations = ((live or {}).get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(MEASURE_AGAIN_ANNOTATION) or "")[:_MOST_WORD] or None
 
 
 def read_evidence(config_map: Manifest) -> KnownResult:
@@ -66,9 +66,9 @@ def read_attempt(job: Manifest, pods: Iterable[Manifest]) -> JobAttempt | None:
     metadata, ref = job["metadata"], service_of(job)
     if ref is None or not is_benchmark(job) or metadata.get("deletionTimestamp"):
         return None
-    said = metadata.get("annotations") or {}
-    key = _key(said.get(KEY_ANNOTATION))
-    number = str(said.get(ATTEMPT_ANNOTATION) or "")
+    annotations = metadata.get("annotations") or {}
+    key = _key(annotations.get(KEY_ANNOTATION))
+    number = str(annotations.get(ATTEMPT_ANNOTATION) or "")
     is_number = number.isascii() and number.isdecimal() and len(number) < 6
     ended_at, why = _end(job)
     oid, at = id_of(job), int(number) if is_number else 1

@@ -105,10 +105,10 @@ def serving_pods(
     for pod in pods:
         ref = service_of(pod)
         metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-        said = metadata.get("annotations") or {}
+        annotations = metadata.get("annotations") or {}
         if ref is None or not is_serving(pod):
             continue
-        if current.get(ref) != said.get(INPUTS_DIGEST_ANNOTATION) or ref not in current:
+        if current.get(ref) != annotations.get(INPUTS_DIGEST_ANNOTATION) or ref not in current:
             continue
         node, address = nodes.get(spec.get("nodeName", "")), _address(status.get("podIP"))
         device = None if node is None else _device(spec, node, prefix)

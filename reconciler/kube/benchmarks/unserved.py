@@ -149,8 +149,8 @@ class _Hardware:
         for name, node in sorted(nodes.items()):
             texts = node["metadata"].get("labels") or {}
             if all(key in texts for key in _OF_A_CLASS):
-                said = NodeLabels.read(texts, node["metadata"].get("annotations") or {})
-                kind = replace(said, count=None, avx512=None)
+                node_labels = NodeLabels.read(texts, node["metadata"].get("annotations") or {})
+                kind = replace(node_labels, count=None, avx512=None)
                 kinds.setdefault(kind, []).append((name, node))
         return cls(kinds, _taken(pods))
 
@@ -177,8 +177,12 @@ class _Hardware:
         for name, node in self.kinds[labels]:
             texts = node["metadata"]["labels"]
             offered = offered_gpus(node, resource)
-            said = NodeLabels.read(texts)
-            if not 0 < gpus <= offered or is_shared(said, offered) or not _is_open(wants, node):
+            node_labels = NodeLabels.read(texts)
+            if (
+                not 0 < gpus <= offered
+                or is_shared(node_labels, offered)
+                or not _is_open(wants, node)
+            ):
                 continue
             is_free = offered - self.taken.get((name, resource), 0) >= gpus
             found = _Room(tuple((key, texts[key]) for key in _OF_A_CLASS), is_free)

@@ -53,25 +53,25 @@ def error_of(
     status: int, body: bytes, retry_after: str | None, *, what: str, cluster: str
 ) -> ClusterError:
     """The error of a response. `what` was tried, such as "apply Deployment default/chat"."""
-    said = _status_object(body)
+    status_object = _status_object(body)
     asked = f"cluster {cluster}: {what}"
     if status == 429 or (status == 503 and retry_after is not None):
         pause_s = _seconds(retry_after)
         return Throttled(f"{asked}: the API server asks for a pause of {pause_s:g} s", pause_s)
-    text = _text(said, body)
+    text = _text(status_object, body)
     if status == 500 and (found := _UNTYPED.search(text)):
         return _undeclared(asked, found[1])
     if status >= 500:
-        trouble = Faltered if status == 500 and said else Unreachable
+        trouble = Faltered if status == 500 and status_object else Unreachable
         return trouble(f"{asked}: the API server is in trouble ({status}): {text}")
     if status < 400:
         return Unreachable(f"{asked}: answered with {status}; is that an API server's URL?")
     make = _MAKERS.get(status, _refused)
-    return make(asked, said, text)
+    return make(asked, status_object, text)
 
 
-def _conflict(asked: str, said: Mapping[str, Any], text: str) -> ClusterError:
-    rows = [row for row in _details(said) if row.get("reason") == "FieldManagerConflict"]
+def _conflict(asked: str, status: Mapping[str, Any], text: str) -> ClusterError:
+    rows = [row for row in _details(status) if row.get("reason") == "FieldManagerConflict"]
     owners = [
         (owner[1].replace('\\"', '"'), str(row.get("field", "")))
         for row in rows
@@ -83,12 +83,12 @@ def _conflict(asked: str, said: Mapping[str, Any], text: str) -> ClusterError:
     return Conflict(f"{asked}: {listed}", tuple(owners))
 
 
-def _denied(asked: str, said: Mapping[str, Any], text: str) -> ClusterError:
+def _denied(asked: str, status: Mapping[str, Any], text: str) -> ClusterError:
     """403 is returned by the authorizer, and also by admission: quotas, webhooks, terminating
     namespaces."""
     if 'User "' in text and " cannot " in text:
         return Denied(f"{asked}: {text}")
-    return _refused(asked, said, text)
+    return _refused(asked, status, text)
 
 
 def _undeclared(asked: str, text: str) -> ClusterError:
@@ -99,17 +99,17 @@ def _undeclared(asked: str, text: str) -> ClusterError:
     return InvalidObject(f"{asked}: {field} {message}", ((field, message),))
 
 
-def _invalid(asked: str, said: Mapping[str, Any], text: str) -> ClusterError:
+def _invalid(asked: str, status: Mapping[str, Any], text: str) -> ClusterError:
     if text == _UNFIT:
         return Conflict(f"{asked}: it has changed since the patch was made")
-    causes = _causes(said)
+    causes = _causes(status)
     if causes and all(_FIXED.search(message) for _, message in causes):
         return Immutable(f"{asked}: {_listed(causes)}", causes)
-    return _refused(asked, said, text)
+    return _refused(asked, status, text)
 
 
-def _refused(asked: str, said: Mapping[str, Any], text: str) -> ClusterError:
-    causes = _causes(said)
+def _refused(asked: str, status: Mapping[str, Any], text: str) -> ClusterError:
+    causes = _causes(status)
     return InvalidObject(f"{asked}: {_listed(causes) if causes else text}", causes)
 
 
@@ -139,25 +139,25 @@ def warning_text(header: str) -> str:
 
 def _status_object(body: bytes) -> Mapping[str, Any]:
     try:
-        said = orjson.loads(body)
+        status = orjson.loads(body)
     except orjson.JSONDecodeError:
         return {}
-    return said if isinstance(said, dict) and said.get("kind") == "Status" else {}
+    return status if isinstance(status, dict) and status.get("kind") == "Status" else {}
 
 
-def _text(said: Mapping[str, Any], body: bytes) -> str:
-    message = said.get("message") or body.decode(errors="replace")
+def _text(status: Mapping[str, Any], body: bytes) -> str:
+    message = status.get("message") or body.decode(errors="replace")
     return " ".join(str(message).split())[:_MOST_TEXT] or "no reason given"
 
 
-def _details(said: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    details = said.get("details")
+def _details(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    details = status.get("details")
     causes = details.get("causes") if isinstance(details, dict) else None
     return [row for row in causes if isinstance(row, dict)] if isinstance(causes, list) else ()
 
 
-def _causes(said: Mapping[str, Any]) -> Causes:
-    rows = ((str(row.get("field", "")), str(row.get("message", ""))) for row in _details(said))
+def _causes(status: Mapping[str, Any]) -> Causes:
+    rows = ((str(row.get("field", "")), str(row.get("message", ""))) for row in _details(status))
     return tuple((field, _without_value(field, message)) for field, message in rows)
 
 

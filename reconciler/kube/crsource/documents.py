@@ -38,21 +38,21 @@ def documents(objects: Iterable[Manifest]) -> tuple[YamlFile, ...]:
 
 
 def _file(found: Manifest) -> YamlFile:
-    said = document(found)
-    text = to_json(said)
+    content = document(found)
+    text = to_json(content)
     # Lines do not matter for what is refused for its depth, and writing it would recurse as deep.
-    shown = {**said, "spec": {}} if is_too_deep(said) else said
+    shown = {**content, "spec": {}} if is_too_deep(content) else content
     return YamlFile(path_of(found), dump(shown).encode(), hashlib.sha256(text).hexdigest(), text)
 
 
 def document(found: Manifest) -> dict[str, Any]:
     """One object as its author wrote it."""
-    said = found["metadata"]
-    metadata: dict[str, Any] = {"name": said["name"]}
-    if said.get("namespace"):
-        metadata["namespace"] = said["namespace"]
-    labels = {k: v for k, v in (said.get("labels") or {}).items() if k not in _ADDED_LABELS}
-    given = said.get("annotations") or {}
+    live = found["metadata"]
+    metadata: dict[str, Any] = {"name": live["name"]}
+    if live.get("namespace"):
+        metadata["namespace"] = live["namespace"]
+    labels = {k: v for k, v in (live.get("labels") or {}).items() if k not in _ADDED_LABELS}
+    given = live.get("annotations") or {}
     notes = {k: v for k, v in given.items() if k.startswith(_OWN_ANNOTATIONS)}
     metadata |= {"labels": labels} if labels else {}
     metadata |= {"annotations": notes} if notes else {}

@@ -72,12 +72,12 @@ def _as_declared(live: Manifest, entry: Fields) -> Fields:
     are not part of the fleet."""
     if (live["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) != MANAGER:
         return entry  # applied by another program: everything in it is the fleet's
-    said = {word for word, a in _WORDS.items() if put_by_others(live, a) is not None}
-    inputs = _inputs(entry.get("inputs")) if said else {}
+    overridden = {word for word, a in _WORDS.items() if put_by_others(live, a) is not None}
+    inputs = _inputs(entry.get("inputs")) if overridden else {}
     lifecycle = inputs.get("lifecycle")
-    if not isinstance(lifecycle, dict) or said.isdisjoint(lifecycle):
+    if not isinstance(lifecycle, dict) or overridden.isdisjoint(lifecycle):
         return entry
-    kept = {word: value for word, value in lifecycle.items() if word not in said}
+    kept = {word: value for word, value in lifecycle.items() if word not in overridden}
     inputs = {**inputs, "lifecycle": kept}
     return {**entry, "inputs": json.dumps(inputs), "inputsDigest": digest(inputs)}
 
@@ -99,7 +99,7 @@ def heard(
     status = (node or {}).get("status") or {}
     observed = status.get("observed") or {}
     if beat.state is not LeaseState.RENEWED or beat.at is None:
-        why = f"its agent was heard of last at {beat.said or 'an unknown time'}, by its Lease"
+        why = f"its agent was heard of last at {beat.renewed or 'an unknown time'}, by its Lease"
         return AgentReport(None, f"{why}: see whether fleet-agent runs there", beat.at)
     if node is None:
         return AgentReport(
@@ -109,8 +109,8 @@ def heard(
         return AgentReport(None, "its agent is there, and has not said yet what it runs", beat.at)
     name, revision = node["metadata"]["name"], (status.get("desired") or {}).get("revision")
     try:
-        said = _said(name, observed, revision, beat.at) | _services(entries, stood)
-        return AgentReport(AgentAnswer(judged(said, name), age_s=0.0), "", beat.at)
+        state = _node_fields(name, observed, revision, beat.at) | _services(entries, stood)
+        return AgentReport(AgentAnswer(judged(state, name), age_s=0.0), "", beat.at)
     except (AgentError, *_DAMAGE) as error:
         return AgentReport(None, f"what it wrote into the cluster: {error}", beat.at)
 
@@ -119,7 +119,7 @@ def node_id(name: str) -> ObjectId:
     return ObjectId(GROUP, "FleetNode", "", name)
 
 
-def _said(name: str, observed: Fields, desired: str | None, at: float) -> dict[str, Any]:
+def _node_fields(name: str, observed: Fields, desired: str | None, at: float) -> dict[str, Any]:
     """NodeState as JSON, without its services. `desired` is the revision that it should follow."""
     applied = _plain(observed.get("revision"), desired)
     return {

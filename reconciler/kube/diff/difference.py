@@ -271,8 +271,8 @@ def _at(value: Json, key: str) -> Json:
     if key.startswith("k:"):  # a desired item may omit keys that have a default
         keys = parse_json(key[2:])
         for item in value:
-            said = {name for name in keys if isinstance(item, Mapping) and name in item}
-            if said and all(item[name] == keys[name] for name in said):
+            present = {name for name in keys if isinstance(item, Mapping) and name in item}
+            if present and all(item[name] == keys[name] for name in present):
                 return item
     return None
 

@@ -36,7 +36,7 @@ class _Fight:
     taken: deque[float] = field(default_factory=deque)  # when we took it back, seconds
     rests: int = 0  # how often we have left it alone
     rests_until: float = 0.0
-    said: str = ""
+    message: str = ""
 
 
 class Fights:
@@ -64,7 +64,9 @@ class Fights:
 
     def resting(self, now: float) -> Mapping[Key, str]:
         """The fields that are left alone for now, each with a message."""
-        return {key: fight.said for key, fight in self._fights.items() if now < fight.rests_until}
+        return {
+            key: fight.message for key, fight in self._fights.items() if now < fight.rests_until
+        }
 
     def _forget(self, now: float) -> None:
         """Drop what is too long ago to be a fight."""
@@ -79,7 +81,7 @@ class Fights:
         if len(fight.taken) > 1:
             span = max(1, round(fight.taken[-1] - fight.taken[0]))
             who = fight.by or _NOBODY
-            fight.said = (
+            fight.message = (
                 f"{who} and we take {field} of {oid.label} from each other:"
                 f" {len(fight.taken)} times in {_span(span)}. Left as {who} wants it for now;"
                 f" let only one of the two set it"

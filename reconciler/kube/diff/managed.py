@@ -112,11 +112,11 @@ def applied(rows: Iterable[ManagedFields], manager: str = MANAGER) -> FieldSet:
 def put_by_others(live: Manifest, annotation: str) -> str | None:
     """The value of an annotation that others set, as with `kubectl annotate`; None if there is
     none."""
-    said = (live["metadata"].get("annotations") or {}).get(annotation)
-    if said is None:
+    value = (live["metadata"].get("annotations") or {}).get(annotation)
+    if value is None:
         return None
     mine = child(child(fields_of(live), "f:metadata"), "f:annotations")
-    return None if child(mine, f"f:{annotation}") is not None else str(said)
+    return None if child(mine, f"f:{annotation}") is not None else str(value)
 
 
 def owned(live: Manifest, manager: str = MANAGER) -> dict[str, Any]:
@@ -158,8 +158,8 @@ def server_path(path: Path) -> str:
             text += f".{name}"
         elif kind == "k":
             keys = parse_json(name)
-            said = (f"{k}={json.dumps(keys[k], ensure_ascii=False)}" for k in sorted(keys))
-            text += f"[{','.join(said)}]"
+            parts = (f"{k}={json.dumps(keys[k], ensure_ascii=False)}" for k in sorted(keys))
+            text += f"[{','.join(parts)}]"
         else:
             text += f"[={name}]" if kind == "v" else f"[{name}]"
     return text
@@ -167,8 +167,8 @@ def server_path(path: Path) -> str:
 
 def key_label(keys: Mapping[str, Any]) -> str:
     """The keys of an item of a list that is a map: the protocol only if it is not TCP."""
-    said = (str(keys[name]) for name in sorted(keys) if (name, keys[name]) != ("protocol", "TCP"))
-    return "/".join(said)
+    values = (str(keys[name]) for name in sorted(keys) if (name, keys[name]) != ("protocol", "TCP"))
+    return "/".join(values)
 
 
 def child(fields: FieldSet | None, key: str) -> FieldSet | None:

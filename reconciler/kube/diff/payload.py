@@ -42,15 +42,15 @@ def as_sized(manifest: Manifest, live: Manifest) -> Manifest:
     """With the memory that its pods were sized for when they were last replaced: a better estimate
     is not a reason to replace them, nor is a hub that is silent. Where nothing was known of them,
     what is known now is noted beside them."""
-    said, now = (m["metadata"].get("annotations") or {} for m in (manifest, live))
+    wanted, now = (m["metadata"].get("annotations") or {} for m in (manifest, live))
     needs, renders = NEEDS_ANNOTATION, RENDER_DIGEST_ANNOTATION
     if manifest["kind"] != "Deployment" or _made_from(manifest) != _made_from(live):
         return manifest
     made = dict(manifest)
-    if said.get(needs) != now.get(needs):
-        annotations = {**said, needs: now.get(needs) or said.get(needs)}
+    if wanted.get(needs) != now.get(needs):
+        annotations = {**wanted, needs: now.get(needs) or wanted.get(needs)}
         made |= {"metadata": {**manifest["metadata"], "annotations": annotations}}
-    same_render = said.get(renders) == now.get(renders)
+    same_render = wanted.get(renders) == now.get(renders)
     if same_render and _memory_requests(manifest) != _memory_requests(live):
         return _as_applied(made, live) or made
     return made
@@ -65,17 +65,17 @@ def _memory_requests(deployment: Manifest) -> list[object]:
 def as_before(manifest: Manifest, live: Manifest) -> Manifest:
     """The manifest with the part in which only our rendering changed as it was last applied; the
     same manifest if nothing waits."""
-    said, now = (m["metadata"].get("annotations") or {} for m in (manifest, live))
+    wanted, now = (m["metadata"].get("annotations") or {} for m in (manifest, live))
     inputs, renders = INPUTS_DIGEST_ANNOTATION, RENDER_DIGEST_ANNOTATION
     is_waiting = (
-        said.get(inputs) is not None
+        wanted.get(inputs) is not None
         and _made_from(manifest) == _made_from(live)
-        and said.get(renders) != now.get(renders)
+        and wanted.get(renders) != now.get(renders)
         and now.get(renders) is not None
     )
     if not is_waiting:
         return manifest
-    annotations = {**said, renders: now[renders]}
+    annotations = {**wanted, renders: now[renders]}
     made = {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
     return _as_applied(made, live) or manifest
 
@@ -178,7 +178,7 @@ def _place(value: list[Any], key: str) -> int | None:
         return value.index(item)
     keys = parse_json(key[2:]) if key.startswith("k:") else {}
     for place, item in enumerate(value):
-        said = {name for name in keys if isinstance(item, Mapping) and name in item}
-        if said and all(item[name] == keys[name] for name in said):
+        present = {name for name in keys if isinstance(item, Mapping) and name in item}
+        if present and all(item[name] == keys[name] for name in present):
             return place
     return None

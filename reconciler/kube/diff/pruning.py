@@ -57,12 +57,12 @@ def _refusal(
     at: ObjectStep, have: Manifest, removal: Change, policy: Policy, why_not: str
 ) -> Blocked | None:
     """Why one object stays."""
-    said = have["metadata"].get("annotations") or {}
+    annotations = have["metadata"].get("annotations") or {}
     if why_not:
         return at.blocked("RevisionIncomplete", why_not)
-    if said.get(PRUNE_ANNOTATION) == "disabled":
+    if annotations.get(PRUNE_ANNOTATION) == "disabled":
         return at.blocked("PruneDisabled", f"{at.oid.label} is kept by its prune annotation")
-    if said.get(HOLD_ANNOTATION) == "true":
+    if annotations.get(HOLD_ANNOTATION) == "true":
         return at.blocked("Held", f"{at.oid.label} would go; left by its hold annotation")
     token = prune_token([removal])
     if kind_of(at.oid).guarded and token not in policy.prune.confirmed:

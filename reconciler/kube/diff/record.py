@@ -132,6 +132,6 @@ def _content(manifest: Manifest) -> str:
     metadata = dict(manifest["metadata"])
     metadata.pop("uid", None)
     metadata.pop("resourceVersion", None)
-    said = metadata.get("annotations") or {}
-    metadata["annotations"] = {k: v for k, v in said.items() if k != APPLIED_ANNOTATION}
+    annotations = metadata.get("annotations") or {}
+    metadata["annotations"] = {k: v for k, v in annotations.items() if k != APPLIED_ANNOTATION}
     return digest({**manifest, "metadata": metadata})[:16]

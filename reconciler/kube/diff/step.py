@@ -93,8 +93,8 @@ def step_of(
     meant = want if rolls else as_before(want, have)
     found = _Found.of(at, compare(meant, have), want, resting)
     if (found.takes or found.reported) and _is_held(want, have):
-        said = "; ".join(_describe(d) for d in (*found.takes, *found.reported))
-        return (), (at.blocked("Held", f"{at.oid.label}: {said}; left by its hold annotation"),)
+        drift = "; ".join(_describe(d) for d in (*found.takes, *found.reported))
+        return (), (at.blocked("Held", f"{at.oid.label}: {drift}; left by its hold annotation"),)
     changes: list[Change] = []
     blocked: list[Blocked] = []
     if found.takes:
@@ -252,8 +252,8 @@ def _conflicting(oid: ObjectId, conflicts: Iterable[Difference]) -> str:
 
 def _is_forced(difference: Difference, want: Manifest) -> bool:
     """Whether the annotation names a field, or a parent of it."""
-    said = (want["metadata"].get("annotations") or {}).get(FORCE_FIELDS_ANNOTATION, "")
-    names = [name.strip() for name in said.split(",") if name.strip()]
+    fields = (want["metadata"].get("annotations") or {}).get(FORCE_FIELDS_ANNOTATION, "")
+    names = [name.strip() for name in fields.split(",") if name.strip()]
     field = difference.field
     return any(field == name or field.startswith((f"{name}.", f"{name}[")) for name in names)
 
@@ -261,8 +261,8 @@ def _is_forced(difference: Difference, want: Manifest) -> bool:
 def _is_held(want: Manifest, have: Manifest) -> bool:
     """Held by the fleet, or by a user in the cluster. An earlier value of the fleet's own does not
     count."""
-    said = (want["metadata"].get("annotations") or {}).get(HOLD_ANNOTATION)
-    return "true" in (said, put_by_others(have, HOLD_ANNOTATION))
+    hold = (want["metadata"].get("annotations") or {}).get(HOLD_ANNOTATION)
+    return "true" in (hold, put_by_others(have, HOLD_ANNOTATION))
 
 
 def _going(oid: ObjectId, have: Manifest) -> str:

@@ -75,8 +75,8 @@ def lease_state(lease: Manifest | None, now: float, changed_at: float | None = N
     renewal = (lease or {}).get("spec", {}).get("renewTime")
     if not renewal:
         return LeaseState.NONE
-    said = parse_timestamp(renewal)
-    renewed = said if changed_at is None else changed_at
+    renewed_at = parse_timestamp(renewal)
+    renewed = renewed_at if changed_at is None else changed_at
     if renewed is None or now - renewed > STALE_S:
         return LeaseState.STALE
     return LeaseState.RENEWED

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AgentHeartbeat:
-    """`said` is the last renewal as the agent wrote it; `at` is the same in seconds since the
+    """`renewed` is the last renewal as the agent wrote it; `at` is the same in seconds since the
     epoch, by our clock where we saw it change. None: never, or it cannot be parsed."""
 
     state: LeaseState
-    said: str = ""
+    renewed: str = ""
     at: float | None = None
 
 
@@ -48,10 +48,10 @@ class Heartbeats:
         return {node: self._beat(node, lease) for node, lease in found.items() if lease is not None}
 
     def _beat(self, node: str, lease: Manifest) -> AgentHeartbeat:
-        said, now = str((lease.get("spec") or {}).get("renewTime") or ""), time.time()
+        renew_time, now = str((lease.get("spec") or {}).get("renewTime") or ""), time.time()
         before, seen_at = self._renewals.get(node, ("", None))
-        if before and before != said:
+        if before and before != renew_time:
             seen_at = now
-        self._renewals[node] = (said, seen_at)
-        at = parse_timestamp(said) if seen_at is None else seen_at
-        return AgentHeartbeat(lease_state(lease, now, seen_at), said, at)
+        self._renewals[node] = (renew_time, seen_at)
+        at = parse_timestamp(renew_time) if seen_at is None else seen_at
+        return AgentHeartbeat(lease_state(lease, now, seen_at), renew_time, at)

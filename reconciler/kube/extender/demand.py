@@ -99,8 +99,11 @@ def node_of(pod: Mapping[str, Any]) -> str | None:
 
 
 def service_facts(deployment: Mapping[str, Any]) -> ServiceFacts:
-    said = _dict(_dict(deployment.get("metadata")).get("annotations"))
-    inputs, needs = _annotation(said, INPUTS_ANNOTATION), _annotation(said, NEEDS_ANNOTATION)
+    annotations = _dict(_dict(deployment.get("metadata")).get("annotations"))
+    inputs, needs = (
+        _annotation(annotations, INPUTS_ANNOTATION),
+        _annotation(annotations, NEEDS_ANNOTATION),
+    )
     models = [m for m in _list(inputs.get("models")) if isinstance(m, dict)]
     on_devices = (taken for name, taken in needs.items() if name.startswith("device"))
     sizes = [taken[0] for taken in on_devices if isinstance(taken, list) and taken]
@@ -141,15 +144,15 @@ def node_facts(
     metadata = _dict(node.get("metadata"))
     name = str(metadata.get("name"))
     labels = _texts(metadata.get("labels"))
-    said = _texts(metadata.get("annotations"))
-    cost = _figure(said.get(prefix + COST_PER_HOUR))
+    annotations = _texts(metadata.get("annotations"))
+    cost = _figure(annotations.get(prefix + COST_PER_HOUR))
     if cost is None:
         stated = (p.cost for p in pools.values() if p.cost is not None and p.has(name, labels))
         cost = next(stated, None)
     offered = _dict(_dict(node.get("status")).get("allocatable"))
     return CandidateNode(
         name,
-        NodeLabels.read(labels, said, prefix),
+        NodeLabels.read(labels, annotations, prefix),
         tuple(sorted((k, _whole(v)) for k, v in offered.items() if vendor_of(k))),
         cost=cost,
     )
@@ -166,9 +169,9 @@ def _gpus(spec: Mapping[str, Any]) -> tuple[str | None, int]:
     return max(found.items(), key=lambda row: row[1], default=(None, 0))
 
 
-def _annotation(said: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _annotation(annotations: Mapping[str, Any], name: str) -> dict[str, Any]:
     try:
-        return _dict(parse_json(str(said.get(name, "{}"))))
+        return _dict(parse_json(str(annotations.get(name, "{}"))))
     except ValueError:
         return {}
 

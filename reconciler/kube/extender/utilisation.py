@@ -66,5 +66,5 @@ class UtilisationReader:
 
 
 def _read(url: str) -> float | None:
-    said = scrape(url, within_s=_TIMEOUT_S, most_bytes=_MOST_BYTES)
-    return None if said is None else utilisation_in(said)
+    body = scrape(url, within_s=_TIMEOUT_S, most_bytes=_MOST_BYTES)
+    return None if body is None else utilisation_in(body)

@@ -198,13 +198,13 @@ def _slim(prefix: str, item: dict[str, Any]) -> Manifest:
     """What is asked of an object of this kind: a node's conditions change all the time."""
     metadata = item["metadata"]
     kept = {key: metadata[key] for key in ("name", "namespace", "labels") if key in metadata}
-    said = {
+    annotations = {
         key: value
         for key, value in (metadata.get("annotations") or {}).items()
         if key.startswith(prefix) or key in (INPUTS_ANNOTATION, NEEDS_ANNOTATION)
     }
     made: dict[str, Any] = {"apiVersion": item["apiVersion"], "kind": item["kind"]}
-    made["metadata"] = {**kept, "annotations": said}
+    made["metadata"] = {**kept, "annotations": annotations}
     part = _PARTS.get(item["kind"])
     return {**made, **part(item)} if part else made
 

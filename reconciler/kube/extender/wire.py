@@ -42,8 +42,8 @@ def read_args(body: bytes) -> ExtenderArgs:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(found, dict):
         raise ValueError("not an object with Pod, and Nodes or NodeNames")
-    said = {key.lower(): value for key, value in found.items()}
-    pod, nodes, names = said.get("pod"), said.get("nodes"), said.get("nodenames")
+    arguments = {key.lower(): value for key, value in found.items()}
+    pod, nodes, names = arguments.get("pod"), arguments.get("nodes"), arguments.get("nodenames")
     if not isinstance(pod, dict):
         raise ValueError("no Pod")
     if not isinstance(nodes, dict | None) or not isinstance(names, list | None):
@@ -63,10 +63,10 @@ def _different(names: Iterable[object]) -> tuple[str, ...]:
 def _refuse_long(pod: Json, nodes: tuple[str, ...]) -> None:
     """Raises ValueError: something of it is not Kubernetes'."""
     metadata = pod.get("metadata")
-    said = metadata if isinstance(metadata, dict) else {}
-    labels = said.get("labels")
+    fields = metadata if isinstance(metadata, dict) else {}
+    labels = fields.get("labels")
     values = labels.values() if isinstance(labels, dict) else ()
-    texts = (text for text in (said.get("namespace"), *values) if isinstance(text, str))
+    texts = (text for text in (fields.get("namespace"), *values) if isinstance(text, str))
     longest = max(max(map(len, texts), default=0), max(map(len, nodes), default=0))
     if longest > _MOST_NAME:
         raise ValueError(f"a name of {longest} characters, where {_MOST_NAME} are the most")

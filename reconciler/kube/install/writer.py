@@ -134,7 +134,7 @@ def write(
         after = api.apply(manifest, force=True)
         if before is None:
             yield oid, InstallResult.CREATED
-        elif _said(before) == _said(after):
+        elif _without_status(before) == _without_status(after):
             yield oid, InstallResult.UNCHANGED
         else:
             yield oid, InstallResult.CHANGED
@@ -214,7 +214,7 @@ def agent_objects(nodes: Sequence[str]) -> tuple[ObjectId, ...]:
     return tuple(map(id_of, made))
 
 
-def _said(live: Manifest) -> dict[str, Any]:
+def _without_status(live: Manifest) -> dict[str, Any]:
     """An object without status and bookkeeping: a controller may write a status between two
     reads."""
     metadata = {k: v for k, v in live["metadata"].items() if k in ("uid", "labels", "annotations")}

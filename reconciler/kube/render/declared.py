@@ -33,11 +33,11 @@ def declared(desired: Desired, cluster: str) -> tuple[Resource, ...]:
 def manifest_of(thing: Resource) -> Manifest:
     """A document as its author wrote it, without our defaults, which would look stated."""
     document: dict[str, Any] = thing.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    said = thing.metadata
-    metadata: dict[str, Any] = {"name": said.name}
-    metadata |= {"namespace": said.namespace} if thing.namespaced else {}
-    metadata |= {"labels": dict(said.labels)} if said.labels else {}
-    metadata |= {"annotations": dict(said.annotations)} if said.annotations else {}
+    declared = thing.metadata
+    metadata: dict[str, Any] = {"name": declared.name}
+    metadata |= {"namespace": declared.namespace} if thing.namespaced else {}
+    metadata |= {"labels": dict(declared.labels)} if declared.labels else {}
+    metadata |= {"annotations": dict(declared.annotations)} if declared.annotations else {}
     return {**document, "metadata": metadata}
 
 

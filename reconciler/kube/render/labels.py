@@ -47,8 +47,8 @@ def metadata(
         "namespace": placed.workload.ref.namespace,
         "labels": labels(placed),
     }
-    said = {**(annotations or {}), **_forced(placed)}
-    return found | ({"annotations": said} if said else {})
+    notes = {**(annotations or {}), **_forced(placed)}
+    return found | ({"annotations": notes} if notes else {})
 
 
 def _forced(placed: PlacedService) -> dict[str, str]:

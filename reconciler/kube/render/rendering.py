@@ -144,9 +144,9 @@ def _incomplete(desired: Desired, cluster: str) -> str:
 def _digest_of(children: Iterable[Manifest]) -> str:
     """The digest of the serving pods; a Job that fetches has one of its own."""
     for manifest in children:
-        said = manifest["metadata"].get("annotations") or {}
-        if manifest["kind"] == "Deployment" and RENDER_DIGEST_ANNOTATION in said:
-            return str(said[RENDER_DIGEST_ANNOTATION])
+        annotations = manifest["metadata"].get("annotations") or {}
+        if manifest["kind"] == "Deployment" and RENDER_DIGEST_ANNOTATION in annotations:
+            return str(annotations[RENDER_DIGEST_ANNOTATION])
     return ""
 
 

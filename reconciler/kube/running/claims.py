@@ -33,12 +33,12 @@ def shared_unsaid(
         for namespace in sorted(namespaces.get(node.metadata.name, ())):
             if _MANY in _modes(api, namespace, name):
                 yield Finding(
-                    "ClaimIsShared", node.ref, "spec.kubernetes.cache", _said(namespace, name)
+                    "ClaimIsShared", node.ref, "spec.kubernetes.cache", _message(namespace, name)
                 )
                 break
 
 
-def _said(namespace: str, name: str) -> str:
+def _message(namespace: str, name: str) -> str:
     return (
         f"several nodes can mount claim {name} of namespace {namespace} ({_MANY}), and only one"
         f" pod at a time is given it: write `cache: claim:{name},RWX`, and a Job fetches each model"

@@ -118,7 +118,7 @@ def _by_hand(live: Manifest) -> Mapping[str, str]:
     if set(words.values()).isdisjoint(live["metadata"].get("annotations") or ()):
         return {}
     found = {word: put_by_others(live, annotation) for word, annotation in words.items()}
-    return {word: said for word, said in found.items() if said is not None}
+    return {word: value for word, value in found.items() if value is not None}
 
 
 def _instance(
@@ -142,8 +142,8 @@ def _of_deployment(
     target: str, ref: ObjectRef, live: Manifest, want: Workload | None, source: Location | None
 ) -> Instance:
     """But for its status."""
-    said = live["metadata"].get("annotations") or {}
-    inputs = _inputs(said.get(INPUTS_ANNOTATION), want)
+    annotations = live["metadata"].get("annotations") or {}
+    inputs = _inputs(annotations.get(INPUTS_ANNOTATION), want)
     inputs_digest = digest(inputs)
     if want is not None and want.inputs_digest == inputs_digest:
         inputs = want.inputs  # the same value, stored once
@@ -153,13 +153,13 @@ def _of_deployment(
         runtime=str(inputs.get("runtime", "")),
         inputs=inputs,
         inputs_digest=inputs_digest,
-        render_digest=said.get(RENDER_DIGEST_ANNOTATION),
+        render_digest=annotations.get(RENDER_DIGEST_ANNOTATION),
         source=source,
         ready=False,
         reason="",
         endpoint=_endpoint(live, inputs),
         port=inputs.get("port"),
-        needs=_needs(said.get(NEEDS_ANNOTATION)) or _as_wanted(want, inputs_digest),
+        needs=_needs(annotations.get(NEEDS_ANNOTATION)) or _as_wanted(want, inputs_digest),
         models=tuple(model["name"] for model in inputs.get("models", ())),
         by_hand=_by_hand(live),
     )

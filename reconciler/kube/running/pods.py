@@ -129,16 +129,16 @@ def _of_container(container: Mapping[str, Any]) -> Iterator[PodTrouble]:
 
 def _of_end(name: str, ended: Mapping[str, Any]) -> PodTrouble:
     reason = str(ended.get("reason", "Error"))
-    said = _said(str(ended.get("message", ""))[:_MOST_READ])
-    if said is not None:
-        return PodTrouble(5, *said)
+    last_words = _last_words(str(ended.get("message", ""))[:_MOST_READ])
+    if last_words is not None:
+        return PodTrouble(5, *last_words)
     why = f"container {name} ended with exit code {ended.get('exitCode')}"
     if message := ended.get("message"):
         return PodTrouble(4, api_reason(_OURS.get(reason, reason)), f"{why}: {message}")
     return PodTrouble(2, api_reason(_OURS.get(reason, reason)), why)
 
 
-def _said(message: str) -> tuple[str, str] | None:
+def _last_words(message: str) -> tuple[str, str] | None:
     """What one of our programs leaves behind: `{"reason": ..., "message": ...}`, or
     `Reason: message`."""
     text = message.strip()

@@ -169,7 +169,7 @@ class PodSpeeds(Listener):
                 found = self._pods.find(oid, given, partial(_ready_pods, look.slices, oid))
                 pods[ref] = {**dict(found), **pods[ref]}
         there = {ref: ServicePods(pools[ref], each) for ref, each in pods.items() if each}
-        gone = {ref: ServicePods() for ref, said in written.items() if said and ref not in there}
+        gone = {ref: ServicePods() for ref, speed in written.items() if speed and ref not in there}
         return there | gone
 
     def _is_due(self, ref: ObjectRef, service: ServicePods) -> bool:
@@ -182,7 +182,7 @@ class PodSpeeds(Listener):
         """What is gone."""
         since = self._clock() - SPEED_EVERY_S
         self._asked = {
-            r: said for r, said in self._asked.items() if r in services or said[1] > since
+            r: answer for r, answer in self._asked.items() if r in services or answer[1] > since
         }
         self._failed = {ref: why for ref, why in self._failed.items() if ref in services}
         pods = {pod for ref, service in services.items() for pod in _pods_of(ref, service)}
@@ -194,8 +194,8 @@ class PodSpeeds(Listener):
         if self._worker.is_ending:  # a service may have a thousand pods, and none answers
             return None
         url = f"http://{pod.host}:{self._port}/metrics"
-        said = scrape(url, within_s=_WITHIN_S, most_bytes=_MOST_BYTES)
-        return None if said is None else read_answer(said)
+        body = scrape(url, within_s=_WITHIN_S, most_bytes=_MOST_BYTES)
+        return None if body is None else read_answer(body)
 
     def _keep(self, found: Iterable[tuple[_Pod, PodAnswer]]) -> None:
         at = self._clock()
@@ -204,7 +204,7 @@ class PodSpeeds(Listener):
     def _speed(self, ref: ObjectRef, service: ServicePods) -> float | None:
         since = self._clock() - LASTS_S
         found = {pod.name: self._answers.get(pod) for pod in _pods_of(ref, service)}
-        fresh = {name: said[1] for name, said in found.items() if said and said[0] >= since}
+        fresh = {name: answer[1] for name, answer in found.items() if answer and answer[0] >= since}
         return speed_of(service.pods, fresh)
 
     # Writing.

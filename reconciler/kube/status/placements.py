@@ -132,6 +132,6 @@ def _silent(view: ClusterView, workload: Workload) -> PlacementStatus:
     if workload.node in view.leases:
         why = f"the agent of {workload.node} does not renew its Lease; what it runs is not known"
         return PlacementStatus(workload, "Unknown", "AgentSilent", why)
-    said = state.message if state else ""
-    why = said or f"{workload.target} was not heard; what it runs is not known"
+    message = state.message if state else ""
+    why = message or f"{workload.target} was not heard; what it runs is not known"
     return PlacementStatus(workload, "Unknown", "NotReachable", why)

@@ -38,7 +38,7 @@ from reconciler.kube.status.status import (
     NODE_FIELDS,
     SERVICE_FIELDS,
     node_status,
-    said_to_serve,
+    served_generation,
     service_status,
 )
 from reconciler.kube.status.view import ClusterView
@@ -71,7 +71,7 @@ class ClusterStatusWriter:
     statuses: StatusWriter = field(init=False)
     events: EventWriter = field(init=False)
     is_behind: bool = field(init=False, default=False)  # something was left that is due
-    _said: Memo[ObjectRef, bool] = field(init=False, default_factory=Memo)  # it is there already
+    _written: Memo[ObjectRef, bool] = field(init=False, default_factory=Memo)  # it is there already
     _serves: Memo[ObjectRef, int | None] = field(init=False, default_factory=Memo)  # as is said
     _since: Memo[ObjectRef, float] = field(init=False, default_factory=Memo)  # that it is so
 
@@ -144,7 +144,7 @@ class ClusterStatusWriter:
         for each in chosen:
             entry = _entry(view, documents[each.ref], now)
             if each.grounds and (entry is None or entry.is_there):
-                self._said.put(each.ref, each.grounds, finding=True)
+                self._written.put(each.ref, each.grounds, finding=True)
             if entry is not None:
                 yield entry
 
@@ -153,22 +153,25 @@ class ClusterStatusWriter:
     ) -> Iterator[StatusNews]:
         """What may say something else than it does."""
         now = time.monotonic()
-        for memo in (self._said, self._serves, self._since):
+        for memo in (self._written, self._serves, self._since):
             memo.keep(documents)
         for ref in documents:
             if ref.kind not in _TOLD:
                 continue
             if (grounds := view.grounds(ref)) is None:
                 yield StatusNews(ref, None, is_urgent=True)
-            elif not self._said.get(ref, grounds):
-                given, say = (view.document_state(ref),), partial(_said_to_serve, documents, ref)
+            elif not self._written.get(ref, grounds):
+                given, say = (
+                    (view.document_state(ref),),
+                    partial(_served_generation, documents, ref),
+                )
                 is_urgent = view.serves(ref) != self._serves.find(ref, given, say)
                 since = self._since.find(ref, grounds, lambda: now)
                 yield StatusNews(ref, grounds, is_urgent, now - since)
 
 
-def _said_to_serve(documents: Mapping[ObjectRef, Manifest], ref: ObjectRef) -> int | None:
-    return said_to_serve(documents[ref])
+def _served_generation(documents: Mapping[ObjectRef, Manifest], ref: ObjectRef) -> int | None:
+    return served_generation(documents[ref])
 
 
 def _entry(view: ClusterView, live: Manifest, now: str) -> DesiredStatus | None:

@@ -75,7 +75,7 @@ def service_status(view: ClusterView, live: Manifest, now: str) -> dict[str, Any
     return {name: value for name, value in status.items() if value is not None}
 
 
-def said_to_serve(live: Manifest) -> int | None:
+def served_generation(live: Manifest) -> int | None:
     """The generation of a live InferenceService that its status says is served."""
     ready = conditions_of(live.get("status") or {}).get(READY, {})
     return ready.get("observedGeneration") if ready.get("status") == "True" else None
