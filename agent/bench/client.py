@@ -99,8 +99,8 @@ def _streamed(address: EngineAddress, asked: Asked, timeout_s: float) -> Timing:
         connection.request("POST", path, json.dumps(body).encode(), headers)
         response = connection.getresponse()
         if response.status != 200:
-            told = one_line(response.read(_LONGEST_LINE).decode(errors="replace"))
-            raise ValueError(f"{path} answers {response.status}: {told}")
+            error_body = one_line(response.read(_LONGEST_LINE).decode(errors="replace"))
+            raise ValueError(f"{path} answers {response.status}: {error_body}")
         return _timed(_events(response, began + timeout_s), began)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise BenchmarkError(f"no answer to measure: {_words(error)}") from error

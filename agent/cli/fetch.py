@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         failed = _bring(store, wanted, context)
     finally:
         store.close()
-    found = [_told(model, store, failed.get(model.origin)) for model in wanted]
+    found = [_entry(model, store, failed.get(model.origin)) for model in wanted]
     if args.output == "json":
         print(json.dumps({"formatVersion": 1, "models": found}))
     else:
@@ -170,7 +170,7 @@ def _bar(download: Download) -> str:
     return f"{download.model} [{bar}] {show_bytes(got)} of {show_bytes(total)}"
 
 
-def _told(model: ModelFile, store: ModelStore, message: str | None) -> dict[str, Any]:
+def _entry(model: ModelFile, store: ModelStore, message: str | None) -> dict[str, Any]:
     from reconciler.api.model import public_source
 
     stored = store.lookup(model)

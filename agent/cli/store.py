@@ -106,8 +106,8 @@ def _verify(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int
         print(json.dumps({"formatVersion": 1, "models": found}))
     else:
         for entry in damaged:
-            told = f"; moved to {entry['movedTo']}" if entry["movedTo"] else ""
-            print(f"{entry['sha256'][:_SHOWN_DIGITS]}: damaged: {entry['damage']}{told}")
+            where = f"; moved to {entry['movedTo']}" if entry["movedTo"] else ""
+            print(f"{entry['sha256'][:_SHOWN_DIGITS]}: damaged: {entry['damage']}{where}")
         if users := _started_from([e["sha256"] for e in damaged if e["movedTo"]], state):
             tell(f"still in use: `fleet-agent restart {users}{state.option}` reads it anew")
         tell(f"{len(found)} verified, {len(damaged)} damaged")
@@ -158,8 +158,10 @@ def _push(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
         print(json.dumps({"formatVersion": 1, "models": [_entry(model) | {"source": source}]}))
     else:
         print(source)
-        told = f"a Model with this source, sha256: {model.digest} and format: {model.format} is it"
-        tell(told)
+        model_fields = (
+            f"a Model with this source, sha256: {model.digest} and format: {model.format} is it"
+        )
+        tell(model_fields)
     return Exit.OK
 
 
@@ -187,8 +189,8 @@ def _gc(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
             store.collect(keep)
             store.contents.drop_corrupt()
     if args.output == "json":
-        told = {"formatVersion": 1, "dryRun": args.dry_run, "models": [_entry(m) for m in gone]}
-        print(json.dumps(told))
+        report = {"formatVersion": 1, "dryRun": args.dry_run, "models": [_entry(m) for m in gone]}
+        print(json.dumps(report))
         return Exit.OK
     verb = "would go" if args.dry_run else "removed"
     for model in gone:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.cluster.grounds import GroundsReader
 from agent.cluster.heartbeat import Heartbeat
 from agent.cluster.outage import Outage
+from agent.cluster.owner_uids import OwnerUidReader
 from agent.cluster.publishing import Publisher
 from agent.cluster.source import FollowedCluster, Follows, StandAlone, follow_reconciler
 from agent.machine.probe import probe
@@ -95,7 +95,7 @@ class ClusterAgent:
         node = self._cluster.node
         if not self._cluster.standalone:
             return follow_reconciler(node, self._settings.namespace)
-        return StandAlone(_stand_in(node, self._settings), GroundsReader(self._api))
+        return StandAlone(_stand_in(node, self._settings), OwnerUidReader(self._api))
 
 
 def _stand_in(node: str, settings: Settings) -> Manifest:

@@ -41,7 +41,7 @@ class Endpoints:
         self._namespace = namespace or ""
         self._live: dict[ObjectId, Manifest] = {}
         self._list_at = 0.0
-        self._told: dict[ObjectId, str] = {}
+        self._refusals: dict[ObjectId, str] = {}
         self._refused: set[ObjectId] = set()
 
     def sync(
@@ -107,11 +107,11 @@ class Endpoints:
             raise
         except ClusterError as error:
             self._refused.add(oid)
-            if self._told.get(oid) != str(error):
-                self._told[oid] = str(error)
+            if self._refusals.get(oid) != str(error):
+                self._refusals[oid] = str(error)
                 _log.warning("%s", error)
         else:
-            self._told.pop(oid, None)
+            self._refusals.pop(oid, None)
 
 
 def _is_ours(live: Manifest, manifest: Manifest) -> bool:

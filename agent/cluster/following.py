@@ -43,11 +43,11 @@ class OwnerUids:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What a node follows. `grounds` are those of its services, in standalone mode."""
+    """What a node follows. `owner_uids` are those of its services, in standalone mode."""
 
     revision: str
     objects: Objects
-    grounds: Mapping[ObjectId, OwnerUids] = field(default_factory=lambda: MappingProxyType({}))
+    owner_uids: Mapping[ObjectId, OwnerUids] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def led(node: str, seen: Objects, last: Followed | None, namespace: str | None = None) -> Followed:
@@ -85,21 +85,21 @@ def led(node: str, seen: Objects, last: Followed | None, namespace: str | None =
 
 
 def alone(
-    own: Manifest, seen: Objects, last: Followed | None, grounds: Mapping[ObjectId, OwnerUids]
+    own: Manifest, seen: Objects, last: Followed | None, owner_uids: Mapping[ObjectId, OwnerUids]
 ) -> Followed:
     """Follow the services whose Models require metal, in a cluster without a reconciler. `own` is
-    the node's FleetNode, or its stand-in; `grounds` those of every service seen or followed now. A
+    the node's FleetNode, or its stand-in; `owner_uids` those of every service seen or followed now. A
     missing service without proof of its deletion is followed as it was."""
     node = own["metadata"]["name"]
     before = last.objects if last else _NOTHING
-    known = last.grounds if last else {}
+    known = last.owner_uids if last else {}
     services = {oid: found for oid, found in seen.items() if _is_claimed(found, node, seen, before)}
     kept = {
         oid: found
         for oid, found in before.items()
         if oid.kind == "InferenceService"
         and oid not in seen
-        and not known.get(oid, OwnerUids()).proves_absence_from(grounds.get(oid, OwnerUids()))
+        and not known.get(oid, OwnerUids()).proves_absence_from(owner_uids.get(oid, OwnerUids()))
     }
     followed = {**kept, **services}
     around = _around(own, followed.values(), seen, before)
@@ -107,7 +107,9 @@ def alone(
         "",
         {**around, node_id(node): own, **followed},
         {
-            oid: grounds.get(oid, OwnerUids()) if oid in services else known.get(oid, OwnerUids())
+            oid: owner_uids.get(oid, OwnerUids())
+            if oid in services
+            else known.get(oid, OwnerUids())
             for oid in followed
         },
     )

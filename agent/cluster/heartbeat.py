@@ -28,7 +28,7 @@ class Heartbeat:
     def __init__(self, api: ApiServer, node: str, manager: str, outage: Outage) -> None:
         self._api, self._node, self._manager, self._outage = api, node, manager, outage
         self._holder = f"{platform.node()}_{os.getpid()}"
-        self._told: str | None = None
+        self._logged: str | None = None
         self._worker = Worker("heartbeat", self._renew, every_s=RENEW_S, what="heartbeat")
 
     def start(self) -> None:
@@ -49,10 +49,10 @@ class Heartbeat:
             self._say(f"no heartbeat: {error}")
         else:
             self._outage.answered()
-            self._told = None
+            self._logged = None
         return renewal_pause_s(random.random())  # noqa: S311 - not for secrets
 
     def _say(self, text: str) -> None:
-        if text != self._told:
-            self._told = text
+        if text != self._logged:
+            self._logged = text
             _log.warning("%s", text)

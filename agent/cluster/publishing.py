@@ -78,7 +78,7 @@ class Publisher:
         self._written_at: dict[ObjectRef, float] = {}
         self._observed: dict[str, Any] | None = None
         self._status_at = self._anew_at = 0.0
-        self._told: dict[ObjectRef, str] = {}
+        self._refusals: dict[ObjectRef, str] = {}
         self._pauses = Pauses()
         self._worker = Worker(
             *("publisher", self._publish), every_s=_IDLE_S, what="round of publishing", end_s=5.0
@@ -268,8 +268,8 @@ class Publisher:
         except NotFound:
             return 1  # it was deleted meanwhile
         except ClusterError as error:
-            if self._told.get(ref) != str(error):
-                self._told[ref] = str(error)
+            if self._refusals.get(ref) != str(error):
+                self._refusals[ref] = str(error)
                 _log.warning("%s", error)
         return 1
 

@@ -25,7 +25,7 @@ def save(path: Path, location: str, followed: Followed) -> None:
         "location": location,
         "revision": followed.revision,
         "objects": [_slim(found) for found in followed.objects.values()],
-        "grounds": [[*oid, g.definition, g.namespace] for oid, g in followed.grounds.items()],
+        "grounds": [[*oid, g.definition, g.namespace] for oid, g in followed.owner_uids.items()],
     }
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def _followed(record: Mapping[str, Any], location: str) -> Followed | None:
     if record["format"] != _FORMAT or record["location"] != location:
         return None
     return Followed(
-        str(record["revision"]), _objects(record["objects"]), _grounds(record["grounds"])
+        str(record["revision"]), _objects(record["objects"]), _owner_uids(record["grounds"])
     )
 
 
@@ -60,7 +60,7 @@ def _objects(raw: Iterable[Manifest]) -> dict[ObjectId, Manifest]:
     return {id_of(found): found for found in raw}
 
 
-def _grounds(raw: Iterable[Any]) -> dict[ObjectId, OwnerUids]:
+def _owner_uids(raw: Iterable[Any]) -> dict[ObjectId, OwnerUids]:
     return {
         ObjectId(group, kind, namespace, name): OwnerUids(definition, within)
         for group, kind, namespace, name, definition, within in raw

@@ -73,7 +73,7 @@ class FollowedCluster(Historied):
             raise SourceError(str(error)) from error
         files = documents(followed.objects.values())
         revision = self._revision(followed.revision, content_digest(files))
-        self._last = Followed(revision, followed.objects, followed.grounds)
+        self._last = Followed(revision, followed.objects, followed.owner_uids)
         self._recent[revision] = self._last
         while len(self._recent) > _MOST_REVISIONS:
             del self._recent[next(iter(self._recent))]
@@ -161,12 +161,12 @@ class StandAlone:
         for oid, uid in services.items():
             if oid in looked:
                 self._known[oid] = uid, looked[oid]
-        grounds = {oid: g for oid, (_, g) in self._known.items() if oid in services} | {
+        owner_uids = {oid: g for oid, (_, g) in self._known.items() if oid in services} | {
             oid: looked[oid] for oid in gone if oid in looked
         }
         self._known = {oid: known for oid, known in self._known.items() if oid in services}
         own = seen.get(id_of(self._own), self._own)
-        return alone(own, seen, last, grounds)
+        return alone(own, seen, last, owner_uids)
 
 
 def _known(entry: tuple[str, OwnerUids]) -> bool:

@@ -173,10 +173,10 @@ def _is_settled(states: Sequence[ProcessSnapshot]) -> bool:
 
 def _why(found: ProcessSnapshot, timeout_s: float) -> str:
     """With advice: no field of a service is wrong here, so it is the program or the machine."""
-    told = ": ".join(filter(None, (found.reason, found.message)))
+    cause = ": ".join(filter(None, (found.reason, found.message)))
     if not found.failures:
-        return f"not ready after {timeout_s:g} s: {told}; give it longer with --timeout"
-    return f"{told}; {_REMEDIES[found.reason]}" if found.reason in _REMEDIES else told
+        return f"not ready after {timeout_s:g} s: {cause}; give it longer with --timeout"
+    return f"{cause}; {_REMEDIES[found.reason]}" if found.reason in _REMEDIES else cause
 
 
 def _unanswered(launch: Launch, timeout_s: float) -> str | None:

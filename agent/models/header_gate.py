@@ -34,7 +34,7 @@ class HeaderGate:
         asked = {m.ref: self._name(model_file(m, fleet)) for m in models}
         answers = {ref: self._reader.answer(name) for ref, name in asked.items()}
         self._heard = {name for ref, name in asked.items() if answers[ref] is not None}
-        return {ref: told.facts for ref, told in answers.items() if told and told.facts}
+        return {ref: answer.facts for ref, answer in answers.items() if answer and answer.facts}
 
     def may_come(self, models: Iterable[ModelFile]) -> bool:
         """Whether missing models may be fetched. Starts to inspect those that were not yet."""

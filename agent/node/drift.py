@@ -54,9 +54,9 @@ def _command_line(launch: Launch, words: list[str]) -> Iterator[Difference]:
         return
     strange = [word for word in words if word not in launch.command.argv][:3]
     lacking = [word for word in wanted if word not in words][:3]
-    told = [f"has {' '.join(strange)}"] if strange else []
-    told += [f"lacks {' '.join(lacking)}"] if lacking else []
-    yield DriftKind.RESTART, f"its command line {', '.join(told) or 'has another order'}"
+    differences = [f"has {' '.join(strange)}"] if strange else []
+    differences += [f"lacks {' '.join(lacking)}"] if lacking else []
+    yield DriftKind.RESTART, f"its command line {', '.join(differences) or 'has another order'}"
 
 
 def _environment(launch: Launch, process: psutil.Process) -> Iterator[Difference]:
@@ -109,10 +109,12 @@ def _settings(launch: Launch, ask: Ask) -> Iterator[Difference]:
     if row is None or row.effective is None or not isinstance(settings, Mapping):
         return
     try:
-        told = row.effective.differs(partial(ask, launch), settings)
+        differing = row.effective.differs(partial(ask, launch), settings)
     except (OSError, http.client.HTTPException, ValueError, KeyError):
         return
-    for text in told:  # its words are as they should be, so the engine itself made that of them
+    for (
+        text
+    ) in differing:  # its words are as they should be, so the engine itself made that of them
         yield DriftKind.COSMETIC, f"its {text}"
 
 

@@ -80,7 +80,7 @@ class DownloadLock:
 
     def _take(self) -> None:
         seen: tuple[int, str] | None = None
-        since, told = self._clock.monotonic(), False
+        since, has_printed = self._clock.monotonic(), False
         while True:
             top = max(self._numbers(), default=0)
             found = (top, self._read(top)) if top else None
@@ -92,9 +92,9 @@ class DownloadLock:
                     self.taken_over = found is not None
                     return
                 continue
-            if not told:
+            if not has_printed:
                 self._waits("another process brings it")
-                told = True
+                has_printed = True
             if self._stop.wait(self._look_s):
                 raise DownloadFailed("stopped while it waited for another process")
 

@@ -28,8 +28,8 @@ def wait(
     be mounted read-only. Raises UsageError, and DownloadFailed after the timeout."""
     keys = {path: key_of(root, path) for path in ready}
     contents = ContentStore(root, read_only=True)
-    began = told_at = time.monotonic()
-    pause, told = _LOOK_S[0], ""
+    began = printed_at = time.monotonic()
+    pause, printed = _LOOK_S[0], ""
     while True:
         missing = {
             path: why for path, key in keys.items() if (why := _lacks(root, contents, path, key))
@@ -40,9 +40,9 @@ def wait(
         text = "; ".join(f"{path}: {why}" for path, why in missing.items())
         if timeout_s is not None and now - began >= timeout_s:
             raise DownloadFailed(f"after {timeout_s:g} s still {text}; see the Job that fetches it")
-        if text != told or now - told_at >= _TELL_EVERY_S:
+        if text != printed or now - printed_at >= _TELL_EVERY_S:
             tell(f"waits for {text} ({now - began:.0f} s)")
-            told, told_at = text, now
+            printed, printed_at = text, now
         if stop.wait(pause):
             return False
         pause = min(pause * _GROWTH, _LOOK_S[1])

@@ -66,24 +66,24 @@ def as_its_agent_says(found: Iterable[Instance], own: NodeState) -> tuple[Instan
     """Each with what its agent says of it, so that no two views differ: one question may find slow
     what three in a row do not, only who asks all the time knows since when, and on a full disk no
     record is true."""
-    told = {i.ref: i for i in read_node_state(own)[1]}
-    return tuple(_as_told(i, told.get(i.ref)) for i in found)
+    reported = {i.ref: i for i in read_node_state(own)[1]}
+    return tuple(_as_reported(i, reported.get(i.ref)) for i in found)
 
 
-def _as_told(found: Instance, told: Instance | None) -> Instance:
-    if told is None:
+def _as_reported(found: Instance, reported: Instance | None) -> Instance:
+    if reported is None:
         return found
     return replace(
         found,
-        pid=told.pid,
-        gone=told.gone,
-        ready=told.ready,
-        reason=told.reason,
-        message=told.message,
-        since=told.since,
-        endpoint=told.endpoint,
-        served=told.served,
-        measured=told.measured,
+        pid=reported.pid,
+        gone=reported.gone,
+        ready=reported.ready,
+        reason=reported.reason,
+        message=reported.message,
+        since=reported.since,
+        endpoint=reported.endpoint,
+        served=reported.served,
+        measured=reported.measured,
     )
 
 

@@ -32,14 +32,14 @@ def sampler(node: Node, board: StateBoard) -> Sampler:
         )
         return Shown(tuple(stored), pressure.look(), benchmarks.look(), loads=_loads(node))
 
-    def told() -> None:
+    def publish() -> None:
         board.speeds = made.shown.speeds
         board.pump()
 
     made = Sampler(
         lambda: counters(node.agent.processes.snapshot()),
         look,
-        told,
+        publish,
         every_s=node.settings.intervals.sample_s,
     )
     return made

@@ -69,7 +69,7 @@ class ArrivalConsole(Console):
         self._printed: dict[str, tuple[Stage, str]] = {}
         self._printed_silent: Collection[str] = ()
         self._timer: threading.Timer | None = None
-        self._is_told = False  # the arrival at this revision was reported
+        self._is_reported = False  # the arrival at this revision was reported
         self.first: Plan | None = None
         self.last: Plan | None = None
         self.observed: Observation | None = None
@@ -90,7 +90,7 @@ class ArrivalConsole(Console):
         self._desired = desired
         self._since = monotonic()
         self._printed.clear()
-        self._is_told = False
+        self._is_reported = False
 
     def on_planned(self, planned: Pass) -> None:
         if not self._leads():
@@ -174,10 +174,10 @@ class ArrivalConsole(Console):
         took_s = monotonic() - self._since
         if not self._once and late and not self.is_late:
             self._look_soon()
-        if self._is_told:
+        if self._is_reported:
             return
         if not late:
-            self._is_told = True
+            self._is_reported = True
             who = _nodes(self.arrivals)
             text = f"{who} on {short_revision(revision)}, everything answers ({took_s:.1f} s)"
             self._out.say(text, Tone.GOOD)
@@ -194,9 +194,9 @@ class ArrivalConsole(Console):
 
     def say_rest(self, late: list[Arrival]) -> None:
         """What has not arrived when the wait ends."""
-        if not late or self._is_told or self._desired is None:
+        if not late or self._is_reported or self._desired is None:
             return
-        self._is_told = True
+        self._is_reported = True
         names = "; ".join(_and_why(a) for a in late)
         revision = short_revision(self._desired.fleet.revision)
         of = f"{len(self.arrivals) - len(late)} of {len(self.arrivals)} {_word(self.arrivals)}s"

@@ -156,14 +156,14 @@ def _lacking(
 ) -> list[str]:
     """Why services that were named have no result that counts, where they run."""
     measured = {result.service for result in usable}
-    told = []
+    lines = []
     for ref in refs:
         if ref in clusters:
-            told += [f"{ref.label}: {words}" for words in (clusters[ref].words,) if words]
+            lines += [f"{ref.label}: {words}" for words in (clusters[ref].words,) if words]
         elif ref.label not in measured:
             where = f"on its machine: fleet-agent bench {ref.label}; in a cluster: --cluster NAME"
-            told.append(f"{ref.label}: no result that counts; {where}")
-    return told
+            lines.append(f"{ref.label}: no result that counts; {where}")
+    return lines
 
 
 def _on_their_way(clusters: Mapping[ObjectRef, BenchmarkStanding]) -> list[str]:
@@ -197,12 +197,12 @@ def _write(
 
     there = {each.path: each for each in found}
     newest = {evidence_path(r): r for r in sorted(usable, key=lambda r: r.measured_at)}
-    told: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for path, result in sorted(newest.items()):
         old = there.get(path)
         kept = old.result if old is not None and old.refused is None else None
         if kept is not None and kept.measured_at >= result.measured_at:
-            told[path] = "unchanged" if kept == result else "kept: it is newer"
+            problems[path] = "unchanged" if kept == result else "kept: it is newer"
             continue
         text = dump(result.model_dump(mode="json", by_alias=True, exclude_none=True))
         try:
@@ -210,8 +210,8 @@ def _write(
                 folder.replace(path, text.encode(), mode=0o644)
         except OSError as error:
             raise StateError(f"{root / path}: cannot be written: {error.strerror}") from error
-        told[path] = "written" if old is None else "updated"
-    return told
+        problems[path] = "written" if old is None else "updated"
+    return problems
 
 
 def _unused(

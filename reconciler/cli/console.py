@@ -106,7 +106,7 @@ class Console(Listener):
         self._json = output == "json"
         self._on_ready = on_ready or self._say_ready
         self._news = News()
-        self._told_ready: set[ObjectRef] = set()  # of what ran before
+        self._reported_ready: set[ObjectRef] = set()  # of what ran before
         self._followed: Checkout | None = None
         self._refused_after: tuple[Checkout | None] | None = None
 
@@ -182,8 +182,8 @@ class Console(Listener):
 
     def _say_ready(self, instance: Instance) -> None:
         where = f" at {instance.endpoint}" if instance.endpoint else ""
-        if instance.adopted and instance.ref not in self._told_ready:
-            self._told_ready.add(instance.ref)
+        if instance.adopted and instance.ref not in self._reported_ready:
+            self._reported_ready.add(instance.ref)
             self._screen.say(f"{instance.ref.label}  already running{where}", Tone.GOOD)
             return
         took = f" after {instance.start_seconds:.1f} s" if instance.start_seconds else ""

@@ -64,9 +64,9 @@ def _failures(plan: Plan) -> Mapping[str, Verdicts]:
     """What the API server of each cluster refused when it was applied last, by target."""
     if not (clusters := planned_clusters(plan)):
         return {}
-    from reconciler.kube.status.told import told_failures
+    from reconciler.kube.status.failures import reported_failures
 
-    return {name: told_failures(each.observed.documents) for name, each in clusters.items()}
+    return {name: reported_failures(each.observed.documents) for name, each in clusters.items()}
 
 
 def _not_whole(observed: Observation, verdicts: Mapping[str, Verdicts]) -> Observation:

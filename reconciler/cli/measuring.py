@@ -27,9 +27,9 @@ def speeds_in(plan: Plan) -> Mapping[str, Mapping[ObjectRef, float]]:
     that answered says there; by target."""
     if not (clusters := planned_clusters(plan)):
         return {}
-    from reconciler.kube.speeds.told import told_speeds
+    from reconciler.kube.speeds.reported import reported_speeds
 
-    return {name: told_speeds(each.observed.documents) for name, each in clusters.items()}
+    return {name: reported_speeds(each.observed.documents) for name, each in clusters.items()}
 
 
 def measured_in(plan: Plan) -> Mapping[str, PlannedBenchmarks]:
@@ -91,14 +91,14 @@ def follow(
     `say` gets a line whenever something has changed."""
     from reconciler.kube.benchmarks.standing import Standing
 
-    until, told = time.monotonic() + timeout_s, ""
+    until, printed = time.monotonic() + timeout_s, ""
     while True:
         seen = at.compare()
         found = standings(seen.plan, refs)
         words = "; ".join(f"{r.label}: {s.words or s.standing}" for r, s in sorted(found.items()))
-        if words != told:
+        if words != printed:
             say(words)
-            told = words
+            printed = words
         waits = any(each.standing is Standing.WAITING for each in found.values())
         if not waits or time.monotonic() >= until:
             return seen

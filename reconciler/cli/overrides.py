@@ -23,9 +23,9 @@ def overrides_of(args: argparse.Namespace) -> Callable[[Fleet], Fleet]:
 def with_defaults(args: argparse.Namespace) -> Callable[[Fleet], Fleet]:
     """What DEFAULTS say."""
     given = {option.variable: getattr(args, option.attribute) for option in DEFAULTS}
-    told = {variable: text for variable, text in given.items() if text}
-    if not told:
+    defaults = {variable: text for variable, text in given.items() if text}
+    if not defaults:
         return lambda fleet: fleet
     from reconciler.placement.defaults import WithDefaults
 
-    return WithDefaults(told)
+    return WithDefaults(defaults)

@@ -148,8 +148,8 @@ def standing(changes: Iterable[Change]) -> dict[tuple[str, ObjectRef], Action]:
 
 def _standing(changes: list[Change]) -> Action:
     own = [change for change in changes if change.object is None]
-    told = [change for change in own if change.action not in _SHOWN_ACTIONS] or changes
-    return min((change.action for change in told), key=_GRAVITY.index)
+    shown = [change for change in own if change.action not in _SHOWN_ACTIONS] or changes
+    return min((change.action for change in shown), key=_GRAVITY.index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,11 +54,11 @@ class ModelFile:
     @property
     def inputs(self) -> dict[str, Any]:
         """What a process that serves it depends on, as plain JSON."""
-        told = {"name": self.name, "source": self.source, "format": self.format}
+        values = {"name": self.name, "source": self.source, "format": self.format}
         own: dict[str, Any] = {"files": list(self.files)} if self.files else {}
         if self.projector is not None:
             own |= {"mmproj": self.projector.source, "mmprojSha256": self.projector.sha256}
-        return told | {"sha256": self.sha256} | own
+        return values | {"sha256": self.sha256} | own
 
 
 def projector_of(model: Mapping[str, Any]) -> ModelFile | None:

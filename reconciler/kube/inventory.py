@@ -109,8 +109,8 @@ def parent(
     """The ApplySet's parent: the kinds and namespaces of its members, the revision applied last
     (None: none yet), where in it each service and document is declared, which defaults of the
     process that applied it decided, and the commit that is followed."""
-    told = {"defaults": json.dumps(dict(sorted(defaults.items())))} if defaults else {}
-    applied = {"revision": revision, "sources": _packed(sources), **told} if revision else {}
+    stated = {"defaults": json.dumps(dict(sorted(defaults.items())))} if defaults else {}
+    applied = {"revision": revision, "sources": _packed(sources), **stated} if revision else {}
     noted = {_FOLLOWED: _noted(followed)} if followed else {}
     found = tuple(members)
     kinds = sorted({f"{oid.kind}.{oid.group}" if oid.group else oid.kind for oid in found})
@@ -145,20 +145,20 @@ def sources_of(live: Manifest | None) -> dict[ObjectRef, Location]:
 
 def defaults_of(live: Manifest | None) -> dict[str, str]:
     """The defaults that decided when the revision was applied, by their variables."""
-    return {str(name): str(told) for name, told in _mapping(live, "defaults").items()}
+    return {str(name): str(value) for name, value in _mapping(live, "defaults").items()}
 
 
 def followed_of(live: Manifest | None) -> NotedRevision | None:
     """The commit that is followed, from a live parent; None: it names none. Only what can be a
     commit is taken: git is asked for it."""
-    told = _mapping(live, _FOLLOWED)
-    if live is None or not _COMMIT.fullmatch(str(told.get("revision"))):
+    content = _mapping(live, _FOLLOWED)
+    if live is None or not _COMMIT.fullmatch(str(content.get("revision"))):
         return None
-    texts = {name: str(told.get(name, "")) for name in _PLACE}
-    at = told.get("notedAt")
+    texts = {name: str(content.get(name, "")) for name in _PLACE}
+    at = content.get("notedAt")
     return NotedRevision(
         name=fleet_of(live) or "",
-        revision=str(told["revision"]),
+        revision=str(content["revision"]),
         noted_at=float(at) if isinstance(at, int | float) else 0.0,
         **texts,
     )
@@ -183,9 +183,9 @@ def _own_name(live: Manifest) -> str:
 
 
 def _noted(followed: NotedRevision) -> str:
-    told = {name: getattr(followed, name) for name in _PLACE}
-    told |= {"revision": followed.revision, "notedAt": round(followed.noted_at)}
-    return json.dumps(told, sort_keys=True)
+    content = {name: getattr(followed, name) for name in _PLACE}
+    content |= {"revision": followed.revision, "notedAt": round(followed.noted_at)}
+    return json.dumps(content, sort_keys=True)
 
 
 def _mapping(live: Manifest | None, key: str) -> Mapping[str, Any]:
@@ -250,10 +250,10 @@ def write_parent(
 
 
 def _says(live: Manifest, wanted: Mapping[str, Any]) -> bool:
-    def told(manifest: Mapping[str, Any]) -> tuple[Any, ...]:
+    def written(manifest: Mapping[str, Any]) -> tuple[Any, ...]:
         metadata = manifest["metadata"]
         labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
         names = (KINDS_ANNOTATION, NAMESPACES_ANNOTATION, TOOLING_ANNOTATION)
         return (*(annotations.get(name) for name in names), labels, manifest.get("data") or {})
 
-    return told(live) == told(wanted)
+    return written(live) == written(wanted)

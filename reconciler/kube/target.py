@@ -248,9 +248,9 @@ class ClusterTarget:
         outcomes = self._apply_objects(cluster, [c for c in changes if c.object], revision)
         failed = [outcome for outcome in outcomes if outcome.result is not Result.APPLIED]
         self._progress = self._progress.after(revision, failed)
-        told = of_services(services, outcomes, blocked)
-        self._pods.leave(_left(outcomes, told))
-        return (*outcomes, *told)
+        reported = of_services(services, outcomes, blocked)
+        self._pods.leave(_left(outcomes, reported))
+        return (*outcomes, *reported)
 
     def close(self) -> None:
         """End the watches."""

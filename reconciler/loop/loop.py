@@ -144,8 +144,8 @@ class Loop:
         """Once for each revision, and for each change of its model files."""
         if desired.fleet.incomplete or desired.loaded.errors:
             return  # what is held may need more than what is declared
-        is_told = self._converged is not None and self._converged() is desired.loaded
-        if not is_told and all(change.is_shown_only for change in plan.changes):
+        is_reported = self._converged is not None and self._converged() is desired.loaded
+        if not is_reported and all(change.is_shown_only for change in plan.changes):
             self._converged = ref(desired.loaded)
             self.listeners.on_converged(desired)
 

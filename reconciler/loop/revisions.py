@@ -68,7 +68,7 @@ class Revisions:
     _moving: str | None = None  # the revision that waits for the source to be still
     _moving_since: float = 0.0
     _again: threading.Timer | None = None
-    _told: frozenset[str] = frozenset()
+    _reported: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.moved_at = self.clock()
@@ -252,13 +252,13 @@ class Revisions:
         return _declares_nothing(loaded.fleet) or self.steps.gate.hold_reason(loaded.fleet, before)
 
     def _say_foreign(self, loaded: Loaded) -> None:
-        told = foreign(loaded)
-        lines = sorted(told - self._told)
+        notes = foreign(loaded)
+        lines = sorted(notes - self._reported)
         for line in lines[:_MOST_TOLD]:
             log.warning("%s", line)
         if len(lines) > _MOST_TOLD:
             log.warning("and %d problems more that refuse nothing here", len(lines) - _MOST_TOLD)
-        self._told = told
+        self._reported = notes
 
 
 def _declares_nothing(fleet: Fleet) -> str | None:

@@ -77,8 +77,8 @@ def _look(request: ListRequest, entry: KnownHeader | None) -> KnownHeader:
         raise ModelError(why, is_refusal=True)
     sizes = {path: size for path, _, size in identity}
     facts = _of_gguf if request.format == "gguf" else _of_others
-    told = facts([file for file in files if file.header], sizes)
-    return KnownHeader(identity, RemoteHeader(sum(sizes.values()), found, told))
+    header_facts = facts([file for file in files if file.header], sizes)
+    return KnownHeader(identity, RemoteHeader(sum(sizes.values()), found, header_facts))
 
 
 def _headers(request: ListRequest, listing: FileListing) -> tuple[str, ...]:

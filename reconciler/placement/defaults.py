@@ -31,11 +31,11 @@ class WithDefaults:
     The same FleetNode always gives the same object, as placement.pods.InCluster does.
     """
 
-    told: Mapping[str, str]
+    stated: Mapping[str, str]
     _made: Memo[ObjectRef, FleetNode] = field(default_factory=Memo)
 
     def __call__(self, fleet: Fleet) -> Fleet:
-        folder = self.told.get(CACHE_VARIABLE)
+        folder = self.stated.get(CACHE_VARIABLE)
         made = {
             node.ref: self._made.find(
                 node.ref, (Same(node),), partial(self._kept_in, folder, node, pool)
@@ -44,12 +44,14 @@ class WithDefaults:
             if folder in fleet.policy.host_caches and (pool := _without_cache(node))
         }
         self._made.keep(made)
-        return replace(fleet, defaults=self.told, objects={**fleet.objects, **made})
+        return replace(fleet, defaults=self.stated, objects={**fleet.objects, **made})
 
     def _kept_in(self, folder: str | None, node: FleetNode, pool: KubernetesPool) -> FleetNode:
-        told = pool.model_copy(update={"cache": f"host:{folder}"})
-        told.model_fields_set.discard("cache")  # its document in a cluster stays as it was written
-        return node.model_copy(update={"spec": node.spec.model_copy(update={"kubernetes": told})})
+        cached = pool.model_copy(update={"cache": f"host:{folder}"})
+        cached.model_fields_set.discard(
+            "cache"
+        )  # its document in a cluster stays as it was written
+        return node.model_copy(update={"spec": node.spec.model_copy(update={"kubernetes": cached})})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +107,11 @@ def notes(fleet: Fleet, workloads: Iterable[Workload]) -> Iterator[Finding]:
 def otherwise_applied(applied: Mapping[str, str], fleet: Fleet) -> str:
     """What to say where a fleet was applied with defaults that this process was not told; empty:
     nothing."""
-    told = fleet.defaults
+    used = fleet.defaults
     differing = [
-        f"{variable}={value} (here: {told.get(variable, 'none')})"
+        f"{variable}={value} (here: {used.get(variable, 'none')})"
         for variable, value in sorted(applied.items())
-        if told.get(variable) != value
+        if used.get(variable) != value
     ]
     if not differing:
         return ""

@@ -110,9 +110,9 @@ def _stated_image(
     of_fleet = fleet.policy.images.get(runtime.name, {}).get(accelerator_of(node) or "cpu")
     if of_fleet is not None:
         return of_fleet, "Fleet"
-    told = fleet.defaults.get(IMAGE_VARIABLE)
-    if told is not None and (service.spec.runtime, node.spec.default_runtime) == (None, None):
-        return told, IMAGE_VARIABLE
+    image = fleet.defaults.get(IMAGE_VARIABLE)
+    if image is not None and (service.spec.runtime, node.spec.default_runtime) == (None, None):
+        return image, IMAGE_VARIABLE
     return None, "default"
 
 

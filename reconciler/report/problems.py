@@ -112,12 +112,12 @@ def _line(problem: Problem) -> str:
 def _summary(problems: Sequence[Problem], counts: Counts) -> str:
     looked_at = f"{counted('document', counts.documents)} in {counted('file', counts.files)}"
     found = [(severity, sum(p.severity is severity for p in problems)) for severity in Severity]
-    told = [
+    parts = [
         f"{count} blocked" if severity is Severity.BLOCKED else counted(severity, count)
         for severity, count in found
         if count
     ]
-    return f"{'valid' if is_valid(problems) else 'not valid'}: {', '.join((*told, looked_at))}"
+    return f"{'valid' if is_valid(problems) else 'not valid'}: {', '.join((*parts, looked_at))}"
 
 
 def _message(problem: Problem) -> str:

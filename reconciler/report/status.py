@@ -85,9 +85,9 @@ class Status:
 
     def tokens_per_second(self, instance: Instance) -> float | None:
         """What it writes now, as the mean of the last minute; None: nothing says it."""
-        if (told := self.speeds.get(instance.target, {}).get(instance.ref)) is not None:
-            return told
-        return self._told_speeds.get((instance.target, instance.ref))
+        if (speed := self.speeds.get(instance.target, {}).get(instance.ref)) is not None:
+            return speed
+        return self._reported_speeds.get((instance.target, instance.ref))
 
     @property
     def refs(self) -> set[ObjectRef]:
@@ -199,12 +199,16 @@ class Status:
 
     @cached_property
     def _results(self) -> dict[tuple[str, str | None], list[BenchmarkResult]]:
-        told = {target: answer.benchmarks for target, answer in self.states.items()}
-        told |= {target: results for target, results in self.measured.items() if results}
-        return _grouped(((t, r.service), r) for t, results in told.items() for r in results)
+        results_by_target = {target: answer.benchmarks for target, answer in self.states.items()}
+        results_by_target |= {
+            target: results for target, results in self.measured.items() if results
+        }
+        return _grouped(
+            ((t, r.service), r) for t, results in results_by_target.items() for r in results
+        )
 
     @cached_property
-    def _told_speeds(self) -> dict[tuple[str, ObjectRef], float | None]:
+    def _reported_speeds(self) -> dict[tuple[str, ObjectRef], float | None]:
         instances = (
             (t, i) for t, answer in self.states.items() for i in reversed(answer.instances)
         )

@@ -34,12 +34,12 @@ def answer(model: str, prompt: tuple[int, ...], count: int, seed: int) -> Asked:
 
 
 def timing(answer: object) -> Timing:
-    told = answer.get("timings") if isinstance(answer, dict) else None
-    if not isinstance(told, dict):
+    timings = answer.get("timings") if isinstance(answer, dict) else None
+    if not isinstance(timings, dict):
         raise ValueError("/completion answers without timings")
     names = ("prompt_n", "prompt_ms", "predicted_n", "predicted_ms")
     try:
-        read, read_ms, written, written_ms = (float(told[name]) for name in names)
+        read, read_ms, written, written_ms = (float(timings[name]) for name in names)
     except (KeyError, TypeError, ValueError):
         raise ValueError("/completion answers with timings of another shape") from None
     return Timing(int(read), read_ms / 1000, int(written) - 1, written_ms / 1000)

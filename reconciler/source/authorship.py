@@ -117,7 +117,7 @@ class Authorship:
 
     def _ask(self, full: str, revision: str, stages: Iterable[int]) -> Iterator[Touch]:
         """About one file: in stages, as git would read a long history to its end for the rest."""
-        told = 0
+        yielded = 0
         for count in stages:
             question = full, revision, count
             if question not in self._answers:
@@ -128,9 +128,9 @@ class Authorship:
                 )  # fmt: skip
                 self._answers[question] = tuple(_touches(out))
             found = self._answers[question]
-            yield from found[told:]
-            told = len(found)
-            if not count or told < count:
+            yield from found[yielded:]
+            yielded = len(found)
+            if not count or yielded < count:
                 return
 
     def _in_pages(self, full: str, before: str | None) -> Iterator[Touch]:
@@ -150,13 +150,13 @@ class Authorship:
         """Read the next commits, with all their files; False: there are no more, or too many."""
         if self._pages and self._pages[-1].is_last:
             return False
-        told = sum(len(page.commits) for page in self._pages)
-        left = _HISTORY_COMMITS - told
+        known_commits = sum(len(page.commits) for page in self._pages)
+        left = _HISTORY_COMMITS - known_commits
         most = min(left, *_PAGES[len(self._pages) : len(self._pages) + 1])
         most_bytes = _HISTORY_BYTES - sum(len(page.out) for page in self._pages)
         out = self._run(
             "log", "-c", *_ROWS, "--format=%x01%H",
-            f"--skip={told}", f"--max-count={most}", self._revision,
+            f"--skip={known_commits}", f"--max-count={most}", self._revision,
             *(["--", self._prefix] if self._prefix else []),
             most_bytes=most_bytes,
         )  # fmt: skip

@@ -116,17 +116,17 @@ def push(root: Path) -> str:
         refspec = f"refs/heads/{branch}:refs/heads/{to.branch}"
         progress = RemoteProgress()
         try:
-            told = repo.remote(to.remote).push(refspec, progress, set_upstream=not to.is_followed)
+            pushed = repo.remote(to.remote).push(refspec, progress, set_upstream=not to.is_followed)
         except GitError as error:
             raise SourceError(f"{root}: not pushed: {_error_text(error)}; {kept}") from error
-        if told.error is None and not any(info.flags & PushInfo.ERROR for info in told):
+        if pushed.error is None and not any(info.flags & PushInfo.ERROR for info in pushed):
             return f"{to.remote}/{to.branch}"
-        if any(info.flags & PushInfo.REJECTED for info in told):
+        if any(info.flags & PushInfo.REJECTED for info in pushed):
             why = f"{to.remote}/{to.branch} has commits that are not here; {kept}:"
             raise SourceError(f"{root}: not pushed: {why} `git pull --rebase`, then `git push`")
-        refused = [info.summary.strip() for info in told if info.flags & PushInfo.ERROR]
+        refused = [info.summary.strip() for info in pushed if info.flags & PushInfo.ERROR]
         hooks = [line for line in progress.other_lines if line.startswith("remote: ")]
-        lines = [*refused, *hooks] or [_error_text(error) for error in (told.error,) if error]
+        lines = [*refused, *hooks] or [_error_text(error) for error in (pushed.error,) if error]
         why = _one_line("\n".join(lines))
         raise SourceError(f"{root}: not pushed: {why}; {kept}: `git push` tries again")
 

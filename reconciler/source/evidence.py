@@ -54,7 +54,7 @@ def superseded(
     """Files of evidence in whose place another result has come, with why: the same model on the
     same devices has another build or other settings now."""
     results = tuple(newer)
-    told = []
+    replaced = []
     for each in found:
         if each.result is None or each.refused is not None:
             continue
@@ -66,9 +66,9 @@ def superseded(
                 new.service,
             )
             if of_one and (why := old.stale(old.measured_at, new.key)):
-                told.append((each.path, f"{why} than {new.service} has now"))
+                replaced.append((each.path, f"{why} than {new.service} has now"))
                 break
-    return tuple(told)
+    return tuple(replaced)
 
 
 def _read(folders: Folders, path: str, now: float) -> Evidence:

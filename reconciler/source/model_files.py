@@ -53,7 +53,7 @@ def read_model_files(
             folder = posixpath.dirname(origins[model.ref].path)
             findings += _read(checkout, model, folder, files, facts, cache)
     used = {found.sha256 for found in files.values()}
-    cache.known = {digest: told for digest, told in cache.known.items() if digest in used}
+    cache.known = {digest: header for digest, header in cache.known.items() if digest in used}
     return ModelFiles(MappingProxyType(files), MappingProxyType(facts), tuple(findings))
 
 
@@ -159,10 +159,10 @@ def _read_header(
             cache.known[found.sha256] = f"{found.path}: {error}"
         except OSError as error:
             return f"{found.path} cannot be read: {error.strerror or error}"
-    told = cache.known[found.sha256]
-    if isinstance(told, str):
-        return f"{told}; replace the file with an undamaged GGUF model"
-    facts[model.ref] = told
+    header = cache.known[found.sha256]
+    if isinstance(header, str):
+        return f"{header}; replace the file with an undamaged GGUF model"
+    facts[model.ref] = header
     return None
 
 

@@ -46,8 +46,8 @@ class GitObjects:
         """The bytes of each of these objects that is here."""
         asked = "".join(f"{oid}\n" for oid in oids).encode()
         form = "--batch-check=%(objectname) %(objectsize)"  # or: <oid> missing
-        told = self.checked("cat-file", form, stdin=asked).text if asked else ""
-        rows = (line.split() for line in told.splitlines())
+        output = self.checked("cat-file", form, stdin=asked).text if asked else ""
+        rows = (line.split() for line in output.splitlines())
         return {oid: int(size) for oid, size in rows if size.isdigit()}
 
     def git(self, *argv: str, stdin: bytes | None = None) -> Finished:

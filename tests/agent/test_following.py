@@ -165,7 +165,7 @@ def test_what_was_followed_comes_back_from_disk(tmp_path: Path) -> None:
     again = saved(path, "cluster://prod")
     assert again is not None
     assert documents(again.objects.values()) == documents(followed.objects.values())
-    assert again.grounds == {chat: HERE}
+    assert again.owner_uids == {chat: HERE}
     assert saved(path, "cluster://other") is None
     path.write_text("{")
     assert saved(path, "cluster://prod") is None

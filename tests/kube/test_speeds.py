@@ -28,7 +28,7 @@ from reconciler.kube.speeds.deciding import (
     speed_of,
 )
 from reconciler.kube.speeds.reader import PodSpeeds
-from reconciler.kube.speeds.told import told_speeds
+from reconciler.kube.speeds.reported import reported_speeds
 from reconciler.loop import Pass
 from tests.support.cluster_views import (
     CLUSTER,
@@ -193,8 +193,8 @@ def test_a_look_from_elsewhere_takes_the_speed_of_pods_and_not_an_agents() -> No
         ]
     )
 
-    assert told_speeds({id_of(live): live}) == {CHAT: 3.5}
-    assert told_speeds({id_of(live_service()): live_service()}) == {}
+    assert reported_speeds({id_of(live): live}) == {CHAT: 3.5}
+    assert reported_speeds({id_of(live_service()): live_service()}) == {}
 
 
 class _Companion(Serving):

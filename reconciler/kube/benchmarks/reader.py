@@ -95,7 +95,7 @@ def _slim_pod(pod: Manifest) -> Manifest:
         part: [_only(c, "name", "image", "resources") for c in spec.get(part) or ()]
         for part in ("containers", "initContainers")
     }
-    told = _only(status, "podIP", "phase", "reason", "message", "conditions")
+    kept = _only(status, "podIP", "phase", "reason", "message", "conditions")
     states = {
         part: [_only(c, "name", "imageID", "state") for c in status.get(part) or ()]
         for part in ("containerStatuses", "initContainerStatuses")
@@ -103,7 +103,7 @@ def _slim_pod(pod: Manifest) -> Manifest:
     return {
         "metadata": metadata,
         "spec": {**_only(spec, "nodeName"), **made},
-        "status": {**told, **states},
+        "status": {**kept, **states},
     }
 
 

@@ -115,10 +115,10 @@ def _end(job: Manifest) -> tuple[float | None, str]:
     for kind in ("Complete", "Failed"):
         ended = found.get(kind, {})
         if ended.get("status") == "True":
-            told = f"{ended.get('reason', '')}: {ended.get('message', '')}".strip(": ")
+            text = f"{ended.get('reason', '')}: {ended.get('message', '')}".strip(": ")
             when = ended.get("lastTransitionTime") or job["metadata"].get("creationTimestamp")
             ended_at = parse_timestamp(when) or 0.0  # nobody knows: long ago
-            return ended_at, told if kind == "Failed" else "it left no result"
+            return ended_at, text if kind == "Failed" else "it left no result"
     return None, ""
 
 
@@ -134,8 +134,8 @@ def _left(job: Manifest, pods: Iterable[Manifest]) -> Measured:
             return Measured(read_result(message, "its result"))
         except BenchmarkError as error:
             return Measured(why=str(error))
-    told = trouble(own)
-    return Measured(why=f"{told.reason}: {told.message}" if told else "")
+    pod_trouble = trouble(own)
+    return Measured(why=f"{pod_trouble.reason}: {pod_trouble.message}" if pod_trouble else "")
 
 
 def _owners(pod: Manifest) -> Iterator[object]:

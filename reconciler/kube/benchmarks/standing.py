@@ -45,10 +45,10 @@ def standing_of(planned: PlannedBenchmarks, ref: ObjectRef) -> BenchmarkStanding
         return BenchmarkStanding(Standing.WAITING, "a Job is to measure it")
     if any(result.key in keys for result, _ in decision.write):
         return BenchmarkStanding(Standing.WAITING, "its result is to be written")
-    for found, told in (
+    for found, subject in (
         (Standing.WAITING, decision.waiting),
         (Standing.FAILED, decision.failed),
     ):
-        if words := next((told[each] for each in sorted(same) if each in told), ""):
+        if words := next((subject[each] for each in sorted(same) if each in subject), ""):
             return BenchmarkStanding(found, words)
     return BenchmarkStanding(Standing.KNOWN)

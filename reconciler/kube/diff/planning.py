@@ -83,7 +83,7 @@ def plan_objects(
     that carries them in the cluster, and whatever else is known to have a desired object's name."""
     wanted, live = ObjectSet.of(desired), ObjectSet.of(live)
     standing = _ServiceActions.of(scope, services)
-    told = _ChangeSources(causes, scope.stood, standing.changes)
+    sources = _ChangeSources(causes, scope.stood, standing.changes)
     changes: list[Change] = []
     blocked: list[Blocked] = []
     for oid in sorted(wanted):
@@ -94,17 +94,22 @@ def plan_objects(
         have = live.get(oid)  # once: packed ones are decoded each time
         want = wanted.later(oid) if have is None else wanted[oid]
         if have is not None and not is_ours(have, scope.fleet):
-            blocked.append(_not_ours(scope, ref, oid, have, told.where(ref)))
+            blocked.append(_not_ours(scope, ref, oid, have, sources.where(ref)))
             continue
         if have is not None and _is_as_it_should_be(want, have):
             scope.settled.put(oid, states, finding=True)
             continue
         at = ObjectStep(
-            scope.target, oid, ref, told.where(ref), policy.drift_enforced, told.is_new(ref, oid)
+            scope.target,
+            oid,
+            ref,
+            sources.where(ref),
+            policy.drift_enforced,
+            sources.is_new(ref, oid),
         )
         done, refused = step_of(at, want, have, ref in standing.rolls, scope.resting)
         if is_document(oid):
-            done = tuple(told.by_field(change) for change in done)
+            done = tuple(sources.by_field(change) for change in done)
         changes += done
         blocked += refused
         if have is not None and not done and not refused:
@@ -119,7 +124,7 @@ def plan_objects(
         running={*map(left.ref, left), *_there(wanted, live)},
         leaving=standing.leaving,
         policy=policy,
-        where=told.where,
+        where=sources.where,
         incomplete=scope.incomplete,
     )
     changes += pruned.changes

@@ -127,12 +127,12 @@ class _Routes:
         if not scored.service:
             return
         tally.unknown = unknown
-        now, (before, at) = time.monotonic(), tally.told.get(scored.service, (None, -math.inf))
+        now, (before, at) = time.monotonic(), tally.warned.get(scored.service, (None, -math.inf))
         if before == unknown or now - at < _SAID_AGAIN_S:
             return
-        if len(tally.told) >= _MOST_SAID:
-            tally.told.clear()
-        tally.told[scored.service] = unknown, now
+        if len(tally.warned) >= _MOST_SAID:
+            tally.warned.clear()
+        tally.warned[scored.service] = unknown, now
         if any(unknown[1:]):
             _log.info(
                 "%s: of %d nodes, tokens/s is not known of %d, utilisation of %d, cost of %d;"

@@ -18,7 +18,7 @@ class Tally:
     seconds: defaultdict[str, float] = field(default_factory=partial(defaultdict, float))
     failed_nodes: Counter[str] = field(default_factory=Counter)  # lasting, passing
     unknown: Unknown | None = None  # of the last service that was scored
-    told: dict[str, tuple[Unknown, float]] = field(default_factory=dict)  # and when
+    warned: dict[str, tuple[Unknown, float]] = field(default_factory=dict)  # and when
 
 
 @dataclass(frozen=True, slots=True)

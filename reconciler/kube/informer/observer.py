@@ -146,11 +146,11 @@ class WatchingObserver:
         if self._cache is None or fleet != self._fleet:
             self.close()
             self._fleet = fleet
-            self._cache = InformerCache(self._api, KINDS, f"{FLEET_LABEL}={fleet}", self._told)
+            self._cache = InformerCache(self._api, KINDS, f"{FLEET_LABEL}={fleet}", self._notify)
             self._cache.start()
         return self._cache
 
-    def _told(self) -> None:
+    def _notify(self) -> None:
         with self._news:
             self._news.notify_all()
         self._changed()

@@ -84,13 +84,13 @@ class IdleReport:
         self._statuses = StatusWriter(api)
         self._events = EventWriter(api, identity)
         self._holder: tuple[str, Holder] | None = None
-        self._told: tuple[Following, float] | None = None
+        self._reported: tuple[Following, float] | None = None
 
     def report(self, following: Following, fleet: str) -> tuple[int, int]:
         """How many statuses and events were written for the fleet of that name. Raises
         ClusterError."""
         now = time.monotonic()
-        if self._told and self._told[0] == following and now - self._told[1] < _AGAIN_S:
+        if self._reported and self._reported[0] == following and now - self._reported[1] < _AGAIN_S:
             return 0, 0
         holder = self._claim(fleet)
         if not holder.attempt():
@@ -99,7 +99,7 @@ class IdleReport:
             counts = self._report(following, fleet)
         finally:
             holder.release()
-        self._told = following, now
+        self._reported = following, now
         return counts
 
     def _report(self, following: Following, fleet: str) -> tuple[int, int]:
@@ -111,15 +111,15 @@ class IdleReport:
         if live is None:
             return self._statuses.write(entries), 0
         was = live.get("status") or {}
-        told = FleetView(
+        view = FleetView(
             following,
             NOTHING_FOLLOWED,
             was.get("appliedRevision"),
             was.get("observedGeneration"),
         )
-        happened = tuple(fleet_events(told, live))
+        happened = tuple(fleet_events(view, live))
         written = self._statuses.write(
-            [DesiredStatus(live, fleet_status(told, live, now), FLEET_FIELDS), *entries]
+            [DesiredStatus(live, fleet_status(view, live, now), FLEET_FIELDS), *entries]
         )
         return written, self._events.write(happened, {ref_of(id_of(live)): live})
 

@@ -34,7 +34,7 @@ def deployment(subject: Subject) -> Manifest:
     workload, template = subject.placed.workload, _template(subject)
     annotations = {
         INPUTS_DIGEST_ANNOTATION: workload.inputs_digest,
-        INPUTS_ANNOTATION: _told(workload.inputs),
+        INPUTS_ANNOTATION: _json(workload.inputs),
         RENDER_DIGEST_ANNOTATION: digest(_unsized(subject, template)),
         **_needs(workload),
     }
@@ -66,10 +66,10 @@ def _unsized(subject: Subject, template: dict[str, Any]) -> dict[str, Any]:
 def _needs(workload: Workload) -> dict[str, str]:
     """Bytes a pod takes of each pool and the pool's budget; empty if unknown."""
     found = {need.pool: [need.bytes, need.budget_bytes] for need in workload.needs}
-    return {NEEDS_ANNOTATION: _told(found)} if found else {}
+    return {NEEDS_ANNOTATION: _json(found)} if found else {}
 
 
-def _told(value: object) -> str:
+def _json(value: object) -> str:
     """The value of an annotation."""
     return to_json(value, sort=True).decode()
 

@@ -86,13 +86,13 @@ def explained(
         if oid.kind in ("Deployment", "Job") and (ref := objects.ref(oid)) in troubled:
             standing[ref].append(oid)
 
-    def told(of: Instance) -> Instance:
+    def with_reason(of: Instance) -> Instance:
         oids, its_pods = standing[of.ref], pods.get(of.ref, ())
         given = (*map(objects.state, oids), its_pods)
-        told = outlooks.find(of.ref, given, partial(_outlook, objects, oids, its_pods))
-        return replace(of, reason=told.reason, message=told.message)
+        readiness = outlooks.find(of.ref, given, partial(_outlook, objects, oids, its_pods))
+        return replace(of, reason=readiness.reason, message=readiness.message)
 
-    return tuple(i if i.ready else told(i) for i in found)
+    return tuple(i if i.ready else with_reason(i) for i in found)
 
 
 def _outlook(objects: ObjectSet, oids: list[ObjectId], pods: tuple[Manifest, ...]) -> Outlook:

@@ -65,8 +65,8 @@ def models_of(jobs: Iterable[Manifest], pods: Iterable[Manifest]) -> Readiness |
     worst = min(found, key=lambda r: _WORST_FIRST.index(r.progress))
     if worst.progress is not Progress.FAILED and worst.reason != "JobRunning":
         return worst
-    told = trouble(p for p in pods if _is_of_job(p))
-    return Readiness(worst.progress, told.reason, told.message) if told else worst
+    failure = trouble(p for p in pods if _is_of_job(p))
+    return Readiness(worst.progress, failure.reason, failure.message) if failure else worst
 
 
 _WORST_FIRST = (Progress.FAILED, Progress.IN_PROGRESS, Progress.TERMINATING, Progress.CURRENT)

@@ -31,7 +31,7 @@ def essentials(pod: Manifest) -> Manifest:
     pod that is ready has no reasons."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     conditions = _list(status.get("conditions"))[:_MOST_LISTED]
-    told = [_only(c, _CONDITION) for c in conditions if _is_told(c)]
+    shown = [_only(c, _CONDITION) for c in conditions if _is_news(c)]
     kept = _only(metadata, ("name", "namespace", "deletionTimestamp"))
     labels = _only(metadata.get("labels") or {}, (SERVICE_LABEL, COMPONENT_LABEL))
     owners = _list(metadata.get("ownerReferences"))[:_MOST_LISTED]
@@ -42,8 +42,8 @@ def essentials(pod: Manifest) -> Manifest:
         | {"labels": labels, "ownerReferences": [_only(o, _OWNER) for o in owners]},
         "status": {
             **_only(status, ("phase", "reason", "message")),
-            "conditions": told,
-            **({} if _is_ready(told) else _containers(status)),
+            "conditions": shown,
+            **({} if _is_ready(shown) else _containers(status)),
         },
     }
 
@@ -54,7 +54,7 @@ _MOST_LISTED = 100  # containers, conditions and owners that are looked at
 _END = ("exitCode", "reason", "message")
 
 
-def _is_told(condition: Mapping[str, Any]) -> bool:
+def _is_news(condition: Mapping[str, Any]) -> bool:
     return condition.get("type") == "Ready" or condition.get("reason") == "Unschedulable"
 
 
@@ -144,10 +144,10 @@ def _last_words(message: str) -> tuple[str, str] | None:
     text = message.strip()
     if text.startswith("{"):
         try:
-            told = parse_json(text)
+            content = parse_json(text)
         except ValueError:
             return None
-        reason, line = told.get("reason"), told.get("message")
+        reason, line = content.get("reason"), content.get("message")
         return (api_reason(reason), str(line or "")) if isinstance(reason, str) and reason else None
     reason, colon, line = text.partition(": ")
     return (reason, line) if colon and api_reason(reason) == reason else None

@@ -58,9 +58,9 @@ def happenings(plan: Plan, outcomes: Iterable[Outcome], cluster: str) -> Iterato
         reason = "ApplyFailed" if failed else HAPPENED.get(change.action, "Applied")
         what = f"{change.object.kind} {change.object.name}" if change.object else change.ref.kind
         fields = ", ".join(dict.fromkeys(field.path for field in change.fields))
-        told = outcome.message if failed else fields
+        text = outcome.message if failed else fields
         by = f" by {change.by}" if change.by else ""
-        line = f"{change.action} {what}" + (f" ({told})" if told else "") + by
+        line = f"{change.action} {what}" + (f" ({text})" if text else "") + by
         steps.setdefault((change.ref, reason), []).append(line)
     for (ref, reason), lines in steps.items():
         note = f"{plan.revision[:12]}: {'; '.join(lines)}"
@@ -86,12 +86,12 @@ def event(happening: EventNote, live: Manifest, instance: str, now: str) -> dict
     """The event for the API. `instance` names this process, `now` is RFC 3339 with microseconds."""
     metadata = live["metadata"]
     note = cut(happening.note.encode("ascii", "replace").decode(), MOST_NOTE - 3)
-    told = digest([metadata["uid"], happening.reason, note])[:16]
+    event_id = digest([metadata["uid"], happening.reason, note])[:16]
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {
-            "name": f"{metadata['name'][:230]}.{told}",
+            "name": f"{metadata['name'][:230]}.{event_id}",
             "namespace": metadata.get("namespace") or DEFAULT_NAMESPACE,
         },
         "eventTime": now,

@@ -74,12 +74,18 @@ def _in_cluster(view: ClusterView, workload: Workload) -> PlacementStatus:
         return PlacementStatus(workload, "False", "Progressing", why, models=models_of(jobs, pods))
     status = deployments[0].get("status") or {}
     counts = (status.get("replicas", 0), status.get("readyReplicas", 0))
-    told = outlook(deployments[0], jobs, pods)
-    if told.is_ready:
-        return PlacementStatus(workload, "True", "Ready", "", *counts, models=told.models)
-    reason, message = told.reason, told.message
+    readiness = outlook(deployments[0], jobs, pods)
+    if readiness.is_ready:
+        return PlacementStatus(workload, "True", "Ready", "", *counts, models=readiness.models)
+    reason, message = readiness.reason, readiness.message
     return PlacementStatus(
-        workload, "False", reason, message, *counts, failed=told.failed, models=told.models
+        workload,
+        "False",
+        reason,
+        message,
+        *counts,
+        failed=readiness.failed,
+        models=readiness.models,
     )
 
 

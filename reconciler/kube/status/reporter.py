@@ -103,8 +103,8 @@ class ClusterStatusWriter:
         entries = chain(
             (_fleet_entry(of, live) for of, live in fleets), self.entries(view, documents)
         )
-        told = chain.from_iterable(fleet_events(of, live) for of, live in fleets)
-        happened = (*told, *happenings(plan, done.outcomes, cluster), *_contributed(plan, cluster))
+        notes = chain.from_iterable(fleet_events(of, live) for of, live in fleets)
+        happened = (*notes, *happenings(plan, done.outcomes, cluster), *_contributed(plan, cluster))
         written = self.statuses.write(entries)
         return written, self.events.write(happened, documents)
 

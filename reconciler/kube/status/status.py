@@ -141,8 +141,8 @@ def _endpoint(view: ClusterView, ref: ObjectRef, places: tuple[PlacementStatus, 
             metadata = service["metadata"]
             host = f"{metadata['name']}.{metadata['namespace']}.svc"
             return f"http://{host}:{ports[0]['port']}{CHAT_PATH}"
-    told = (place.endpoint for place in places if place.endpoint)
-    found = next(told, None)
+    endpoints = (place.endpoint for place in places if place.endpoint)
+    found = next(endpoints, None)
     return f"{found.rstrip('/').removesuffix(CHAT_PATH)}{CHAT_PATH}" if found else None
 
 
@@ -207,9 +207,9 @@ def _pending(view: ClusterView, ref: ObjectRef) -> Change | None:
     """A step that must still be made before the service is as its document declares. Drift of one
     of its objects does not count: its effect on the service is visible on the object."""
     for change in view.changes(ref):
-        told = change.is_shown_only or change.action is Action.DEFERRED
+        is_shown_only = change.is_shown_only or change.action is Action.DEFERRED
         beside = change.action is Action.DRIFT and is_child(change)
-        if not (told or beside):
+        if not (is_shown_only or beside):
             return change
     return None
 
@@ -264,10 +264,10 @@ def _memory_fits(view: ClusterView, ref: ObjectRef) -> Condition:
     needs = [need for w in view.workloads_of(ref) for need in w.needs]
     if not needs:
         return Condition(MEMORY_FITS, "Unknown", "MemoryUnknown", RULES["MemoryUnknown"].summary)
-    told = dict.fromkeys(
+    texts = dict.fromkeys(
         f"{n.pool} {show_bytes(n.bytes)} of {show_bytes(n.budget_bytes)}" for n in needs
     )
-    return Condition(MEMORY_FITS, "True", "Fits", "; ".join(told))
+    return Condition(MEMORY_FITS, "True", "Fits", "; ".join(texts))
 
 
 def _models_ready(places: tuple[PlacementStatus, ...]) -> Condition:
@@ -295,17 +295,17 @@ def _drifted(view: ClusterView, ref: ObjectRef) -> Condition:
         theirs = "; ".join(f"{_fields(change)}{_by(change)}" for change in by_controllers)
         but = f", but for what a controller sets: {theirs}" if theirs else ""
         return Condition(DRIFTED, "False", "NothingDrifted", OWN_REASONS["NothingDrifted"] + but)
-    told = "; ".join(_in_words(change) for change in found)
-    return Condition(DRIFTED, "True", found[0].reason, told)
+    drift = "; ".join(_in_words(change) for change in found)
+    return Condition(DRIFTED, "True", found[0].reason, drift)
 
 
 def _in_words(change: Change) -> str:
     """Field paths and who changed them, and never a value: one of them may be a secret. A message
     may repeat one, so it speaks only where there is no field."""
     what = f"{change.object.kind} {change.object.name}" if change.object else change.ref.label
-    told = _fields(change) or change.message
+    text = _fields(change) or change.message
     return (
-        f"{change.action} {what} on {change.target}" + (f": {told}" if told else "") + _by(change)
+        f"{change.action} {what} on {change.target}" + (f": {text}" if text else "") + _by(change)
     )
 
 

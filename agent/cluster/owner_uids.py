@@ -20,12 +20,12 @@ _DEFINITION = ObjectId(
 _log = logging.getLogger(__name__)
 
 
-class GroundsReader:
+class OwnerUidReader:
     """Queries the API server. Without permission nothing is known, and no service is dropped."""
 
     def __init__(self, api: ApiServer) -> None:
         self._api = api
-        self._told = False
+        self._has_logged = False
 
     def __call__(self, services: Iterable[ObjectId]) -> Mapping[ObjectId, OwnerUids]:
         """Raises ClusterError if the server does not respond."""
@@ -39,8 +39,8 @@ class GroundsReader:
         try:
             found = self._api.get(oid)
         except Denied as error:
-            if not self._told:
-                self._told = True
+            if not self._has_logged:
+                self._has_logged = True
                 _log.warning(
                     "%s: a service that is removed from the cluster goes on here until the agent"
                     " may get customresourcedefinitions and namespaces",

@@ -12,12 +12,12 @@ from reconciler.kube.status.conditions import APPLIED, READY
 _FAILED = "ApplyFailed"
 
 
-def told_failures(documents: Mapping[ObjectId, Manifest]) -> dict[ObjectRef, tuple[str, str]]:
+def reported_failures(documents: Mapping[ObjectId, Manifest]) -> dict[ObjectRef, tuple[str, str]]:
     """Reason and message of each service of which an object was refused when it was applied last,
     and of the Fleet, which also names what has no document there to say it."""
     asked = {"InferenceService": READY, "Fleet": APPLIED}
-    found = ((oid, told) for oid in documents for told in _failures(documents[oid], asked))
-    return {ref_of(oid): told for oid, told in found}
+    found = ((oid, failure) for oid in documents for failure in _failures(documents[oid], asked))
+    return {ref_of(oid): failure for oid, failure in found}
 
 
 def _failures(live: Manifest, asked: Mapping[str, str]) -> Iterator[tuple[str, str]]:

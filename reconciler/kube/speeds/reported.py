@@ -10,7 +10,7 @@ from reconciler.kube.instance_entry import SPEED, is_of_pool
 from reconciler.kube.objects import Manifest, ObjectId, ref_of
 
 
-def told_speeds(documents: Mapping[ObjectId, Manifest]) -> dict[ObjectRef, float]:
+def reported_speeds(documents: Mapping[ObjectId, Manifest]) -> dict[ObjectRef, float]:
     """The tokens that the pods of each service write a second; of those that are said."""
     services = (oid for oid in documents if oid.kind == "InferenceService")
     found = ((ref_of(oid), [*_speeds(documents[oid])]) for oid in services)
