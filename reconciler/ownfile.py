@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from reconciler.api.errors import StateError, words_of
+from reconciler.api.errors import StateError, error_text
 from reconciler.api.plain_json import parse_json
 
 _MOST_BYTES = 64 << 20  # the largest is the record of what was applied, of thousands of documents
@@ -42,9 +42,9 @@ def read_bytes(path: Path, parse: Callable[[bytes], T]) -> T | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise Unreadable(words_of(error, path)) from error
+        raise Unreadable(error_text(error, path)) from error
     except WRONG as error:
-        raise Damaged(_in_words(error)) from error
+        raise Damaged(_error_text(error)) from error
 
 
 def read_or_move(
@@ -84,7 +84,7 @@ def moved_aside(path: Path, why: str, lost: str = "") -> str:
     try:
         path.replace(aside)
     except OSError as error:
-        where = f"it stays where it is ({words_of(error, path)})"
+        where = f"it stays where it is ({error_text(error, path)})"
     else:
         where = f"moved to {aside.name}"
     return f"{path} cannot be read ({why}): {where}" + (f"; {lost}" if lost else "")
@@ -102,7 +102,7 @@ def _content(path: Path) -> bytes:
     return data
 
 
-def _in_words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"it lacks {error}"
     return " ".join(str(error).split())[:200] or type(error).__name__

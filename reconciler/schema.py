@@ -80,8 +80,8 @@ def _stitch_service(definitions: dict[str, Any], runtimes: Mapping[str, Runtime]
     spec = definitions["InferenceServiceSpec"]
     for path in OVERRIDDEN_FIELDS:
         own = definitions["ModelEntry"]["properties"][path]
-        words = own["description"].partition(" Unset: ")[0]
-        own["description"] = f"{words} Unset: the service's."
+        description = own["description"].partition(" Unset: ")[0]
+        own["description"] = f"{description} Unset: the service's."
         if DEFAULTS[path] is not None:
             spec["properties"][path]["default"] = DEFAULTS[path]
     rows = sorted(runtimes.values(), key=lambda row: row.name)

@@ -85,7 +85,7 @@ def _answered(
             )
         return read(parse_json(answer))
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise BenchmarkError(f"no answer to measure: {_words(error)}") from error
+        raise BenchmarkError(f"no answer to measure: {_error_text(error)}") from error
 
 
 def _streamed(address: EngineAddress, asked: Asked, timeout_s: float) -> Timing:
@@ -103,7 +103,7 @@ def _streamed(address: EngineAddress, asked: Asked, timeout_s: float) -> Timing:
             raise ValueError(f"{path} answers {response.status}: {error_body}")
         return _timed(_events(response, began + timeout_s), began)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise BenchmarkError(f"no answer to measure: {_words(error)}") from error
+        raise BenchmarkError(f"no answer to measure: {_error_text(error)}") from error
     finally:
         connection.close()
 
@@ -141,5 +141,5 @@ def _events(response: http.client.HTTPResponse, until: float) -> Iterator[dict[s
             yield event
 
 
-def _words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return one_line(str(error)) or type(error).__name__

@@ -10,7 +10,7 @@ from agent.bench.protocol import MOST_VARIATION, BenchmarkBudget, figures
 from agent.bench.runs import make_runs
 from agent.bench.subject import BenchmarkSubject
 from agent.machine.machine import Machine
-from agent.machine.utilisation import Busyness, look
+from agent.machine.utilisation import Busyness, busyness
 from agent.process import health
 from agent.process.identity import is_ours
 from agent.process.launch import Phase, ProcessSnapshot
@@ -55,14 +55,14 @@ def measure(
     traffic = _quiet(subject, rules, say)
     say("looking whether the machine is idle")
     counted = tuple(counters(_snapshots(records())))
-    before, tokens_before = look(rules.machine, rules.idle_look_s), _read(counted)
+    before, tokens_before = busyness(rules.machine, rules.idle_look_s), _read(counted)
     began, began_wall = clock.monotonic(), clock.time()
     runs, asked = _runs(subject, budget, clock, say)
     jump_s = (clock.time() - began_wall) - (clock.monotonic() - began)
     if not is_ours(subject.child):
         raise BenchmarkError(_ended(subject))
     tokens_after = _read(counted)
-    after = look(rules.machine, rules.idle_look_s)
+    after = busyness(rules.machine, rules.idle_look_s)
     ours = sum(run.generated + 1 for run in asked)
     others = (*traffic, *_others(subject, tokens_before, tokens_after, ours))
     found = figures(runs, most_variation=rules.most_variation, others=others, clock_jump_s=jump_s)

@@ -76,7 +76,7 @@ def figures(
     problems = [
         *(["the engine wrote too few tokens to tell its speed"] if generation is None else ()),
         *(f"beside traffic: {who}" for who in others),
-        *(f"too noisy: {words}" for words in noisy),
+        *(f"too noisy: {note}" for note in noisy),
     ]
     if abs(clock_jump_s) > _CLOCK_JUMP_S:
         problems.append(

@@ -82,7 +82,7 @@ def take(state: StateDir) -> tuple[ActionRequest, ...]:
 
 
 def _parse(file: Path, data: Mapping[str, Any]) -> ActionRequest:
-    refs = tuple(ObjectRef(*(str(word) for word in words)) for words in data["refs"])
+    refs = tuple(ObjectRef(*(str(word) for word in parts)) for parts in data["refs"])
     if data["action"] not in (STOP, RESTART):
         raise ValueError(f"no such action: {data['action']!r}")
     return ActionRequest(data["action"], refs, file)

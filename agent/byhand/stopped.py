@@ -123,8 +123,8 @@ def _rows(data: Iterable[Mapping[str, Any]]) -> Mapping[ObjectRef, _Row]:
     return {_ref(row["ref"]): (str(row["inputsDigest"]), _launch(row), _at(row)) for row in data}
 
 
-def _ref(words: Iterable[object]) -> ObjectRef:
-    kind, namespace, name = words
+def _ref(parts: Iterable[object]) -> ObjectRef:
+    kind, namespace, name = parts
     return ObjectRef(str(kind), str(namespace), str(name))
 
 

@@ -17,25 +17,27 @@ from reconciler.console.shared import STATE_DIR
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; exit codes as `reconcile`."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    return guarded(lambda: _dispatch(words), "fleet-agent")
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    return guarded(lambda: _dispatch(arguments), "fleet-agent")
 
 
-def _dispatch(words: list[str]) -> int:
+def _dispatch(arguments: list[str]) -> int:
     parser = Parser(prog="fleet-agent", description=__doc__)
     parser.add_argument("--version", action="version", version=f"fleet-agent {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for name, row in COMMANDS.items():
         commands.add_parser(name, help=row.summary, add_help=False)
-    if not words:
+    if not arguments:
         parser.print_help(sys.stderr)
         return Exit.USAGE
-    if not words[0].startswith("-") and words[0] not in COMMANDS:
-        raise no_command(words[0], "fleet-agent", COMMANDS, foreign_names())
-    command = parser.parse_known_args(words[:1])[0].command
+    if not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        raise no_command(arguments[0], "fleet-agent", COMMANDS, foreign_names())
+    command = parser.parse_known_args(arguments[:1])[0].command
     if command is None:
-        raise UsageError(f"{words[0]}: the command comes first: fleet-agent COMMAND {words[0]} ...")
-    return int(_module(command).run(parser_of(command).parse_args(words[1:])))
+        raise UsageError(
+            f"{arguments[0]}: the command comes first: fleet-agent COMMAND {arguments[0]} ..."
+        )
+    return int(_module(command).run(parser_of(command).parse_args(arguments[1:])))
 
 
 def parser_of(command: str) -> Parser:

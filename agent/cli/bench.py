@@ -130,10 +130,10 @@ def _chosen(names: list[str], records: list[ProcessRecord]) -> list[ProcessRecor
     return [record for record in records if record.launch.ref in wanted]
 
 
-def _progress(label: str, words: str) -> None:
+def _progress(label: str, text: str) -> None:
     """One live line on a terminal; none elsewhere."""
     if sys.stderr.isatty():
-        line = printable(f"{label}: {words}") if words else ""
+        line = printable(f"{label}: {text}") if text else ""
         sys.stderr.write(f"\r\x1b[K{line}")
         sys.stderr.flush()
 

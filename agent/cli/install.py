@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reconciler.api.errors import StateError, UsageError, words_of
+from reconciler.api.errors import StateError, UsageError, error_text
 from reconciler.console.edge import Exit, tell
 
 if TYPE_CHECKING:
@@ -64,10 +64,10 @@ def add_scope(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 installed, or current already. Raises UsageError, StateError."""
-    from agent.cli.run import check_source, words_of
+    from agent.cli.run import check_source, run_arguments
 
     check_source(args)
-    unit = unit_for(args, words_of(args))
+    unit = unit_for(args, run_arguments(args))
     if args.dry_run:
         print(f"# {unit.file}\n{unit.text}")
         for step in unit.load:
@@ -89,20 +89,20 @@ def run(args: argparse.Namespace) -> int:
         carry_out(unit.load)
     except StateError as error:
         _put_back(unit.file, before)  # or the next try would find it current
-        remedy = next((what for words, what in unit.remedies if words in str(error)), None)
+        remedy = next((what for message, what in unit.remedies if message in str(error)), None)
         raise StateError(f"{error}; {remedy}") if remedy else error from error
     tell(f"{unit.file}: written, the agent runs; {unit.starts}")
     return Exit.OK
 
 
-def unit_for(args: argparse.Namespace, words: Iterable[str]) -> ServiceUnit:
-    """This machine's unit; `words` are those after `fleet-agent run`. Raises UsageError."""
+def unit_for(args: argparse.Namespace, arguments: Iterable[str]) -> ServiceUnit:
+    """This machine's unit; `arguments` are those after `fleet-agent run`. Raises UsageError."""
     from agent.install import ServiceSpec, launchd, systemd
 
     owner = _owner(args.scope)
     wanted = ServiceSpec(
         scope=args.scope or "user",
-        argv=(str(_program()), "run", *words),
+        argv=(str(_program()), "run", *arguments),
         user=owner.pw_name,
         uid=owner.pw_uid,
         home=Path(owner.pw_dir) if args.scope == "system" else Path.home(),
@@ -149,7 +149,7 @@ def _wrong_with(step: ManagerCommand) -> str | None:
             step.argv, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise StateError(f"{' '.join(step.argv)}: {words_of(error)}") from error
+        raise StateError(f"{' '.join(step.argv)}: {error_text(error)}") from error
     if step.must_fail:
         return None if done.returncode != 0 else "it is still there"
     if done.returncode == 0 or step.may_fail:

@@ -73,11 +73,11 @@ def _progress() -> Callable[[Instance], None]:
     printed: dict[ObjectRef, str] = {}
 
     def say(instance: Instance) -> None:
-        words = instance.message if instance.reason == "Replacing" else ""
-        if words != printed.get(instance.ref, ""):
-            printed[instance.ref] = words
-            if words:
-                tell(f"{instance.ref.label}: {printable(words)}")
+        text = instance.message if instance.reason == "Replacing" else ""
+        if text != printed.get(instance.ref, ""):
+            printed[instance.ref] = text
+            if text:
+                tell(f"{instance.ref.label}: {printable(text)}")
 
     return say
 
@@ -96,15 +96,15 @@ def _say(
         if ref in kept:
             waits = there.pending if there else None
             why = f" ({waits.reason}: {waits.message})".replace(": )", ")") if waits else ""
-            words = f"not restarted yet{why}: the agent here does it, or the next one, once it can"
+            text = f"not restarted yet{why}: the agent here does it, or the next one, once it can"
         elif ref in late:
             why = f"{there.reason}: {there.message}".rstrip(": ") if there else "not started"
-            words = f"not ready ({why}); see `fleet-agent status`"
+            text = f"not ready ({why}); see `fleet-agent status`"
         elif there is None:
-            words = "may run again: `reconcile --local`, `--watch` or an agent starts it"
+            text = "may run again: `reconcile --local`, `--watch` or an agent starts it"
         else:
-            words = f"ready at {there.endpoint}"
-        tell(f"{ref.label}: {printable(words)}")
+            text = f"ready at {there.endpoint}"
+        tell(f"{ref.label}: {printable(text)}")
 
 
 def _seconds(text: str) -> float:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from agent.cli.download_options import DOWNLOAD_OPTIONS, MODEL_STORE, download_settings
 from reconciler.api.errors import SourceError, UsageError
-from reconciler.console.option import Option, add, as_words, program_options, programs_of, source_of
+from reconciler.console.option import (
+    Option,
+    add,
+    command_line,
+    program_options,
+    programs_of,
+    source_of,
+)
 from reconciler.console.shared import (
     AGENT_OPTIONS,
     API_KEY_FILE,
@@ -126,9 +133,9 @@ def options_of_run() -> tuple[Option, ...]:
     return (*(option for group in _groups().values() for option in group), STATE_DIR)
 
 
-def words_of(args: argparse.Namespace) -> tuple[str, ...]:
+def run_arguments(args: argparse.Namespace) -> tuple[str, ...]:
     """The words after `fleet-agent run` that say the same as these and the environment now."""
-    return as_words(args, options_of_run())
+    return command_line(args, options_of_run())
 
 
 def _groups() -> dict[str, tuple[Option, ...]]:

@@ -119,8 +119,8 @@ def _started_from(digests: Collection[str], state: StateDir) -> str:
     from agent.process.records import Records
 
     found = Records(state).read_all() if state.records.is_dir() else ()
-    words = {r.launch.ref.label: " ".join(r.launch.command.argv) for r in found if r.child}
-    return " ".join(label for label, argv in words.items() if any(d in argv for d in digests))
+    commands = {r.launch.ref.label: " ".join(r.launch.command.argv) for r in found if r.child}
+    return " ".join(label for label, argv in commands.items() if any(d in argv for d in digests))
 
 
 def _import(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:

@@ -88,8 +88,8 @@ def alone(
     own: Manifest, seen: Objects, last: Followed | None, owner_uids: Mapping[ObjectId, OwnerUids]
 ) -> Followed:
     """Follow the services whose Models require metal, in a cluster without a reconciler. `own` is
-    the node's FleetNode, or its stand-in; `owner_uids` those of every service seen or followed now. A
-    missing service without proof of its deletion is followed as it was."""
+    the node's FleetNode, or its stand-in; `owner_uids` those of every service
+    seen or followed now. A missing service without proof of its deletion is followed as it was."""
     node = own["metadata"]["name"]
     before = last.objects if last else _NOTHING
     known = last.owner_uids if last else {}

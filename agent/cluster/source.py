@@ -140,10 +140,10 @@ class StandAlone:
     def __init__(
         self,
         own: Manifest,
-        look: Callable[[Iterable[ObjectId]], Mapping[ObjectId, OwnerUids]],
+        read_owner_uids: Callable[[Iterable[ObjectId]], Mapping[ObjectId, OwnerUids]],
     ) -> None:
         self._own = own
-        self._look = look
+        self._read_owner_uids = read_owner_uids
         self._known: dict[ObjectId, tuple[str, OwnerUids]] = {}
 
     def __call__(self, seen: Objects, last: Followed | None) -> Followed:
@@ -157,12 +157,12 @@ class StandAlone:
         gone = undecided(seen, last)
         new = {oid for oid, uid in services.items() if self._known.get(oid, ("",))[0] != uid}
         unproven = {oid for oid in services if oid in self._known and not _known(self._known[oid])}
-        looked = self._look({*gone, *new, *unproven}) if gone or new or unproven else {}
+        uids = self._read_owner_uids({*gone, *new, *unproven}) if gone or new or unproven else {}
         for oid, uid in services.items():
-            if oid in looked:
-                self._known[oid] = uid, looked[oid]
+            if oid in uids:
+                self._known[oid] = uid, uids[oid]
         owner_uids = {oid: g for oid, (_, g) in self._known.items() if oid in services} | {
-            oid: looked[oid] for oid in gone if oid in looked
+            oid: uids[oid] for oid in gone if oid in uids
         }
         self._known = {oid: known for oid, known in self._known.items() if oid in services}
         own = seen.get(id_of(self._own), self._own)

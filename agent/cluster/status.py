@@ -168,9 +168,9 @@ def _still(observed: Mapping[str, Any]) -> dict[str, Any]:
     return {**observed, "pools": pools}
 
 
-def _without_empty(words: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty(values: Mapping[str, Any]) -> dict[str, Any]:
     """Without empty values."""
-    return {key: value for key, value in words.items() if value not in (None, "", [], {})}
+    return {key: value for key, value in values.items() if value not in (None, "", [], {})}
 
 
 def _pool(pool: ObservedPool) -> dict[str, Any]:

@@ -134,9 +134,9 @@ class DaemonLog(Listener):
                     seconds=took and round(took, 3),
                 )
             else:
-                words = {"reason": instance.reason, "message": instance.message}
+                fields = {"reason": instance.reason, "message": instance.message}
                 level = logging.INFO if instance.reason in _ON_ITS_WAY else logging.WARNING
-                self._say(level, "not ready", **_ref(instance.ref), pid=instance.pid, **words)
+                self._say(level, "not ready", **_ref(instance.ref), pid=instance.pid, **fields)
         for ref in gone:
             self._info("stopped", **_ref(ref))
 

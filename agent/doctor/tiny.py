@@ -56,7 +56,7 @@ def _gguf(folder: Path) -> Path:
 def write_mlx(place: Path, seed: int = 0) -> Path:
     """A folder as mlx-lm reads it, made here."""
     place.mkdir(parents=True)
-    words = [*_SPECIAL, *_byte_words()]
+    vocabulary = [*_SPECIAL, *_byte_tokens()]
     config = {
         "model_type": "llama",
         "hidden_size": _WIDTH,
@@ -65,7 +65,7 @@ def write_mlx(place: Path, seed: int = 0) -> Path:
         "num_attention_heads": _HEADS,
         "num_key_value_heads": _HEADS,
         "rms_norm_eps": _EPSILON,
-        "vocab_size": len(words),
+        "vocab_size": len(vocabulary),
         "max_position_embeddings": _CONTEXT,
         "eos_token_id": _END,
     }
@@ -77,7 +77,7 @@ def write_mlx(place: Path, seed: int = 0) -> Path:
         "model": {
             "type": "BPE",
             "unk_token": _SPECIAL[_UNKNOWN],
-            "vocab": {word: number for number, word in enumerate(words)},
+            "vocab": {word: number for number, word in enumerate(vocabulary)},
             "merges": [],
         },
     }
@@ -86,7 +86,7 @@ def write_mlx(place: Path, seed: int = 0) -> Path:
     files = {"config": config, "tokenizer": tokenizer, "tokenizer_config": described}
     for name, content in files.items():
         (place / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
-    weights = _weights(len(words), _MLX_NAMES, seed)
+    weights = _weights(len(vocabulary), _MLX_NAMES, seed)
     (place / "model.safetensors").write_bytes(_safetensors(dict(weights)))
     return place
 
@@ -129,7 +129,7 @@ _MLX_NAMES = {
 
 
 def _weights(
-    words: int, names: Mapping[str, str], seed: int = 0
+    vocabulary_size: int, names: Mapping[str, str], seed: int = 0
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Norms are ones, everything else small noise."""
     square = (_WIDTH, _WIDTH)
@@ -138,7 +138,7 @@ def _weights(
     )
     layer |= dict.fromkeys(("before attention", "before inner"), (_WIDTH,))
     layer |= {"gate": (_INNER, _WIDTH), "up": (_INNER, _WIDTH), "down": (_WIDTH, _INNER)}
-    shapes = {names["embedding"]: (words, _WIDTH), names["norm"]: (_WIDTH,)}
+    shapes = {names["embedding"]: (vocabulary_size, _WIDTH), names["norm"]: (_WIDTH,)}
     for i in range(_LAYERS):
         shapes |= {names["layer"].format(i) + names[part]: shape for part, shape in layer.items()}
     random = np.random.default_rng(seed)
@@ -161,7 +161,7 @@ def _safetensors(tensors: Mapping[str, np.ndarray]) -> bytes:
     return struct.pack("<Q", len(text)) + text + b"".join(v.tobytes() for v in tensors.values())
 
 
-def _byte_words() -> Iterator[str]:
+def _byte_tokens() -> Iterator[str]:
     """A printable character for each byte, as byte-level tokenizers write them."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     yield from map(chr, plain)

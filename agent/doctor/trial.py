@@ -19,7 +19,7 @@ from agent.process.health import EngineAddress
 from agent.process.launch import Launch, ProcessSnapshot
 from agent.process.owner import Processes
 from agent.state.directory import StateDir
-from reconciler.api.errors import words_of
+from reconciler.api.errors import error_text
 from reconciler.api.inferenceservice import InferenceService
 from reconciler.api.meta import API_VERSION
 from reconciler.api.plain_json import parse_json
@@ -186,7 +186,7 @@ def _unanswered(launch: Launch, timeout_s: float) -> str | None:
         status, answer = EngineAddress.of(launch).ask(_PATH, timeout_s, body)
         document = parse_json(answer)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return f"ready, but {_PATH} gives no answer: {words_of(error)}"
+        return f"ready, but {_PATH} gives no answer: {error_text(error)}"
     if status != 200 or not (isinstance(document, dict) and document.get("choices")):
         return f"ready, but {_PATH} answers {status}: {answer[:300].decode(errors='replace')}"
     return None

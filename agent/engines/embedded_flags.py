@@ -32,8 +32,8 @@ class _FlagRow:
 def params_from(argv: Sequence[str]) -> xllamacpp.CommonParams:
     """Parse a command line. Raises FlagError for a flag or a value that cannot be honoured."""
     params = xllamacpp.CommonParams()
-    words = iter(argv)
-    for word in words:
+    arguments = iter(argv)
+    for word in arguments:
         flag, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         row = _FLAGS.get(flag)
         if row is None:
@@ -41,7 +41,7 @@ def params_from(argv: Sequence[str]) -> xllamacpp.CommonParams:
         if equals and not row.takes_value:
             raise FlagError(f"{flag} takes no value")
         if row.takes_value and not equals:
-            value = next(words, "")
+            value = next(arguments, "")
             if not value:
                 raise FlagError(f"{flag} needs a value")
         _apply(row, params, flag, value)

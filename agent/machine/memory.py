@@ -51,7 +51,7 @@ class MachineMemory:
         self._stated = Stated()
         self._follows = False
         self._last = MachineSnapshot()
-        self._next_look = 0.0
+        self._next_read = 0.0
 
     def follow(self, node: FleetNode) -> bool:
         """Take over what the fleet states about this machine; True if that changed."""
@@ -59,21 +59,21 @@ class MachineMemory:
         if self._follows and stated == self._stated:
             return False
         self._follows = True
-        self._stated, self._next_look = stated, 0.0
+        self._stated, self._next_read = stated, 0.0
         return True
 
-    def look(self, ours: Ours) -> MachineSnapshot:
+    def read(self, ours: Ours) -> MachineSnapshot:
         """The state of the machine, measured every ten seconds; less often if that would cost more
         than a 250th of a core."""
         begin = self._clock()
-        if begin >= self._next_look:
+        if begin >= self._next_read:
             seen = self._see(programs(ours))
             fresh = pool_states(seen, self._stated, ours)
             self._last = MachineSnapshot(
                 _steadied(self._last.pools, fresh), measured(seen, self._stated, ours)
             )
             end = self._clock()
-            self._next_look = end + max(_PAUSE_S, (end - begin) / _COST_SHARE)
+            self._next_read = end + max(_PAUSE_S, (end - begin) / _COST_SHARE)
         return self._last
 
     def now(self, ours: Ours) -> tuple[ObservedPool, ...]:

@@ -37,7 +37,7 @@ class PressureWatch:
     platform: str = sys.platform
     _level: str | None = "normal"
 
-    def look(self) -> Pressure | None:
+    def read(self) -> Pressure | None:
         found = read_pressure(self.machine, self.platform)
         level = found.level if found else None
         if level != self._level:

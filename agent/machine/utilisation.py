@@ -20,7 +20,7 @@ class Busyness:
     devices: tuple[float | None, ...] = ()
 
 
-def look(machine: Machine, for_s: float) -> Busyness:
+def busyness(machine: Machine, for_s: float) -> Busyness:
     """What is at work now; the processor over so many seconds."""
     share = psutil.cpu_percent(interval=for_s) / 100
     count = psutil.cpu_count() or 1

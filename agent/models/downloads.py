@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from agent.system.clock import Clock
-from reconciler.api.errors import DiskFull, DownloadFailed, ModelCorrupt, ModelError, words_of
+from reconciler.api.errors import DiskFull, DownloadFailed, ModelCorrupt, ModelError, error_text
 from reconciler.backoff import backoff_s
 from reconciler.fleet.model_file import ModelFile
 from reconciler.models.scheme import FetchContext
@@ -209,7 +209,7 @@ class Downloads:
         except ModelError as error:
             return error
         except OSError as error:
-            return DownloadFailed(words_of(error))
+            return DownloadFailed(error_text(error))
         except Exception as error:  # noqa: BLE001  # a thread's edge: an error must be visible
             _log.exception("model %s: a bug in fleet-agent stopped the download", name)
             return ModelError(f"internal error: {type(error).__name__}: {error}")

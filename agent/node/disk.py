@@ -45,7 +45,7 @@ class ModelsDisk:
         with contextlib.suppress(OSError):  # then they may have to be fetched again
             self._kept.add(before.revision, self.digests(before.models))
 
-    def look(self, wanted: Iterable[ModelFile]) -> ObservedDisk | None:
+    def read(self, wanted: Iterable[ModelFile]) -> ObservedDisk | None:
         """The file system now; `wanted` are to be on it."""
         fresh = self._store.disk(wanted, self._needed())
         self._last = _steady(self._last, fresh)

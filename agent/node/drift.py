@@ -47,13 +47,13 @@ def differences(launch: Launch, pid: int, ask: Ask) -> tuple[Difference, ...]:
     return tuple(found)
 
 
-def _command_line(launch: Launch, words: list[str]) -> Iterator[Difference]:
+def _command_line(launch: Launch, arguments: list[str]) -> Iterator[Difference]:
     """The interpreter of a script comes before the script's own arguments."""
     wanted = launch.command.argv[1:]
-    if not words or tuple(words[len(words) - len(wanted) :]) == wanted:
+    if not arguments or tuple(arguments[len(arguments) - len(wanted) :]) == wanted:
         return
-    strange = [word for word in words if word not in launch.command.argv][:3]
-    lacking = [word for word in wanted if word not in words][:3]
+    strange = [word for word in arguments if word not in launch.command.argv][:3]
+    lacking = [word for word in wanted if word not in arguments][:3]
     differences = [f"has {' '.join(strange)}"] if strange else []
     differences += [f"lacks {' '.join(lacking)}"] if lacking else []
     yield DriftKind.RESTART, f"its command line {', '.join(differences) or 'has another order'}"
@@ -176,7 +176,7 @@ class DriftWatch:
             messages = (drift.message.removesuffix(_STAYED) for drift in seen.drifts)
             self._tried[ref] = frozenset(messages)  # with what an earlier restart did not mend
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Look at every process that is due; whether anything changed."""
         states = {s.ref: s for s in self.states() if s.ready and s.pid is not None}
         news = False
@@ -212,5 +212,5 @@ class DriftWatch:
         return tuple(drifts)
 
     def _round(self) -> None:
-        if self.look():
+        if self.check():
             self.changed()

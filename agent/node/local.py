@@ -27,7 +27,7 @@ from agent.process.owner import Processes
 from agent.process.rebuilt import models_of
 from agent.state.directory import StateDir
 from agent.state.drift_file import drift_file
-from reconciler.api.errors import words_of
+from reconciler.api.errors import error_text
 from reconciler.api.fleetnode import FleetNode
 from reconciler.api.meta import ObjectRef
 from reconciler.api.model import Model
@@ -151,7 +151,7 @@ class LocalAgent:
             kept = self._kept.note(declared.revision, digests, declared.keep)
             gone = self.store.collect(kept | digests)
         except OSError as error:
-            _log.warning("models are not cleaned up: %s", words_of(error))
+            _log.warning("models are not cleaned up: %s", error_text(error))
             return
         for digest in gone:
             _log.info("model %s removed from the store: no revision needs it", digest[:12])

@@ -18,7 +18,7 @@ from agent.node.steps import AgentSteps
 from agent.node.which import which_node
 from agent.state.directory import StateDir
 from agent.state.node_name import node_file, note_node
-from reconciler.api.errors import words_of
+from reconciler.api.errors import error_text
 from reconciler.api.nodestate import NodeOverrides
 from reconciler.loop import Listener, Loop, Wake
 from reconciler.loop.journal import SourceJournal
@@ -70,8 +70,8 @@ def owned(
     history = HistoryFile(state.desired / "history.json")
     journal = SourceJournal(history, source, strict=following.strict)
     name = which_node(given, source, journal, settings.root, following.read)
-    first = HeaderGate(replace(headers or headers_of(settings, source, wake.look), node=name))
-    agent = LocalAgent(name, settings, changed=wake.look, headers=first)
+    first = HeaderGate(replace(headers or headers_of(settings, source, wake.pass_now), node=name))
+    agent = LocalAgent(name, settings, changed=wake.pass_now, headers=first)
     agent.start()
     try:
         _remember(settings.root, name)
@@ -116,4 +116,4 @@ def _remember(root: Path, name: str) -> None:
     try:
         note_node(root, name)
     except OSError as error:
-        _log.warning("%s: cannot be written: %s", node_file(root), words_of(error))
+        _log.warning("%s: cannot be written: %s", node_file(root), error_text(error))

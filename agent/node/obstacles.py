@@ -55,7 +55,7 @@ class Obstacles:
         is_to_come = state.api_key.parent == state.root and not state.root.exists()
         return None if is_to_come else why_unusable(state.api_key)
 
-    def _once(self, name: str, look: Callable[[], str | None]) -> str | None:
+    def _once(self, name: str, read: Callable[[], str | None]) -> str | None:
         if name not in self._shared:
-            self._shared[name] = look()
+            self._shared[name] = read()
         return self._shared[name]

@@ -97,9 +97,9 @@ class ProcessTarget:
         """Processes, and services that wait for a model."""
         workloads = tuple(workloads)
         processes = self._processes.snapshot()
-        seen = self._memory.look(ours_of(processes))
+        seen = self._memory.read(ours_of(processes))
         own = {i.launch.port for i in processes if i.pid is not None}
-        disk = self._disk.look(wanted_models(self._node, workloads))
+        disk = self._disk.read(wanted_models(self._node, workloads))
         state = target_state(
             self._node, self._renderer, workloads, self._clock(), own, seen.pools, disk
         )

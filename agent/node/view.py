@@ -16,7 +16,7 @@ from agent.models.expected import beside_owned, read_noted, still_meant
 from agent.node.disk import ModelsDisk
 from agent.node.offer import target_state, wanted_models
 from agent.process import health, logs
-from agent.process.drain_words import describe_wait
+from agent.process.drain_text import describe_wait
 from agent.process.identity import is_ours
 from agent.process.launch import Child, Launch
 from agent.process.model_state import failures, mark_quarantined, with_reasons
@@ -66,7 +66,7 @@ class RecordedNode:
         """What the records say, checked against the living processes."""
         workloads = tuple(workloads)
         started = _recorded(self._state, f"node/{self._node}")
-        seen = self.memory.look({i.pid: i.needs for i in started if i.pid is not None})
+        seen = self.memory.read({i.pid: i.needs for i in started if i.pid is not None})
         state = target_state(
             self._node,
             self._renderer,
@@ -74,7 +74,7 @@ class RecordedNode:
             time.time(),
             _ports_in_use(self._state),
             seen.pools,
-            self.disk.look(wanted_models(self._node, workloads)),
+            self.disk.read(wanted_models(self._node, workloads)),
         )
         leaving = recorded_leaving(self._state)
         state = replace(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent.pod.engine import Engine
-from agent.process.drain_words import describe_cut, describe_wait
+from agent.process.drain_text import describe_cut, describe_wait
 from agent.process.health import HealthVerdict
 from agent.server.sampler import Counted, counters_of
 from agent.system.clock import Clock, SystemClock
@@ -125,7 +125,7 @@ class Companion:
         pause_s = 0.0
         while not self._stop.wait(pause_s):
             try:
-                verdict = self._look()
+                verdict = self._probe()
             except Exception as error:  # noqa: BLE001  the thread must not die unseen
                 _log.exception("bug in the probe")
                 verdict = HealthVerdict(False, "ProbeFailed", f"{type(error).__name__}: {error}")
@@ -135,10 +135,10 @@ class Companion:
                 self._tell("ready" if verdict.ready else why)
             pause_s = self._pace.ready_s if verdict.ready else self._pace.loading_s
 
-    def _look(self) -> HealthVerdict:
+    def _probe(self) -> HealthVerdict:
         identity = self._engine.identity()
         self._forget_drain(identity)
-        verdict = self._engine.look(proven=identity == self._proven)
+        verdict = self._engine.probe(proven=identity == self._proven)
         if verdict.ready:
             self._proven = identity
         elif identity != self._proven:

@@ -64,7 +64,7 @@ class Engine:
         """Another one after every start of it; empty while it does not listen."""
         return socket_of(self.launch.port)
 
-    def look(self, *, proven: bool) -> HealthVerdict:
+    def probe(self, *, proven: bool) -> HealthVerdict:
         """Whether it is ready and serves what it should. `proven`: this process was ready
         before."""
         return health.check_alone(self.launch, proven=proven)

@@ -20,7 +20,7 @@ from socketserver import TCPServer
 from agent.pod.companion import Companion
 from agent.server.sampler import Sampler
 from reconciler import __version__
-from reconciler.api.errors import UsageError, words_of
+from reconciler.api.errors import UsageError, error_text
 from reconciler.http.places import ConnectionSlots
 
 _Request = socket.socket | tuple[bytes, socket.socket]  # as socketserver has it
@@ -54,7 +54,7 @@ class PodServer(ThreadingHTTPServer):
         except (OSError, OverflowError) as error:
             where = f"{host}:{port}" if host else str(port)
             raise UsageError(
-                f"--listen {where}: cannot be listened on: {words_of(error)}"
+                f"--listen {where}: cannot be listened on: {error_text(error)}"
             ) from error
 
     def server_bind(self) -> None:

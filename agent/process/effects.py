@@ -30,7 +30,7 @@ from agent.process.unit import Unit
 from agent.state.apikey import keep_copy
 from agent.state.directory import StateDir
 from agent.system.clock import Clock
-from reconciler.api.errors import EngineError, ReconcilerError, StateError, words_of
+from reconciler.api.errors import EngineError, ReconcilerError, StateError, error_text
 from reconciler.api.meta import ObjectRef
 from reconciler.runtimes import RUNTIMES
 from reconciler.runtimes.many import ManyModels
@@ -119,7 +119,7 @@ class Effects:
             if not self._state.api_key.exists():
                 keep_copy(self._state.api_key, key)
         except OSError as error:
-            _log.warning("%s: cannot be written: %s", place.file, words_of(error))
+            _log.warning("%s: cannot be written: %s", place.file, error_text(error))
 
     def why_unwritable(self) -> str | None:
         return self._state.why_unwritable()
@@ -221,7 +221,7 @@ class Effects:
             logs.mark_again(self._state.log_file(ref), ask.child.marker)
         except (OSError, ValueError) as error:
             return events.Rewritten(
-                ask.question, False, f"its files cannot be written: {words_of(error)}"
+                ask.question, False, f"its files cannot be written: {error_text(error)}"
             )
         self._probers.submit(self._ask_to_read, ref, ask)
         return None

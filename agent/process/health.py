@@ -18,7 +18,7 @@ from agent.process.identity import describe
 from agent.process.launch import Launch, Listening
 from agent.process.sockets import connections, listener, listening_socket, still_listens
 from agent.state.apikey import sent_key
-from reconciler.api.errors import words_of
+from reconciler.api.errors import error_text
 from reconciler.api.plain_json import parse_json
 from reconciler.fleet.command import Probe, ServedModel
 from reconciler.runtimes import RUNTIMES
@@ -184,7 +184,7 @@ def _unhealthy(
     except TimeoutError:
         return silent(f"no answer on port {port} within {timeout_s:g} s")
     except (OSError, http.client.HTTPException, ValueError) as error:
-        text = one_line(words_of(error)) or type(error).__name__
+        text = one_line(error_text(error)) or type(error).__name__
         return silent(f"no answer on port {port}: {text}")
     if status == 200:
         return None

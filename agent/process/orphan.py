@@ -55,7 +55,7 @@ def runs_as(launch: Launch, pid: int) -> bool:
     wanted = launch.command.argv[1:]
     with contextlib.suppress(psutil.Error, OSError):
         process = psutil.Process(pid)
-        words, actual = process.cmdline(), process.environ()
-        same_words = tuple(words[len(words) - len(wanted) :]) == wanted
-        return same_words and all(actual.get(k) == v for k, v in launch.command.env.items())
+        argv, actual = process.cmdline(), process.environ()
+        same_argv = tuple(argv[len(argv) - len(wanted) :]) == wanted
+        return same_argv and all(actual.get(k) == v for k, v in launch.command.env.items())
     return False

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.process.drain_words import describe_cut, describe_wait
+from agent.process.drain_text import describe_cut, describe_wait
 from agent.process.events import (
     Answered,
     AskSlots,

@@ -13,7 +13,7 @@ from agent.process.launch import Launch
 from agent.process.logs import open_log
 from agent.state.apikey import keep_copy, node_key
 from agent.state.directory import StateDir
-from reconciler.api.errors import ApplyError, EngineError, words_of
+from reconciler.api.errors import ApplyError, EngineError, error_text
 from reconciler.api.vendors import VENDORS
 from reconciler.atomic import atomic_write
 
@@ -50,7 +50,7 @@ def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, st
         secrets = _secrets(launch, state)
         log = open_log(state.log_file(launch.ref), marker)
     except (OSError, ValueError) as error:
-        raise ApplyError(launch.ref, f"its files cannot be written: {words_of(error)}") from error
+        raise ApplyError(launch.ref, f"its files cannot be written: {error_text(error)}") from error
     try:
         child = subprocess.Popen(
             launch.command.argv,
@@ -64,7 +64,7 @@ def spawn(launch: Launch, marker: str, state: StateDir, environ: Mapping[str, st
         )
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in an argument
         program = launch.command.argv[0]
-        why = words_of(error, program)
+        why = error_text(error, program)
         raise EngineError(f"{program} cannot be run: {why}; install it or give its path") from error
     finally:
         os.close(log)

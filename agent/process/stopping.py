@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
-from agent.process.drain_words import describe_cut, describe_wait
+from agent.process.drain_text import describe_cut, describe_wait
 from agent.process.events import AskSlots, Effect, Note, ProcessTiming, Save, Signal, SlotsAnswered
 from agent.process.hang import ended_because, still
 from agent.process.launch import Launch, Phase

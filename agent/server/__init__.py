@@ -52,8 +52,8 @@ def served(root: Path) -> ServerAddress | None:
 
 
 def _address(content: Mapping[str, Any]) -> ServerAddress:
-    words = [content.get(key) for key in ("url", "certSha256", "problem")]
-    return ServerAddress(*(None if word is None else str(word) for word in words))
+    values = [content.get(key) for key in ("url", "certSha256", "problem")]
+    return ServerAddress(*(None if word is None else str(word) for word in values))
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ def sampler(node: Node, board: StateBoard) -> Sampler:
     pressure = PressureWatch()
     benchmarks = ResultsWatch(node.agent.state.root)
 
-    def look() -> Shown:
+    def sample() -> Shown:
         stored = (
             StoredState(
                 sha256=entry.model.digest,
@@ -30,7 +30,7 @@ def sampler(node: Node, board: StateBoard) -> Sampler:
             )
             for entry in node.agent.store.inventory()
         )
-        return Shown(tuple(stored), pressure.look(), benchmarks.look(), loads=_loads(node))
+        return Shown(tuple(stored), pressure.read(), benchmarks.read(), loads=_loads(node))
 
     def publish() -> None:
         board.speeds = made.shown.speeds
@@ -38,7 +38,7 @@ def sampler(node: Node, board: StateBoard) -> Sampler:
 
     made = Sampler(
         lambda: counters(node.agent.processes.snapshot()),
-        look,
+        sample,
         publish,
         every_s=node.settings.intervals.sample_s,
     )

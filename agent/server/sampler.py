@@ -64,12 +64,12 @@ class Sampler:
     def __init__(
         self,
         wanted: Callable[[], Iterable[Counted]],
-        look: Callable[[], Shown] = Shown,
+        sample: Callable[[], Shown] = Shown,
         after: Callable[[], None] = lambda: None,
         *,
         every_s: float = Intervals().sample_s,
     ) -> None:
-        self._wanted, self._look, self._after = wanted, look, after
+        self._wanted, self._sample, self._after = wanted, sample, after
         self.shown = Shown()
         self._rates = Rates()
         self._asked: dict[Counted, Future[None]] = {}
@@ -116,7 +116,7 @@ class Sampler:
         for counted in wanted:
             if counted not in self._asked and not self._worker.is_ending:
                 self._asked[counted] = self._pool.submit(self._ask, counted)
-        shown = replace(self._look(), speeds=self._speeds())
+        shown = replace(self._sample(), speeds=self._speeds())
         if shown != self.shown:
             self.shown = shown
         self._after()

@@ -14,7 +14,7 @@ import string
 from pathlib import Path
 
 from agent.state.writable import why_unwritable
-from reconciler.api.errors import StateError, words_of
+from reconciler.api.errors import StateError, error_text
 from reconciler.atomic import atomic_write
 
 KEY_FILE = "api-key"
@@ -46,7 +46,7 @@ def why_unusable(file: Path) -> str | None:
         elif why := why_unwritable(file.parent):
             return str(_unusable(file, why))
     except (OSError, StateError) as error:
-        return words_of(error)
+        return error_text(error)
     return None
 
 

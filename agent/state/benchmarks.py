@@ -34,7 +34,7 @@ class ResultsWatch:
         self._root = root
         self._known: tuple[object, tuple[BenchmarkResult, ...]] = (None, ())
 
-    def look(self) -> tuple[BenchmarkResult, ...]:
+    def read(self) -> tuple[BenchmarkResult, ...]:
         try:
             found = results_file(self._root).stat()
         except OSError:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agent.state.lock import OwnerLock
 from agent.state.writable import free_bytes, takes_files, why_unwritable
-from reconciler.api.errors import StateError, words_of
+from reconciler.api.errors import StateError, error_text
 from reconciler.api.meta import ObjectRef
 from reconciler.api.quantity import show_at_least
 
@@ -53,7 +53,7 @@ class StateDir:
             for folder in _FOLDERS:
                 (self.root / folder).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise self._unusable(words_of(error)) from error
+            raise self._unusable(error_text(error)) from error
         self.must_be_ours()  # another may have made one of them just then
         self._close()
 
@@ -103,7 +103,7 @@ class StateDir:
         try:
             self._lock.take()
         except OSError as error:
-            raise self._unusable(words_of(error)) from error
+            raise self._unusable(error_text(error)) from error
 
     def unlock(self) -> None:
         """Let another process in. Harmless when not locked."""
@@ -129,7 +129,7 @@ class StateDir:
         try:
             self._lock.take_again()
         except OSError as error:
-            raise self._unusable(words_of(error)) from error
+            raise self._unusable(error_text(error)) from error
         return True
 
     def why_unwritable(self) -> str | None:

@@ -14,7 +14,7 @@ import os
 import time
 from pathlib import Path
 
-from reconciler.api.errors import StateError, StateInUse, words_of
+from reconciler.api.errors import StateError, StateInUse, error_text
 
 _PAUSE_S = 0.02
 _LONGEST = 16  # bytes of a pid and blanks
@@ -103,7 +103,7 @@ class OwnerLock:
             _lock_exclusively(descriptor)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise StateError(f"{path}: cannot be locked: {words_of(error)}") from error
+                raise StateError(f"{path}: cannot be locked: {error_text(error)}") from error
             raise StateInUse(
                 f"{self._root}: already in use by pid {_pid_in(descriptor) or 'unknown'};"
                 " stop that one, or choose another directory with --state-dir"

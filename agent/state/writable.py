@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from reconciler.api.errors import words_of
+from reconciler.api.errors import error_text
 
 
 def why_unwritable(folder: Path) -> str | None:
@@ -21,7 +21,7 @@ def why_unwritable(folder: Path) -> str | None:
     try:
         is_read_only = os.statvfs(there).f_flag & os.ST_RDONLY
     except OSError as error:
-        return words_of(error)
+        return error_text(error)
     return f"{there}: {os.strerror(errno.EROFS if is_read_only else errno.EACCES)}"
 
 

@@ -93,7 +93,7 @@ class AgentClient:
             trust = self.credentials.trust(self.cert_sha256)
             return exchange(method, url, headers, trust, deadline=deadline, most_bytes=_MOST_BYTES)
         except (OSError, http.client.HTTPException, UnicodeError) as error:
-            why = _words(error, max(0.0, min(deadline, time.monotonic()) - started))
+            why = _error_text(error, max(0.0, min(deadline, time.monotonic()) - started))
             raise AgentError(f"{self.url}: {why}") from error
         except AgentError as error:
             raise AgentError(f"{self.url}: {error}") from error
@@ -122,7 +122,7 @@ class AgentClient:
                 return "its agent has just started, or ends: ask again in a moment (503)"
             case status:
                 return (
-                    f"it answers {status}{_error_text(reply)}: look into the log of its fleet-agent"
+                    f"it answers {status}{_reply_text(reply)}: look into the log of its fleet-agent"
                 )
 
 
@@ -161,7 +161,7 @@ def judged(answer: object, node: str) -> NodeState:
     return state
 
 
-def _error_text(reply: HttpReply) -> str:
+def _reply_text(reply: HttpReply) -> str:
     """The agent's own words for an error, if it has some."""
     try:
         message = parse_json(reply.body)["error"]["message"]
@@ -220,7 +220,7 @@ def _age_s(reply: HttpReply, state: NodeState) -> float:
     return max(0.0, answered - state.observed_at)
 
 
-def _words(error: Exception, waited_s: float) -> str:
+def _error_text(error: Exception, waited_s: float) -> str:
     """What a failed exchange means, and what to do."""
     import ssl
 

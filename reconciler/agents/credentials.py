@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reconciler.agents.connection import Trust
-from reconciler.api.errors import AgentError, words_of
+from reconciler.api.errors import AgentError, error_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class AgentCredentials:
             raise AgentError(f"{file}: no such token file") from None
         except (OSError, UnicodeError) as error:
             raise AgentError(
-                f"{file}: the token cannot be read: {words_of(error, file)}"
+                f"{file}: the token cannot be read: {error_text(error, file)}"
             ) from error
         token, *addresses = [line.strip() for line in lines if line.strip()] or [""]
         if not token or not token.isprintable() or " " in token:

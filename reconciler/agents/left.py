@@ -67,7 +67,7 @@ class LeftNode:
         return f"node/{self.name}"
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """What is said of it everywhere."""
         if self.state is None:
             return (
@@ -94,18 +94,18 @@ def blocked(nodes: Iterable[LeftNode], fleet: Fleet) -> Iterator[Blocked]:
             ref = ObjectRef("FleetNode", "", node.name)
             refs = (read_ref(i.ref) for i in node.state.instances if i.pid is not None)
             holds = tuple(ref for ref in refs if ref not in fleet.objects)
-            yield Blocked(ref, REASON, node.words, None, node.target, holds)
+            yield Blocked(ref, REASON, node.text, None, node.target, holds)
 
 
 def beside(observed: Observation, nodes: Iterable[LeftNode]) -> Observation:
     """With these machines, for a view: no plan is made for them."""
     targets, instances = dict(observed.targets), list(observed.instances)
     for node in nodes:
-        target = TargetState(node.target, False, node.seen_at, node.words)
+        target = TargetState(node.target, False, node.seen_at, node.text)
         if node.state is not None:
             state, running = read_node_state(node.state)
             revision = state.revision and replace(state.revision, held="")  # its words are here
-            target = replace(state, seen_at=node.seen_at, message=node.words, revision=revision)
+            target = replace(state, seen_at=node.seen_at, message=node.text, revision=revision)
             instances += running
         targets[node.target] = target
     return Observation(targets, tuple(instances))

@@ -289,8 +289,8 @@ def read_config_map(name: str, data: Mapping[str, str]) -> BenchmarkResult:
     return result
 
 
-def _together(words: Iterable[str | None]) -> str | None:
-    known = sorted({word or "?" for word in words})
+def _together(figures: Iterable[str | None]) -> str | None:
+    known = sorted({word or "?" for word in figures})
     return None if known == ["?"] else "+".join(known)
 
 

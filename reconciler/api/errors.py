@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from reconciler.api.problem import Problem
 
 
-def words_of(error: BaseException, named: object = None) -> str:
+def error_text(error: BaseException, named: object = None) -> str:
     """What an error says, without the system's number for it. The file that it is about comes
     first, unless the message has `named` it."""
     if not isinstance(error, OSError) or not error.strerror:

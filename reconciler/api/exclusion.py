@@ -15,7 +15,7 @@ def models_fields(*, serves_many: bool) -> tuple[str, str]:
     return ("models", "modelRef") if serves_many else ("modelRef", "models")
 
 
-def models_words(
+def exclusion_texts(
     runtime: str | None, *, serves_many: bool, has_right: bool, has_wrong: bool, many: Iterable[str]
 ) -> str | None:
     """What is wrong with modelRef and models[] of a service; None: nothing. `many` names the

@@ -82,8 +82,8 @@ def offers(asked: Asked, fits: Fits) -> Iterator[str]:
     """What fits with one setting changed, the largest of each; else with as few changes as
     possible."""
     single = [offer for find in _SINGLE if (offer := find(asked, fits))]
-    for words, smaller in single:
-        yield f"with {words} it fits ({show_bytes(smaller.total_bytes)} in all)"
+    for text, smaller in single:
+        yield f"with {text} it fits ({show_bytes(smaller.total_bytes)} in all)"
     if not single and (together := _together(asked, fits)):
         yield f"with {together[0]} it fits ({show_bytes(together[1].total_bytes)} in all)"
     if len(asked.requests) == 1:
@@ -201,13 +201,13 @@ _SINGLE = (_context, _cache_type, _slots, _prompt_cache, _residents)
 
 def _together(asked: Asked, fits: Fits) -> Offer | None:
     """Several settings at their minimum, as few as possible, with the largest context then."""
-    words: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for setting, text, change in _smallest(asked):
-        words[setting], asked = text, asked.changed(change)
+        texts[setting], asked = text, asked.changed(change)
         if fits(asked):
-            return ", ".join(words.values()), asked
+            return ", ".join(texts.values()), asked
         if context := _context(asked, fits):
-            return ", ".join((context[0], *words.values())), context[1]
+            return ", ".join((context[0], *texts.values())), context[1]
     return None
 
 

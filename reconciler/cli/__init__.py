@@ -21,16 +21,16 @@ _VALUED = ("-C", "--ref", "--path", "--cluster", "-o", "--output", "--from", "--
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code is in `Exit`. Errors for people go to stderr."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    return guarded(lambda: _dispatch(words), "reconcile")
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    return guarded(lambda: _dispatch(arguments), "reconcile")
 
 
-def _dispatch(words: list[str]) -> int:
-    command, rest = split_words(words)
-    if command is None and any(word in ("-h", "--help") for word in words):
+def _dispatch(arguments: list[str]) -> int:
+    command, rest = split_command(arguments)
+    if command is None and any(word in ("-h", "--help") for word in arguments):
         print(_overview(width_of(sys.stdout)))
         return Exit.OK
-    if "--version" in words:
+    if "--version" in arguments:
         print(f"reconcile {__version__}")
         return Exit.OK
     args = parser_of(command).parse_args(rest)
@@ -54,17 +54,17 @@ def _module(command: str | None) -> ModuleType:
     return importlib.import_module(f"reconciler.cli.{command or 'run'}")
 
 
-def split_words(words: list[str]) -> tuple[str | None, list[str]]:
+def split_command(arguments: list[str]) -> tuple[str | None, list[str]]:
     """The command's name, at any position, and the other words in their order."""
     before = ""
-    for i, word in enumerate(words):
+    for i, word in enumerate(arguments):
         if not word.startswith("-") and before not in _VALUED:
             if word in COMMANDS:
-                return word, words[:i] + words[i + 1 :]
+                return word, arguments[:i] + arguments[i + 1 :]
             if not before.startswith("-"):  # else it may be a value: the option's parser knows
                 raise no_command(word, "reconcile", COMMANDS, foreign_names())
         before = word
-    return None, words
+    return None, arguments
 
 
 def _overview(width: int | None) -> str:

@@ -153,7 +153,7 @@ class ArrivalConsole(Console):
     def _say_left(self) -> None:
         """Machines that left the fleet, and do not say what they run; what others say is blocked in
         the plan."""
-        silent = {node.name: node.words for node in self.agents.left if node.state is None}
+        silent = {node.name: node.text for node in self.agents.left if node.state is None}
         for name in sorted(silent.keys() - self._printed_silent):
             self._out.say(printable(silent[name]), Tone.CHANGE)
         self._printed_silent = silent.keys()
@@ -165,7 +165,7 @@ class ArrivalConsole(Console):
         self._printed[arrival.node] = news
         if not quiet:
             revision = short_revision(self._desired.fleet.revision) if self._desired else ""
-            text = printable(f"{arrival.node}  {in_words(arrival, revision)}")
+            text = printable(f"{arrival.node}  {arrival_text(arrival, revision)}")
             self._out.say(text, _TONES[arrival.stage])
 
     def _say_end(self, revision: str) -> None:
@@ -173,7 +173,7 @@ class ArrivalConsole(Console):
         late = [a for a in self.arrivals if a.stage is not Stage.READY]
         took_s = monotonic() - self._since
         if not self._once and late and not self.is_late:
-            self._look_soon()
+            self._pass_soon()
         if self._is_reported:
             return
         if not late:
@@ -184,11 +184,11 @@ class ArrivalConsole(Console):
         elif self.is_late:
             self.say_rest(late)
 
-    def _look_soon(self) -> None:
+    def _pass_soon(self) -> None:
         """One timer at a time: a pass that something else woke would add another each time."""
         if self._timer is not None and self._timer.is_alive():
             return
-        self._timer = threading.Timer(_LOOK_S, self._wake.look)
+        self._timer = threading.Timer(_LOOK_S, self._wake.pass_now)
         self._timer.daemon = True
         self._timer.start()
 
@@ -214,7 +214,7 @@ class ArrivalConsole(Console):
         self._out.out(text + "\n")
 
 
-def in_words(arrival: Arrival, revision: str) -> str:
+def arrival_text(arrival: Arrival, revision: str) -> str:
     """How far a node is with a revision, as a line for people."""
     match arrival.stage:
         case Stage.READY:

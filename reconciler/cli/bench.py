@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
     from reconciler.cli import local
     from reconciler.cli.fleet import open_planned
     from reconciler.cli.inspection import open_inspection
-    from reconciler.cli.look import status_of
     from reconciler.cli.measuring import ask_again, follow
+    from reconciler.cli.observed_status import status_of
     from reconciler.console.statusview import chosen
 
     if args.write is not None and not args.write.is_dir():
@@ -126,7 +126,7 @@ def _report(
     clusters = standings(plan, refs)
     if args.output == "json":
         shown = [r.model_dump(mode="json", by_alias=True, exclude_none=True) for r in results]
-        there = {r.label: {"state": s.standing, "message": s.words} for r, s in clusters.items()}
+        there = {r.label: {"state": s.standing, "message": s.message} for r, s in clusters.items()}
         print(
             json.dumps(
                 {"results": shown, "evidence": written, "unused": unused, "clusters": there},
@@ -159,7 +159,7 @@ def _lacking(
     lines = []
     for ref in refs:
         if ref in clusters:
-            lines += [f"{ref.label}: {words}" for words in (clusters[ref].words,) if words]
+            lines += [f"{ref.label}: {reason}" for reason in (clusters[ref].message,) if reason]
         elif ref.label not in measured:
             where = f"on its machine: fleet-agent bench {ref.label}; in a cluster: --cluster NAME"
             lines.append(f"{ref.label}: no result that counts; {where}")
@@ -169,7 +169,7 @@ def _lacking(
 def _on_their_way(clusters: Mapping[ObjectRef, BenchmarkStanding]) -> list[str]:
     """What is measured soon, or was to be: of a whole fleet, what never will be is no news."""
     soon = ("waiting", "failed")
-    return [f"{ref.label}: {s.words}" for ref, s in clusters.items() if s.standing in soon]
+    return [f"{ref.label}: {s.message}" for ref, s in clusters.items() if s.standing in soon]
 
 
 def _show(results: list[BenchmarkResult], now: float) -> None:

@@ -12,7 +12,7 @@ from time import monotonic
 
 from reconciler.agents.arrival import Stage
 from reconciler.cli.agents import open_agents
-from reconciler.cli.arrivals import ArrivalConsole, in_words, key_of
+from reconciler.cli.arrivals import ArrivalConsole, arrival_text, key_of
 from reconciler.cli.clusters import ClusterWiring, open_clusters
 from reconciler.cli.console import Screen
 from reconciler.cli.fleet import beside_the_commit, journal_of, open_fleet, reader_of
@@ -42,7 +42,7 @@ def central(args: argparse.Namespace, *, interval_s: float, timeout_s: float) ->
         screen.say(line, Tone.CHANGE)
     journal = journal_of(source)
     headers = headers_of(
-        args, screen, node=None, here=False, follows=not args.once, changed=wake.look
+        args, screen, node=None, here=False, follows=not args.once, changed=wake.pass_now
     )
     with open_clusters(args, agents, source, wake) as clusters:
         leads = _leads(clusters) if not args.once else lambda: True
@@ -130,7 +130,7 @@ def _outcomes(console: ArrivalConsole) -> list[Outcome]:
     assert console.observed is not None
     done = console.done
     revision = short_revision(console.first.revision)
-    why = {a.target: in_words(a, revision) for a in console.arrivals}
+    why = {a.target: arrival_text(a, revision) for a in console.arrivals}
     return [
         done.get(key_of(change)) or _outcome(change, console.observed, why.get(change.target, ""))
         for change in console.first.changes

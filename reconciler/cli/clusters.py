@@ -222,7 +222,7 @@ def open_clusters(
         stays=not args.once,
     )
     together = open_together(
-        *(args, agents, apis, wake.look_soon),
+        *(args, agents, apis, wake.pass_soon),
         documents=watched.objects if watched else None,
         write_refusal=operator.leadership.write_refusal,
         place=place_of(source),

@@ -53,8 +53,8 @@ class Screen:
         lines = [stamp + text]
         if "\n" not in text:
             lines = hanging(lines[0], width_of(sys.stderr), len(stamp))
-        words = "\n".join(lines)[len(stamp) :]
-        self._write(sys.stderr, f"{stamp}{self.error_style(tone, words) if tone else words}\n")
+        shown = "\n".join(lines)[len(stamp) :]
+        self._write(sys.stderr, f"{stamp}{self.error_style(tone, shown) if tone else shown}\n")
 
     def bar(self, text: str) -> None:
         """Replace the live line; empty removes it. Nothing without a terminal. It is never
@@ -153,8 +153,8 @@ class Console(Listener):
     def on_source_lost(self, why: str, since: float) -> None:
         if self._news.lost(why):
             at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since))
-            words = f"{printable(why)}; unreachable since {at}, what runs stays as it is"
-            self._screen.say(words, Tone.BAD)
+            text = f"{printable(why)}; unreachable since {at}, what runs stays as it is"
+            self._screen.say(text, Tone.BAD)
 
     def on_source_back(self) -> None:
         self._news.back()
@@ -170,13 +170,13 @@ class Console(Listener):
                 self._on_ready(instance)
             else:
                 message = "" if instance.reason in ON_ITS_WAY else printable(instance.message)
-                words = f"{instance.reason}: {message}" if message else instance.reason
-                self._screen.say(f"{instance.ref.label}  {words}")
+                text = f"{instance.reason}: {message}" if message else instance.reason
+                self._screen.say(f"{instance.ref.label}  {text}")
         for instance, pending in self._news.pending(observed.instances):
             if pending.reason == "NotApplied":  # said when it was tried
                 continue
-            words = f"update pending: {pending.reason}: {pending.message}".removesuffix(": ")
-            self._screen.say(printable(f"{instance.ref.label}  {words}"), Tone.BAD)
+            text = f"update pending: {pending.reason}: {pending.message}".removesuffix(": ")
+            self._screen.say(printable(f"{instance.ref.label}  {text}"), Tone.BAD)
         for ref in gone:
             self._screen.say(f"{ref.label}  stopped")
 

@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.api.errors import EngineError, StateError, words_of
+from reconciler.api.errors import EngineError, StateError, error_text
 from reconciler.cli.options import add_fleet_options, add_node_options
 from reconciler.console.edge import Exit, Parser, tell
 from reconciler.console.option import add, programs_of
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     follows = sys.stdin.isatty() and sys.stdout.isatty()
     usual = Parser()
     add_fleet_options(usual)
-    words = argparse.Namespace(
+    options = argparse.Namespace(
         **vars(usual.parse_args([]))
         | vars(args)
         | {
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         ends_refused=not follows,
         deadline_s=deadline_s,
     )
-    code = serve(words, service)
+    code = serve(options, service)
     return demo.code(code)
 
 
@@ -123,7 +123,7 @@ def private_copy(folder: Path, *, fresh: bool, without: Iterable[str] = ()) -> P
             half.replace(folder)
     except OSError as error:
         raise StateError(
-            f"{folder}: the example cannot be copied there: {words_of(error, folder)}"
+            f"{folder}: the example cannot be copied there: {error_text(error, folder)}"
         ) from error
     return folder
 
@@ -270,7 +270,7 @@ def ask(instance: Instance) -> str:
             return way.shown(json.load(answer))
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise StateError(
-            f"{instance.ref.label} is ready and gave no answer: {words_of(error)}"
+            f"{instance.ref.label} is ready and gave no answer: {error_text(error)}"
         ) from error
 
 

@@ -97,8 +97,8 @@ def _write(root: Path, files: dict[str, str], args: argparse.Namespace) -> int:
     if is_committed:
         _commit(root, tuple(files), args)
     else:
-        look = "reconcile --dry-run" + ("" if args.local is None else " --local")
-        tell(f"written, not applied: look at `{look}`, commit and push")
+        command = "reconcile --dry-run" + ("" if args.local is None else " --local")
+        tell(f"written, not applied: look at `{command}`, commit and push")
     return Exit.OK
 
 

@@ -166,7 +166,9 @@ class Draft:
             agents = open_agents(self.args, open_fleet(self.args, working_tree=True))
             agents.follow(desired.fleet)
             return agents.observe(desired.assignment.workloads)
-        node = local.look_at(self.args, local.node_of(self.args, desired.fleet), desired.fleet)
+        node = local.observed_node(
+            self.args, local.node_of(self.args, desired.fleet), desired.fleet
+        )
         return node.observe(desired.assignment.workloads)
 
     def _known(self, fleet: Fleet, models: Sequence[Model]) -> Mapping[ObjectRef, ModelFacts]:

@@ -93,14 +93,14 @@ def _say_silent(left: Iterable[LeftNode]) -> None:
     """Machines that left the fleet, and do not say what they run; what others say is blocked."""
     for node in left:
         if node.state is None:
-            tell(printable(node.words))
+            tell(printable(node.text))
 
 
 def _say_hung(hung: Iterable[Instance], observed: Observation) -> None:
     for instance in hung:
         again = starts_again(instance.ref, observed.targets[instance.target])
-        words = f"{instance.reason}: {instance.message}; {again} anew"
-        tell(printable(f"{instance.ref.label}  {words}"))
+        text = f"{instance.reason}: {instance.message}; {again} anew"
+        tell(printable(f"{instance.ref.label}  {text}"))
 
 
 def _hung(plan: Plan, observed: Observation) -> list[Instance]:
@@ -160,8 +160,8 @@ def _base(
 ) -> Desired:
     """The revision that --from names. One with errors is what of it is valid: the change that
     repairs it has a plan, too."""
-    words = vars(args) | {"ref": args.base}
-    checkout = open_fleet(argparse.Namespace(**words), working_tree=False).fetch()
+    options = vars(args) | {"ref": args.base}
+    checkout = open_fleet(argparse.Namespace(**options), working_tree=False).fetch()
     loaded = read(checkout, frozenset())
     fleet = loaded.fleet
     if fleet is None:

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     found = as_planned(found, planned.plan.blocked, at.node)
     command = None
     if found.sized is not None and found.sized.node == at.node:
-        here = local.look_at(args, at.node, desired.fleet)
+        here = local.observed_node(args, at.node, desired.fleet)
         command = here.command(found.sized, desired.assignment.workloads)
     command = command or commands_in_pods(desired).get(ref) or _placeholders(found)
     if args.output == "json":

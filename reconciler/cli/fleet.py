@@ -86,8 +86,8 @@ def journal_of(source: Source, *, only_peeks: bool = False) -> SourceJournal:
     from reconciler.source.history import HistoryFile, PeekedHistory
     from reconciler.source.open import cache_dir
 
-    words = f"{source.location} {getattr(source, 'ref', '')}"
-    name = hashlib.sha256(words.encode()).hexdigest()[:16]
+    identity = f"{source.location} {getattr(source, 'ref', '')}"
+    name = hashlib.sha256(identity.encode()).hexdigest()[:16]
     folder = cache_dir() / "central"
     path = folder / f"{name}.json"
     if only_peeks:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from reconciler.api.errors import UsageError
 from reconciler.cli.options import check_output
 from reconciler.console.edge import Exit, tell
-from reconciler.console.option import as_words
+from reconciler.console.option import command_line
 from reconciler.console.shared import AGENT_OPTIONS, DEFAULTS, GIT_OPTIONS, LISTEN_OPTIONS
 from reconciler.report.terminal import printable
 
@@ -79,14 +79,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     other.add_argument(
         "--accept-field-loss", action="store_true", help="go on where fields would be lost"
     )
-    parser.add_argument("words", nargs="*", metavar="-- WORDS", help="for the program")
+    parser.add_argument("arguments", nargs="*", metavar="-- WORDS", help="for the program")
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit 0 written or nothing to do, 3 where something of another owner is in the way."""
     check_output(args, "text")
-    if args.words and not args.words[0].startswith("-"):
-        raise UsageError(f"{args.words[0]}: words for the program go behind --")
+    if args.arguments and not args.arguments[0].startswith("-"):
+        raise UsageError(f"{args.arguments[0]}: words for the program go behind --")
     if args.accept_field_loss and not args.take_over:
         raise UsageError("--accept-field-loss goes with --take-over")
     if args.agent is not None:
@@ -244,7 +244,7 @@ def _program(args: argparse.Namespace) -> Program | None:
 
     is_operator = args.fleet.startswith(CLUSTER_SCHEME)
     if not is_operator and parse_address(args.fleet).path is not None:
-        if args.secret or args.words:
+        if args.secret or args.arguments:
             raise UsageError(
                 f"--secret and words behind -- go with a git URL in -C; {args.fleet} is a path on"
                 " this machine"
@@ -258,7 +258,7 @@ def _program(args: argparse.Namespace) -> Program | None:
         ref=args.ref,
         path=args.path,
         secrets=tuple(_secret(text) for text in args.secret),
-        words=(*as_words(args, DEFAULTS), *args.words),
+        extra_arguments=(*command_line(args, DEFAULTS), *args.arguments),
         image=args.image or OWN_IMAGE,
     )
 

@@ -102,7 +102,7 @@ def node_here(args: argparse.Namespace, source: Source) -> Here:
     return here
 
 
-def look_at(args: argparse.Namespace, node: str, fleet: Fleet | None = None) -> RecordedNode:
+def observed_node(args: argparse.Namespace, node: str, fleet: Fleet | None = None) -> RecordedNode:
     """The node as its records show it, and as this fleet states it; nothing can be changed through
     it."""
     from agent.node.recorded import recorded_node

@@ -47,7 +47,7 @@ def standings(plan: Plan, refs: Collection[ObjectRef]) -> dict[ObjectRef, Benchm
     for each in measured_in(plan).values():
         from reconciler.kube.benchmarks.standing import standing_of
 
-        here = {*each.look.services, *each.look.skipped}
+        here = {*each.observed.services, *each.observed.skipped}
         for ref in sorted(here & set(refs) if refs else here):
             if (standing := standing_of(each, ref)) is not None:
                 found[ref] = standing
@@ -65,11 +65,11 @@ def ask_again(at: Inspection, plan: Plan, refs: Collection[ObjectRef]) -> None:
         if ref not in found:
             raise UsageError(f"--again {ref.label}: no --cluster that answers has it")
         if found[ref].standing is Standing.NOT_MEASURED:
-            raise UsageError(f"--again {ref.label}: {found[ref].words}")
+            raise UsageError(f"--again {ref.label}: {found[ref].message}")
     word = timestamp(time.time())
     looks = measured_in(plan)
     for cluster in at.together.clusters if at.together else ():
-        here = looks[cluster.name].look.services if cluster.name in looks else {}
+        here = looks[cluster.name].observed.services if cluster.name in looks else {}
         for ref in refs:
             live = cluster.api.get(document_id(ref)) if ref in here else None
             if live is None:
@@ -95,10 +95,10 @@ def follow(
     while True:
         seen = at.compare()
         found = standings(seen.plan, refs)
-        words = "; ".join(f"{r.label}: {s.words or s.standing}" for r, s in sorted(found.items()))
-        if words != printed:
-            say(words)
-            printed = words
+        text = "; ".join(f"{r.label}: {s.message or s.standing}" for r, s in sorted(found.items()))
+        if text != printed:
+            say(text)
+            printed = text
         waits = any(each.standing is Standing.WAITING for each in found.values())
         if not waits or time.monotonic() >= until:
             return seen

@@ -96,8 +96,8 @@ class ProgressLine:
             ended = self._coming.pop(source)
             if size := self._stored_bytes(source):
                 how = "downloaded" if hosts_of(source) else "copied into the store"
-                words = f"{how}, {show_bytes(size)} in {span(now - ended.began)}"
-                self._screen.say(f"{printable(ended.model)}  {words}", Tone.GOOD)
+                text = f"{how}, {show_bytes(size)} in {span(now - ended.began)}"
+                self._screen.say(f"{printable(ended.model)}  {text}", Tone.GOOD)
         for download in moving:
             coming = self._coming.setdefault(download.source, _Coming(download.model, now))
             coming.see(now, download.received_bytes)

@@ -80,7 +80,7 @@ def serve(args: argparse.Namespace, service: ServeOptions) -> int:
         node=None,
         here=True,
         follows=not args.once,
-        changed=wake.look,
+        changed=wake.pass_now,
     )
     node = owned(
         source,
@@ -169,11 +169,11 @@ def _ready_line(
 
 
 def _end_of(service: ServeOptions, wake: Wake) -> Callable[[Plan], None]:
-    def look(plan: Plan) -> None:
+    def publish(plan: Plan) -> None:
         if service.is_hopeless(plan):
             wake.stop()
 
-    return look
+    return publish
 
 
 def _busy(source: Source) -> Callable[[], str | None]:

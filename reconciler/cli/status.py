@@ -58,17 +58,17 @@ def _show(args: argparse.Namespace, at: Inspection) -> int:
     """Raises SourceError or InvalidFleet where there is no revision to look at it by."""
     from reconciler.cli import local
     from reconciler.cli.clusters import not_covered
-    from reconciler.cli.look import look
+    from reconciler.cli.observed_status import observe_status
     from reconciler.console.statusview import chosen, follow, show
 
     if (desired := at.fetch()) is None:
         show(args, _without_fleet(args))
         return Exit.BLOCKED
     if args.follow:
-        return follow(args, _Newest(args, at).look)
+        return follow(args, _Newest(args, at).status)
     if at.findings.failure is not None:
         tell(printable(str(at.findings.failure)))
-    everything = local.as_reported_here(args, look(at))
+    everything = local.as_reported_here(args, observe_status(at))
     status = chosen(args, everything)
     show(args, status)
     if args.local is None:
@@ -102,7 +102,7 @@ def _without_fleet(args: argparse.Namespace) -> Status:
     from reconciler.report.status import Status
 
     node = args.local or local.remembered_node(args) or "this"
-    return Status(local.look_at(args, node).observe(()))
+    return Status(local.observed_node(args, node).observe(()))
 
 
 class _Newest:
@@ -114,15 +114,15 @@ class _Newest:
         self._shown = ""
         self._say()
 
-    def look(self) -> Status:
+    def status(self) -> Status:
         from reconciler.cli import local
-        from reconciler.cli.look import look
+        from reconciler.cli.observed_status import observe_status
 
         if time.monotonic() >= self._again_at:
             self._again_at = time.monotonic() + _FETCH_EVERY_S
             self._at.fetch()
             self._say()
-        return local.as_reported_here(self._args, look(self._at))
+        return local.as_reported_here(self._args, observe_status(self._at))
 
     def _say(self) -> None:
         """Why it is not the newest that there is, once."""

@@ -17,7 +17,7 @@ from enum import IntEnum
 from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
-from reconciler.api.errors import InvalidFleet, ReconcilerError, UsageError, words_of
+from reconciler.api.errors import InvalidFleet, ReconcilerError, UsageError, error_text
 from reconciler.report.terminal import Style, hanging, printable
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def guarded(run: Callable[[], int], program: str) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except OSError as error:
-        print(f"{program}: {printable(words_of(error))}", file=sys.stderr)
+        print(f"{program}: {printable(error_text(error))}", file=sys.stderr)
         return Exit.FAILED
     except MemoryError:
         print(f"{program}: there is not enough memory for this; free some", file=sys.stderr)
@@ -179,10 +179,10 @@ def no_command(
 
 
 @contextmanager
-def hangups(look: Callable[[], None]) -> Iterator[None]:
+def hangups(poll: Callable[[], None]) -> Iterator[None]:
     """SIGHUP has us look at once. To be in force before anybody can know our pid: without it, the
     signal ends us."""
-    before = signal.signal(signal.SIGHUP, lambda *_: look())
+    before = signal.signal(signal.SIGHUP, lambda *_: poll())
     try:
         yield
     finally:

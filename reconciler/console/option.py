@@ -96,16 +96,16 @@ def _help(option: Option) -> str:
     return option.help if names_default else f"{option.help} (default: {option.fallback})"
 
 
-def as_words(args: argparse.Namespace, options: Iterable[Option]) -> tuple[str, ...]:
+def command_line(args: argparse.Namespace, options: Iterable[Option]) -> tuple[str, ...]:
     """The command line that says the same as this one together with the environment."""
-    words: list[str] = []
+    arguments: list[str] = []
     for option in options:
         value = getattr(args, option.attribute)
         if option.metavar is None:
-            words += [f"--{option.name}"] if value else []
+            arguments += [f"--{option.name}"] if value else []
         elif value is not None and (text := _text(value)) != option.fallback:
-            words += [f"--{option.name}", text]
-    return tuple(words)
+            arguments += [f"--{option.name}", text]
+    return tuple(arguments)
 
 
 def program_option(program: str) -> str:

@@ -53,21 +53,21 @@ def show(args: argparse.Namespace, status: Status) -> None:
         sys.stdout.write(_text(args, status))
 
 
-def follow(args: argparse.Namespace, look: Callable[[], Status]) -> int:
+def follow(args: argparse.Namespace, read: Callable[[], Status]) -> int:
     """Look again and again: redrawn on a terminal, else printed when something changed. Until a
     signal: exit 130."""
     ended = threading.Event()
     with endings(ended.set):
-        _look_until(ended, args, look)
+        _look_until(ended, args, read)
     return Exit.INTERRUPTED
 
 
 def _look_until(
-    ended: threading.Event, args: argparse.Namespace, look: Callable[[], Status]
+    ended: threading.Event, args: argparse.Namespace, read: Callable[[], Status]
 ) -> None:
     screen = _Redrawn(args) if sys.stdout.isatty() and args.output == "text" else None
     before: Any = None
-    status = chosen(args, look())
+    status = chosen(args, read())
     while not ended.is_set():
         found = status_json(status, all_services=not args.not_ready)
         if screen is not None:
@@ -78,7 +78,7 @@ def _look_until(
             sys.stdout.write(f"{text}\n")
             sys.stdout.flush()
         if not ended.wait(_EVERY_S):
-            status = _narrowed(args, look())
+            status = _narrowed(args, read())
 
 
 def _text(args: argparse.Namespace, status: Status) -> str:

@@ -147,11 +147,11 @@ def removal_token(labels: Collection[str]) -> str:
 
 
 def _limits_text(limits: PruneLimits) -> str:
-    words = (
+    text = (
         f"the limits are {limits.max_count} services, and {limits.max_share:.0%} of all where"
         f" {_LEAST} or more would go"
     )
-    return f"{words}, as before: higher ones count once this is done" if limits.are_lower else words
+    return f"{text}, as before: higher ones count once this is done" if limits.are_lower else text
 
 
 def _placed(change: Change, limits: PruneLimits) -> Change:

@@ -64,6 +64,6 @@ def agents_nearby(
     nodes |= frozenset(published_nodes(desired, cluster))
     if not_installed:
         agents = (node for node in desired.fleet.all(FleetNode) if node.spec.agent is not None)
-        beats = heartbeats.look({node.metadata.name for node in agents})
+        beats = heartbeats.read({node.metadata.name for node in agents})
         return AgentsNearby(nodes | beats.keys(), beats, documents, stood, not_installed)
-    return AgentsNearby(nodes, heartbeats.look(nodes), documents, stood)
+    return AgentsNearby(nodes, heartbeats.read(nodes), documents, stood)

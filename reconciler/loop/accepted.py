@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from reconciler.api.errors import StateError, words_of
+from reconciler.api.errors import StateError, error_text
 from reconciler.atomic import atomic_write
 
 
@@ -24,7 +24,7 @@ def let_in(history: Path, revision: str) -> None:
     try:
         atomic_write(note, f"{revision}\n".encode())
     except OSError as error:
-        raise StateError(f"{note}: cannot be written: {words_of(error, note)}") from error
+        raise StateError(f"{note}: cannot be written: {error_text(error, note)}") from error
 
 
 def withdraw(history: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TypeVar
 from weakref import ref
 
-from reconciler.api.errors import ReconcilerError, StateError, words_of
+from reconciler.api.errors import ReconcilerError, StateError, error_text
 from reconciler.core.plan import Plan
 from reconciler.core.target import REMOVALS
 from reconciler.loop.desired import Desired
@@ -89,7 +89,7 @@ class Loop:
             self._steps.prepare()
             self.revisions.fetch()
         except (ReconcilerError, OSError) as error:
-            failed = words_of(error)
+            failed = error_text(error)
             if isinstance(error, StateError):
                 self.revisions.unwritten = failed
             raise
@@ -154,7 +154,7 @@ class Loop:
         try:
             return step()
         except (ReconcilerError, OSError) as error:
-            self.listeners.on_held(words_of(error))
+            self.listeners.on_held(error_text(error))
         except Exception as error:
             log.exception("a bug in this program stopped this pass")
             self.listeners.on_held(

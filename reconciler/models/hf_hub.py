@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reconciler.api.errors import words_of
+from reconciler.api.errors import error_text
 from reconciler.models.child import answering, failure_kind
 from reconciler.models.url import check_url, origin_of
 
@@ -35,7 +35,10 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
     try:
         token = _token(question, endpoint)
     except OSError as error:
-        return {"error": "setup", "message": f"the token's file cannot be read: {words_of(error)}"}
+        return {
+            "error": "setup",
+            "message": f"the token's file cannot be read: {error_text(error)}",
+        }
     api = HfApi(endpoint=endpoint, token=token or False)
     _stay_at(endpoint)
     try:

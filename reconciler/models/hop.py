@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from reconciler import __version__
-from reconciler.api.errors import DownloadFailed, HostUnreachable, ModelError, words_of
+from reconciler.api.errors import DownloadFailed, HostUnreachable, ModelError, error_text
 from reconciler.http.connect import PORTS, authorities, connect, file_ages, secured
 from reconciler.models.pace import PacedStream
 from reconciler.models.scheme import FetchContext, FileAccess
@@ -89,7 +89,7 @@ def _translated(url: str) -> Iterator[None]:
     except TimeoutError as error:
         raise DownloadFailed(f"{host}: no answer within {_TIMEOUT_S:.0f} s") from error
     except (OSError, http.client.HTTPException, UnicodeError) as error:
-        raise DownloadFailed(f"{host}: {words_of(error)}") from error
+        raise DownloadFailed(f"{host}: {error_text(error)}") from error
 
 
 @contextmanager
@@ -101,11 +101,11 @@ def _reached(host: str) -> Iterator[None]:
         raise  # another one of its addresses may answer the next time
     except socket.gaierror as error:
         raise HostUnreachable(
-            f"{host}: this name is not known here ({words_of(error)}); check its spelling, and this"
-            " machine's network"
+            f"{host}: this name is not known here ({error_text(error)}); check its spelling, and"
+            " this machine's network"
         ) from error
     except OSError as error:
-        raise HostUnreachable(f"{host}: {words_of(error)}") from error
+        raise HostUnreachable(f"{host}: {error_text(error)}") from error
 
 
 def _host(parts: SplitResult) -> str:

@@ -24,8 +24,8 @@ _COMMAND = (  # that has another program fetch a model
 def as_source(text: str) -> str | None:
     """What is wrong with a text that is surely no source, and what to write; None: it may be
     one."""
-    has_words = len(text.split(maxsplit=1)) > 1
-    command = re.fullmatch(_COMMAND, text.strip()) if has_words else None
+    is_command = len(text.split(maxsplit=1)) > 1
+    command = re.fullmatch(_COMMAND, text.strip()) if is_command else None
     if command is None:
         return _answer(text, _CERTAIN)
     source = re.sub(r"\s-.*$", "", command["rest"])

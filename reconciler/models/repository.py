@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 
-from reconciler.api.errors import DownloadFailed, ModelError, SourceError, words_of
+from reconciler.api.errors import DownloadFailed, ModelError, SourceError, error_text
 from reconciler.models.partial import CHUNK
 from reconciler.models.scheme import FetchRequest, FileListing, ListRequest, RemoteFile, Scheme
 from reconciler.models.tree import shards_of
@@ -59,7 +59,7 @@ def _fetch(request: FetchRequest) -> None:
             while chunk := stream.read(CHUNK):
                 request.partial.write(chunk)
         except (OSError, SourceError) as error:
-            raise DownloadFailed(f"{request.source}: {words_of(error)}") from error
+            raise DownloadFailed(f"{request.source}: {error_text(error)}") from error
 
 
 def _size(stream: object) -> int | None:

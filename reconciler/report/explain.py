@@ -158,9 +158,9 @@ def _command_lines(command: Command) -> Iterator[str]:
 def _argument_lines(argv: Sequence[str]) -> Iterator[str]:
     """A flag with its value on each line, as one command that a shell takes."""
     groups = argument_groups(argv)
-    for i, words in enumerate(groups):
+    for i, arguments in enumerate(groups):
         more = "" if i == len(groups) - 1 else " \\"
-        quoted = " ".join(printable(shlex.quote(word)) for word in words)
+        quoted = " ".join(printable(shlex.quote(word)) for word in arguments)
         yield ("  " if i else "") + quoted + more
 
 

@@ -108,8 +108,8 @@ def _value(field: dict[str, Any], definitions: dict[str, Any]) -> str:
     match field:
         case {"$ref": _}:
             return "fields below"
-        case {"enum": words}:
-            return ", ".join(f"`{word}`" for word in words)
+        case {"enum": parts}:
+            return ", ".join(f"`{word}`" for word in parts)
         case {"const": word}:
             return f"`{word}`"
         case {"anyOf": [{"type": "integer"}, {"type": "string"}]}:

@@ -33,14 +33,14 @@ def flag_origins(
     renamed = [replace(m, name=f"{m.name}x", sha256=None) for m in workload.models]
     of_model = _differing(shown, replace(workload, models=tuple(renamed)), render)
     sources: defaultdict[str, list[str]] = defaultdict(list)
-    for flag, words in shown.items():
+    for flag, arguments in shown.items():
         paths = [path for path, flags in touched.items() if flag in flags]
         if paths:
             source = _labelled(paths, service)
         elif flag in of_model:
             source = _MODEL
         else:
-            source = _NODE if any("{" in word for word in words) else _ALWAYS
+            source = _NODE if any("{" in word for word in arguments) else _ALWAYS
         sources[source].append(flag)
     return dict(sorted(sources.items(), key=lambda item: _rank(item[0])))
 
@@ -77,7 +77,7 @@ def _differing(shown: Flags, changed: Workload, render: Render) -> set[str]:
         found = _flags(changed, render)
     except (KeyError, TypeError, ValueError):
         return set()  # not a value that this setting can have
-    return {name for name, words in shown.items() if found.get(name) != words}
+    return {name for name, arguments in shown.items() if found.get(name) != arguments}
 
 
 def _others(value: Any) -> Iterator[Any]:  # noqa: ANN401 - any JSON value

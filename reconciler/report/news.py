@@ -99,10 +99,10 @@ class News:
                 continue
             before = self._pending.get(instance.ref)
             is_going = pending.reason in ON_ITS_WAY
-            words = before if is_going else (pending.reason, pending.message)
-            if words is not None:
-                remembered[instance.ref] = words
-            if not is_going and words != before:
+            reason = before if is_going else (pending.reason, pending.message)
+            if reason is not None:
+                remembered[instance.ref] = reason
+            if not is_going and reason != before:
                 news.append((instance, pending))
         self._pending = remembered
         return tuple(news)

@@ -84,8 +84,8 @@ def _reminders(plan: Plan, style: Style) -> Iterator[str]:
     for what, names in (("blocked", blocked), ("did not answer", silent)):
         if names:
             more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            words = f"{what}, see the top: {', '.join(names[:_NAMED])}{more}"
-            yield style(Tone.BAD, words)
+            line = f"{what}, see the top: {', '.join(names[:_NAMED])}{more}"
+            yield style(Tone.BAD, line)
 
 
 def _by_trouble(item: tuple[str, TargetState]) -> tuple[object, ...]:
@@ -115,8 +115,8 @@ def _grouped(pairs: Iterable[tuple[str | None, T]]) -> dict[str | None, list[T]]
 
 def _totals(counted: Mapping[str, int]) -> str:
     """Zeros say nothing."""
-    words = [*((m.action, m.counted) for m in LEGEND), ("unchanged", "unchanged")]
-    parts = [f"{n} {word}" for action, word in words if (n := counted.get(action, 0))]
+    labels = [*((m.action, m.counted) for m in LEGEND), ("unchanged", "unchanged")]
+    parts = [f"{n} {word}" for action, word in labels if (n := counted.get(action, 0))]
     return ", ".join(parts) or "nothing to do"
 
 

@@ -171,14 +171,14 @@ def _row(
         span(view.now - instance.since) if instance.since else "-",
     )
     below = (
-        *_address_words(instance),
-        *_words_below(instance, declared, status, view),
-        *_speed_words(instance, status, view),
+        *_address_facts(instance),
+        *_facts_below(instance, declared, status, view),
+        *_speed_facts(instance, status, view),
     )
     return _Row(tuple(map(printable, cells)), tone, below, is_well(instance, declared))
 
 
-def _address_words(instance: Instance) -> Iterator[Fact]:
+def _address_facts(instance: Instance) -> Iterator[Fact]:
     """What clients are given, to paste, and what they may ask of it there."""
     found = speaks(instance) if instance.ready and instance.endpoint else ()
     parts = (
@@ -189,7 +189,7 @@ def _address_words(instance: Instance) -> Iterator[Fact]:
         yield Tone.QUIET, f"base_url {base_url(instance)} for {text}"
 
 
-def _words_below(
+def _facts_below(
     instance: Instance, declared: DeclaredService | None, status: Status, view: StatusStyle
 ) -> Iterator[Fact]:
     """Why it is not ready, what refuses its change, what drifted, and a router's models."""
@@ -207,8 +207,8 @@ def _words_below(
     if declared is not None and declared.message:  # what runs is not what is declared
         yield Tone.BAD, f"{declared.reason}: {declared.message}"
     for drift in instance.drifts:
-        words = f"{_DRIFT_MARKS[drift.kind]} {drift.kind}: {drift.message}"
-        yield Tone.CHANGE, f"{words}, first seen {age(view.now - drift.since)}"
+        text = f"{_DRIFT_MARKS[drift.kind]} {drift.kind}: {drift.message}"
+        yield Tone.CHANGE, f"{text}, first seen {age(view.now - drift.since)}"
     served = {m.name: m for m in instance.served}
     if is_asleep(instance) and instance.measured:
         takes = ", ".join(
@@ -225,7 +225,7 @@ def _words_below(
         yield tone, f"{name} {state}{f', {why}' if why else ''}"
 
 
-def _speed_words(instance: Instance, status: Status, view: StatusStyle) -> Iterator[Fact]:
+def _speed_facts(instance: Instance, status: Status, view: StatusStyle) -> Iterator[Fact]:
     """How fast it writes now, where it does, and how fast it was measured to be."""
     if now := status.tokens_per_second(instance):
         yield Tone.QUIET, f"writes {now:,.1f} tokens/s, the mean of the last minute"
@@ -296,9 +296,9 @@ def _summary(status: Status) -> str:
         if missing
         else "no services"
     )
-    for reason, words in MEANT.items():
+    for reason, label in MEANT.items():
         if count := sum(d.reason == reason for d in missing):
-            text += f", {count} {words}"
+            text += f", {count} {label}"
     targets = status.observed.targets
     word = "nodes" if all(target.startswith("node/") for target in targets) else "targets"
     return text + (f"; {silent} of {len(targets)} {word} did not answer" if silent else "")

@@ -92,12 +92,12 @@ def flags_of(
     return tuple(pairs)
 
 
-def words_of(args: Iterable[str], allowed: Mapping[str, Allowed]) -> tuple[str, ...]:
+def as_argv(args: Iterable[str], allowed: Mapping[str, Allowed]) -> tuple[str, ...]:
     """Checked arguments for a command line, under their long names."""
-    words: list[str] = []
+    argv: list[str] = []
     for flag, value in flags_of(tuple(args), allowed):
-        words += (flag,) if value is True else (flag, str(value))
-    return tuple(words)
+        argv += (flag,) if value is True else (flag, str(value))
+    return tuple(argv)
 
 
 def _check_one(
@@ -112,7 +112,7 @@ def _check_one(
     if row is None:
         is_flag = flag.startswith("-")
         first = f"{flag!r} is not a flag; write the flag first, then its value as the next item"
-        return (why(flag) if is_flag else first), _words(args, position)
+        return (why(flag) if is_flag else first), _width(args, position)
     if row.value is None:
         return (f"{flag} takes no value" if equals else None), 1
     width = 1
@@ -125,7 +125,7 @@ def _check_one(
     return None, width
 
 
-def _words(args: tuple[str, ...], position: int) -> int:
+def _width(args: tuple[str, ...], position: int) -> int:
     """A refused flag takes the arguments after it that are not flags, so that it is reported
     once."""
     if not args[position].startswith("-") or "=" in args[position]:

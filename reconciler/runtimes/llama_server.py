@@ -32,7 +32,7 @@ def command(workload: Workload, node: NodeFacts) -> Command:
         *llamacpp_model.model_flags(workload.settings, "", node.threads),
     )
     return Command(
-        argv=(*node.binary, *llamacpp_model.words(flags)),
+        argv=(*node.binary, *llamacpp_model.as_argv(flags)),
         env=llamacpp_model.environment(workload.settings, node.directory),
         probe=Probe(
             slots_path="/slots",

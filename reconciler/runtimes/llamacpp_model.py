@@ -168,7 +168,7 @@ def model_flags(settings: Mapping[str, Any], prefix: str, threads: str) -> tuple
     )
 
 
-def words(flags: Iterable[Flag]) -> tuple[str, ...]:
+def as_argv(flags: Iterable[Flag]) -> tuple[str, ...]:
     """Flags as arguments of a command line."""
     result: list[str] = []
     for name, value in flags:

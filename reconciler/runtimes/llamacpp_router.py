@@ -62,7 +62,7 @@ def command(workload: Workload, node: NodeFacts) -> Command:
     sections = [_section(workload, model, node) for model in _sorted(workload.models)]
     env = llamacpp_model.environment(settings, node.directory)
     return Command(
-        argv=(*node.binary, *llamacpp_model.words(flags)),
+        argv=(*node.binary, *llamacpp_model.as_argv(flags)),
         # The user's download cache is a third source of models; ours is empty.
         env={**env, "LLAMA_CACHE": f"{node.directory}/cache"},
         files={PRESET: _preset(sections)},
@@ -169,8 +169,8 @@ def _port(status: object) -> int | None:
     if not isinstance(status, dict) or status.get("value") != "loaded":
         return None
     args = status.get("args")
-    words = args if isinstance(args, list) else []
-    following = words[words.index("--port") + 1 :] if "--port" in words else []
+    argv = args if isinstance(args, list) else []
+    following = argv[argv.index("--port") + 1 :] if "--port" in argv else []
     port = int(following[0]) if following and str(following[0]).isdecimal() else 0
     return port if 0 < port < 65536 else None
 

@@ -90,7 +90,7 @@ def command(workload: Workload, node: NodeFacts) -> Command:
             *("--prompt-concurrency", slots),
             *("--prompt-cache-bytes", str(settings["promptCache"])),
             *(("--kv-bits", str(bits)) if bits else ()),
-            *arguments.words_of(settings["extraArgs"], ALLOWED),
+            *arguments.as_argv(settings["extraArgs"], ALLOWED),
         ),
         env={
             "HF_HUB_OFFLINE": "1",

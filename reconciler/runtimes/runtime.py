@@ -112,8 +112,8 @@ def listed(document: object) -> tuple[Mapping[str, object], ...]:
 def names_in(entry: Mapping[str, object]) -> tuple[str, ...]:
     """The names under which clients may ask for a listed model: its id, then its aliases."""
     aliases = entry.get("aliases")
-    words = (entry.get("id"), *(aliases if isinstance(aliases, list) else ()))
-    return tuple(word for word in words if isinstance(word, str))
+    names = (entry.get("id"), *(aliases if isinstance(aliases, list) else ()))
+    return tuple(word for word in names if isinstance(word, str))
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def command(workload: Workload, node: NodeFacts) -> Command:
             *("--load-format", settings["runtimeOptions.loadFormat"]),
             *("--gpu-memory-utilization", str(settings["runtimeOptions.gpuMemoryUtilization"])),
             *(("--kv-cache-memory-bytes", str(parse_bytes(cache))) if cache else ()),
-            *arguments.words_of(settings["extraArgs"], ALLOWED),
+            *arguments.as_argv(settings["extraArgs"], ALLOWED),
         ),
         env={
             **stated,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from reconciler.api.errors import SourceError, words_of
+from reconciler.api.errors import SourceError, error_text
 
 _ALLOWED = "a path, file://, https://, ssh:// or git@host:path"
 _SCP = re.compile(
@@ -180,7 +180,7 @@ def _read_token(path: Path) -> str:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SourceError(
-            f"--git-token-file {path}: cannot be read: {words_of(error, path)}"
+            f"--git-token-file {path}: cannot be read: {error_text(error, path)}"
         ) from error
     if not token or not token.isprintable() or " " in token:
         raise SourceError(f"--git-token-file {path}: must hold one token on one line")

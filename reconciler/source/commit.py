@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from reconciler.api.errors import SourceError, words_of
+from reconciler.api.errors import SourceError, error_text
 from reconciler.atomic import atomic_write
 from reconciler.fleet.fleet import RepositoryFile
 from reconciler.source.authorship import Authorship
@@ -94,7 +94,7 @@ class YamlBlobs:
                         yield oid, blob.read(MAX_FILE_BYTES + 1)
                 except OSError as error:
                     raise SourceError(
-                        f"{self._objects.folder}: object {oid}: {words_of(error)}"
+                        f"{self._objects.folder}: object {oid}: {error_text(error)}"
                     ) from error
                 continue
             batch.append(oid)
@@ -273,7 +273,7 @@ class GitCheckout:
                 while chunk := blob.read(2**20):
                     digest.update(chunk)
         except OSError as error:
-            raise SourceError(f"{entry.path}: {words_of(error, entry.path)}") from error
+            raise SourceError(f"{entry.path}: {error_text(error, entry.path)}") from error
         _write_beside(known, digest.hexdigest())
         return digest.hexdigest()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from reconciler.api.errors import StateError, words_of
+from reconciler.api.errors import StateError, error_text
 from reconciler.api.meta import ObjectRef
 from reconciler.atomic import atomic_write
 from reconciler.ownfile import Damaged, Unreadable, glance, moved_aside, read_json
@@ -137,7 +137,7 @@ class HistoryFile:
             atomic_write(self.path, f"{text}\n".encode())
         except OSError as error:
             raise StateError(
-                f"{self.path}: cannot be written: {words_of(error, self.path)}"
+                f"{self.path}: cannot be written: {error_text(error, self.path)}"
             ) from error
 
 

@@ -51,8 +51,10 @@ def is_meant_as_ours(version: str) -> bool:
 def has_nearly_our_group(version: str) -> bool:
     """Whether it is nearly our group: misspelt, without the version, or in another domain."""
     group = version.partition("/")[0].lower()
-    words, right = group.split("."), GROUP.split(".")
-    return _PROJECT in group or (len(words) == len(right) and all(map(_is_one_edit, words, right)))
+    labels, right = group.split("."), GROUP.split(".")
+    return _PROJECT in group or (
+        len(labels) == len(right) and all(map(_is_one_edit, labels, right))
+    )
 
 
 def _is_one_edit(wrong: str, right: str) -> bool:

@@ -104,8 +104,8 @@ def _as_list(value: object, schema: Mapping[str, Any], root: Mapping[str, Any]) 
     items = next(_choices(schema.get("items", {}), root), {})
     if items.get("type") == "object":
         return f"a list of mappings with {_fields(items)}, each behind `- `"
-    words = re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else []
-    return f"[{', '.join(map(_flow, words))}]" if words and all(words) else None
+    parts = re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else []
+    return f"[{', '.join(map(_flow, parts))}]" if parts and all(parts) else None
 
 
 def _as_mapping(value: object, schema: Mapping[str, Any]) -> str | None:

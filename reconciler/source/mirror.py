@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from reconciler.api.errors import SourceError, words_of
+from reconciler.api.errors import SourceError, error_text
 from reconciler.source.address import Address, GitCredentials
 from reconciler.source.command import Finished, call_remote, read_git
 from reconciler.source.objects import GitObjects
@@ -56,7 +56,7 @@ class Mirror(GitObjects):
             _close(self.folder.parent)
             handle = self.folder.with_suffix(".flock").open("a")
         except OSError as error:
-            why = words_of(error, self.folder.parent)
+            why = error_text(error, self.folder.parent)
             raise SourceError(f"{self.folder.parent}: the cache cannot be used: {why}") from error
         with handle:
             until = time.monotonic() + deadline_s

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reconciler.api.exclusion import (
+    exclusion_texts,
     models_fields,
-    models_words,
 )
 from reconciler.source.misplaced import Intended, intended, misspelt
 from reconciler.source.places import field_path
 from reconciler.source.suggest import closest
-from reconciler.source.value_words import sentence
+from reconciler.source.value_text import sentence
 
 if TYPE_CHECKING:
     from reconciler.source.validators import KindValidator
@@ -133,15 +133,15 @@ def _exclusion(
     if not serves_many and "else" in rule.schema_path:
         branch = _schema_of(validator, rule.schema_path[: rule.schema_path.index("else") + 1])
         many = branch.get("if", {}).get("properties", {}).get("runtime", {}).get("enum", [])
-    words = models_words(
+    texts = exclusion_texts(
         spec.get("runtime"),
         serves_many=serves_many,
         has_right=right in spec or ("spec", right) in meant,
         has_wrong=wrong in spec,
         many=many,
     )
-    if words:
-        yield Mistake("ModelsRule", "spec", words)
+    if texts:
+        yield Mistake("ModelsRule", "spec", texts)
 
 
 def _mistakes(validator: KindValidator, error: Violation, excluded: str) -> Iterator[Mistake]:

@@ -113,7 +113,7 @@ def test_a_change_that_does_not_fit_leaves_what_runs(tmp_path: Path, server: Fil
 
         wait_for(lambda: blocked(here) == ["chat: MemoryFits"])
         passes = here.board.passes
-        here.wake.look()
+        here.wake.pass_now()
         wait_for(lambda: here.board.passes > passes)
         assert here.node.agent.target.undone == (), "the plan says it, and nothing was tried"
         assert here.node.agent.processes.snapshot()[0].pid == pid

@@ -250,15 +250,15 @@ def test_a_damaged_file_of_results_is_set_aside(state: StateDir, text: str) -> N
 
 def test_results_are_read_again_when_there_are_new_ones(state: StateDir) -> None:
     watch = ResultsWatch(state.root)
-    assert watch.look() == ()
+    assert watch.read() == ()
     keep(state, result())
-    first = watch.look()
+    first = watch.read()
     assert first == (result(),)
-    assert watch.look() is first, "nothing has changed, and nothing is read"
+    assert watch.read() is first, "nothing has changed, and nothing is read"
 
     keep(state, result(measured_at=2.0))
 
-    assert watch.look() == (result(measured_at=2.0),)
+    assert watch.read() == (result(measured_at=2.0),)
 
 
 def test_two_measurements_at_once_are_refused(state: StateDir) -> None:

@@ -180,12 +180,12 @@ def test_a_drift_keeps_the_time_when_it_was_first_seen(
     state = ready(replace(of, inputs={"settings": SETTINGS | {"parallelSlots": 1}}), pid)
     seen = watch(file, state, clock=clock)
 
-    seen.look()
+    seen.check()
     (first,) = seen.of(state)
     clock.passed_s = 61.0
-    seen.look()
+    seen.check()
     again = watch(file, state, clock=clock)  # our next life
-    again.look()
+    again.check()
 
     assert seen.of(state) == again.of(state) == (first,)
 
@@ -199,7 +199,7 @@ def test_a_damaged_file_of_drifts_is_as_good_as_none(
     state = ready(replace(of, inputs={"settings": SETTINGS | {"parallelSlots": 1}}), pid)
     seen = watch(file, state, clock=MovedClock())
 
-    seen.look()
+    seen.check()
 
     assert len(seen.of(state)) == 1
 
@@ -211,11 +211,11 @@ def test_what_a_restart_does_not_mend_is_not_tried_again(
     clock = MovedClock()
     state = ready(replace(of, command=replace(of.command, env={"ANY": "thing"})), pid)
     seen = watch(file, state, clock=clock)
-    seen.look()
+    seen.check()
 
     seen.restarting(service("chat"))
     clock.passed_s = 61.0  # the same process stands for the restarted one
-    seen.look()
+    seen.check()
 
     (drift,) = seen.of(state)
     assert drift.kind is DriftKind.COSMETIC
@@ -231,16 +231,16 @@ def test_what_two_restarts_do_not_mend_is_not_tried_in_turns(
     second = replace(first, argv=(*first.argv, "--more"))
     states = [ready(replace(of, command=first), pid)]
     seen = DriftWatch(lambda: states, ask, file, clock=clock)
-    seen.look()
+    seen.check()
     seen.restarting(service("chat"))
     states[0] = ready(replace(of, command=second), pid)
     clock.passed_s = 61.0  # the same process stands for the restarted ones
-    seen.look()
+    seen.check()
     before = {drift.kind for drift in seen.of(states[0])}
 
     seen.restarting(service("chat"))
     clock.passed_s = 122.0
-    seen.look()
+    seen.check()
 
     assert before == {DriftKind.RESTART, DriftKind.COSMETIC}
     assert {drift.kind for drift in seen.of(states[0])} == {DriftKind.COSMETIC}
@@ -263,14 +263,14 @@ def test_the_watch_says_when_something_changed(running: tuple[Launch, int], file
     states = [ready(of, pid)]
     seen = DriftWatch(lambda: states, ask, file, clock=clock)
 
-    news = [seen.look()]
+    news = [seen.check()]
     states[:] = [ready(replace(of, inputs={"settings": SETTINGS | {"parallelSlots": 1}}), pid)]
-    news.append(seen.look())  # not due yet
+    news.append(seen.check())  # not due yet
     clock.passed_s = 61.0
-    news.append(seen.look())
+    news.append(seen.check())
     os.kill(pid, signal.SIGKILL)
     states.clear()
-    news.append(seen.look())
+    news.append(seen.check())
 
     assert news == [False, False, True, True]
 

@@ -57,7 +57,7 @@ def test_others_count_as_far_as_they_take_of_what_is_stated(
     found = MachineMemory(machine(kernel(tmp_path, 32 * GIB, 5 * GIB)))
     found.follow(stated(memory, **rules))
 
-    (pool,) = found.look({}).pools
+    (pool,) = found.read({}).pools
 
     assert (pool.name, pool.used_by_others_bytes) == ("host", others)
 
@@ -65,9 +65,9 @@ def test_others_count_as_far_as_they_take_of_what_is_stated(
 def test_a_mac_and_a_machine_without_a_fleet_have_one_pool(tmp_path: Path) -> None:
     found = MachineMemory(machine(kernel(tmp_path, 32 * GIB, 5 * GIB)))
 
-    before = found.look({}).pools
+    before = found.read({}).pools
     found.follow(stated("32Gi", "unified"))
-    after = found.look({}).pools
+    after = found.read({}).pools
 
     assert [(p.name, p.total_bytes, p.budget_bytes) for p in before] == [("host", 32 * GIB, None)]
     assert [(p.name, p.used_by_others_bytes) for p in after] == [("unified", 5 * GIB)]
@@ -78,7 +78,7 @@ def test_memory_that_cannot_be_read_is_unknown_and_refuses_nothing(tmp_path: Pat
     found = MachineMemory(machine(tmp_path))
     found.follow(stated())
 
-    (pool,) = found.look({}).pools
+    (pool,) = found.read({}).pools
 
     assert pool.used_by_others_bytes is None
     assert found.refusal(launch("chat", 1, needs=NEED), ()) is None
@@ -138,7 +138,7 @@ def test_a_small_change_of_others_is_no_news(tmp_path: Path) -> None:
     said = []
     for in_use in (5 * GIB, 5 * GIB + 300 * MIB, 5 * GIB + 400 * MIB):  # a part in 100: 328 MiB
         kernel(tmp_path, 32 * GIB, in_use)
-        said.append(found.look({}).pools[0].used_by_others_bytes)
+        said.append(found.read({}).pools[0].used_by_others_bytes)
         now[0] += 10.0
 
     assert said == [5 * GIB, 5 * GIB, 5 * GIB + 400 * MIB]
@@ -150,15 +150,15 @@ def test_the_machine_is_looked_at_every_ten_seconds_and_at_once_when_the_fleet_s
     now = [0.0]
     found = MachineMemory(machine(kernel(tmp_path, 32 * GIB, GIB)), clock=lambda: now[0])
     found.follow(stated())
-    first = found.look({})
+    first = found.read({})
 
     kernel(tmp_path, 32 * GIB, 5 * GIB)
     now[0] = 9.9
-    early = found.look({})
+    early = found.read({})
     now[0] = 10.1
-    late = found.look({})
+    late = found.read({})
     found.follow(stated("31Gi"))
-    other = found.look({})
+    other = found.read({})
 
     assert early is first
     assert [look.pools[0].used_by_others_bytes for look in (first, late, other)] == [
@@ -176,7 +176,7 @@ def device_pools(
 ) -> list[int | None]:
     found = MachineMemory(machine(kernel(root, 64 * GIB, GIB), nvml))
     found.follow(stated("64Gi", "24Gi", {"memory": "24Gi", "uuid": "GPU-b"}))
-    return [pool.used_by_others_bytes for pool in found.look(ours).pools[1:]]
+    return [pool.used_by_others_bytes for pool in found.read(ours).pools[1:]]
 
 
 def test_what_others_take_of_a_gpu_is_what_is_used_less_what_our_processes_take(
@@ -192,7 +192,7 @@ def test_what_others_take_of_a_gpu_is_what_is_used_less_what_our_processes_take(
         found = MachineMemory(machine(kernel(tmp_path, 64 * GIB, GIB), nvml))
         found.follow(stated("64Gi", "24Gi", {"memory": "24Gi", "uuid": "GPU-b"}))
 
-        look = found.look({pid: need})
+        look = found.read({pid: need})
 
     _, first, second = look.pools
     assert (first.used_by_others_bytes, second.used_by_others_bytes) == (5 * GIB, 2 * GIB)
@@ -236,7 +236,7 @@ def test_an_amd_card_is_read_from_the_kernel(tmp_path: Path) -> None:
     found.follow(stated("64Gi", "16Gi"))
 
     with eater(1) as pid:
-        unknown = found.look({}).pools[1].used_by_others_bytes
+        unknown = found.read({}).pools[1].used_by_others_bytes
         held = tmp_path / f"sys/class/kfd/kfd/proc/{pid}/vram_4711"
         held.parent.mkdir(parents=True)
         held.write_text(f"{6 * GIB}\n")
@@ -396,4 +396,4 @@ def test_pool_states_hold_without_any_of_this(tmp_path: Path) -> None:
     found = MachineMemory(machine(tmp_path))
     found.follow(stated(None))
 
-    assert found.look({}).pools == (ObservedPool("host", None, None, None),)
+    assert found.read({}).pools == (ObservedPool("host", None, None, None),)

@@ -449,7 +449,7 @@ def test_a_state_directory_that_was_removed_is_written_again(tmp_path: Path) -> 
 
         # In one step, as the agent writes into it all the time.
         shutil.rmtree(served.state.rename(tmp_path / "gone"))
-        served.wake.look()
+        served.wake.pass_now()
         again = [*(served.state / "records" / name for name in kept), history]
         wait_for(lambda: all(path.exists() for path in again))
         wait_for(lambda: read_suspended(StateDir(served.state)) == (ref("idle"),))

@@ -11,7 +11,7 @@ import pytest
 from agent.cli import parser_of
 from agent.cli import run as run_command
 from agent.cli.pod_options import STORE
-from agent.cli.run import check_source, options_of_run, words_of
+from agent.cli.run import check_source, options_of_run, run_arguments
 from reconciler import runtimes
 from reconciler.api.errors import UsageError
 from reconciler.console import value
@@ -128,14 +128,14 @@ def test_the_words_for_a_service_manager_say_the_same_again(
 ) -> None:
     row = next(o for o in options_of_run() if o.name == name)
 
-    words = words_of(parsed(**{row.variable: text}))
+    words = run_arguments(parsed(**{row.variable: text}))
 
     assert getattr(parsed(*words), row.attribute) == value
 
 
 def test_what_is_nowhere_said_needs_no_words() -> None:
-    assert words_of(parsed()) == ()
-    assert words_of(parsed(FLEET_NODE="")) == ()  # an empty variable says nothing
+    assert run_arguments(parsed()) == ()
+    assert run_arguments(parsed(FLEET_NODE="")) == ()  # an empty variable says nothing
 
 
 @pytest.mark.parametrize(

@@ -78,10 +78,10 @@ def test_pressure_comes_back_to_normal_by_itself_and_each_change_is_logged(
     levels = []
     for some, full in ((0.0, 0.0), (90.0, 70.0), (90.0, 70.0), (30.0, 1.0), (0.0, 0.0)):
         linux(tmp_path, some, full)
-        found = watch.look()
+        found = watch.read()
         levels.append(found and found.level)
     (tmp_path / "proc/pressure/memory").unlink()
-    lost = watch.look()
+    lost = watch.read()
 
     assert levels == ["normal", "critical", "critical", "warning", "normal"]
     assert lost is None

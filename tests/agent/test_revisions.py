@@ -52,7 +52,7 @@ def test_a_model_leaves_the_disk_with_the_last_revision_that_is_kept(
         models.append(_stored(tmp_path, agent, seed))
         declared = DeclaredModels(f"revision {seed}", (models[-1],), keep=2)
         agent.disk.follow(declared)
-        seen = agent.disk.look(models)
+        seen = agent.disk.read(models)
         agent.settled(declared)
     left = [agent.store.lookup(model) is not None for model in models]
     agent.close(stop_children=True)

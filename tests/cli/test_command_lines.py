@@ -65,7 +65,7 @@ def test_an_error_of_the_system_is_said_in_words_and_without_its_number() -> Non
 
 
 def _said_as_they_are(file: Path) -> Iterator[int]:
-    """Where the text of an OSError is put into a message, and not what `words_of` makes of it."""
+    """Where the text of an OSError is put into a message, and not what `error_text` makes of it."""
     for handler in ast.walk(ast.parse(file.read_text())):
         if not isinstance(handler, ast.ExceptHandler) or not handler.name:
             continue

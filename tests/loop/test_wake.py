@@ -24,12 +24,12 @@ from tests.support.wait import PATIENCE_S, wait_for
 def test_any_number_of_reasons_is_one_look_and_reads_the_source_if_one_of_them_does() -> None:
     wake = Wake()
     begins = wake.wait(0)
-    wake.look()
-    wake.look()
+    wake.pass_now()
+    wake.pass_now()
     looks = wake.wait(PATIENCE_S), wake.wait(0)
-    wake.look()
+    wake.pass_now()
     wake.fetch()
-    wake.look()
+    wake.pass_now()
     fetches = wake.wait(PATIENCE_S), wake.wait(0)
 
     assert begins  # a new one asks for a fetch by itself
@@ -42,7 +42,7 @@ def test_a_look_comes_no_earlier_than_it_is_due_without_a_reason() -> None:
         began = time.monotonic()
         wake.wait(0.03)
         assert time.monotonic() - began >= 0.03
-        wake.look()
+        wake.pass_now()
         wake.wait(PATIENCE_S)
 
 
@@ -58,10 +58,10 @@ def test_changes_of_many_are_gathered_for_as_long_as_their_pass_took_and_nothing
         wake.wait(PATIENCE_S)
         return time.monotonic() - began
 
-    crowd = waited_s(wake.look_soon, wake.look_soon, after_pass_s=0.1)
-    longest = waited_s(wake.look_soon, after_pass_s=0.5)
-    pushed = waited_s(wake.look_soon, wake.fetch, after_pass_s=0.5)
-    ended = waited_s(wake.look_soon, wake.stop, after_pass_s=0.5)
+    crowd = waited_s(wake.pass_soon, wake.pass_soon, after_pass_s=0.1)
+    longest = waited_s(wake.pass_soon, after_pass_s=0.5)
+    pushed = waited_s(wake.pass_soon, wake.fetch, after_pass_s=0.5)
+    ended = waited_s(wake.pass_soon, wake.stop, after_pass_s=0.5)
 
     assert 0.3 <= crowd < LONGEST_GATHER_S
     assert longest >= LONGEST_GATHER_S
@@ -72,7 +72,7 @@ def test_one_change_in_a_quiet_time_is_looked_at_at_once() -> None:
     wake = Wake()
     wake.wait(0)
     time.sleep(0.5)  # a long pass
-    soon = threading.Timer(LONGEST_GATHER_S + 0.1, wake.look_soon)
+    soon = threading.Timer(LONGEST_GATHER_S + 0.1, wake.pass_soon)
     soon.start()
     began = time.monotonic()
 
@@ -172,7 +172,7 @@ def test_a_change_of_a_target_reads_no_source_and_a_push_does(
 
     with running(tmp_path, poll_s=36000.0, resync_s=36000.0) as (loop, passes):
         wait_for(lambda: len(passes.read) == 1)
-        loop.wake.look()
+        loop.wake.pass_now()
         wait_for(lambda: len(passes.read) == 2)
         loop.wake.fetch()
         wait_for(lambda: len(passes.read) == 3)

@@ -289,7 +289,7 @@ RECIPES = {
             parser.add_argument("--state-dir")
             assert parser.parse_args([]).song == "la"
             typed = parser.parse_args(["--song", "lo"])
-            assert "--song lo" in " ".join(run.words_of(typed))
+            assert "--song lo" in " ".join(run.run_arguments(typed))
             """,
     ),
     "contributor": Recipe(

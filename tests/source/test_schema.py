@@ -19,7 +19,7 @@ from reconciler.schema import ANY_KIND, kind_schema, schemas
 from reconciler.source.documents import read_documents
 from reconciler.source.mistakes import explain
 from reconciler.source.validators import schema_text, validator
-from reconciler.source.value_words import _PATTERN_WORDS
+from reconciler.source.value_text import _PATTERN_WORDS
 from tests.support.fleets import model, node, service
 
 REPOSITORY = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ def read(line: str) -> tuple[str, argparse.Namespace]:
         command, *rest = words
         return f"{program} {command}", agent.cli.parser_of(command).parse_args(rest)
     assert program == "reconcile", line
-    named, rest = reconciler.cli.split_words(words)
+    named, rest = reconciler.cli.split_command(words)
     return f"{program} {named or 'run'}", reconciler.cli.parser_of(named).parse_args(rest)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconciler.core.target import REMOVALS
-from reconciler.kube.benchmarks.observer import BenchmarkLook, BenchmarkObserver
+from reconciler.kube.benchmarks.observer import BenchmarkObservation, BenchmarkObserver
 from reconciler.kube.benchmarks.planning import PlannedBenchmarks, plan_benchmarks
 from reconciler.kube.contribution import ClusterPlanning, Contribute, Contribution
 from reconciler.kube.event_note import EventNote
@@ -37,8 +37,8 @@ class BenchmarkContributor:
     def observe(
         self, wanted: DesiredObjects, snapshot: Snapshot, documents: ObjectSet
     ) -> Contribute:
-        look = self._observe(wanted.placed, snapshot.objects, documents)
-        return partial(_contribute, look)
+        observed = self._observe(wanted.placed, snapshot.objects, documents)
+        return partial(_contribute, observed)
 
 
 def planned_benchmarks(cluster: PlannedCluster) -> PlannedBenchmarks:
@@ -47,9 +47,9 @@ def planned_benchmarks(cluster: PlannedCluster) -> PlannedBenchmarks:
     return found if isinstance(found, PlannedBenchmarks) else PlannedBenchmarks()
 
 
-def _contribute(look: BenchmarkLook, at: ClusterPlanning) -> Contribution:
+def _contribute(observed: BenchmarkObservation, at: ClusterPlanning) -> Contribution:
     planned = plan_benchmarks(
-        look,
+        observed,
         at.snapshot.objects,
         target=at.target,
         fleet=at.wanted.fleet,
@@ -59,7 +59,7 @@ def _contribute(look: BenchmarkLook, at: ClusterPlanning) -> Contribution:
         causes=at.desired,
     )
     return Contribution(
-        set_aside=frozenset(look.objects),
+        set_aside=frozenset(observed.objects),
         changes=planned.changes,
         events=tuple(_failures(planned)),
         details={_NAME: planned},

@@ -35,7 +35,7 @@ _NOTHING = PodsAndNodes()
 
 
 @dataclass(frozen=True, slots=True)
-class BenchmarkLook:
+class BenchmarkObservation:
     """What was found. `services` can be measured, `skipped` is why others cannot; `served` is
     (namespace, digest of a model, runtime) of all that is declared; `evidence` and `attempts` are
     what is there. Where pods could not be read it `is_known` no more, and nothing is
@@ -73,7 +73,7 @@ class BenchmarkObserver:
 
     def __call__(
         self, placed: Iterable[PlacedService], objects: ObjectSet, documents: Documents
-    ) -> BenchmarkLook:
+    ) -> BenchmarkObservation:
         placed = tuple(placed)
         judged = {p.workload.ref: self._judge(p) for p in placed}
         services = {ref: m for ref, m in judged.items() if isinstance(m, MeasurableService)}
@@ -89,7 +89,7 @@ class BenchmarkObserver:
         self._judged.keep(judged)
         self._wants.keep(services)
         self._evidence.keep(objects)
-        return BenchmarkLook(
+        return BenchmarkObservation(
             services=services,
             skipped={ref: why for ref, why in judged.items() if isinstance(why, str)},
             served=served(placed),

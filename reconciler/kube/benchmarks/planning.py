@@ -17,7 +17,7 @@ from reconciler.kube.benchmarks.deciding import (
     decide,
 )
 from reconciler.kube.benchmarks.objects import benchmark_job, result_config_map
-from reconciler.kube.benchmarks.observer import BenchmarkLook
+from reconciler.kube.benchmarks.observer import BenchmarkObservation
 from reconciler.kube.benchmarks.starting import brought
 from reconciler.kube.benchmarks.subjects import ServingPod
 from reconciler.kube.benchmarks.unserved import UnservedClass
@@ -33,14 +33,14 @@ class PlannedBenchmarks:
     """What to do, as `changes`, and why: the decision and what it was made from. `changing` are
     services that wait for their own changes."""
 
-    look: BenchmarkLook = field(default_factory=BenchmarkLook)
+    observed: BenchmarkObservation = field(default_factory=BenchmarkObservation)
     decision: BenchmarkDecision = field(default_factory=BenchmarkDecision)
     changes: tuple[Change, ...] = ()
     changing: frozenset[ObjectRef] = frozenset()
 
 
 def plan_benchmarks(
-    seen: BenchmarkLook,
+    seen: BenchmarkObservation,
     live: ObjectSet,
     *,
     target: str,

@@ -18,29 +18,29 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkStanding:
-    """`words` are empty of what is known."""
+    """The message is empty where all is known."""
 
     standing: Standing
-    words: str = ""
+    message: str = ""
 
 
 def standing_of(planned: PlannedBenchmarks, ref: ObjectRef) -> BenchmarkStanding | None:
     """None: the service is not in this cluster."""
-    look, decision = planned.look, planned.decision
-    if ref in look.skipped:
-        return BenchmarkStanding(Standing.NOT_MEASURED, look.skipped[ref])
-    if ref not in look.services:
+    observed, decision = planned.observed, planned.decision
+    if ref in observed.skipped:
+        return BenchmarkStanding(Standing.NOT_MEASURED, observed.skipped[ref])
+    if ref not in observed.services:
         return None
-    if not look.is_known:
+    if not observed.is_known:
         return BenchmarkStanding(Standing.WAITING, "its pods cannot be read now")
     if ref in planned.changing:
         return BenchmarkStanding(Standing.WAITING, "it changes, or is held, first")
-    keys = {need.key for need in look.needs if need.service.ref == ref}
+    keys = {need.key for need in observed.needs if need.service.ref == ref}
     if not keys:
         why = "no pod of it is ready on whole GPUs that its node's labels tell of"
         return BenchmarkStanding(Standing.NOT_MEASURED, why)
     # Services with the same key are measured once, under the name of one of them.
-    same = {need.service.ref for need in look.needs if need.key in keys}
+    same = {need.service.ref for need in observed.needs if need.key in keys}
     if any(need.key in keys for need, _ in decision.create):
         return BenchmarkStanding(Standing.WAITING, "a Job is to measure it")
     if any(result.key in keys for result, _ in decision.write):
@@ -49,6 +49,6 @@ def standing_of(planned: PlannedBenchmarks, ref: ObjectRef) -> BenchmarkStanding
         (Standing.WAITING, decision.waiting),
         (Standing.FAILED, decision.failed),
     ):
-        if words := next((subject[each] for each in sorted(same) if each in subject), ""):
-            return BenchmarkStanding(found, words)
+        if text := next((subject[each] for each in sorted(same) if each in subject), ""):
+            return BenchmarkStanding(found, text)
     return BenchmarkStanding(Standing.KNOWN)

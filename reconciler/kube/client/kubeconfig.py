@@ -78,24 +78,24 @@ def _grant(config: Row, path: Path, context: str | None, name: str) -> Grant | N
     user = _named(config["users"], "user")[chosen["user"]]
     authority = {"certificate-authority"}
     insecure = cluster.get("insecure-skip-tls-verify", False)
-    words = {key: value for key, value in cluster.items() if key not in _ANYTHING}
-    words.pop("insecure-skip-tls-verify", None)
+    settings = {key: value for key, value in cluster.items() if key not in _ANYTHING}
+    settings.pop("insecure-skip-tls-verify", None)
     if not (
-        _has_only(words, {"server", "tls-server-name"}, authority)
+        _has_only(settings, {"server", "tls-server-name"}, authority)
         and _has_only(user, {"token"}, _CERTIFICATES)
         and isinstance(insecure, bool)
-        and words["server"].startswith("https://")
+        and settings["server"].startswith("https://")
     ):
         return None
     return Grant(
-        server=words["server"].rstrip("/"),
+        server=settings["server"].rstrip("/"),
         user=chosen["user"],
         authorization=f"Bearer {user['token']}".strip() if "token" in user else None,
-        ca=_pem(words, "certificate-authority", path),
+        ca=_pem(settings, "certificate-authority", path),
         certificate=_pem(user, "client-certificate", path),
         key=_pem(user, "client-key", path),
         insecure=insecure,
-        tls_server_name=words.get("tls-server-name"),
+        tls_server_name=settings.get("tls-server-name"),
     )
 
 

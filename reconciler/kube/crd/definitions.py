@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reconciler.api.exclusion import (
     NODE_IS_BOTH,
     NODE_IS_NEITHER,
+    exclusion_texts,
     models_fields,
-    models_words,
     no_such_field,
 )
 from reconciler.api.kinds import KIND_TABLE, KINDS, Column
@@ -98,8 +98,8 @@ def _object_schema(kind: str, runtimes: Mapping[str, Runtime]) -> Schema:
         rules += _NODE_RULES
     made = structural(spec, definitions)
     if kind == "InferenceService":
-        words = made["properties"]["runtimeOptions"]["description"]
-        made["properties"]["runtimeOptions"] = {"description": words} | _union(options)
+        description = made["properties"]["runtimeOptions"]["description"]
+        made["properties"]["runtimeOptions"] = {"description": description} | _union(options)
     if rules:
         made["x-kubernetes-validations"] = rules
     return {
@@ -132,7 +132,7 @@ def _exclusion(many: list[str]) -> Iterator[Schema]:
     for named, serves_many, subject in subjects:
         right, wrong = models_fields(serves_many=serves_many)
         for has_right, has_wrong in ((False, False), (False, True), (True, True)):
-            words = models_words(
+            texts = exclusion_texts(
                 _NAMED if named else None,
                 serves_many=serves_many,
                 has_right=has_right,
@@ -140,7 +140,7 @@ def _exclusion(many: list[str]) -> Iterator[Schema]:
                 many=many,
             )
             there = f"{_has(right, has_right)} && {_has(wrong, has_wrong)}"
-            yield {"rule": f"!({subject} && {there})"} | _message(words or "")
+            yield {"rule": f"!({subject} && {there})"} | _message(texts or "")
 
 
 _NAMED = "{runtime}"  # placeholder for the runtime's name, filled in by the server
@@ -150,10 +150,10 @@ def _has(field: str, is_there: bool) -> str:
     return f"{'' if is_there else '!'}has(self.{field})"
 
 
-def _message(words: str) -> Schema:
-    before, named, after = words.partition(_NAMED)
+def _message(text: str) -> Schema:
+    before, named, after = text.partition(_NAMED)
     if not named:
-        return {"message": words}
+        return {"message": text}
     return {"messageExpression": f"{json.dumps(before)} + self.runtime + {json.dumps(after)}"}
 
 

@@ -111,8 +111,8 @@ def _text_pattern(schema: Schema) -> str | None:
 def _narrowed(schemas: list[Schema], types: set[str | None]) -> Schema:
     """A place without a type accepts everything: restrict it to these types, or exclude the
     rest."""
-    words = [{"boolean": [True, False]}.get(s["type"], s.get("enum")) for s in schemas]
-    if all(words):
-        return {"enum": [word for group in words for word in group or ()]}
+    values = [{"boolean": [True, False]}.get(s["type"], s.get("enum")) for s in schemas]
+    if all(values):
+        return {"enum": [word for group in values for word in group or ()]}
     refused: list[Any] = [{}, []] + ([] if "boolean" in types else [True, False])
     return {"not": {"enum": refused}, "maxProperties": 0, "maxItems": 0}

@@ -62,8 +62,8 @@ def entries_by_node(documents: Iterable[Manifest]) -> Mapping[str, Entries]:
         for entry in (live.get("status") or {}).get("instances") or ():
             if is_of_pool(entry):
                 continue
-            node, words = str(entry.get("node")), _as_declared(live, entry)
-            found.setdefault(node, {})[ref_of(id_of(live))] = words
+            node, declared = str(entry.get("node")), _as_declared(live, entry)
+            found.setdefault(node, {})[ref_of(id_of(live))] = declared
     return found
 
 

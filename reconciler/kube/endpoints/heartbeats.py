@@ -38,7 +38,7 @@ class Heartbeats:
         self._api = api
         self._renewals: dict[str, tuple[str, float | None]] = {}
 
-    def look(self, nodes: Collection[str]) -> Mapping[str, AgentHeartbeat]:
+    def read(self, nodes: Collection[str]) -> Mapping[str, AgentHeartbeat]:
         """Of the nodes that have a Lease. Raises ClusterError."""
         if not nodes:
             return {}

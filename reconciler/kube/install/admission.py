@@ -121,7 +121,7 @@ def _policy() -> dict[str, Any]:
 
 def _slice_rules() -> list[dict[str, Any]]:
     """A slice for its node, that was its node's before, and of the same service."""
-    words = f"an agent writes only slices with the label {NODE_LABEL} of its own node"
+    message = f"an agent writes only slices with the label {NODE_LABEL} of its own node"
     of_node = (
         f'({{thing}} == null || {{thing}}.metadata.?labels["{NODE_LABEL}"].orValue("")'
         " == variables.node)"
@@ -130,7 +130,7 @@ def _slice_rules() -> list[dict[str, Any]]:
     before, now = (_SERVICE_OF.format(thing=thing) for thing in ("oldObject", "object"))
     return [
         *(
-            {"expression": is_other + of_node.format(thing=thing), "message": words}
+            {"expression": is_other + of_node.format(thing=thing), "message": message}
             for thing in ("object", "oldObject")
         ),
         {

@@ -50,15 +50,15 @@ class SecretFile:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How the reconciler runs in the cluster. `url` is the fleet's git URL, `words` are further
-    arguments."""
+    """How the reconciler runs in the cluster. `url` is the git URL of the fleet; `extra_arguments`
+    are for its command line."""
 
     url: str
     cluster: str = "default"
     ref: str | None = None
     path: str | None = None
     secrets: tuple[SecretFile, ...] = ()
-    words: tuple[str, ...] = ()
+    extra_arguments: tuple[str, ...] = ()
     image: str = OWN_IMAGE
 
     @property
@@ -72,7 +72,7 @@ class Program:
         given += ["--listen", f"0.0.0.0:{PORT}"]
         for each in self.secrets:
             given += [f"--{each.option}", each.path]
-        return [*given, *self.words]
+        return [*given, *self.extra_arguments]
 
 
 def installation(

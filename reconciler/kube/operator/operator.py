@@ -57,7 +57,7 @@ class Operator(Listener):
         self._source = source
         self._serving: OperatorServer | None = None
         self._attempts = Attempts()
-        self.leadership = Leadership(apis, identity, wake.look, times, wake.fetch)
+        self.leadership = Leadership(apis, identity, wake.pass_now, times, wake.fetch)
         self.board = Board(lambda: self.leadership.role)
         self._counting = threading.Lock()
         writers = [
@@ -68,7 +68,7 @@ class Operator(Listener):
         self.listeners: tuple[Listener, ...] = (
             self,
             self.board,
-            StatusListener(writers, self.count_writes, wake.look_soon),
+            StatusListener(writers, self.count_writes, wake.pass_soon),
             IdleListener(idles, self.count_writes),
         )
 

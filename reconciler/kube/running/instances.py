@@ -53,8 +53,8 @@ def instances(
     for oid in objects:
         ref = objects.ref(oid)
         if oid.kind == "InferenceService":
-            words = partial(_words, objects, oid)
-            by_hand[ref] = known.by_hand.find(oid, (objects.declared(oid),), words)
+            reason = partial(_reason, objects, oid)
+            by_hand[ref] = known.by_hand.find(oid, (objects.declared(oid),), reason)
         if oid.kind != "Deployment" or objects.service(oid) is None:
             continue
         want, source = wanted.get(ref), sources.get(ref)
@@ -65,7 +65,7 @@ def instances(
     for memo in (known.declared, known.instances):
         memo.keep(objects)
     known.by_hand.keep(objects)
-    return tuple(_with_words(found[ref], by_hand.get(ref, {})) for ref in sorted(found))
+    return tuple(_with_overrides(found[ref], by_hand.get(ref, {})) for ref in sorted(found))
 
 
 def explained(
@@ -102,22 +102,22 @@ def _outlook(objects: ObjectSet, oids: list[ObjectId], pods: tuple[Manifest, ...
     return outlook(deployment, jobs, pods)
 
 
-def _with_words(instance: Instance, of_document: Mapping[str, str]) -> Instance:
+def _with_overrides(instance: Instance, of_document: Mapping[str, str]) -> Instance:
     if not of_document:
         return instance
     return replace(instance, by_hand={**of_document, **instance.by_hand})
 
 
-def _words(objects: ObjectSet, oid: ObjectId) -> Mapping[str, str]:
+def _reason(objects: ObjectSet, oid: ObjectId) -> Mapping[str, str]:
     return _by_hand(objects[oid])
 
 
 def _by_hand(live: Manifest) -> Mapping[str, str]:
     """Annotations that users set on the document or on the Deployment."""
-    words = {"hold": HOLD_ANNOTATION, "prune": PRUNE_ANNOTATION}
-    if set(words.values()).isdisjoint(live["metadata"].get("annotations") or ()):
+    annotations = {"hold": HOLD_ANNOTATION, "prune": PRUNE_ANNOTATION}
+    if set(annotations.values()).isdisjoint(live["metadata"].get("annotations") or ()):
         return {}
-    found = {word: put_by_others(live, annotation) for word, annotation in words.items()}
+    found = {word: put_by_others(live, annotation) for word, annotation in annotations.items()}
     return {word: value for word, value in found.items() if value is not None}
 
 

@@ -59,7 +59,7 @@ class PodReader:
         except ClusterError as error:
             return PodsFound(left=dict.fromkeys(self._leaving, f"perhaps still there: {error}"))
         alive = {ref: _alive(found.get(ref, ())) for ref in self._leaving}
-        left = {ref: _in_words(names) for ref, names in alive.items() if names}
+        left = {ref: _names_text(names) for ref, names in alive.items() if names}
         self._leaving = frozenset(left)
         return PodsFound({ref: pods for ref, pods in found.items() if ref in troubled}, left)
 
@@ -70,7 +70,7 @@ def _alive(pods: Iterable[Manifest]) -> list[str]:
     return sorted(pod["metadata"]["name"] for pod in running)
 
 
-def _in_words(names: list[str]) -> str:
+def _names_text(names: list[str]) -> str:
     more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
     what = "pod" if len(names) == 1 else "pods"
     return f"still there: {what} {', '.join(names[:_MOST_SHOWN])}{more}"

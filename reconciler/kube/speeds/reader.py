@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SpeedLook:
+class SpeedInputs:
     """What a pass found in one cluster: what should run, the fleet's documents there, and the
     EndpointSlices of its Services."""
 
@@ -87,7 +87,7 @@ class PodSpeeds(Listener):
         self._api, self._leads, self._wrote = api, leads, wrote
         self._port, self._clock = port, clock
         self.cluster = api.name
-        self._look: SpeedLook | None = None
+        self._inputs: SpeedInputs | None = None
         self._pods = Memo[ObjectId, tuple[tuple[str, str], ...]]()
         self._entries = Memo[ObjectId, Speeds]()
         self._asked: dict[ObjectRef, tuple[str | None, float]] = {}  # in which pool, and when
@@ -111,15 +111,15 @@ class PodSpeeds(Listener):
         if (cluster := observed_clusters(done.observed).get(f"cluster/{self.cluster}")) is not None:
             slices = ObjectSet.of(cluster.snapshot.slices)
             workloads = done.desired.assignment.workloads
-            self._look = SpeedLook(workloads, cluster.documents, slices)
+            self._inputs = SpeedInputs(workloads, cluster.documents, slices)
 
     def round(self) -> None:
         """Ask the pods of every service that was not asked for a minute, and write what is news."""
-        look = self._look
-        if look is None or not self._leads():
+        observed = self._inputs
+        if observed is None or not self._leads():
             return
-        written = self._written(look)
-        services = self._services(look, written)
+        written = self._written(observed)
+        services = self._services(observed, written)
         self._forget(services)
         due = [ref for ref in sorted(services) if self._is_due(ref, services[ref])]
         if not due:
@@ -142,9 +142,9 @@ class PodSpeeds(Listener):
 
     # What there is.
 
-    def _written(self, look: SpeedLook) -> Mapping[ObjectRef, Speeds]:
+    def _written(self, observed: SpeedInputs) -> Mapping[ObjectRef, Speeds]:
         """What each service's status says of its pods; every document is there."""
-        documents = look.documents
+        documents = observed.documents
         self._entries.keep(documents)
         return {
             ref_of(oid): self._entries.find(
@@ -155,18 +155,18 @@ class PodSpeeds(Listener):
         }
 
     def _services(
-        self, look: SpeedLook, written: Mapping[ObjectRef, Speeds]
+        self, observed: SpeedInputs, written: Mapping[ObjectRef, Speeds]
     ) -> dict[ObjectRef, ServicePods]:
         """What is to be asked or written: services with ready pods that count, and those whose
         status says something."""
-        pools = counting_pools(look.workloads, self.cluster)
+        pools = counting_pools(observed.workloads, self.cluster)
         pods: defaultdict[ObjectRef, dict[str, str]] = defaultdict(dict)
-        self._pods.keep(look.slices)
-        for oid in sorted(look.slices):
-            ref = look.slices.service(oid)
+        self._pods.keep(observed.slices)
+        for oid in sorted(observed.slices):
+            ref = observed.slices.service(oid)
             if ref is not None and ref in pools and ref in written:
-                given = (look.slices.state(oid),)
-                found = self._pods.find(oid, given, partial(_ready_pods, look.slices, oid))
+                given = (observed.slices.state(oid),)
+                found = self._pods.find(oid, given, partial(_ready_pods, observed.slices, oid))
                 pods[ref] = {**dict(found), **pods[ref]}
         there = {ref: ServicePods(pools[ref], each) for ref, each in pods.items() if each}
         gone = {ref: ServicePods() for ref, speed in written.items() if speed and ref not in there}

@@ -244,13 +244,13 @@ class StatusListener(Listener):
         self,
         writers: Sequence[ClusterStatusWriter],
         on_written: Callable[[int, int], None],
-        look_soon: Callable[[], None],
+        pass_soon: Callable[[], None],
     ) -> None:
-        """`on_written` learns how many statuses and events were written; `look_soon` asks for
+        """`on_written` learns how many statuses and events were written; `pass_soon` asks for
         another pass, where some were left to it."""
         self._writers = tuple(writers)
         self._on_written = on_written
-        self._look_soon = look_soon
+        self._pass_soon = pass_soon
         self._attempts = Attempts()
         self._following: Following | None = None  # as the source was read last
 
@@ -263,7 +263,7 @@ class StatusListener(Listener):
 
     def on_ended(self, seconds: float) -> None:
         if any(writer.is_behind for writer in self._writers):
-            self._look_soon()
+            self._pass_soon()
 
     def _write(self, writer: ClusterStatusWriter, done: Pass) -> None:
         self._on_written(*writer.report(done, self._following))

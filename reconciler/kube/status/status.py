@@ -218,10 +218,10 @@ def _step(view: ClusterView, change: Change) -> tuple[str, str]:
     """A step that is still to be made, and its reason for waiting, if its node reports one."""
     found = view.instance(change.ref, change.target)
     if found is None or found.pending is None or change.object is not None:
-        return change.reason, _in_words(change)
+        return change.reason, _change_text(change)
     waits = found.pending
     why = f": {waits.message}" if waits.message else ""
-    return waits.reason, f"{_in_words(change)}; it waits: {waits.reason}{why}"
+    return waits.reason, f"{_change_text(change)}; it waits: {waits.reason}{why}"
 
 
 def _stalled(
@@ -295,11 +295,11 @@ def _drifted(view: ClusterView, ref: ObjectRef) -> Condition:
         theirs = "; ".join(f"{_fields(change)}{_by(change)}" for change in by_controllers)
         but = f", but for what a controller sets: {theirs}" if theirs else ""
         return Condition(DRIFTED, "False", "NothingDrifted", OWN_REASONS["NothingDrifted"] + but)
-    drift = "; ".join(_in_words(change) for change in found)
+    drift = "; ".join(_change_text(change) for change in found)
     return Condition(DRIFTED, "True", found[0].reason, drift)
 
 
-def _in_words(change: Change) -> str:
+def _change_text(change: Change) -> str:
     """Field paths and who changed them, and never a value: one of them may be a secret. A message
     may repeat one, so it speaks only where there is no field."""
     what = f"{change.object.kind} {change.object.name}" if change.object else change.ref.label

@@ -23,13 +23,13 @@ from reconciler.placement.assignment import Hold
 from reconciler.report.status import DeclaredService, Status
 
 
-def look(at: Inspection) -> Status:
+def observe_status(at: Inspection) -> Status:
     """What runs now, beside what the revision that was fetched wants, and why it is not so."""
     return status_of(at, at.compare())
 
 
 def status_of(at: Inspection, found: Pass) -> Status:
-    """As `look`, of a comparison that was made."""
+    """As `observe_status`, of a comparison that was made."""
     verdicts = _verdicts(found.plan, at.states)
     refusals = {ref: b for b in found.plan.blocked for ref in (*b.holds, b.ref) if not b.target}
     declared = _declared(found.desired, at.node, found.observed, verdicts, refusals)
@@ -39,7 +39,7 @@ def status_of(at: Inspection, found: Pass) -> Status:
         declared,
         {**at.states, **answers},
         found.desired.fleet.revision,
-        measured={name: each.look.results for name, each in measured_in(found.plan).items()},
+        measured={name: each.observed.results for name, each in measured_in(found.plan).items()},
         speeds=speeds_in(found.plan),
         left=frozenset(node.target for node in at.left),
     )

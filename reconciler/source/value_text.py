@@ -67,7 +67,7 @@ def _any_of(value: object, details: Mapping[str, Any]) -> str:
     """All alternatives in one sentence; the schema has them for sizes, `auto` and `unified`."""
     wanted = list(dict.fromkeys(_wishes(details["anyOf"])))
     if SIZE in wanted:
-        wanted = [words for words in wanted if words != _TYPE_WORDS["integer"]]
+        wanted = [kind for kind in wanted if kind != _TYPE_WORDS["integer"]]
     return f"{_shown(value)} is not {_listed(wanted)}"
 
 
@@ -79,7 +79,7 @@ def _wishes(alternatives: Iterable[dict[str, Any]]) -> Iterator[str]:
             case {"const": constant}:
                 yield _shown(constant)
             case {"pattern": pattern}:
-                yield _pattern_words(pattern)
+                yield _pattern_text(pattern)
             case {"type": "boolean"}:
                 yield from ("true", "false")
             case {"type": str(name)}:
@@ -93,11 +93,11 @@ def _enum(value: object, details: Mapping[str, Any]) -> str:
 
 def _pattern(value: object, details: Mapping[str, Any]) -> str:
     if value is None:
-        return f"is empty; write {_pattern_words(details['pattern'])}"
-    return f"{_shown(value)} is not {_pattern_words(details['pattern'])}"
+        return f"is empty; write {_pattern_text(details['pattern'])}"
+    return f"{_shown(value)} is not {_pattern_text(details['pattern'])}"
 
 
-def _pattern_words(pattern: str) -> str:
+def _pattern_text(pattern: str) -> str:
     return _PATTERN_WORDS.get(pattern, f"text that matches {pattern}")
 
 
@@ -127,8 +127,8 @@ _PATTERN_WORDS = {
 }
 
 
-def _listed(words: list[str]) -> str:
-    return " or ".join(words) if len(words) < 3 else f"{', '.join(words[:-1])} or {words[-1]}"
+def _listed(items: list[str]) -> str:
+    return " or ".join(items) if len(items) < 3 else f"{', '.join(items[:-1])} or {items[-1]}"
 
 
 def _shown(value: object) -> str:
