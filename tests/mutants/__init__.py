@@ -4,6 +4,7 @@
     python -m tests.mutants core loop --faults 100    some rooms
     python -m tests.mutants --seed 7                  these faults again
     python -m tests.mutants core --at reconciler/core/prune.py:103     each fault of a line
+    python -m tests.mutants core --at reconciler/core/prune.py         each fault of a file
 
 A fault changes an operator, a number, a condition, a call or a returned value (`faults.py`). What a
 room is, and which tests are its own, is a row of `rooms.py`. Only tests that run the line are run.

@@ -19,7 +19,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("rooms", nargs="*", choices=[*ROOMS, []], default=[])
     parser.add_argument("--faults", type=int, default=30)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(32))
-    parser.add_argument("--at", metavar="FILE:LINE")
+    parser.add_argument("--at", metavar="FILE[:LINE]")
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args(argv)
     is_enough = True
@@ -38,7 +38,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _at(room: Room, place: str) -> Iterable[Fault]:
-    return [fault for fault in every_fault(room) if f"{fault.path}:{fault.line}" == place]
+    """Every fault of a file, or of one line of it."""
+    return [f for f in every_fault(room) if place in (str(f.path), f"{f.path}:{f.line}")]
 
 
 def _told(judged: Iterable[Judged]) -> Iterable[Judged]:
