@@ -16,24 +16,22 @@ def did_you_mean(wrong: object, known: Iterable[str]) -> str:
 
 def closest(wrong: object, known: Iterable[str]) -> str | None:
     """The known name that is nearest in spelling, ignoring case; None if none is near."""
-    if not isinstance(wrong, str) or not 0 < len(wrong) <= 100:
+    if not isinstance(wrong, str) or len(wrong) > 100:
         return None
     by_lower = {name.lower(): name for name in known}
+    lower: Iterable[str] = by_lower
     if len(by_lower) > _MAX_NAMES:
-        by_lower = dict(_alike(wrong.lower(), by_lower))
-    found = difflib.get_close_matches(wrong.lower(), by_lower, n=1, cutoff=0.6)
+        lower = _alike(wrong.lower(), by_lower)
+    found = difflib.get_close_matches(wrong.lower(), lower, cutoff=0.6)
     return by_lower[found[0]] if found else None
 
 
-def _alike(wrong: str, names: dict[str, str]) -> list[tuple[str, str]]:
+def _alike(wrong: str, names: Iterable[str]) -> list[str]:
     """Of very many names, those that begin or end alike and are about as long."""
     near = (
-        pair
-        for pair in names.items()
-        if abs(len(pair[0]) - len(wrong)) <= 3
-        and (pair[0][:2] == wrong[:2] or pair[0][-3:] == wrong[-3:])
+        name
+        for name in names
+        if abs(len(name) - len(wrong)) <= 3 and (name[:2] == wrong[:2] or name[-3:] == wrong[-3:])
     )
-    ranked = sorted(
-        near, key=lambda pair: sum(a != b for a, b in zip(pair[0], wrong, strict=False))
-    )
+    ranked = sorted(near, key=lambda name: sum(a != b for a, b in zip(name, wrong, strict=False)))
     return ranked[:_MAX_NAMES]

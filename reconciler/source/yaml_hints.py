@@ -4,6 +4,7 @@ that is wrong, and its words are about tokens. Pure."""
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from typing import NamedTuple
 
 from reconciler.source.places import Place
@@ -59,18 +60,17 @@ def _misindented(lines: list[str]) -> Hint | None:
     now = _indent(lines[-1])
     before = _content_before(lines)
     opens = before is not None and lines[before].split(" #")[0].rstrip().endswith(_OPENING)
-    if now in levels or not _has_content(lines[-1]) or (opens and now > levels[-1]):
+    deeper = bisect(levels, now)  # of the levels, the first one that is
+    if now in levels or not _has_content(lines[-1]) or (opens and deeper == len(levels)):
         return None
-    near = [max((n for n in levels if n < now), default=None)]
-    near.append(min((n for n in levels if n > now), default=None))
-    wanted = " or ".join(str(level) for level in near if level is not None)
+    wanted = " or ".join(str(level) for level in levels[deeper - 1 : deeper + 1])
     spaces = "1 space" if now == 1 else f"{now} spaces"
     message = f"this line begins with {spaces}, and no line above it does; write {wanted}"
     return Hint(Place(len(lines), now + 1), message)
 
 
 def _content_before(lines: list[str]) -> int | None:
-    return next((i for i in range(len(lines) - 2, -1, -1) if _has_content(lines[i])), None)
+    return next((i for i in reversed(range(len(lines) - 1)) if _has_content(lines[i])), None)
 
 
 def _has_content(line: str) -> bool:

@@ -156,14 +156,20 @@ def test_suggestions_among_very_many_names_stay_quick_and_right() -> None:
 
     assert did_you_mean("model-0123", names) != ""
     assert closest("modle-04321", names) == "model-04321"
-    for wrong in ("zap-short", "quartz-l0ng", "quatz-long"):  # only begins, or ends, alike
-        found = closest(wrong, [*names, "zip-SHORT", "QUARTZ-long"])
-        assert found == ("zip-SHORT" if wrong.startswith("zap") else "QUARTZ-long")
+    for wrong, right, is_near in (
+        ("zap-sxort", "zip-SHORT", True),  # only ends alike
+        ("quortz-l0ng", "QUARTZ-long", True),  # only begins alike
+        ("quatz-long", "QUARTZ-long", True),
+        ("zebra-x", "zebra-xtra", True),
+        ("zebra-x", "zebra-xtras", False),  # too long
+    ):
+        assert closest(wrong, [*names, right]) == (right if is_near else None)
 
 
-@pytest.mark.parametrize("value", [1, None, "", "x" * 500])
+@pytest.mark.parametrize("value", [1, None, "", "x" * 101])
 def test_nothing_is_suggested_for_what_is_no_name(value: Any) -> None:
-    assert did_you_mean(value, ["x"]) == ""
+    assert did_you_mean(value, ["x" * 100]) == ""
+    assert closest("x" * 100, ["X" * 100]) == "X" * 100
 
 
 @pytest.mark.parametrize(
