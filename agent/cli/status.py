@@ -48,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
         runs = f"running, pid {holder}" if holder else "not running"
         tell(f"agent: {runs} ({state.root})")
     late = state.is_gone or [i for i in status.observed.instances if not i.ready]
-    held = [d for d in status.declared if not d.is_meant]
-    return Exit.BLOCKED if late or held or status.waits else Exit.OK
+    waiting = [d for d in status.declared if not d.is_meant]
+    return Exit.BLOCKED if late or waiting or status.waits else Exit.OK
 
 
 def shown_state(args: argparse.Namespace) -> StateDir:
@@ -124,8 +124,8 @@ def _not_running(own: NodeState, known: set[ObjectRef]) -> Iterator[DeclaredServ
     from reconciler.report.instancestate import read_ref
     from reconciler.report.status import DeclaredService
 
-    held = [(ref, b.reason, b.message) for b in own.blocked for ref in (b.ref, *b.holds)]
-    for each, reason, message in (*held, *((ref, "Suspended", "") for ref in own.suspended)):
+    blocked = [(ref, b.reason, b.message) for b in own.blocked for ref in (b.ref, *b.holds)]
+    for each, reason, message in (*blocked, *((ref, "Suspended", "") for ref in own.suspended)):
         ref = read_ref(each)
         if ref.kind == "InferenceService" and ref not in known:
             known.add(ref)

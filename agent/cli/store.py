@@ -175,13 +175,13 @@ def _gc(args: argparse.Namespace, store: ModelStore, state: StateDir) -> int:
             f"{state.root}: the agent with pid {holder} runs, and removes by itself what nothing"
             " needs; --dry-run shows what that would be"
         )
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as locks:
         if not args.dry_run and state.root.is_dir():
             # An agent that began now could bring what we are about to remove. Whoever has the lock
             # is sent SIGHUP, to look: before it, there must be something that heeds that.
-            held.enter_context(hangups(lambda: None))
+            locks.enter_context(hangups(lambda: None))
             state.lock()
-            held.callback(state.unlock)
+            locks.callback(state.unlock)
         keep = store.kept(needed_digests(state, store))
         sizes = {model.digest: model for model in store.contents.all()}
         gone = [sizes[digest] for digest in store.contents.unneeded(keep) if digest in sizes]

@@ -247,7 +247,7 @@ class Publisher:
             state and replace(state, revision=self._node.loop.revisions.state()),
             agent_version=__version__,
             host_ip=self._node.settings.host_ip,
-            held=self._node.loop.held,
+            hold_reason=self._node.loop.held,
             unpublished=unpublished,
             overrides=self._node.overrides().model_dump(by_alias=True, exclude_none=True),
         )

@@ -103,7 +103,7 @@ def node_observed(
     *,
     agent_version: str,
     host_ip: str | None,
-    held: str | None,
+    hold_reason: str | None,
     unpublished: Mapping[ObjectRef, Unpublished],
     overrides: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def node_observed(
         "revision": revision.applied,
         "fetched": revision.fetched if is_ahead else None,
         "refused": _refused(revision),
-        "held": _cut(held or revision.held),
+        "held": _cut(hold_reason or revision.held),
         "overrides": dict(overrides),
         "runtimes": [r.name for r in state.runtimes or ()] if state else None,
         "missing": {name: _cut(how) for name, how in state.missing.items()} if state else None,

@@ -61,10 +61,10 @@ def run(
     following = FollowOptions(
         timing, strict=service.strict, own_slice=True, confirmed=service.confirmed
     )
-    with contextlib.ExitStack() as held:
-        held.enter_context(hangups(wake.fetch))
+    with contextlib.ExitStack() as resources:
+        resources.enter_context(hangups(wake.fetch))
         source = open_source()
-        node = held.enter_context(
+        node = resources.enter_context(
             owned(
                 source,
                 service.node,
@@ -78,9 +78,9 @@ def run(
         _say_beginning(log, node, settings, service)
         board = StateBoard(node.agent.processes)
         node.loop.listeners.add(board)
-        held.enter_context(serve_state(node, board, service.listen, wake))
-        held.enter_context(beside(node, board))
-        received = held.enter_context(endings(wake.stop))
+        resources.enter_context(serve_state(node, board, service.listen, wake))
+        resources.enter_context(beside(node, board))
+        received = resources.enter_context(endings(wake.stop))
         node.loop.run()
         _say_end(log, node, stops=service.stop_on_exit)
     return Exit.INTERRUPTED if signal.SIGINT in received else Exit.OK

@@ -59,8 +59,8 @@ def programs(leaders: Collection[int]) -> Programs:
         session = _session(pid)
         if session in wanted:
             trees.setdefault(session, []).append(pid)
-        elif pid != os.getpid() and (held := _held_bytes(pid)) > size:
-            largest, size = pid, held
+        elif pid != os.getpid() and (bytes_held := _held_bytes(pid)) > size:
+            largest, size = pid, bytes_held
     named = f"{describe(largest)}, {show_bytes(size)}" if largest is not None else ""
     return Programs({leader: tuple(pids) for leader, pids in trees.items()}, named)
 

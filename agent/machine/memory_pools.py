@@ -91,8 +91,8 @@ def _device(seen: MemorySnapshot, pool: MemoryPool, ours: Ours) -> ObservedPool:
         return ObservedPool(pool.name, pool.total_bytes, pool.budget_bytes, None)
     uses = []
     for pid, needs in ours.items():
-        held = sum(device.by_pid.get(member, 0) for member in seen.programs.of(pid))
-        uses.append(Use(_needed(needs, pool.name), held, held))
+        used = sum(device.by_pid.get(member, 0) for member in seen.programs.of(pid))
+        uses.append(Use(_needed(needs, pool.name), used, used))
     others = intrudes(used_by_others(device.used, uses), device.total, pool.total_bytes)
     named = _largest_on(device.by_pid, seen.programs)
     return ObservedPool(pool.name, pool.total_bytes, pool.budget_bytes, others, named)
@@ -104,9 +104,9 @@ def _measured(seen: MemorySnapshot, host: str, pid: int) -> Iterator[tuple[str, 
     if sizes:
         yield host, sum(sizes)
     for name, device in seen.devices.items():
-        held = [device.by_pid[m] for m in tree if m in device.by_pid] if device.by_pid else []
-        if held:
-            yield name, sum(held)
+        used = [device.by_pid[m] for m in tree if m in device.by_pid] if device.by_pid else []
+        if used:
+            yield name, sum(used)
 
 
 def _needed(needs: Iterable[PoolNeed], pool: str) -> int:

@@ -181,15 +181,15 @@ def unknown_node(fleet: Fleet, node: str, before: Before) -> str | None:
     names = {n.metadata.name for n in fleet.all(FleetNode)}
     if node in names:
         return None
-    held = f"{fleet.revision[:12]} has no FleetNode {node}{_there(names)}: held, as it runs."
+    message = f"{fleet.revision[:12]} has no FleetNode {node}{_there(names)}: held, as it runs."
     another = "If this machine is another node now, say which: --local=NODE, or --node NODE of"
     if before.revision is not None and node in before.nodes:
         return (
-            f"{held} {before.revision[:12]} declared it. If this machine left the fleet,"
+            f"{message} {before.revision[:12]} declared it. If this machine left the fleet,"
             f" {ends_what_runs('here')}; if not, put its FleetNode back. {another} fleet-agent"
         )
     return (
-        f"{held} {another} fleet-agent. If what runs here as {node} is another fleet's and is to"
+        f"{message} {another} fleet-agent. If what runs here as {node} is another fleet's and is to"
         " stay, give this fleet a state directory of its own: --state-dir DIR"
     )
 

@@ -238,9 +238,9 @@ class ProcessTarget:
         now = ports.pop(workload.ref, None)
         if now is None or new == now or new in ports.values():
             return
-        if held := stranger_on(self._renderer.state, workload.listen.host, new):
+        if stranger := stranger_on(self._renderer.state, workload.listen.host, new):
             raise ApplyError(
-                workload.ref, f"PortInUse: {held.message}; left as it is on port {now}"
+                workload.ref, f"PortInUse: {stranger.message}; left as it is on port {now}"
             )
 
     def _check_room(self, ref: ObjectRef) -> None:

@@ -97,8 +97,8 @@ class Answers:
             why = self._node.loop.held or "no revision was read yet"
             return (NotReady(self.target, "NoRevision", why),)
         stopped = observed.targets[self.target].stopped
-        held = [b for b in plan.blocked if b.target in (None, self.target)]
-        blocked = {ref: b for b in held for ref in (b.ref, *b.holds)}
+        own_blocked = [b for b in plan.blocked if b.target in (None, self.target)]
+        blocked = {ref: b for b in own_blocked for ref in (b.ref, *b.holds)}
         should = {w.ref for w in wanted if w.node == self._node.name and not w.suspended}
         # Those that never became a workload: what is blocked on a target did, or is not declared.
         should |= {ref for ref, b in blocked.items() if b.target is None and ref.kind == _SERVICE}

@@ -41,8 +41,8 @@ def heard_here(
     (target,) = observed.targets.values()
     revision = revision_of(HistoryFile(state.desired / "history.json").peek(), None)
     if state.holder() is None and revision.applied != newest.partition("+")[0]:
-        held = "no agent runs on this machine: `reconcile --once --local` applies what is newer"
-        revision = replace(revision, held=revision.held or held)
+        no_agent = "no agent runs on this machine: `reconcile --once --local` applies what is newer"
+        revision = replace(revision, held=revision.held or no_agent)
     shown = replace(target, seen_at=time.time(), revision=revision)
     published = node_state(
         shown,
@@ -100,14 +100,14 @@ def asked(state: StateDir) -> NodeState | None:
         return None  # the state directory is shown anyway
 
 
-def revision_of(history: SourceRecord, held: str | None) -> RevisionState:
-    """The node's revision, by its record; `held` is the current reason from its agent."""
+def revision_of(history: SourceRecord, hold_reason: str | None) -> RevisionState:
+    """The node's revision, by its record; `hold_reason` is the current reason from its agent."""
     refused = history.refused
     return RevisionState(
         applied=history.applied.revision if history.applied else None,
         refused=refused.revision if refused else None,
         problems=refused.problems if refused else (),
-        held=held or (history.held.message if history.held else ""),
+        held=hold_reason or (history.held.message if history.held else ""),
         lost=history.unreachable_why,
         lost_since=history.unreachable_since,
     )

@@ -33,13 +33,15 @@ class Undone:
 
 def undone_of(blocked: Iterable[Blocked], outcomes: Iterable[Outcome]) -> tuple[Undone, ...]:
     """What one pass left undone."""
-    held = (
+    blocked_services = (
         Undone(ref, item.reason, item.message, is_blocked=True)
         for item in blocked
         for ref in (item.ref, *item.holds)
         if ref.kind == "InferenceService"
     )
-    return tuple(sorted({*held, *_attempted(outcomes)}, key=lambda u: (u.ref, u.reason)))
+    return tuple(
+        sorted({*blocked_services, *_attempted(outcomes)}, key=lambda u: (u.ref, u.reason))
+    )
 
 
 def with_undone(instances: Iterable[Instance], undone: Iterable[Undone]) -> tuple[Instance, ...]:

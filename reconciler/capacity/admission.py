@@ -196,15 +196,15 @@ def _unstated(result: Admission) -> Iterator[Finding]:
     if result.is_pool:
         line = "add `hardware.memory`, of one of its nodes"
     if hardware.memory is not None:  # from its agent
-        held = f"is held to the {show_bytes(hardware.memory)} that the machine has"
+        bound = f"is held to the {show_bytes(hardware.memory)} that the machine has"
         line = f"for plans without its agent add `memory: {format_bytes(hardware.memory)}`"
     elif pools(node):
-        held = "is checked against the memory of its devices only"
+        bound = "is checked against the memory of its devices only"
     elif result.is_pool:
-        held = "is not checked for memory"
+        bound = "is not checked for memory"
     else:
-        held = "is held to what the machine has by its agent, and not checked here"
-    message = f"the fleet does not state its memory: what runs there {held}; {line}"
+        bound = "is held to what the machine has by its agent, and not checked here"
+    message = f"the fleet does not state its memory: what runs there {bound}; {line}"
     yield Finding("MemoryUnknown", node.ref, "spec.hardware", message)
 
 

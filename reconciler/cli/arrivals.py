@@ -132,10 +132,10 @@ class ArrivalConsole(Console):
         from agent.process.exits import PERMANENT
 
         assert self.observed is not None
-        held = {ref for h in desired.assignment.held for ref in h.services}
+        blocked = {ref for h in desired.assignment.holds for ref in h.services}
         self.arrivals = arrivals(
             desired.fleet.revision,
-            [w for w in desired.assignment.workloads if w.ref not in held],
+            [w for w in desired.assignment.workloads if w.ref not in blocked],
             self.observed,
             {target: verdicts_of(state) for target, state in self.agents.states.items()},
             PERMANENT,

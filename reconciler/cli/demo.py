@@ -201,8 +201,8 @@ class _Demo:
 
     def is_hopeless(self, plan: Plan) -> bool:
         """Whether nothing that it still waits for may start: the plan says why."""
-        held = (ref.label for item in plan.blocked for ref in (item.ref, *item.holds))
-        self._blocked = frozenset(held)
+        blocked = (ref.label for item in plan.blocked for ref in (item.ref, *item.holds))
+        self._blocked = frozenset(blocked)
         if self._screen is None:
             return self._expected() <= self._blocked
         return self._is_over(self._screen)

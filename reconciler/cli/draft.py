@@ -115,11 +115,11 @@ class Draft:
         from reconciler.placement.assignment import assign
 
         before = assign(self._loaded(self.checkout)[1], desired.facts)
-        known = {(held.finding.ref, held.finding.rule, held.nodes) for held in before.held}
+        known = {(hold.finding.ref, hold.finding.rule, hold.nodes) for hold in before.holds}
         return [
-            held
-            for held in desired.assignment.held
-            if (held.finding.ref, held.finding.rule, held.nodes) not in known
+            hold
+            for hold in desired.assignment.holds
+            if (hold.finding.ref, hold.finding.rule, hold.nodes) not in known
         ]
 
     def _loaded(self, checkout: Checkout) -> tuple[Loaded, Fleet]:

@@ -57,8 +57,8 @@ def _between(args: argparse.Namespace, source: Source, headers: Headers) -> int:
     read = reader()  # the two revisions have most of their files in common
     base = _base(args, read, overrides, headers)
     headers = replace(headers, trusted=base.fleet.policy)
-    held = frozenset(origin.path for origin in base.fleet.origins.values())
-    desired = read_desired(source, held, read, base, overrides, headers.facts)
+    base_paths = frozenset(origin.path for origin in base.fleet.origins.values())
+    desired = read_desired(source, base_paths, read, base, overrides, headers.facts)
     observed = _as_planned(base, desired)
     say_unknown(headers)
     return _show(args, desired.plan(observed, args.confirm), desired, observed)
@@ -76,8 +76,8 @@ def _compared(args: argparse.Namespace, source: Source, planned: Inspection) -> 
     if planned.together:
         plan = _as_judged(planned.together, plan)
     plan = with_verdicts(plan, planned.states)
-    failure, held = planned.findings.failure, planned.loop.held
-    if failure is not None or held:
+    failure, hold_reason = planned.findings.failure, planned.loop.held
+    if failure is not None or hold_reason:
         _say_last_good(failure, desired)
     say_unknown(planned.headers, besides={item.message for item in plan.blocked})
     _say_silent(planned.left)
@@ -86,7 +86,7 @@ def _compared(args: argparse.Namespace, source: Source, planned: Inspection) -> 
     code = _show(args, plan, desired, observed)
     if failure is not None:
         return Exit.FAILED
-    return Exit.BLOCKED if held or hung else code
+    return Exit.BLOCKED if hold_reason or hung else code
 
 
 def _say_silent(left: Iterable[LeftNode]) -> None:

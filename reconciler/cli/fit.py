@@ -26,9 +26,9 @@ def why_not(
     for item in desired.plan(observed).blocked:
         if draft.ref in (item.ref, *item.holds) or item.ref == draft.model_ref:
             return _refused(title, node, item.reason, item.message, _estimate(draft, desired))
-    for held in draft.newly_held(desired):  # the plan is about what was observed; this, about all
-        rule, message, ref = held.finding.rule, held.finding.message, held.finding.ref
-        if draft.ref in held.services:
+    for hold in draft.newly_held(desired):  # the plan is about what was observed; this, about all
+        rule, message, ref = hold.finding.rule, hold.finding.message, hold.finding.ref
+        if draft.ref in hold.services:
             return _refused(title, node, rule, message, _estimate(draft, desired))
         return f"{title} leaves no room for {ref.label}: {rule}: {message}\nNothing was written."
     if entry is not None and (short := _short_by_figure(draft, entry, node, desired, observed)):

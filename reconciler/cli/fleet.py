@@ -49,20 +49,20 @@ def open_planned(args: argparse.Namespace) -> Source:
 
 def read_desired(
     source: Source,
-    held: frozenset[str] = frozenset(),
+    held_paths: frozenset[str] = frozenset(),
     read: Reader | None = None,
     before: Desired | None = None,
     overrides: Callable[[Fleet], Fleet] | None = None,
     cached: CachedFacts | None = None,
 ) -> Desired:
-    """The newest revision, decided by what is in it. `held` are files that were the fleet's before:
+    """The newest revision, decided by what is in it. `held_paths` are files that were the fleet's before:
     one that is there and declares nothing now is an error. What `read` has read, or `before` has
     decided, is not done again. `overrides` is asked before anything is decided. Raises SourceError,
     or InvalidFleet with every error."""
     from reconciler.loop.desired import Desired, no_facts
 
     checkout = source.fetch()
-    loaded = (read or reader())(checkout, held)
+    loaded = (read or reader())(checkout, held_paths)
     if loaded.fleet is None:
         raise InvalidFleet(errors_of(loaded.problems))
     fleet = overrides(loaded.fleet) if overrides else loaded.fleet

@@ -88,16 +88,16 @@ def _declared(
 ) -> tuple[DeclaredService, ...]:
     """What should run, there or anywhere; what cannot, with the reason: the plan's, which knows
     what else uses the memory."""
-    held = [
+    services = [
         DeclaredService(ref, *_why(h, refusals.get(ref)), on, _cluster(desired, on))
-        for h in desired.assignment.held
+        for h in desired.assignment.holds
         if node is None or not h.nodes or node in h.nodes
         for ref in h.services
         for on in (*sorted(h.nodes),) or (None,)
         if node is None or on in (None, node)
     ]
-    held = [d for d in held if d.cluster is None or d.target in observed.targets]
-    refs = {d.ref for d in held}
+    services = [d for d in services if d.cluster is None or d.target in observed.targets]
+    refs = {d.ref for d in services}
     placed = [
         _placed(workload, observed, verdicts)
         for workload in desired.assignment.workloads
@@ -105,7 +105,7 @@ def _declared(
         if workload.cluster is None
         or workload.target in observed.targets  # else it was not asked for
     ]
-    return (*placed, *held)
+    return (*placed, *services)
 
 
 def _why(hold: Hold, refusal: Blocked | None) -> tuple[str, str]:

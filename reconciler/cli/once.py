@@ -131,12 +131,12 @@ def once(loop: Loop, console: Recorder, timeout_s: float) -> int:
 
 def _waiting(desired: Desired, plan: Plan, observed: Observation) -> _Waiting:
     """What is not as it should be yet: an instance that is not ready, None for one to come."""
-    held = {ref for item in plan.blocked for ref in (item.ref, *item.holds)}
+    blocked = {ref for item in plan.blocked for ref in (item.ref, *item.holds)}
     wanted = {
         w.ref: w
         for w in desired.assignment.workloads
         if (state := observed.targets.get(w.target))
-        and not (w.suspended or w.ref in held or state.keeps_stopped(w))
+        and not (w.suspended or w.ref in blocked or state.keeps_stopped(w))
     }
     there = {i.ref: i for i in observed.instances}
     late = {ref: there.get(ref) for ref in wanted}

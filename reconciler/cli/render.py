@@ -140,14 +140,14 @@ def _write_files(args: argparse.Namespace, desired: Desired) -> int:
     for path in done.removed:
         print(f"removed  {root / path}")
     print(f"{len(done.written)} written, {len(done.removed)} removed, {done.unchanged} unchanged")
-    return Exit.BLOCKED if desired.assignment.held else Exit.OK
+    return Exit.BLOCKED if desired.assignment.holds else Exit.OK
 
 
 def _say(desired: Desired, warnings: Sequence[Finding]) -> None:
     """What stays as it is, and what will not work, to stderr."""
     from reconciler.report.terminal import printable
 
-    findings = [held.finding for held in desired.assignment.held]
+    findings = [hold.finding for hold in desired.assignment.holds]
     findings += [f for f in desired.assignment.warnings if f.rule == "DefaultTaken"]
     for finding in (*findings, *warnings):
         problem = desired.loaded.problem(finding)

@@ -28,13 +28,13 @@ class Written:
     unchanged: int
 
 
-def write_folder(root: Path, files: Mapping[str, str], held: Collection[str] = ()) -> Written:
-    """Make the folder have these files, by path (`cluster/namespace/service.yaml`). `held` are ours
+def write_folder(root: Path, files: Mapping[str, str], held_paths: Collection[str] = ()) -> Written:
+    """Make the folder have these files, by path (`cluster/namespace/service.yaml`). `held_paths` are ours
     if they are there, and stay as they are. Raises UsageError: a file or folder that is not ours is
     in the way, or the folder cannot be written."""
     try:
         with FolderWriter(root, named=False) as folder:
-            return _write(folder, root, files, held)
+            return _write(folder, root, files, held_paths)
     except LinkInTheWay as error:
         raise UsageError(f"-o {root}: {error.filename} is a link; remove it") from error
     except OSError as error:
@@ -42,7 +42,7 @@ def write_folder(root: Path, files: Mapping[str, str], held: Collection[str] = (
 
 
 def _write(
-    folder: FolderWriter, root: Path, files: Mapping[str, str], held: Collection[str]
+    folder: FolderWriter, root: Path, files: Mapping[str, str], held_paths: Collection[str]
 ) -> Written:
     before = _listed(folder, root)
     found = {path: _read(folder, root, path) for path in sorted({*files, *before})}
@@ -51,7 +51,7 @@ def _write(
         if path not in before and there is not None and there != text:
             raise UsageError(f"-o {root}: {path} is there and not ours; move it away, or name"
                              " another folder")  # fmt: skip
-    keep = {path for path in before if path in held and found[path] is not None}
+    keep = {path for path in before if path in held_paths and found[path] is not None}
     gone = [path for path in before if path not in files and path not in keep]
     changed = [path for path in sorted(files) if found[path] != files[path]]
     # The list is the first to name a new file and the last to forget one: whatever ends us between

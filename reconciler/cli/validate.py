@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     seen, unasked = pools_seen(args, pools, placed) if args.cluster else ((), ())
     # What the source found is in `problems` already; placement adds what only nodes can tell.
     known = set(fleet.held)
-    findings = [h.finding for h in assignment.held if h.finding not in known]
+    findings = [h.finding for h in assignment.holds if h.finding not in known]
     problems += [loaded.problem(f) for f in (*findings, *assignment.warnings, *seen)]
     problems.sort(key=lambda p: (p.path, p.line, p.column, p.rule))
     is_read = loaded.counts.documents or any(p.rule != "NotRead" for p in problems)

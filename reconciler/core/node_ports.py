@@ -64,8 +64,8 @@ class PlannedPorts:
                 stays = f"port {port} is {owner.label}'s, which stays there"
                 why = f"{stays}: state another endpoint.port for one of them"
                 return self._refused(change, port, why)
-            if (held := self._targets[change.target].ports_taken.get(port)) is not None:
-                return self._refused(change, port, held.message)
+            if (holder := self._targets[change.target].ports_taken.get(port)) is not None:
+                return self._refused(change, port, holder.message)
         self._set(key, port)
         left = self._left.get((change.target, port)) if port is not None else None
         if left is None or left == change.ref:

@@ -44,7 +44,7 @@ def make_plan(
     `sized` finds how a service was sized, to say what would fit where it does not.
     """
     held_back = list(blocked)
-    held = {ref for item in held_back for ref in (item.ref, *item.holds)}
+    held_refs = {ref for item in held_back for ref in (item.ref, *item.holds)}
     wanted = {(w.target, w.ref): w for w in desired}
     live = {(i.target, i.ref): i for i in observed.instances}
     homes = {workload.ref: workload for workload in wanted.values()}
@@ -56,7 +56,7 @@ def make_plan(
         if state is None:
             continue
         want, have = wanted.get((target, ref)), live.get((target, ref))
-        step = _step(want, have, state, homes.get(ref), policy, causes, is_held=ref in held)
+        step = _step(want, have, state, homes.get(ref), policy, causes, is_held=ref in held_refs)
         match step:
             case None:
                 unchanged[target] += have is not None
@@ -78,7 +78,7 @@ def make_plan(
         blocked=tuple(held_back),
         unreachable=tuple(s for _, s in sorted(observed.targets.items()) if not s.reachable),
         unchanged=dict(sorted(unchanged.items())),
-        targets=_of_this_fleet(observed, {*homes, *held}),
+        targets=_of_this_fleet(observed, {*homes, *held_refs}),
     )
 
 

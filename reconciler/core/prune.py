@@ -78,19 +78,19 @@ def guard_removals(
     An agent sees its own node, a plan for all nodes sees each of them. Both count the whole fleet,
     by the revisions alone: what was declared when the target applied one last, and is no longer.
     """
-    changes, held = _guard_drained([_placed(c, limits) for c in changes], limits)
+    changes, blocked = _guard_drained([_placed(c, limits) for c in changes], limits)
     theirs = [c for c in changes if c.ref.label in limits.foreign and _ends(c)]
     own = [c for c in changes if _is_removal(c) and c.ref.label not in limits.foreign]
     staying: list[Change] = []
     if stuck := guard(theirs, len({(i.target, i.ref) for i in observed.instances}), limits):
-        held.append(stuck)
+        blocked.append(stuck)
         staying += theirs
     for together in _together(own, observed, limits).values():
         if unconfirmed := _unconfirmed(together, limits):
-            held.append(unconfirmed)
+            blocked.append(unconfirmed)
             staying += together.removals
     stays = {(c.target, c.ref) for c in staying}
-    return [c for c in changes if (c.target, c.ref) not in stays], held
+    return [c for c in changes if (c.target, c.ref) not in stays], blocked
 
 
 @dataclass(slots=True)
@@ -165,7 +165,7 @@ def _guard_drained(
 ) -> tuple[list[Change], list[Blocked]]:
     """What has nowhere to go from a drained node. Each node has a token of its own, which its agent
     gives as well as the reconciler that plans for all nodes."""
-    kept, held = [c for c in changes if c.reason != "NodeDrained"], []
+    kept, blocked = [c for c in changes if c.reason != "NodeDrained"], []
     for target in sorted({c.target for c in changes if c.reason == "NodeDrained"}):
         stops = [c for c in changes if c.reason == "NodeDrained" and c.target == target]
         token = prune_token(stops)
@@ -179,10 +179,10 @@ def _guard_drained(
             f" {_if_meant(token)}"
         )
         stop = stops[0]
-        held.append(
+        blocked.append(
             Blocked(stop.ref, "NeedsConfirmation", message, stop.source, target, refs, token)
         )
-    return kept, held
+    return kept, blocked
 
 
 def _if_meant(token: str) -> str:

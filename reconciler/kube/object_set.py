@@ -81,8 +81,8 @@ class LazyManifest(Mapping[str, Any]):
     """A manifest that is decoded on each access: plans hold thousands, and each is needed once
     (`decoded`)."""
 
-    def __init__(self, held: Packed) -> None:
-        self._held = held
+    def __init__(self, packed: Packed) -> None:
+        self._held = packed
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - any value of a manifest
         return self._held.manifest()[name]
@@ -113,8 +113,8 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
     """Objects at one moment. Packed ones are decoded on access, 8 us each: a caller that iterates
     over all of them should keep none."""
 
-    def __init__(self, held: Mapping[ObjectId, Held]) -> None:
-        self._held = held
+    def __init__(self, objects: Mapping[ObjectId, Held]) -> None:
+        self._held = objects
 
     @classmethod
     def of(cls, objects: Mapping[ObjectId, Manifest]) -> ObjectSet:
@@ -126,20 +126,20 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
 
     def declared(self, oid: ObjectId) -> object:
         """The same of all but its status, which controllers write many times a second."""
-        held = self._held.get(oid)
-        return held.declared if isinstance(held, Packed) else held
+        entry = self._held.get(oid)
+        return entry.declared if isinstance(entry, Packed) else entry
 
     def version(self, oid: ObjectId) -> int | None:
         """Its version; None: it is not there."""
-        held = self._held.get(oid)
-        if isinstance(held, Packed):
-            return held.version
-        return None if held is None else version_of(held)
+        entry = self._held.get(oid)
+        if isinstance(entry, Packed):
+            return entry.version
+        return None if entry is None else version_of(entry)
 
     def later(self, oid: ObjectId) -> LazyManifest:
         """The manifest, not decoded yet."""
-        held = self._held[oid]
-        return LazyManifest(held) if isinstance(held, Packed) else later(held)
+        entry = self._held[oid]
+        return LazyManifest(entry) if isinstance(entry, Packed) else later(entry)
 
     def ref(self, oid: ObjectId) -> ObjectRef:
         """The ref that an object belongs to: its service, or the document that it is."""
@@ -147,8 +147,8 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
 
     def service(self, oid: ObjectId) -> ObjectRef | None:
         """The InferenceService that it is for, or None."""
-        held = self._held[oid]
-        return held.service if isinstance(held, Packed) else service_of(held)
+        entry = self._held[oid]
+        return entry.service if isinstance(entry, Packed) else service_of(entry)
 
     def only(self, oids: Iterable[ObjectId]) -> ObjectSet:
         return ObjectSet({oid: self._held[oid] for oid in oids})
@@ -157,8 +157,10 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
         """A copy with objects replaced; None removes one."""
         if not news:
             return self
-        held = {**self._held, **{oid: new for oid, new in news.items() if new is not None}}
-        return ObjectSet({oid: one for oid, one in held.items() if news.get(oid, one) is not None})
+        objects = {**self._held, **{oid: new for oid, new in news.items() if new is not None}}
+        return ObjectSet(
+            {oid: one for oid, one in objects.items() if news.get(oid, one) is not None}
+        )
 
     def joined(self, others: ObjectSet) -> ObjectSet:
         """The objects of both; of two with one id, the other's."""
@@ -173,8 +175,8 @@ class ObjectSet(Mapping[ObjectId, Manifest]):
         return ObjectSet(ChainMap(dict(self._held), dict(ObjectSet.of(others)._held)))
 
     def __getitem__(self, oid: ObjectId) -> Manifest:
-        held = self._held[oid]
-        return held.manifest() if isinstance(held, Packed) else held
+        entry = self._held[oid]
+        return entry.manifest() if isinstance(entry, Packed) else entry
 
     def __contains__(self, oid: object) -> bool:
         return oid in self._held

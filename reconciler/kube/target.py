@@ -81,8 +81,8 @@ class ApplyProgress:
         before = self.failed_passes if self.revision == revision else 0
         passes = before + 1 if failed else 0
         first = next((o for o in failed if o.result is Result.FAILED), *failed[:1] or (None,))
-        held = first.message if first is not None and passes >= _GIVEN_UP else ""
-        return ApplyProgress(revision, passes, held)
+        reason = first.message if first is not None and passes >= _GIVEN_UP else ""
+        return ApplyProgress(revision, passes, reason)
 
 
 class ClusterTarget:
@@ -152,7 +152,7 @@ class ClusterTarget:
         progress = self._progress
         if progress.stands_by and not self._write_refusal():
             progress = ApplyProgress()
-        held = progress.held if progress.revision == desired.fleet.revision else ""
+        hold_reason = progress.held if progress.revision == desired.fleet.revision else ""
         state = TargetState(
             target=self.name,
             reachable=True,
@@ -162,7 +162,7 @@ class ClusterTarget:
             or otherwise_applied(defaults_of(seen.parent), desired.fleet),
             renders=wanted.renders,
             incomplete=wanted.incomplete,
-            revision=RevisionState(applied=revision_of(seen.parent), held=held),
+            revision=RevisionState(applied=revision_of(seen.parent), held=hold_reason),
             leaving=pods.left,
             refused=memory_refusals(meant, documents, wanted.documents, self._refused),
         )

@@ -88,14 +88,14 @@ class Desired:
         the revision that was applied last. `refused`: models that their hosts do not give, by
         origin, with the reason."""
         at_home = _with_their_port(self.assignment.contested, observed)
-        held = beside_others(self.assignment, used_by_others(observed))
+        holds = beside_others(self.assignment, used_by_others(observed))
         return make_plan(
             self.fleet.revision,
             (*self.assignment.workloads, *at_home),
             [
                 *(
                     self._blocked(each, observed)
-                    for each in held
+                    for each in holds
                     if self._concerns(each, observed) and not _is_at_home(each, at_home)
                 ),
                 *self._unfetchable(observed, refused),
@@ -254,29 +254,29 @@ class Desired:
         by = history.removed_by(last.file, ref) if history else None
         return Location(last.file, last.line, by.commit if by else None)
 
-    def _concerns(self, held: Hold, observed: Observation) -> bool:
+    def _concerns(self, hold: Hold, observed: Observation) -> bool:
         """Whether a hold is any business of the targets that are looked at. What runs there stays
         as it runs, wherever it is meant to go."""
-        refs = {held.finding.ref, *held.services}
+        refs = {hold.finding.ref, *hold.services}
         if any(instance.ref in refs for instance in observed.instances):
             return True
-        if held.elsewhere:
+        if hold.elsewhere:
             return False
-        return not held.nodes or any(self.target(n) in observed.targets for n in held.nodes)
+        return not hold.nodes or any(self.target(n) in observed.targets for n in hold.nodes)
 
     def target(self, node: str) -> str:
         """The target that runs what is placed on a FleetNode, by its name."""
         declared = self.fleet.get(FleetNode, ObjectRef("FleetNode", "", node))
         return target_of(declared) if declared else f"node/{node}"
 
-    def _blocked(self, held: Hold, observed: Observation) -> Blocked:
+    def _blocked(self, hold: Hold, observed: Observation) -> Blocked:
         """Who runs where there is no room for all stays, whoever else comes first on paper."""
-        finding = held.finding
+        finding = hold.finding
         runs = finding.rule == "MemoryFits" and self._runs_as_refused(finding.ref, observed)
         stays = _STAYS if runs else ""
         cause = self.where(finding.ref, finding.field)
         return Blocked(
-            finding.ref, finding.rule, stays + finding.message, cause, None, held.services
+            finding.ref, finding.rule, stays + finding.message, cause, None, hold.services
         )
 
     def _runs_as_refused(self, ref: ObjectRef, observed: Observation) -> bool:
@@ -301,10 +301,10 @@ def _with_their_port(contested: Iterable[Workload], observed: Observation) -> tu
     return tuple(w for w in contested if (w.target, w.ref, w.port) in has)
 
 
-def _is_at_home(held: Hold, workloads: Iterable[Workload]) -> bool:
+def _is_at_home(hold: Hold, workloads: Iterable[Workload]) -> bool:
     """Whether it is held for a port that it has."""
-    return held.port is not None and any(
-        w.ref == held.finding.ref and w.port == held.port and w.node in held.nodes
+    return hold.port is not None and any(
+        w.ref == hold.finding.ref and w.port == hold.port and w.node in hold.nodes
         for w in workloads
     )
 

@@ -102,8 +102,8 @@ class Revisions:
 
     def state(self) -> RevisionState:
         """How far it is, for this node's state."""
-        held = self.held or self.unwritten or self.unnoted or ""
-        return replace(self.journal.revision_state(), fetched=self._fetched, held=held)
+        hold_reason = self.held or self.unwritten or self.unnoted or ""
+        return replace(self.journal.revision_state(), fetched=self._fetched, held=hold_reason)
 
     def following(self, failed: str = "") -> Following:
         """What is followed, and why not the newest revision. `failed`: what went wrong when the

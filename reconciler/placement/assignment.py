@@ -46,13 +46,13 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What runs where. `held` is every blocked object with the services that stay as they are;
+    """What runs where. `holds` is every blocked object with the services that stay as they are;
     `contested` are those of them that state one port: who has it goes on with it. `warnings` change
     nothing; `facts` are what was known of models, `policy` is the fleet's."""
 
     workloads: tuple[Workload, ...]
     contested: tuple[Workload, ...]
-    held: tuple[Hold, ...]
+    holds: tuple[Hold, ...]
     warnings: tuple[Finding, ...]
     admissions: tuple[Admission, ...]
     facts: Facts
@@ -61,7 +61,7 @@ class Assignment:
 
 @dataclass(slots=True)
 class _Draft:
-    held: list[Hold] = field(default_factory=list)
+    holds: list[Hold] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
     by_node: defaultdict[str, list[Candidate]] = field(default_factory=lambda: defaultdict(list))
     guests: list[Guest] = field(default_factory=list)
@@ -69,13 +69,13 @@ class _Draft:
 
     def hold(self, service: InferenceService, rule: str, path: str, message: str) -> None:
         nodes = frozenset(service.spec.placement.nodes)
-        self.held.append(Hold(Finding(rule, service.ref, path, message), (service.ref,), nodes))
+        self.holds.append(Hold(Finding(rule, service.ref, path, message), (service.ref,), nodes))
 
     def contest(self, candidate: Candidate, message: str) -> None:
         workload = candidate.workload
         finding = Finding("PortConflict", workload.ref, "spec.endpoint.port", message)
         nodes = frozenset({workload.node})
-        self.held.append(Hold(finding, (workload.ref,), nodes, port=workload.port))
+        self.holds.append(Hold(finding, (workload.ref,), nodes, port=workload.port))
         self.contested.add((workload.node, workload.ref))
 
 
@@ -107,7 +107,7 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
     return Assignment(
         tuple(sorted(workloads, key=lambda w: (w.node, w.ref))),
         tuple(w for w in admitted if (w.node, w.ref) in draft.contested),
-        tuple(sorted(draft.held, key=lambda h: (h.finding.ref, h.finding.rule))),
+        tuple(sorted(draft.holds, key=lambda h: (h.finding.ref, h.finding.rule))),
         tuple(sorted(draft.warnings, key=lambda f: (f.ref, f.rule))),
         tuple(admissions),
         facts,
@@ -118,14 +118,14 @@ def assign(fleet: Fleet, facts: Facts, before: Assignment | None = None) -> Assi
 def beside_others(assignment: Assignment, others: Others) -> tuple[Hold, ...]:
     """What is held; services that do not fit are explained with the memory that other processes
     use."""
-    if not others or all(h.finding.rule != "MemoryFits" for h in assignment.held):
-        return assignment.held
+    if not others or all(h.finding.rule != "MemoryFits" for h in assignment.holds):
+        return assignment.holds
     findings = {(frozenset({n}), f.ref): f for n, f in explain(assignment.admissions, others)}
     return tuple(
-        replace(held, finding=findings.get((held.nodes, held.finding.ref), held.finding))
-        if held.finding.rule == "MemoryFits"
-        else held
-        for held in assignment.held
+        replace(hold, finding=findings.get((hold.nodes, hold.finding.ref), hold.finding))
+        if hold.finding.rule == "MemoryFits"
+        else hold
+        for hold in assignment.holds
     )
 
 
@@ -159,7 +159,7 @@ def _admit_all(
     for admission in admissions:
         draft.warnings += admission.warnings
     for node_name, finding in explain(admissions):
-        draft.held.append(Hold(finding, (finding.ref,), frozenset({node_name})))
+        draft.holds.append(Hold(finding, (finding.ref,), frozenset({node_name})))
     draft.warnings += [
         *_unknown_models(admissions),
         *overfull(admissions),
@@ -191,7 +191,7 @@ def _unusable(fleet: Fleet, draft: _Draft) -> set[ObjectRef]:
         services = dependants[finding.ref]
         nodes = frozenset(name for service in services for name in service.spec.placement.nodes)
         refs = tuple(service.ref for service in services)
-        draft.held.append(Hold(finding, refs, nodes, finding.ref in fleet.elsewhere))
+        draft.holds.append(Hold(finding, refs, nodes, finding.ref in fleet.elsewhere))
     return {finding.ref for finding in fleet.held}
 
 

@@ -56,7 +56,7 @@ def explain_service(
 ) -> Explanation:
     """Judge every node of the fleet for one service."""
     workloads = tuple(w for w in assignment.workloads if w.ref == service.ref)
-    held = tuple(
+    reasons = tuple(
         f"{h.finding.rule}: {h.finding.message}"
         for h in beside_others(assignment, others)
         if service.ref in h.services
@@ -72,7 +72,7 @@ def explain_service(
         for finding in assignment.warnings
         if finding.ref == service.ref and finding.severity is Severity.WARNING
     )
-    return Explanation(service, verdicts, workloads, held, sized, image, warnings)
+    return Explanation(service, verdicts, workloads, reasons, sized, image, warnings)
 
 
 def _image(service: InferenceService, sized: Workload, fleet: Fleet) -> tuple[str, str] | None:

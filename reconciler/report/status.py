@@ -224,15 +224,15 @@ def _grouped(rows: Iterable[tuple[Key, T]]) -> dict[Key, list[T]]:
 
 def is_well(instance: Instance, declared: DeclaredService | None) -> bool:
     """Whether it answers, is what is declared, and nothing is to be reported of it."""
-    held = declared is not None and declared.message
+    reason = declared is not None and declared.message
     broken = len(advertised(instance)) < len(instance.models)
-    return instance.ready and not (held or broken or instance.pending or instance.drifts)
+    return instance.ready and not (reason or broken or instance.pending or instance.drifts)
 
 
 def _waits(instance: Instance, declared: DeclaredService | None) -> bool:
     """Whether it stays as it was declared before, and nobody meant that."""
-    held = declared is not None and declared.message and not declared.is_meant
-    return instance.pending is not None or bool(held)
+    reason = declared is not None and declared.message and not declared.is_meant
+    return instance.pending is not None or bool(reason)
 
 
 @dataclass(frozen=True, slots=True)

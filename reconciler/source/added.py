@@ -21,12 +21,12 @@ class AddedFiles:
         self.commit = base.commit
         self.history = base.history
 
-    def yaml_files(self, held: Collection[str] = ()) -> Iterator[YamlFile]:
+    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterator[YamlFile]:
         added = [
             YamlFile(path, data, hashlib.sha256(data).hexdigest())
             for path, data in self._files.items()
         ]
-        yield from sorted([*self._base.yaml_files(held), *added], key=lambda file: file.path)
+        yield from sorted([*self._base.yaml_files(held_paths), *added], key=lambda file: file.path)
 
     def model_file(self, path: str) -> RepositoryFile:
         return self._base.model_file(path)

@@ -44,10 +44,10 @@ class Checkout(Protocol):
     def history(self) -> FieldHistory | None:
         """Who gave each field its value; None where there are no commits."""
 
-    def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
+    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[YamlFile]:
         """The files to parse, sorted by path; reconciler.source.tree decides which count.
 
-        The paths in `held` contained our documents in the last applied revision. They are yielded
+        The paths in `held_paths` contained our documents in the last applied revision. They are yielded
         whatever they contain now, as long as they exist and are not excluded. `data` is cut after
         tree.MAX_FILE_BYTES + 1 bytes.
         """

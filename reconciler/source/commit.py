@@ -174,13 +174,13 @@ class GitCheckout:
         if subdir and not self._below(subdir):
             raise SourceError(f"--path {subdir}: no such folder in commit {revision[:12]}")
 
-    def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
+    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[YamlFile]:
         ignored = self._ignored()
         entries = [e for e in self._candidates() if not ignored(e.path)]
         texts = self._blobs.read([e for e in entries if e.is_file])
         for entry in entries:
             data = texts.get(entry.oid)
-            if data is None and entry.path in held:
+            if data is None and entry.path in held_paths:
                 data = self._blobs.load_one(entry)
             if data is not None and not is_excluded(data):
                 yield YamlFile(entry.path, data, entry.oid)

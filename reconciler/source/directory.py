@@ -99,13 +99,13 @@ class DirectoryCheckout(DiskFiles):
         self.commit: str | None = None
         self.history: FieldHistory | None = None
 
-    def yaml_files(self, held: Collection[str] = ()) -> Iterator[YamlFile]:
-        for path in sorted({*self._texts, *(self._links & set(held))}):
+    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterator[YamlFile]:
+        for path in sorted({*self._texts, *(self._links & set(held_paths))}):
             if path in self._links:  # a file that became a link counts as empty
                 yield YamlFile(path, b"", "link")
                 continue
             text = self._texts[path]
-            if is_fleet_file(text.data) or (path in held and not is_excluded(text.data)):
+            if is_fleet_file(text.data) or (path in held_paths and not is_excluded(text.data)):
                 yield YamlFile(path, text.data, text.identity)
 
     def commit_of(self, path: str) -> str | None:

@@ -171,14 +171,14 @@ def _decode(raw: object) -> SourceRecord:
     if not isinstance(raw, dict) or raw.get("format") != _FORMAT:
         raise ValueError("not a record of this program")
     applied, refused, since = raw["applied"], raw["refused"], raw["unreachable_since"]
-    held = raw.get("held")
+    head = raw.get("held")
     return SourceRecord(
         applied=None if applied is None else _applied(applied),
         others={_text(fleet): _texts(names) for fleet, names in raw.get("others", {}).items()},
         refused=None if refused is None else _refused(refused),
         unreachable_since=None if since is None else float(since),
         unreachable_why=str(raw.get("unreachable_why", "")),
-        held=None if held is None else _held(held),
+        held=None if head is None else _held(head),
     )
 
 

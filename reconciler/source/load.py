@@ -151,7 +151,7 @@ def reader(cache: LoadCache | None = None) -> Reader:
     from reconciler.runtimes import RUNTIMES
 
     known = cache or LoadCache()
-    return lambda checkout, held: load(checkout, RUNTIMES, known, held)
+    return lambda checkout, held_paths: load(checkout, RUNTIMES, known, held_paths)
 
 
 def _load(

@@ -39,11 +39,11 @@ def slice_reader(
 
     known = cache or LoadCache()
 
-    def read(checkout: Checkout, held: frozenset[str]) -> Loaded:
+    def read(checkout: Checkout, held_paths: frozenset[str]) -> Loaded:
         before = last()
         # Also for the applied revision itself, loaded again after a restart: parts of it may be
         # held.
-        paths = held.union(before.files) if before else held
+        paths = held_paths.union(before.files) if before else held_paths
         lost = before.objects if before else {}
         return shortened(
             own_slice(examine(checkout, RUNTIMES, known, paths, lost=lost), node, before)
@@ -59,8 +59,8 @@ def object_reader(last: Callable[[], Applied | None]) -> Reader:
 
     cache = LoadCache()
 
-    def read(checkout: Checkout, held: frozenset[str]) -> Loaded:
-        return shortened(each_alone(examine(checkout, RUNTIMES, cache, held), last()))
+    def read(checkout: Checkout, held_paths: frozenset[str]) -> Loaded:
+        return shortened(each_alone(examine(checkout, RUNTIMES, cache, held_paths), last()))
 
     return read
 
@@ -119,12 +119,12 @@ def _followed(
     own = own_of(standing)
     origins = MappingProxyType({**wrong.origins, **loaded.origins})
     unsure = bool(wrong.unread) and not stand_ins
-    held = (*wrong.held, *_unsure_services(standing, unknown, wrong, unsure=unsure))
-    refs = frozenset(finding.ref for finding in held)
+    findings = (*wrong.held, *_unsure_services(standing, unknown, wrong, unsure=unsure))
+    refs = frozenset(finding.ref for finding in findings)
     fleet = replace(
         standing,
         origins=origins,
-        held=(*_held_already(loaded.standing, objects), *held),
+        held=(*_held_already(loaded.standing, objects), *findings),
         elsewhere=frozenset() if own is None else refs - own,
         incomplete=_incomplete(wrong.unread),
     )
@@ -172,17 +172,17 @@ class _Wrong:
             else:
                 first.setdefault(problem.ref, problem)
         newer = _newer(loaded, first)
-        held = [_finding(ref, problem, newer) for ref, problem in first.items()]
+        findings = [_finding(ref, problem, newer) for ref, problem in first.items()]
         origins = {d.ref: d.origin for d in loaded.refused if d.ref}
         for path, problem in unread.items():
             there = set(loaded.files.get(path, ()))
             for ref in before.objects.get(path, ()) if before else ():
                 if ref not in there and ref not in first:
                     why = f"it was in {path}, which cannot be read: {problem.message}"
-                    held.append(Finding(problem.rule, ref, "", why))
+                    findings.append(Finding(problem.rule, ref, "", why))
                     origins.setdefault(ref, Origin(path, 1))
-        refs = frozenset(finding.ref for finding in held)
-        kept = tuple(f for f in held if f.ref.kind not in _POLICIES)
+        refs = frozenset(finding.ref for finding in findings)
+        kept = tuple(f for f in findings if f.ref.kind not in _POLICIES)
         return cls(refs, kept, unread, newer, origins)
 
 

@@ -124,9 +124,9 @@ class WorktreeCheckout(DiskFiles):
         """The fleet's files that differ from the commit."""
         return tuple(sorted(self._dirty)) if self._base else ()
 
-    def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
+    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[YamlFile]:
         for path, data in self._tree.yaml.items():
-            if (may_be_ours(data) or path in held) and not is_excluded(data):
+            if (may_be_ours(data) or path in held_paths) and not is_excluded(data):
                 yield YamlFile(path, data, self._tree.oids[path])
 
     def commit_of(self, path: str) -> str | None:

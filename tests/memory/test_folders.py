@@ -144,7 +144,7 @@ def test_a_folder_in_the_repository_is_weighed_and_refused_where_it_does_not_fit
 
     found = assign(loaded.fleet, loaded.facts)
 
-    (held,) = found.held
+    (held,) = found.holds
     (small,) = found.workloads
     assert "needs 258 MiB of host memory" in held.finding.message
     assert "; with promptCache: " in held.finding.message

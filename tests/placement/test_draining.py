@@ -37,7 +37,7 @@ def test_a_service_goes_to_the_next_node_that_it_names() -> None:
 
     assert homes(left) == {"chat": ["a"]}
     assert homes(stays) == {"chat": ["mac"]}
-    assert left.held == stays.held == ()
+    assert left.holds == stays.holds == ()
 
 
 def test_it_takes_the_first_that_has_room_and_nobodys_place() -> None:
@@ -65,8 +65,8 @@ def test_where_no_room_is_the_first_says_what_it_lacks() -> None:
     assignment = assign(fleet(*nodes, *models, *services), known(6 * GIB, "m", "z"))
 
     assert rules(assignment) == {"chat": "MemoryFits"}
-    assert assignment.held[0].nodes == {"a"}
-    assert "node mac has room" not in assignment.held[0].finding.message
+    assert assignment.holds[0].nodes == {"a"}
+    assert "node mac has room" not in assignment.holds[0].finding.message
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_node_that_takes_nothing_is_no_way_out(other: dict[str, Any]) -> None:
     assignment = assign(fleet(*nodes, model(), named("chat", "mac", "a")), {})
 
     assert rules(assignment) == {"chat": "NodeUnavailable"}
-    assert "placement.nodes" in assignment.held[0].finding.message
+    assert "placement.nodes" in assignment.holds[0].finding.message
 
 
 def test_a_port_that_another_service_has_there_is_no_way_out() -> None:
@@ -90,7 +90,7 @@ def test_a_port_that_another_service_has_there_is_no_way_out() -> None:
     assignment = assign(fleet(node(drain=True), node("a"), model(), *services), {})
 
     assert homes(assignment) == {"zoo": ["a"]}
-    assert "its port is taken on a" in assignment.held[0].finding.message
+    assert "its port is taken on a" in assignment.holds[0].finding.message
 
 
 def test_replicas_of_two_drained_nodes_go_to_two_others() -> None:
@@ -103,7 +103,7 @@ def test_replicas_of_two_drained_nodes_go_to_two_others() -> None:
 def test_a_suspended_service_is_no_matter_of_where() -> None:
     assignment = assign(fleet(node(drain=True), model(), service(suspend=True)), {})
 
-    assert assignment.held == ()
+    assert assignment.holds == ()
 
 
 def test_another_pass_finds_the_same_nodes() -> None:

@@ -166,4 +166,4 @@ def test_a_runtime_gets_the_files_that_it_takes_and_no_projector_that_it_does_no
 
     made = assign(fleet(node(), there, service(runtime=runtime)), {})
 
-    assert [h.finding.rule for h in made.held] == ([rule] if rule else [])
+    assert [h.finding.rule for h in made.holds] == ([rule] if rule else [])

@@ -49,15 +49,15 @@ def test_a_machine_that_states_too_few_gpus_does_not_take_the_service(
     found = assigned(asked, box=hardware)
 
     if not why:
-        assert (found.held, len(found.workloads)) == ((), 1)
+        assert (found.holds, len(found.workloads)) == ((), 1)
         return
-    (held,) = found.held
+    (held,) = found.holds
     assert held.finding.rule == "NodeCapability"
     assert why in held.finding.message
 
 
 def test_hardware_that_is_stated_without_devices_has_none() -> None:
-    (held,) = assigned({"devices": 1}, box={"os": "linux", "memory": "64Gi"}).held
+    (held,) = assigned({"devices": 1}, box={"os": "linux", "memory": "64Gi"}).holds
 
     assert (held.finding.rule, held.finding.field) == ("NodeCapability", "spec.devices")
 

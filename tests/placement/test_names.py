@@ -17,7 +17,7 @@ ON: dict[str, Any] = {"placement": {"nodes": ["edge"]}}
 
 def holds(*texts: str) -> dict[str, str]:
     """Held service -> the rule; with what is written about it checked to be words."""
-    held = desired_of(*texts).assignment.held
+    held = desired_of(*texts).assignment.holds
     return {h.finding.ref.name: h.finding.rule for h in held}
 
 

@@ -146,7 +146,9 @@ def test_devices_that_only_the_machine_knows_size_a_service_and_place_none(tmp_p
     own = overlay_of("gpu", Settings(HERE), lambda: cuda)(fleet)
 
     assert [pool.name for pool in pools(own.all(FleetNode)[0])] == ["host", "device0"]
-    assert assign(own, {}).held == assign(fleet, {}).held  # two nodes could take `open`, as before
+    assert (
+        assign(own, {}).holds == assign(fleet, {}).holds
+    )  # two nodes could take `open`, as before
     assert [w.ref.name for w in on("gpu", own)] == ["chat"]
 
 

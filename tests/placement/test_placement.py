@@ -79,7 +79,7 @@ def known(weights_bytes: int = GIB, *names: str) -> dict[ObjectRef, ModelFacts]:
 
 
 def rules(assignment: Assignment) -> dict[str, str]:
-    return {held.finding.ref.name: held.finding.rule for held in assignment.held}
+    return {held.finding.ref.name: held.finding.rule for held in assignment.holds}
 
 
 def homes(assignment: Assignment) -> dict[str, str]:
@@ -90,7 +90,7 @@ def test_a_service_runs_where_the_fleet_states_it() -> None:
     assignment = assign(fleet(node(), node("other"), model(), service()), {})
 
     assert homes(assignment) == {"chat": "mac"}
-    assert assignment.held == ()
+    assert assignment.holds == ()
 
 
 @pytest.mark.parametrize("closed", [True, False])
@@ -110,7 +110,7 @@ def test_two_eligible_nodes_are_not_chosen_between_and_the_line_to_add_is_given(
     assignment = assign(fleet(node(), node("other"), model(), service(placement={})), {})
 
     assert rules(assignment) == {"chat": "PlacementNotStated"}
-    assert "placement: {nodes: [mac]}" in assignment.held[0].finding.message
+    assert "placement: {nodes: [mac]}" in assignment.holds[0].finding.message
 
 
 def test_a_selector_narrows_to_the_node_that_has_the_label() -> None:
@@ -181,8 +181,8 @@ def test_no_node_of_several_is_a_lack_of_capability_with_every_reason() -> None:
     assignment = assign(fleet(*nodes, model(), service(placement={})), {})
 
     assert rules(assignment) == {"chat": "NodeCapability"}
-    assert "drained" in assignment.held[0].finding.message
-    assert "offers no runtime" in assignment.held[0].finding.message
+    assert "drained" in assignment.holds[0].finding.message
+    assert "offers no runtime" in assignment.holds[0].finding.message
 
 
 def test_the_nodes_default_runtime_decides_where_the_service_names_none() -> None:
@@ -219,7 +219,7 @@ def test_a_port_that_two_services_state_goes_to_the_more_important(less: str, mo
 
     assert homes(assignment) == {"b": "mac"}
     assert rules(assignment) == {"a": "PortConflict"}
-    assert "default/b" in assignment.held[0].finding.message
+    assert "default/b" in assignment.holds[0].finding.message
 
 
 def test_a_new_service_does_not_take_the_port_of_an_older_one_by_its_name() -> None:
@@ -237,7 +237,7 @@ def test_a_new_service_does_not_take_the_port_of_an_older_one_by_its_name() -> N
 
     assert homes(both) == {"x": "mac"}
     assert rules(both) == dict.fromkeys(("added", "chat", "low"), "PortConflict")
-    message = {h.finding.ref.name: h.finding.message for h in both.held}
+    message = {h.finding.ref.name: h.finding.message for h in both.holds}
     assert "stated by default/added (" in message["chat"]
     assert "), default/chat (" in message["low"]
 
@@ -295,7 +295,7 @@ def test_an_unreadable_model_holds_its_services_and_no_others() -> None:
     )
 
     assert homes(assignment) == {"chat": "mac"}
-    assert [(h.finding.rule, [s.name for s in h.services]) for h in assignment.held] == [
+    assert [(h.finding.rule, [s.name for s in h.services]) for h in assignment.holds] == [
         ("ModelUnreadable", ["late"])
     ]
 
@@ -310,7 +310,7 @@ def test_two_that_fit_alone_but_not_together_are_not_both_admitted() -> None:
 
     assert homes(assignment) == {"a": "mac"}
     assert rules(assignment) == {"b": "MemoryFits"}
-    assert "default/a" in assignment.held[0].finding.message
+    assert "default/a" in assignment.holds[0].finding.message
 
 
 def test_two_services_of_one_model_share_its_weights() -> None:
@@ -325,11 +325,11 @@ def test_a_refusal_names_another_node_that_has_room() -> None:
     assignment = assign(fleet(node(), large, model(), service()), known(20 * GIB))
 
     assert rules(assignment) == {"chat": "MemoryFits"}
-    assert "large" in assignment.held[0].finding.message
+    assert "large" in assignment.holds[0].finding.message
 
 
 def messages(assignment: Assignment) -> dict[str, str]:
-    return {held.finding.ref.name: held.finding.message for held in assignment.held}
+    return {held.finding.ref.name: held.finding.message for held in assignment.holds}
 
 
 def test_hundreds_beside_hundreds_that_do_not_fit_are_refused_in_seconds() -> None:
@@ -345,7 +345,7 @@ def test_hundreds_beside_hundreds_that_do_not_fit_are_refused_in_seconds() -> No
             assignment = assign(declared, known(2**20))
         finally:
             sys.setprofile(None)
-        assert (len(assignment.workloads), len(assignment.held)) == (count, count)
+        assert (len(assignment.workloads), len(assignment.holds)) == (count, count)
         return next(made)
 
     first, second, third = (calls(count) for count in (60, 120, 240))

@@ -199,7 +199,7 @@ def test_more_devices_than_a_pool_has_are_a_warning_as_kubernetes_lets_pods_wait
 
     assignment = assign(fleet(three, model(), on("edge", **spec)), known(18 * GIB))
 
-    assert assignment.held == ()
+    assert assignment.holds == ()
     assert [f.message for f in assignment.warnings if f.rule == "PoolFull"] == [
         "its services want 4 devices at most, and 3 x 1 = 3 are there: pods beyond that wait"
         " (Pending)"

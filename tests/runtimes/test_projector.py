@@ -144,7 +144,7 @@ def test_what_is_offered_where_it_does_not_fit_has_the_projector_in_it() -> None
     long = replace(facts(), keys={**facts().keys, "llama.context_length": 10**8})
     known = {SEES: long, ITS: PROJECTOR}
 
-    (held,) = assigned(known, seeing(), service(contextSize=10**8)).held
+    (held,) = assigned(known, seeing(), service(contextSize=10**8)).holds
 
     fitting = int(held.finding.message.partition("contextSize: ")[2].split()[0])
     assert rules(assigned(known, seeing(), service(contextSize=fitting))) == {}
@@ -182,7 +182,7 @@ def test_an_explanation_says_what_of_it_is_the_projector() -> None:
 def test_a_projector_in_the_place_of_a_model_is_not_served() -> None:
     made = assigned({SEES: PROJECTOR}, model("m"), service())
 
-    (held,) = made.held
+    (held,) = made.holds
     assert (held.finding.rule, held.finding.field) == ("ProjectorMismatch", "spec.modelRef")
     assert "Model m spec.source is a projector" in held.finding.message
     assert made.workloads == ()
@@ -195,7 +195,7 @@ def test_a_model_of_another_format_may_be_called_as_projectors_are() -> None:
 
 
 def test_a_model_in_the_place_of_a_projector_is_not_served() -> None:
-    (held,) = assigned({SEES: facts(), ITS: facts()}).held
+    (held,) = assigned({SEES: facts(), ITS: facts()}).holds
 
     assert held.finding.rule == "ProjectorMismatch"
     assert "Model m spec.mmproj is a model (llama)" in held.finding.message
@@ -223,7 +223,7 @@ def test_a_runtime_that_takes_no_projector_does_not_serve_the_model_without_it(
 ) -> None:
     made = assigned({}, seeing(format=form), service(runtime=runtime))
 
-    (held,) = made.held
+    (held,) = made.holds
     assert (held.finding.rule, made.workloads) == ("FormatMismatch", ())
     assert f"{runtime} takes no projector, and Model m has spec.mmproj" in held.finding.message
     assert "llama-server or llamacpp-router" in held.finding.message

@@ -22,7 +22,7 @@ def test_a_service_with_an_error_is_held_and_the_others_run() -> None:
     assert loaded.fleet is not None
     desired = Desired.of(checkout, loaded, loaded.fleet, no_facts)
     assert [w.ref for w in desired.assignment.workloads] == [ref("chat")]
-    held = [(h.finding.rule, h.services) for h in desired.assignment.held]
+    held = [(h.finding.rule, h.services) for h in desired.assignment.holds]
     assert held == [("DanglingReference", (ref("bad"),))]
     assert [p.rule for p in loaded.errors] == ["DanglingReference"]
 

@@ -20,8 +20,8 @@ def of_services(
         ref = outcome.change.ref
         if ref not in worst or _GRAVITY[outcome.result] > _GRAVITY[worst[ref].result]:
             worst[ref] = outcome
-    held = {item.ref: item for item in reversed(tuple(blocked))}
-    return tuple(_of_service(change, worst.get(change.ref), held) for change in services)
+    block_of = {item.ref: item for item in reversed(tuple(blocked))}
+    return tuple(_of_service(change, worst.get(change.ref), block_of) for change in services)
 
 
 def of_inventory(target: str, fleet: str) -> Change:
@@ -35,9 +35,11 @@ def of_inventory(target: str, fleet: str) -> Change:
 _GRAVITY = {Result.APPLIED: 0, Result.SKIPPED: 1, Result.FAILED: 2}
 
 
-def _of_service(change: Change, worst: Outcome | None, held: dict[ObjectRef, Blocked]) -> Outcome:
+def _of_service(
+    change: Change, worst: Outcome | None, block_of: dict[ObjectRef, Blocked]
+) -> Outcome:
     if worst is not None and worst.result is not Result.APPLIED:
         return Outcome(change, worst.result, worst.message)
-    if worst is None and (why := held.get(change.ref)):
+    if worst is None and (why := block_of.get(change.ref)):
         return Outcome(change, Result.SKIPPED, f"{why.reason}: {why.message}")
     return Outcome(change, Result.APPLIED)

@@ -120,14 +120,14 @@ class ObjectWriter:
         field without an owner falls back to its default of one. The autoscaler takes it over when
         it first scales."""
         for left in reversed(range(_TRIES)):
-            held = {
+            claim = {
                 "apiVersion": have["apiVersion"],
                 "kind": have["kind"],
                 "metadata": {k: have["metadata"][k] for k in ("name", "namespace", "uid")},
                 "spec": {"replicas": have["spec"]["replicas"]},
             }
             try:
-                self.api.apply(held, manager=HANDOVER_MANAGER)
+                self.api.apply(claim, manager=HANDOVER_MANAGER)
             except Conflict:
                 found = self.api.get(oid) if left else None  # it was scaled just now
                 if found is None:

@@ -195,13 +195,13 @@ def _is_open(wants: PodWants, node: Manifest) -> bool:
     """Whether it is of the pool, up, and takes the pod."""
     labels, spec = node["metadata"].get("labels") or {}, node.get("spec") or {}
     ready = conditions_of(node.get("status") or {}).get("Ready", {}).get("status", "True")
-    held = (
+    repelled = (
         taint.get("effect") in _HOLDS_BACK
         and not (taint.get("key") in wants.tolerated and taint.get("effect") == "NoSchedule")
         for taint in spec.get("taints") or ()
     )
     is_chosen = all(labels.get(key) == text for key, text in wants.selector)
-    return is_chosen and ready == "True" and not spec.get("unschedulable") and not any(held)
+    return is_chosen and ready == "True" and not spec.get("unschedulable") and not any(repelled)
 
 
 def _taken(pods: Iterable[Manifest]) -> Mapping[tuple[str, str], int]:

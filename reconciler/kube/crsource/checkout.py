@@ -26,7 +26,7 @@ class ObjectsCheckout:
     def history(self) -> None:
         return None
 
-    def yaml_files(self, held: Collection[str] = ()) -> Iterable[YamlFile]:
+    def yaml_files(self, held_paths: Collection[str] = ()) -> Iterable[YamlFile]:
         """One file per object. None can have lost its header: the API checks it."""
         return self.files
 

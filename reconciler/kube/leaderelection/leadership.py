@@ -91,11 +91,11 @@ class Leadership:
     @property
     def role(self) -> Role:
         """The role of this process, for its HTTP API."""
-        held = [self.leads(api.name) for api in self._apis]
+        leases = [self.leads(api.name) for api in self._apis]
         others = (
-            self._holder(a.name) for a, leads in zip(self._apis, held, strict=True) if not leads
+            self._holder(a.name) for a, leads in zip(self._apis, leases, strict=True) if not leads
         )
-        return Role(all(held), next((name for name in others if name), ""))
+        return Role(all(leases), next((name for name in others if name), ""))
 
     def close(self) -> None:
         """Release everything at once."""

@@ -38,7 +38,7 @@ def files_of(desired: Desired, clusters: Collection[str], url: str | None) -> di
 
 def held_files(desired: Desired, clusters: Collection[str]) -> frozenset[str]:
     """The paths of services that are held."""
-    refs = {ref for held in desired.assignment.held for ref in held.services}
+    refs = {ref for hold in desired.assignment.holds for ref in hold.services}
     names = clusters or clusters_of(desired)
     return frozenset(_path(cluster, ref) for cluster in names for ref in refs)
 

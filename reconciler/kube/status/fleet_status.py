@@ -181,8 +181,8 @@ def _current(following: Following) -> Condition:
         part = " in part" if refused.revision == following.followed else ""
         why = f"{refused.revision[:12]} is refused{part}: {problem}{more}{goes_on}"
         return Condition(CURRENT, "False", "RevisionRefused", why)
-    if (held := following.held) is not None:
-        return Condition(CURRENT, "False", "RevisionHeld", f"{held.message}{goes_on}")
+    if (head_held := following.held) is not None:
+        return Condition(CURRENT, "False", "RevisionHeld", f"{head_held.message}{goes_on}")
     if following.failed:
         return Condition(CURRENT, "False", "FetchFailed", f"{following.failed}{goes_on}")
     if following.record.unreachable_since is not None:
@@ -233,11 +233,11 @@ def _refused(following: Following) -> Mapping[str, Any] | None:
 
 
 def _held(following: Following) -> Mapping[str, Any] | None:
-    held = following.held
-    if held is None:
+    head = following.held
+    if head is None:
         return None
     return {
-        "revision": held.revision,
-        "since": timestamp(held.since),
-        "message": cut(held.message),
+        "revision": head.revision,
+        "since": timestamp(head.since),
+        "message": cut(head.message),
     }

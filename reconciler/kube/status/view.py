@@ -154,7 +154,7 @@ class ClusterView:
 
     @cached_property
     def _held(self) -> frozenset[ObjectRef]:
-        return frozenset(ref for held in self.desired.assignment.held for ref in held.services)
+        return frozenset(ref for hold in self.desired.assignment.holds for ref in hold.services)
 
     @cached_property
     def _changes(self) -> Mapping[ObjectRef, tuple[Change, ...]]:

@@ -44,7 +44,7 @@ def _follow(checkout: MemoryCheckout) -> None:
     for followed in (loaded, each_alone(loaded, None), own_slice(loaded, "mac", None)):
         if followed.fleet is not None:
             desired = Desired.of(checkout, followed, followed.fleet, no_facts)
-            assert all(held.finding.message for held in desired.assignment.held)
+            assert all(held.finding.message for held in desired.assignment.holds)
 
 
 def _report(problems: tuple[Problem, ...], counts: object) -> None:
